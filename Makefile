@@ -11,7 +11,7 @@ WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
 # Tests start gpumon some hundred times: compile it once, also where Python is told to keep no byte code.
 COMPILE = $(BIN)/python -m compileall -q gpumon tui web tests
 
-.PHONY: help tui web test test-all lint gpu bench clean
+.PHONY: help tui web test test-all golden lint gpu bench clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -30,6 +30,9 @@ test: $(VENV)/tests lint $(VENV)/rewritten  ## everything that a change must pas
 test-all: $(VENV)/tests lint $(VENV)/rewritten  ## with soaks, fuzzing and the long stress runs
 	$(COMPILE)
 	$(BIN)/python -m pytest $(WORKERS) -m "not gpu" $(ARGS)
+
+golden: $(VENV)/tests  ## draw the golden screens of the terminal view anew; look at what git diff shows
+	GPUMON_REWRITE_GOLDEN=1 $(BIN)/python -m pytest -q tests/tui/test_golden_screens.py
 
 gpu: $(VENV)/tests  ## the tests that need a real NVIDIA GPU, with the torch that is installed
 	$(BIN)/python -m pytest -m gpu $(ARGS)
@@ -65,7 +68,7 @@ $(VENV)/tests: pyproject.toml tests/setup.sh | $(VENV)/bin/python
 
 # pytest rewrites the assertions of every test module when it loads it, for some ten seconds, and each worker would do so.
 $(VENV)/rewritten: $(wildcard tests/*.py tests/*/*.py) | $(VENV)/tests
-	@for part in "unit contracts" "integration tui web"; do \
+	@for part in "unit contracts" "integration engines tui web"; do \
 	  env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -q --collect-only $$(printf 'tests/%s ' $$part) >/dev/null 2>&1 & \
 	done; wait
 	@touch $@

@@ -26,8 +26,12 @@ PROGRAMS = {
     "tui": "the terminal view",
     "web": "the web view and its viewers",
     "long_run": "the web view while a crowd opens one long run",
+    "exporter": "a scrape of the exporter",
     "soak": "a daemon at 100 Hz while the driver fails at random",
     "page": "the pages of the web view in a browser",
+    "lab": "the pages as a lab has them open",
+    "hostile": "the web view under hostile requests",
+    "cluster": "the page of 1,000 nodes on a real Prometheus",
 }
 
 

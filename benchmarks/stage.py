@@ -63,9 +63,9 @@ class Stage:
         self._library = library
         self._stack = stack
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str, *, gpus: int = GPUS) -> Place:
         """The same GPUs and processes for one more program."""
-        stub = self._stack.enter_context(Stub(self._library, gpus=GPUS))
+        stub = self._stack.enter_context(Stub(self._library, gpus=gpus))
         stub.spread(self.pids)
         stub.event_look = _EVENT_LOOK
         live = self.scratch / name
@@ -83,6 +83,18 @@ def stage() -> Iterator[Stage]:
         pids = stack.enter_context(sleepers(PROCESSES))
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="gpumon-bench-", dir=within))
         yield Stage(library, pids, Path(scratch), stack)
+
+
+@contextmanager
+def loaded() -> Iterator[None]:
+    """A busy machine for the length of a block: as many programs that only count as there are cores."""
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
 
 
 def tool(name: str) -> str | None:

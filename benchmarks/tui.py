@@ -3,6 +3,7 @@
 All run side by side in terminals of this process: CPU of exactly that process, and bytes that it sent. A key is timed
 from the byte written to the first byte of the answer. The first frame is whole when it shows every GPU and a screenful
 of processes; for it the programs are started anew, in turn. nvtop shows no screenful of processes in this size.
+Behind that a window of half the length with 16 GPUs, and one with 8 beside programs that take every core they get.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from shutil import which
+from typing import NamedTuple
 
 from benchmarks.report import Budget, Result, number
-from benchmarks.stage import GPUS, Effort, Place, Stage, tool
+from benchmarks.stage import GPUS, Effort, Place, Stage, loaded, tool
 from benchmarks.terminal import Complete, Terminal, in_terminal
 from benchmarks.usage import Figures, memory, watch_cpu
 from tests.programs import daemon
@@ -23,6 +25,7 @@ from tests.programs import daemon
 Programs = dict[str, tuple[list[str], Place]]
 """Commands by name, each with the machine it is shown."""
 OURS, BESIDE, NVITOP, NVTOP = "gpumon tui", "gpumon tui, daemon runs", "nvitop", "nvtop"
+MANY_GPUS = 16
 _SCREENFUL = 8
 """Processes that a first frame must show; more than this has room in both."""
 A_GPU = {OURS: r"\d+\s*%", NVITOP: r"80\.0+G"}
@@ -36,52 +39,78 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+class Window(NamedTuple):
+    """Programs side by side, by name."""
+
+    cpu: dict[str, Figures]
+    """Seconds a minute."""
+    sent: dict[str, float]
+    """Bytes a second to the terminal."""
+    size: dict[str, float]
+    """Resident set, MB."""
+    keys: dict[str, Figures]
+    """Seconds from a key to its answer, where keys were pressed."""
+
+
 def measure(stage: Stage, effort: Effort) -> Result:
-    """A window side by side, keys in turn, then starts in turn."""
-    programs = _programs(stage)
-    with daemon(env=programs[BESIDE][1].env), ExitStack() as stack:
-        terminals = {name: stack.enter_context(in_terminal(*program)) for name, program in programs.items()}
-        time.sleep(_WARM)
-        sent, begun = {name: terminal.received for name, terminal in terminals.items()}, time.monotonic()
-        pids = {name: terminal.process.pid for name, terminal in terminals.items()}
-        cpu = watch_cpu(pids, effort.seconds, 6 if effort.seconds >= 30 else 3)
-        passed = time.monotonic() - begun
-        bytes_a_second = {name: (terminal.received - sent[name]) / passed for name, terminal in terminals.items()}
-        sizes = {name: memory(pid) for name, pid in pids.items()}
-        keys = _keys(terminals, effort)
+    """A window side by side, keys in turn, then starts in turn; then windows with more GPUs, and beside a load."""
+    programs = _programs(stage, GPUS)
+    usual = _window(programs, effort, has_keys=True)
     with daemon(env=programs[BESIDE][1].env):
         first = _first_frames(programs, stage.pids, effort)
+    brief = effort._replace(seconds=max(12.0, effort.seconds / 2))
+    many = _window(_programs(stage, MANY_GPUS), brief)
+    with loaded():
+        busy = _window(_programs(stage, GPUS, "-loaded"), brief)
     result = Result("The terminal view at 1 Hz, 160×50", _COLUMNS)
-    for name in programs:
-        result.rows.append(
-            (
-                name, *_spread(cpu[name]), number(bytes_a_second[name]), number(1000 * keys[name].median),
-                number(1000 * max(keys[name].values)), *(_spread(first[name]) if name in first else ("–", "–")),
-                f"{sizes[name][0]:.1f}",
-            )
-        )  # fmt: skip
+    for where, window in (("", usual), (f", {MANY_GPUS} GPUs", many), (", loaded machine", busy)):
+        for name, cpu in window.cpu.items():
+            keys = window.keys.get(name)
+            pressed = (number(1000 * keys.median), number(1000 * max(keys.values))) if keys else ("–", "–")
+            started = _spread(first[name]) if name in first and window is usual else ("–", "–")
+            size = f"{window.size[name]:.1f}"
+            result.rows.append((name + where, *_spread(cpu), number(window.sent[name]), *pressed, *started, size))
+        if NVITOP in programs:
+            limits = (0.6, 0.6) if window is many else (0.5, 0.35)
+            for ours, limit in zip((OURS, BESIDE), limits, strict=True):
+                ratio = window.cpu[ours].median / window.cpu[NVITOP].median
+                result.budgets.append(Budget(f"CPU of {ours}{where}, beside nvitop", ratio, limit, "×"))
     if NVITOP in programs:
-        for ours, limit in ((OURS, 0.5), (BESIDE, 0.35)):
-            result.budgets.append(
-                Budget(f"CPU of {ours}, beside nvitop", cpu[ours].median / cpu[NVITOP].median, limit, "×")
-            )
         ratio = first[BESIDE].median / first[NVITOP].median
         result.budgets.append(Budget(f"first frame of {BESIDE}, beside nvitop", ratio, 1, "×"))
-    result.budgets.append(Budget("to the terminal", bytes_a_second[OURS] / 1000, 4, " kB/s"))
-    result.budgets.append(Budget("key to its answer", 1000 * keys[OURS].median, 30, " ms"))
-    result.budgets.append(Budget("memory", sizes[OURS][0], 45, " MB"))
+    result.budgets.append(Budget("to the terminal", usual.sent[OURS] / 1000, 4, " kB/s"))
+    result.budgets.append(Budget("key to its answer", 1000 * usual.keys[OURS].median, 30, " ms"))
+    result.budgets.append(Budget("memory", usual.size[OURS], 45, " MB"))
     return result
 
 
-def _programs(stage: Stage) -> Programs:
-    """Return the commands, each with a place of its own."""
+def _window(programs: Programs, effort: Effort, *, has_keys: bool = False) -> Window:
+    """All programs side by side; keys in turn behind that."""
+    with daemon(env=programs[BESIDE][1].env), ExitStack() as stack:
+        terminals = {name: stack.enter_context(in_terminal(*program)) for name, program in programs.items()}
+        time.sleep(_WARM)
+        before, begun = {name: terminal.received for name, terminal in terminals.items()}, time.monotonic()
+        pids = {name: terminal.process.pid for name, terminal in terminals.items()}
+        cpu = watch_cpu(pids, effort.seconds, 6 if effort.seconds >= 30 else 3)
+        passed = time.monotonic() - begun
+        sent = {name: (terminal.received - before[name]) / passed for name, terminal in terminals.items()}
+        sizes = {name: memory(pid)[0] for name, pid in pids.items()}
+        return Window(cpu, sent, sizes, _keys(terminals, effort) if has_keys else {})
+
+
+def _programs(stage: Stage, gpus: int, mark: str = "") -> Programs:
+    """Return the commands, each with a place of its own; `mark` tells places with as many GPUs apart."""
+
+    def place(name: str) -> Place:
+        return stage.place(f"{name}-{gpus}{mark}", gpus=gpus)
+
     gpumon = tool("gpumon")
     ours = [gpumon, "tui"] if gpumon else [sys.executable, "-m", "gpumon", "tui"]
-    programs = {OURS: (ours, stage.place("gpumon")), BESIDE: (ours, stage.place("beside"))}
+    programs = {OURS: (ours, place("gpumon")), BESIDE: (ours, place("beside"))}
     if found := tool("nvitop"):
-        programs[NVITOP] = ([found, "--interval", "1"], stage.place("nvitop"))
+        programs[NVITOP] = ([found, "--interval", "1"], place("nvitop"))
     if found := which("nvtop"):
-        programs[NVTOP] = ([found, "--delay", "10"], stage.place("nvtop"))
+        programs[NVTOP] = ([found, "--delay", "10"], place("nvtop"))
     return programs
 
 

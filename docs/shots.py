@@ -2,6 +2,7 @@
 
 Needs playwright and the system's Chromium, which also draws what Textual exports of the terminal view. Nothing is
 shown but what `gpumon web --source sim` and `gpumon tui --source sim` show.
+Those of the fleet, users, events and a comparison are of the made-up lab of `states.py`, which has a history.
 """
 
 from __future__ import annotations
@@ -14,22 +15,32 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
 from gpumon.cli.private_sampler import private_sampler
+from gpumon.ledger.reader import Ledgers
 from gpumon.paths import Places
 from gpumon_tui.app import GpumonApp
 
 HERE = Path(__file__).parent
 CHROMIUM = "/usr/bin/chromium"
-PAGES = {"fleet": "#/fleet", "gpu": "#/gpu/0?window=600", "runs": "#/runs", "run": "#/run/sim-0-0"}
+PAGES = {"gpu": "#/gpu/0?window=600", "runs": "#/runs", "run": "#/run/sim-0-0"}
 SETTLES = 75.0
 """Seconds after which states that need a minute of watching are known."""
+READS = 5.0
+"""Seconds after which what a page reads from disk is there."""
 SIZES = {"": (1440, 900, "dark"), "-phone": (400, 860, "light")}
-TERMINALS = {"tui": (200, 42), "tui-80x24": (80, 24)}
-"""Columns and rows."""
+TERMINALS: Mapping[tuple[int, int], Mapping[str, str]] = {
+    (160, 34): {"tui": "1", "tui-processes": "3 down enter"},
+    (160, 45): {"tui-chart": "2" + 40 * " left", "tui-run": "escape 4 enter", "tui-events": "escape 5"},
+    (200, 50): {"tui-200x50": "1"},
+    (80, 24): {"tui-80x24": "1"},
+    (40, 20): {"tui-40x20": "1"},
+}
+"""By columns and rows: names of pictures, and the keys that lead from one to the next."""
 
 
 def main() -> None:
@@ -59,14 +70,18 @@ def terminals() -> None:
 async def screens() -> dict[str, str]:
     """The terminal view at every size, as SVG."""
     found = {}
-    for name, size in TERMINALS.items():
-        with tempfile.TemporaryDirectory() as directory:
-            where = Places(explicit=directory)
-            with private_sampler(where, argparse.Namespace(source="sim", interval=1.0, speed=1.0)) as live:
-                app = GpumonApp(live)
-                async with app.run_test(size=size):
-                    await asyncio.sleep(SETTLES)
-                    found[name] = app.export_screenshot(title="gpumon tui")
+    with tempfile.TemporaryDirectory() as directory:
+        where, ledger = Places(explicit=directory), f"{directory}/ledger.sqlite"
+        arguments = argparse.Namespace(source="sim", interval=1.0, speed=1.0, gpm=True)
+        with private_sampler(where, arguments, ledger) as live:
+            await asyncio.sleep(SETTLES)
+            for size, pictures in TERMINALS.items():
+                app = GpumonApp(live, ledgers=lambda: Ledgers([ledger]))
+                async with app.run_test(size=size) as pilot:
+                    for name, keys in pictures.items():
+                        await pilot.press(*keys.split())
+                        await asyncio.sleep(READS)
+                        found[name] = app.export_screenshot(title="gpumon tui")
     return found
 
 

@@ -24,6 +24,13 @@ class Device(NamedTuple):
     """Of a MIG instance, the UUID of its GPU; else empty."""
     instance: int = -1
     """Of a MIG instance, its number on its GPU, as the driver counts; else -1."""
+    address: str = ""
+    """On the PCI bus, such as `00000000:65:00.0`; empty where nobody knows it."""
+    minor: int = -1
+    """Number of its device file (`/dev/nvidia3`), which need not be its index; -1 where nobody knows it."""
+    job: str = ""
+    """Job to which the scheduler of the machine has given it, whether it uses it or not, and, behind a space, the
+    number of its user where that is known (`job_parts`); empty where nobody says so."""
 
     @property
     def is_instance(self) -> bool:
@@ -41,6 +48,16 @@ class Device(NamedTuple):
         if self.index < 0:
             return ""
         return f"{self.index}:{self.instance}" if self.is_instance else str(self.index)
+
+
+def job_parts(job: str) -> tuple[str, str]:
+    """Return the number of a job and that of its user, from the text of a `Device`; each is empty where unknown.
+
+    >>> job_parts("4242 1000")
+    ('4242', '1000')
+    """
+    number, _, uid = job.partition(" ")
+    return number, uid
 
 
 def by_number(device: Device) -> tuple[int, int]:

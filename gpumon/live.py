@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpumon.process_history.lines import ProcessLines
     from gpumon.process_history.query import ProcessWindow
     from gpumon.recording.playback import Playback
+    from gpumon.ring.sums import Sums
     from gpumon.window import Window
 
 NO_DAEMON = "no daemon is running: start one with 'gpumon daemon --detach'"
@@ -80,11 +81,10 @@ class Live:
         """Of a recording that this process plays: pauses it and takes it elsewhere."""
         self.has_failed: Callable[[], bool] = lambda: False
         """Whether sampling in this process has ended by itself: nothing more comes."""
-        self._opener = opener
-        self._where = where
-        self._generation = generation
-        self._read_generation = 0
-        self._note = note
+        self.end_sampling: Callable[[], object] = lambda: None
+        """Asks sampling in this process to end, for a view that has found a daemon."""
+        self._opener, self._where, self._note = opener, where, note
+        self._generation, self._read_generation = generation, 0
         self._reader: RingReader | None = None
         self._look_again = 0.0
         self._newest: tuple[RingReader | None, int, float] = (None, 0, NAN)
@@ -191,6 +191,10 @@ class Live:
         span = (length, begin, end, self._newest_time(frames))
         return lines_of(self._kept(), frames, span, process, points)
 
+    def sums(self) -> "Sums | None":
+        """Sums of the daemon's own ticks; None where it keeps none."""
+        return self._try(lambda reader: reader.sums())
+
     def _why_nothing(self, frames: Sequence[Frame], path: str) -> str:
         """Why there are neither frames nor a history; empty where there are any."""
         return "" if frames or os.path.exists(path) else self.state().text
@@ -209,21 +213,17 @@ class Live:
 
     def origin(self) -> Origin:
         """Where the numbers come from."""
-        known = self._try(lambda reader: reader.directory())
-        return known.origin if known else Origin("")
+        return known.origin if (known := self._try(lambda reader: reader.directory())) else Origin("")
 
     def driver(self) -> Driver:
-        known = self._try(lambda reader: reader.directory())
-        return known.driver if known else Driver()
+        return known.driver if (known := self._try(lambda reader: reader.directory())) else Driver()
 
     def hostname(self) -> str:
-        known = self._try(lambda reader: reader.directory())
-        return known.hostname if known else ""
+        return known.hostname if (known := self._try(lambda reader: reader.directory())) else ""
 
     def ledger_problem(self) -> str:
         """Why the daemon keeps no run just now; empty when it does, or nobody runs."""
-        known = self._try(lambda reader: reader.directory())
-        return known.ledger if known and self.is_alive() else ""
+        return known.ledger if (known := self._try(lambda reader: reader.directory())) and self.is_alive() else ""
 
     def history_file(self) -> str:
         """The file that keeps longer history of what is read here; empty where nobody keeps any."""

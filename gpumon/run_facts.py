@@ -29,6 +29,8 @@ class RunFacts(NamedTuple):
     """Steps that the training is to make in all."""
     cpu_seconds: float = 0.0
     """CPU time of the process and of those that it started, while the run lasted; told at its end."""
+    job: str = ""
+    """Number of the Slurm job that it runs in, by its own environment."""
 
     def settled(self) -> "RunFacts":
         """The facts as frames have them."""
@@ -62,6 +64,7 @@ RUN_FACTS: tuple[Fact, ...] = (
     Fact("begun"),
     Fact("planned_steps", column="planned_steps", key="steps_planned"),
     Fact("cpu_seconds", column="cpu_seconds", key="cpu_seconds"),
+    Fact("job", most=64),
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
+from typing import Any
 
 from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN, Boundary, Mark, Process, Run, Sample, Tick
@@ -15,6 +16,7 @@ from gpumon.idleness import is_idle
 from gpumon.metrics import HOST_METRICS
 from gpumon.missing import is_known
 from gpumon.origin import Capability, Origin
+from gpumon.sources.allocations import Allocations, with_jobs
 from gpumon.sources.base import Pace, Reading, Source
 from gpumon.sources.found import found
 from gpumon.sources.host import HostSource
@@ -36,7 +38,7 @@ class Sampler:
 
     def __init__(
         self, source: Source, clock: Clock, interval: float = 1.0, host: HostSource | None = None,
-        tags: TagReader | None = None, idle_interval: float = 0.0,
+        tags: TagReader | None = None, idle_interval: float = 0.0, allocations: Allocations | None = None,
     ) -> None:  # fmt: skip
         """`idle_interval`: seconds between ticks while no GPU does anything; no more than `interval` is none."""
         self.source = source
@@ -54,8 +56,9 @@ class Sampler:
         self._host = host
         self._around = host.surroundings if host else Surroundings()
         self._tags = tags
+        self._allocations = allocations
         self._boundaries: list[Boundary] = []
-        self._processes: tuple[Sequence[Process], tuple[tuple[int, str], ...], Sequence[Process]] = ((), (), ())
+        self._processes: tuple[Sequence[Process], tuple[Any, ...], Sequence[Process]] = ((), (), ())
 
     def ticks(self) -> Iterator[Tick]:
         """Return the ticks to store now: one of a live source, all that are due of a recording."""
@@ -105,13 +108,15 @@ class Sampler:
         if host is None:
             host = self._host.read() if self._host else _NO_HOST
         samples, processes, runs, boundaries = reading.samples, reading.processes, reading.runs, reading.boundaries
+        if self._allocations is not None:
+            samples = self._allocations.given(samples)
         seen = _NO_BOARDS
         if self._tags is not None:
             # After the sample: a boundary that lies before it has then been published.
             seen = self._tags.poll()
             runs, boundaries = self._runs_at(reading, seen)
-            samples = with_holdings(self._stamped(reading, runs, seen), runs, seen.memory, processes)
-            processes = self._with_runs(processes, runs)
+            samples = with_holdings(self._stamped(samples, reading, runs, seen), runs, seen.memory, processes)
+            processes = self._with_runs(processes, runs, samples)
         pace = reading.pace or self._pace(reading)
         return Tick(
             monotonic_ns=reading.monotonic_ns,
@@ -175,30 +180,38 @@ class Sampler:
         self._boundaries = [boundary for boundary in waiting if boundary.run not in known][-_HELD_BACK:]
         return runs, [boundary for boundary in waiting if boundary.run in known]
 
-    def _stamped(self, reading: Reading, runs: Sequence[Run], seen: Poll) -> list[Sample]:
+    def _stamped(
+        self, samples: Sequence[Sample], reading: Reading, runs: Sequence[Run], seen: Poll
+    ) -> list[Sample]:  # fmt: skip
         """The samples, each with the run that was in force on its device when that device was read."""
         assert self._tags is not None
         ends = [
             b.monotonic_ns for b in seen.boundaries if b.mark is Mark.RUN_END and b.monotonic_ns > reading.monotonic_ns
         ]
-        if not ends or all(sample.monotonic_ns < min(ends) for sample in reading.samples):
-            return stamp(reading.samples, runs)
+        if not ends or all(sample.monotonic_ns < min(ends) for sample in samples):
+            return stamp(samples, runs)
         stamped: list[Sample] = []
-        for sample in reading.samples:  # a driver's call took long, and a run ended before the next device was read
+        for sample in samples:  # a driver's call took long, and a run ended before the next device was read
             then = {run.key: run.state for run in self._tags.at(max(sample.monotonic_ns, reading.monotonic_ns))}
             stamped += stamp([sample], [run._replace(state=then.get(run.key, run.state)) for run in runs])
         return stamped
 
-    def _with_runs(self, processes: Sequence[Process], runs: Sequence[Run]) -> Sequence[Process]:
-        """Processes with the run each publishes; the same object as long as nothing changed."""
-        pids = tuple(sorted((run.pid, run.key) for run in runs))
-        seen, seen_pids, known = self._processes
-        if seen is processes and seen_pids == pids:
+    def _with_runs(
+        self, processes: Sequence[Process], runs: Sequence[Run], samples: Sequence[Sample]
+    ) -> Sequence[Process]:  # fmt: skip
+        """Processes with the run each publishes, and its job; the same object as long as nothing changed."""
+        pids = tuple(sorted((run.pid, run.key, run.facts.job) for run in runs))
+        given = tuple((sample.device.uuid, sample.device.job) for sample in samples if sample.device.job)
+        seen, seen_of, known = self._processes
+        if seen is processes and seen_of == (pids, given):
             return known
-        key = dict(pids)
-        joined = tuple(
-            process._replace(run=key[process.pid]) if process.pid in key and self._is_here(process) else process
-            for process in processes
-        )
-        self._processes = (processes, pids, joined)
+        of_run = {pid: (key, job) for pid, key, job in pids}
+        joined: list[Process] = []
+        for process in with_jobs(processes, dict(given)):
+            if process.pid in of_run and self._is_here(process):
+                key, job = of_run[process.pid]
+                joined.append(process._replace(run=key, job=process.job or job))
+            else:
+                joined.append(process)
+        self._processes = (processes, (pids, given), joined)
         return joined

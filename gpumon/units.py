@@ -6,7 +6,7 @@ A missing value (NaN) is "–", and so is a measured one that is infinite: no se
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import localtime, strftime
 
 from gpumon.metrics import Kind, Metric, Unit
@@ -51,6 +51,11 @@ def rate(value: float, unit: Unit) -> str:
 def percent(value: float) -> str:
     """A ratio without a space, for narrow columns: `97%`."""
     return f"{value * 100:.0f}%" if math.isfinite(value) else MISSING
+
+
+def performance_state(value: float) -> str:
+    """A performance state as drivers write it: `P0` is the fastest."""
+    return f"P{value:.0f}" if is_known(value) else MISSING
 
 
 def bytes_binary(value: float) -> str:
@@ -147,6 +152,23 @@ def hours(seconds: float) -> str:
     return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else words(round(seconds))
 
 
+def money(value: float, currency: str) -> str:
+    """An amount of money: `1,204.50 EUR`, `0.0042 EUR` where it is less than a cent."""
+    if odd := _odd(value):
+        return odd
+    digits = 2 if value == 0 or abs(value) >= 0.0095 else 4
+    return f"{value:,.{digits}f} {currency}"
+
+
+def grams(value: float) -> str:
+    """A mass: `12 g`, `2.7 kg`, `1,204 kg`."""
+    if odd := _odd(value):
+        return odd
+    if value < 999.5:
+        return f"{value:.0f} g"
+    return f"{value / 1000:,.{0 if value >= 99_950 else 1}f} kg"
+
+
 def count(number: int | None) -> str:
     """A whole number with its thousands set apart: `1,000,000`; `–` where it is not known."""
     return MISSING if number is None else f"{number:,}"
@@ -199,6 +221,12 @@ def epoch_place(number: int, planned: int, base: int) -> str:
     return f"{place}/{planned}" if 0 < place <= planned else str(number)
 
 
+def epoch_within(cells: int, number: int, planned: int, base: int) -> str:
+    """Return `7 (8/90)` where that has room in so many cells, else the part of it that is `8/90`."""
+    text = epoch(number, planned, base)
+    return text if len(text) <= cells else epoch_place(number, planned, base)
+
+
 def moment(seconds: float) -> str:
     """A day and a time of day, as the viewer's time zone has them: `2026-01-31 14:03:20`."""
     try:
@@ -237,6 +265,21 @@ def figures(value: float) -> str:
     return _odd(value) or (f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}")
 
 
+def pace(value: float, decimals: int) -> str:
+    """Steps or samples per second in a column of so many decimals: `4.00`, `11.52`; nothing for an unknown one."""
+    return _odd(value) or f"{value:.{decimals}f}" if is_known(value) else ""
+
+
+def pace_decimals(paces: Iterable[float]) -> int:
+    """Return the decimals of steps per second in a column, so that their points stand below each other."""
+    largest = max((pace for pace in paces if math.isfinite(pace)), default=0.0)
+    return next((decimals for least, decimals in _PACES if largest >= least), 4)
+
+
+_PACES = ((1000.0, 0), (100.0, 1), (1.0, 2), (0.1, 3))
+"""Decimals that give the largest pace of a column three digits or more."""
+
+
 def plain(value: float) -> str:
     """A number that the user logged, such as a loss: 4 significant digits; one that diverged is `nan` or `∞`."""
     if not is_known(value):
@@ -246,6 +289,13 @@ def plain(value: float) -> str:
     if value != 0 and not 1e-3 <= abs(value) < 1e6:
         return f"{value:.2e}"
     return f"{value:.4g}"
+
+
+def digits(value: float) -> str:
+    """A number that the user logged, in a column of runs that log each something else: `1.000` below `0.9864`."""
+    if math.isfinite(value) and 1e-3 <= abs(value) < 1e4:
+        return f"{value:#.4g}".removesuffix(".")
+    return plain(value)
 
 
 def plains(values: Sequence[float]) -> list[str]:

@@ -68,7 +68,7 @@ def recordings() -> Path:
     return directory
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tmux() -> str:
     """The real terminal that tests of the terminal view use."""
     found = shutil.which("tmux")

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the tests need: gpumon with its test extra, torch for the CPU, the frameworks that it hooks into,
-# tmux, a C compiler and Chromium. Run again, it only looks: what is there stays as it is.
+# tmux, a C compiler, Chromium, and the engines that scrape its exporter. Run again, it only looks: what is there stays as it is.
 # Usage: tests/setup.sh DIRECTORY-OF-PYTHON
 set -eu
 bin=$1
@@ -23,6 +23,26 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   [ -z "$missing" ] || apt_install $missing
   command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
     apt_install chromium || say "Chromium is not to be had here: the tests of pages will say so"
+fi
+
+# Prometheus and what answers as one, from Debian's packages, unpacked beside the interpreter: no service starts, and
+# nothing on this machine changes. Newer ones of the distribution are taken by removing the directory.
+engines=$("$bin/python" -c 'import sys; print(sys.prefix)')/engines
+if [ ! -d "$engines" ] && command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then
+  unpacked=$(mktemp -d)
+  fetch() {
+    (cd "$unpacked" && apt-get -q -o APT::Sandbox::User="$(id -un)" download "$@" >said 2>&1) || return 1
+    for package in "$unpacked"/*.deb; do dpkg-deb -x "$package" "$unpacked/engines" || return 1; done
+    # Debian's Alertmanager looks for its templates at a path of the system: from here on, below where it is started.
+    LC_ALL=C sed -i 's#/usr/share/prometheus/alertmanager#usr/share/prometheus/alertmanager/#g' \
+      "$unpacked/engines/usr/bin/prometheus-alertmanager"
+    mv "$unpacked/engines" "$engines"
+  }
+  update() { [ "$(id -u)" = 0 ] && apt-get update -qq; }
+  packages="prometheus victoria-metrics prometheus-alertmanager"
+  fetch $packages || { update && fetch $packages; } ||
+    say "no engines for the tests of the exporter, which will say so: $(tail -n 1 "$unpacked/said" 2>/dev/null)"
+  rm -rf "$unpacked"
 fi
 
 # First of all torch, by its exact local version, which can never be the CUDA build: what comes later needs some torch.

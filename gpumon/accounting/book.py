@@ -13,7 +13,7 @@ was measured. Of an instance of which nobody knows whether it works, only who ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
@@ -73,9 +73,10 @@ class _DeviceHour:
 
 
 class AccountBook:
-    """Sums that nobody has taken yet."""
+    """Sums that nobody has taken yet. `divide` splits a stretch of time (ns since 1970) by hour; see `by_hour`."""
 
-    def __init__(self) -> None:
+    def __init__(self, divide: Callable[[int, int], Sequence[tuple[int, float]]] | None = None) -> None:
+        self._divide_time = divide or by_hour
         self.devices: dict[HourOfDevice, list[float]] = {}
         self.users: dict[HourOfUser, list[float]] = {}
         self.names: dict[str, Device] = {}
@@ -103,7 +104,7 @@ class AccountBook:
                 counters[uuid] = NAN
         if self._before and not is_gap(passed_ns / SECOND, by_clock / SECOND, tick.interval_ns / SECOND):
             # Hours are those of the clock as it is now; a little that it was set falls into this stretch.
-            for hour, seconds in _by_hour(tick.time_ns - passed_ns, tick.time_ns):
+            for hour, seconds in self._divide_time(tick.time_ns - passed_ns, tick.time_ns):
                 if hour != self._hour:
                     self._hour, self._open = hour, {}
                 share = seconds * SECOND / passed_ns
@@ -124,6 +125,14 @@ class AccountBook:
         self.names = {**taken.names, **self.names}
         _add_all(self.devices, taken.devices)
         _add_all(self.users, taken.users)
+        self._open = {}
+
+    def drop(self, devices: Sequence[HourOfDevice], users: Sequence[HourOfUser]) -> None:
+        """Forget sums; what comes of these begins at 0."""
+        for device in devices:
+            self.devices.pop(device, None)
+        for user in users:
+            self.users.pop(user, None)
         self._open = {}
 
     def _count(self, one: HeldDevice, seconds: float, share: float, counter: float) -> None:
@@ -215,7 +224,7 @@ def _parts(one: HeldDevice) -> Sequence[tuple[str, float]]:
     return [(user, share / whole if whole > 0 else NAN) for user, share in users.items()]
 
 
-def _by_hour(begin: int, end: int) -> list[tuple[int, float]]:
+def by_hour(begin: int, end: int) -> list[tuple[int, float]]:
     """The hours that a stretch of time (ns since 1970) lies in, and its seconds in each."""
     found = []
     while begin < end:

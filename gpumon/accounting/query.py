@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS, Account, DeviceUse
 from gpumon.history.read import reading
 from gpumon.history.tiers import HOUR
+from gpumon.people import in_force
 
 _Key = TypeVar("_Key")
 _ROUNDING = 1e-9
@@ -47,25 +48,30 @@ class KeptAccounts(NamedTuple):
     """Those that appear in them, by number."""
 
 
-def read_accounts(path: str, begin: float = -inf, end: float = inf) -> KeptAccounts:
-    """Return the hours that begin from `begin` until before `end` (s since 1970). Raises GpumonError."""
+def read_accounts(path: str, begin: float = -inf, end: float = inf, device: str = "") -> KeptAccounts:
+    """Return the hours that begin from `begin` until before `end` (s since 1970), of all GPUs or of one (a UUID).
+
+    Raises GpumonError.
+    """
     with reading(path) as file:
-        return _read(file.connection, begin, end) if file.has_people else KeptAccounts((), ())
+        return _read(file.connection, begin, end, device) if file.has_people else KeptAccounts((), ())
 
 
-def _read(connection: sqlite3.Connection, begin: float, end: float) -> KeptAccounts:
-    window = (begin / HOUR, end / HOUR)
+def _read(connection: sqlite3.Connection, begin: float, end: float, only: str) -> KeptAccounts:
+    window: tuple[float | str, ...] = (begin / HOUR, end / HOUR, *([only] if only else []))
+    where = "hour >= ? AND hour < ?" + (" AND device = ?" if only else "")
     accounts: dict[tuple[int, str], list[Account]] = {}
+    people = in_force()
     connection.execute("BEGIN")  # both tables as they are at one moment
     for hour, device, user, *sums in connection.execute(
-        f"SELECT hour, device, user, {', '.join(USER_COLUMNS)} FROM account WHERE hour >= ? AND hour < ?"
+        f"SELECT hour, device, user, {', '.join(USER_COLUMNS)} FROM account WHERE {where}"
         " ORDER BY held DESC, user", window,
     ):  # fmt: skip
-        accounts.setdefault((hour, device), []).append(Account(str(user), *sums))
+        accounts.setdefault((hour, device), []).append(Account(people.name(str(user)), *sums))
     hours = [
         HourUse(hour * HOUR, str(device), DeviceUse(*sums), accounts.get((hour, device), ()))
         for hour, device, *sums in connection.execute(
-            f"SELECT hour, device, {', '.join(DEVICE_COLUMNS)} FROM device_hour WHERE hour >= ? AND hour < ?"
+            f"SELECT hour, device, {', '.join(DEVICE_COLUMNS)} FROM device_hour WHERE {where}"
             " ORDER BY hour, device", window,
         )
     ]  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, tzinfo
 from math import inf
 from typing import NamedTuple
 
@@ -32,37 +32,53 @@ class AccountGroup(NamedTuple):
     use: DeviceUse
     unseen: float
     """Seconds, added up over devices, of which nothing is known: no daemon watched, or the GPU did not answer."""
+    hours: Sequence[HourUse] = ()
+    """Those that it sums up."""
 
 
-def _hour(begin: float) -> tuple[float, float]:
+Zone = tzinfo | None
+"""Where days begin; None: where this process does."""
+
+
+def _hour(begin: float, zone: Zone = None) -> tuple[float, float]:
+    del zone
     return begin, begin + HOUR
 
 
-def _day(begin: float) -> tuple[float, float]:
-    day = time.localtime(begin)
-    return _date(day, 0), _date(day, 1)
+def _day(begin: float, zone: Zone = None) -> tuple[float, float]:
+    day = _midnight(begin, zone)
+    return day.timestamp(), (day + timedelta(1)).timestamp()
 
 
-def _week(begin: float) -> tuple[float, float]:
-    day = time.localtime(begin)
-    return _date(day, -day.tm_wday), _date(day, 7 - day.tm_wday)
+def _week(begin: float, zone: Zone = None) -> tuple[float, float]:
+    day = _midnight(begin, zone)
+    monday = day - timedelta(day.weekday())
+    return monday.timestamp(), (monday + timedelta(7)).timestamp()
 
 
-def _month(begin: float) -> tuple[float, float]:
-    day = time.localtime(begin)
-    return _date(day, 1 - day.tm_mday), time.mktime((day.tm_year, day.tm_mon + 1, 1, 0, 0, 0, 0, 0, -1))
+def _month(begin: float, zone: Zone = None) -> tuple[float, float]:
+    first = _midnight(begin, zone).replace(day=1)
+    return first.timestamp(), (first + timedelta(31)).replace(day=1).timestamp()
 
 
-PERIODS: dict[str, Callable[[float], tuple[float, float]]] = {
+def _midnight(time: float, zone: Zone) -> datetime:
+    """The begin of a day; days that are added to it are those of the calendar."""
+    return datetime.fromtimestamp(time, zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+
+
+PERIODS: dict[str, Callable[..., tuple[float, float]]] = {
     "hour": _hour, "day": _day, "week": _week, "month": _month,
 }  # fmt: skip
-"""From when to when (s since 1970) the period lies, in the viewer's time zone, in which an hour begins."""
+"""From when to when (s since 1970) the period lies in which an hour begins, in a time zone."""
 WAYS = ("user", "device", *PERIODS)
 """The ways in which a window is grouped."""
 
 
-def summary(kept: KeptAccounts, begin: float, end: float, by: str) -> list[AccountGroup]:
-    """Return the groups of a window that goes from `begin` to `end` (s since 1970); `by` is one of `WAYS`."""
+def summary(kept: KeptAccounts, begin: float, end: float, by: str, zone: Zone = None) -> list[AccountGroup]:
+    """Return the groups of a window that goes from `begin` to `end` (s since 1970); `by` is one of `WAYS`.
+
+    Days, weeks and months are those of `zone`.
+    """
     if by == "device":
         found = dict(query.grouped(kept.hours, lambda hour: hour.device))
         return [_group(found[one.uuid], [one], begin, end, one) for one in kept.devices]
@@ -70,18 +86,20 @@ def summary(kept: KeptAccounts, begin: float, end: float, by: str) -> list[Accou
         return [_group(kept.hours, kept.devices, begin, end)] if kept.hours else []
     periods = [
         _group(hours, kept.devices, max(begin, since), min(end, until))
-        for (since, until), hours in _periods(kept, begin, end, by).items()
+        for (since, until), hours in _periods(kept, begin, end, by, zone).items()
     ]
     return [group for group in periods if group.use.observed or group.accounts or group.unseen]
 
 
-def _periods(kept: KeptAccounts, begin: float, end: float, by: str) -> dict[tuple[float, float], list[HourUse]]:
+def _periods(
+    kept: KeptAccounts, begin: float, end: float, by: str, zone: Zone
+) -> dict[tuple[float, float], list[HourUse]]:
     """Hours by the period that they lie in; also periods that nobody watched, once the first GPU is known."""
     if not kept.hours:
         return {}
     first = min([kept.hours[0].begin, *(device.first for device in kept.devices)])
     every = range(int(max(begin, first) // HOUR * HOUR), int(-(-end // HOUR) * HOUR), HOUR)
-    lies_in = {hour: PERIODS[by](hour) for hour in sorted({*every, *(hour.begin for hour in kept.hours)})}
+    lies_in = {hour: PERIODS[by](hour, zone) for hour in sorted({*every, *(hour.begin for hour in kept.hours)})}
     found: dict[tuple[float, float], list[HourUse]] = {period: [] for period in lies_in.values()}
     for hour in kept.hours:
         found[lies_in[hour.begin]].append(hour)
@@ -104,13 +122,10 @@ def _group(
         rest=query.rest_of(use, accounts),
         use=use,
         unseen=unseen if unseen > NOTICED * len(expected) else 0.0,
+        hours=hours,
     )
 
 
 def _seen(hour: HourUse) -> float:
     """Seconds in which a GPU answered; while MIG divides it, only its energy is its own."""
     return 0.0 if hour.device.startswith(PARTS) else max(hour.use.observed, hour.use.metered)
-
-
-def _date(day: time.struct_time, later: int) -> float:
-    return time.mktime((day.tm_year, day.tm_mon, day.tm_mday + later, 0, 0, 0, 0, 0, -1))

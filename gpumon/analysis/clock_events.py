@@ -22,3 +22,5 @@ def what_holds_clocks(sample: Sample) -> str:
 
 IDLE = "idle"
 """A reason that every view shows as the state of the GPU already."""
+HOT = frozenset(("heat (driver)", "heat (hardware)", "hardware slowdown", "power brake"))
+"""Reasons that need a look: something other than the work or the power limit holds the clocks."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, has_unlisted_holder, is_held, judge, working
 from gpumon.analysis.ranks import Ranks
+from gpumon.analysis.thresholds import LIGHT
 from gpumon.frame import Frame, Process, RunState, Sample
 from gpumon.metrics import IDLE
 
@@ -46,8 +47,8 @@ def state_word(sample: Sample, state: GpuState, age: float = 0.0) -> str:
         return f"stale {units.duration(max(ages))}" if ages else "stale"
     if state is GpuState.UNREADABLE:
         return sample.reason
-    if state is GpuState.BUSY and working(sample) < IDLE:
-        return "pausing"  # "busy" next to 0 % reads as an error
+    if state is GpuState.BUSY and working(sample) < LIGHT:  # "busy" next to 0 % reads as an error, next to 5 % too
+        return "pausing" if working(sample) < IDLE else "light load"
     return state.title
 
 

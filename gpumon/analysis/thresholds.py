@@ -18,6 +18,8 @@ RESERVED_SHARE, RESERVED_MOST = 0.03, 2.0**30
 UNATTRIBUTED = 2.0**30
 """Bytes in use that belong to no listed process, from which on that is worth a finding: the driver and its daemons take
 less."""
+LIGHT = 0.2
+"""Utilization below which a GPU that works is said to have a light load: it is busy, and has room for more."""
 LONG_IDLE = 300.0
 """Seconds without work after which allocated memory, or a free GPU, is worth a finding."""
 RECENT = 600.0

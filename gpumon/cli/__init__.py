@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "run a command and print its GPU cost when it exits",
     "runs": "list, show, compare, report and export runs, epoch by epoch",
     "history": "show what is kept of the past, and totals of a window, or export one",
+    "export": "export metrics of this node to Prometheus",
     "record": "record frames into a file that --source replay:FILE plays",
     "daemon": "sample GPUs for all views on this machine until stopped",
 }
@@ -26,7 +27,7 @@ COMMANDS = {
 _GO_ON = (["daemon"], ["web"], ["run"], ["record"])
 """Commands that go on although nobody reads what they say."""
 _HELP = (["-h"], ["--help"])
-_ANSWERS = (["daemon", "status"],)
+_ANSWERS = (["daemon", "status"], ["web", "token"])
 """Commands whose purpose is their output, unlike that of the others of the same word."""
 _BRIEF = ("status",)
 """Commands that end so soon that parsing no options would be a tenth of their time."""

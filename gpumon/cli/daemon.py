@@ -48,6 +48,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--idle-interval", metavar="SECONDS", help="sample so seldom while no GPU does anything and none has a process "
         "(default: as always)",
     )  # fmt: skip
+    parser.add_argument(
+        "--job-dir", metavar="DIR", help="directory with a file for each GPU that names its job, as for "
+        "--hpc-job-mapping-dir of dcgm-exporter (default: none); /run/gpustat of jobstats is read wherever it is",
+    )  # fmt: skip
     add_places(parser)
     commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
     for name, text in SUBCOMMANDS.items():
@@ -109,7 +113,7 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
         limits = HistoryLimits(arguments.history_days, arguments.history_size, arguments.account_days)
         return open_daemon(
             where, source_of(arguments), arguments.interval, arguments.speed, SystemClock(), playback=playback,
-            limits=limits, gpm=arguments.gpm, idle_interval=arguments.idle_interval,
+            limits=limits, gpm=arguments.gpm, idle_interval=arguments.idle_interval, job_dir=arguments.job_dir or "",
         )  # fmt: skip
 
     def started(recorder: Recorder) -> None:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 
 from gpumon.cli.daemon_found import FoundDaemon, find_daemon
-from gpumon.cli.status import ANSWERS
 from gpumon.clock import SECOND
+from gpumon.diagnosis.now import ANSWERS
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK
 from gpumon.frame import Frame
 from gpumon.ledger.change import user_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from gpumon.cli.status import LOOK_BACK
+from gpumon.diagnosis.now import LOOK_BACK
 from gpumon.frame import Frame
 from gpumon.live import Live
 

@@ -52,15 +52,17 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     paths = history_paths(where)
     if not paths:
         raise GpumonError(why_no_history(where, "accounts"))
-    groups = summary(read_accounts(paths[0], begin, end), begin, end, arguments.by)
+    kept = read_accounts(paths[0], begin, end)
+    groups = summary(kept, begin, end, arguments.by)
+    priced = kept.devices, arguments.prices
     if arguments.json:
-        json.dump(accounts.as_json(groups, arguments.by, begin, end), sys.stdout, allow_nan=False)
+        json.dump(accounts.as_json(groups, arguments.by, begin, end, *priced), sys.stdout, allow_nan=False)
         print()
     elif arguments.csv:
-        sys.stdout.writelines(accounts.csv(groups))
+        sys.stdout.writelines(accounts.csv(groups, *priced))
     elif not groups:
         print("no accounts in this window: no daemon watched the GPUs; one that runs writes them within a minute")
     else:
-        for line in accounts.lines(groups, arguments.by, output_width()):
+        for line in accounts.lines(groups, arguments.by, output_width(), *priced):
             print(line)
     return EXIT_OK

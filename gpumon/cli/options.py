@@ -5,9 +5,7 @@ The file is `$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`) and holds
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -16,17 +14,17 @@ from gpumon.clock import LONGEST, SHORTEST
 from gpumon.errors import UsageError
 from gpumon.origin import Capability
 from gpumon.paths import Places, places
+from gpumon.settings_file import read_settings, settings_path
 from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from gpumon.prices import Prices
     from gpumon.recording.playback import Playback
 
 NAN = float("nan")
 _FILE = "defaults: ~/.config/gpumon/config.toml"
-_MOST = 64 * 1024
-"""Bytes of the file."""
 DEFAULT_SOURCE = AUTO
 _LONGEST_INDEX = 10
 """Digits from which on a number is no index: Python refuses to read one of thousands."""
@@ -130,6 +128,7 @@ def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) 
             setattr(arguments, attribute, check(name, value))
         except ValueError as error:
             raise UsageError(f"{origin}: {error}") from error
+    arguments.prices = _prices(path, file)
     portion = [getattr(arguments, name, None) for name in ("play_from", "play_to")]
     if any(portion) and not (arguments.source and is_recording(arguments)):
         raise UsageError("--from and --to are for a recording: name one with --source replay:FILE")
@@ -204,12 +203,36 @@ def _asked_for(name: str, value: Any) -> bool:
     return value is not None and _switch(name, value)
 
 
+def _names(name: str, value: Any) -> str:
+    if value is None:
+        return ""  # nothing is loaded for what nobody asked for
+    from gpumon.people import WAYS
+
+    if value not in WAYS:
+        raise ValueError(f"{name} must be one of {', '.join(WAYS)}, not {_written(value)}")
+    return str(value)
+
+
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "dir": _text, "state-dir": _text, "source": _text, "speed": _speed, "interval": _interval,
     "history-days": _days, "history-size": _size, "account-days": _days, "gpm": _switch,
-    "idle-interval": _idle_interval, "notify": _asked_for,
+    "idle-interval": _idle_interval, "notify": _asked_for, "names": _names, "job-dir": _text,
 }  # fmt: skip
 """The names in the file, which are those of the flags, and what makes a value of what stands there."""
+COST = "cost"
+"""The table of prices, in the file alone."""
+
+
+def _prices(path: str, file: Mapping[str, Any]) -> Prices | None:
+    """Prices of GPUs and electricity that the file has; None where it has none. Raises UsageError."""
+    if COST not in file:
+        return None
+    from gpumon.prices import read_prices
+
+    try:
+        return read_prices(file[COST])
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
 def _written(value: Any) -> str:
@@ -219,33 +242,20 @@ def _written(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else f"{value}"
 
 
-def _content(path: str) -> bytes:
-    """Read a settings file, without blocking and up to the largest size allowed. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        if len(found := os.read(fd, _MOST + 1)) > _MOST:
-            raise OSError(errno.EFBIG, "too large for a settings file", path)
-        return found
-    finally:
-        os.close(fd)
-
-
 def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     """The path of the file, and what it says; nothing where there is none."""
-    base = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
-    path = f"{base}/gpumon/config.toml"
-    if not base or not os.path.exists(path):
+    path = settings_path(env, "config.toml")
+    if not path or not os.path.exists(path):
         return path, {}
     import tomllib
 
     try:
-        found = tomllib.loads(_content(path).decode())
+        found = tomllib.loads(read_settings(path).decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else None
         raise UsageError(f"cannot read {path}: {why or error}") from error
-    unknown = sorted(set(found) - set(_CHECKS))
+    known = (*_CHECKS, COST)
+    unknown = sorted(set(found) - set(known))
     if unknown:
-        raise UsageError(f"unknown setting '{unknown[0]}' in {path}. Settings: {', '.join(_CHECKS)}")
+        raise UsageError(f"unknown setting '{unknown[0]}' in {path}. Settings: {', '.join(known)}")
     return path, found

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from gpumon.cli.options import is_recording, playback_of, source_of
 from gpumon.cli.streams import say
 from gpumon.live import WAITING, Live
 from gpumon.paths import Places
+
+if TYPE_CHECKING:
+    from gpumon.followers import Follower
 
 
 @contextmanager
@@ -33,10 +37,15 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     if playback is not None:
         playback.renew = recorder.begin_anew
     if ledger:
-        from gpumon.ledger.recorder import LedgerRecorder
-        from gpumon.ledger.store import Store
+        from gpumon.daemon.awaited_runs import AwaitedRuns
 
-        recorder.followers.append(LedgerRecorder(Store(ledger, where.uid, recorder.say).start(), keep=True))
+        def opened() -> Follower:
+            from gpumon.ledger.recorder import LedgerRecorder
+            from gpumon.ledger.store import Store
+
+            return LedgerRecorder(Store(ledger, where.uid, recorder.say).start(), keep=True)
+
+        recorder.followers.append(AwaitedRuns(opened))
     sampler = PrivateSampler(recorder).start()
     note = "no daemon: sampling in this process"
     if arguments.source:
@@ -44,6 +53,7 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     try:
         live = Live(recorder.open_ring, note, WAITING, lambda: recorder.generation, playback, where=where)
         live.has_failed = lambda: sampler.failure is not None
+        live.end_sampling = sampler.end_soon
         yield live
     finally:
         sampler.stop()

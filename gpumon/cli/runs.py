@@ -172,11 +172,11 @@ def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     if arguments.json:
         from gpumon.reports.run_json import whole
 
-        _print_json(whole(record, now))
+        _print_json(whole(record, now, arguments.prices))
     else:
         from gpumon.reports.run_text import lines
 
-        _print(lines(record, now, output_width(), phases=phases, ranks=ranks, tail=tail))
+        _print(lines(record, now, output_width(), phases=phases, ranks=ranks, tail=tail, prices=arguments.prices))
 
 
 def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
@@ -200,7 +200,7 @@ def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None
     ledger, record, traces = _all_of(ledgers, arguments.run, now)
     history = open_history()
     history.look_in(history_beside(ledger.path))
-    made = page(record, traces, now, history)
+    made = page(record, traces, now, history, arguments.prices)
     history.close()
     _write(arguments.output, made.encode())
     print(f"wrote {arguments.output}")
@@ -211,7 +211,7 @@ def _export(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None
     if wanted.is_binary and arguments.output in ("", "-"):
         raise UsageError(f"{arguments.format} is binary: pass -o FILE")
     _, record, traces = _all_of(ledgers, arguments.run, now)
-    _write(arguments.output, wanted.make(record, traces, now))
+    _write(arguments.output, wanted.make(record, traces, now, arguments.prices))
 
 
 _ACTIONS = {

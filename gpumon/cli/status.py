@@ -7,21 +7,15 @@ The exit code is 3 if no GPU can be read.
 import os
 import sys
 import time
-from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpumon.analysis.gpu_state import GpuState
-from gpumon.analysis.gpu_status import gpu_statuses
-from gpumon.analysis.ranks import ranks_of
-from gpumon.analysis.thresholds import PAUSE
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_name
 from gpumon.cli.streams import terminal_width
 from gpumon.clock import SECOND
-from gpumon.diagnosis.now import Judged, needs_past
+from gpumon.diagnosis.now import ANSWERS, earlier_frames, why_none
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
-from gpumon.frame import NAN, Driver, Frame, Origin, RunState, nothing
+from gpumon.frame import NAN, Driver, Origin, nothing
 from gpumon.live import Live, follow
-from gpumon.metrics import Availability
 from gpumon.origin import Capability
 from gpumon.paths import Places, ring_paths
 from gpumon.units import duration
@@ -31,14 +25,6 @@ if TYPE_CHECKING:
 
 _PATIENCE = 2.0
 """Seconds that the driver has for its answer."""
-ANSWERS = (Availability.OK, Availability.ASLEEP)
-"""States of a GPU that nothing is wrong with."""
-LOOK_BACK = 600
-"""Frames that are looked through for what befell a run, and for how long a GPU is idle."""
-_RATE_OF = 2
-"""Frames between which a counter grows: the newest and the one before."""
-_SPARE = 3
-"""More frames than a minute has: a tick may be early."""
 
 
 def add_options(parser: "ArgumentParser") -> None:
@@ -153,29 +139,3 @@ def _had_gpus(live: Live) -> bool:
     """Whether the last frame of a daemon that is gone shows GPUs of this machine."""
     frame = live.latest()
     return frame is not None and bool(frame.samples) and Capability.LIVE in live.origin().capabilities
-
-
-def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
-    """Return the frames of the last while, where they may change what is reported: this command is to be quick.
-
-    One of them tells how fast counters grow, a minute a pause from idleness; of what is idle, more of them tell for
-    how long.
-    """
-    ended_badly = any(run.memory.ooms > 0 or run.state in (RunState.FAILED, RunState.DIED) for run in newest.runs)
-    if not ended_badly:
-        if not needs_past(gpu_statuses(newest, ranks_of(newest.runs))):
-            return live.since(max(0, newest.number - _RATE_OF))
-        few = min(LOOK_BACK, ceil(PAUSE / max(newest.interval, 0.01)) + _SPARE)
-        minute = live.since(max(0, newest.number - few))
-        if not any(status.state is GpuState.HELD for status in Judged(newest, minute).gpus):
-            return minute
-    return live.since(max(0, newest.number - LOOK_BACK))
-
-
-def why_none(frame: Frame, problem: str) -> str:
-    """Return why no GPU of a frame can be read; `problem` is that of its origin, empty where it has none."""
-    if problem:
-        return problem if frame.samples else f"{problem}. For a simulation: gpumon status --source sim"
-    return "no GPU can be read: " + ", ".join(
-        sorted({sample.state.reason for sample in frame.samples}) or ["none found"]
-    )

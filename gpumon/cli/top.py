@@ -2,7 +2,9 @@
 
 For terminals and logs where 'gpumon tui' is too much. Reads the ring of a running daemon; without one, samples in its
 own process. A terminal that can is cleared before each picture; elsewhere an empty line comes between them. --interval
-is the time from picture to picture, too. The exit code is 3 if the last picture had no GPU that can be read.
+is the time from picture to picture, too. Under 'watch' it prints one picture, which 'watch' repeats. The exit code is 3
+if the last picture had no GPU that can be read.
+With --prometheus: the whole cluster, as a Prometheus knows it that scrapes the nodes' exporters.
 """
 
 from __future__ import annotations
@@ -11,19 +13,21 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
+from gpumon.cli.cluster_options import CLUSTER_TICK, PERIODS, add_cluster
 from gpumon.cli.followed_frames import FollowedFrames
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
-from gpumon.cli.status import ANSWERS, why_none
-from gpumon.cli.streams import terminal_width
+from gpumon.cli.streams import output_width, terminal_width
 from gpumon.clock import SECOND
+from gpumon.diagnosis.now import ANSWERS, why_none
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, UsageError
 from gpumon.frame import NAN, Frame
 from gpumon.live import Live, follow
 from gpumon.origin import Capability
 from gpumon.paths import Places
+from gpumon.procfs import read_stat
 from gpumon.reports.status_text import lines
 from gpumon.text import cut
 
@@ -32,6 +36,8 @@ _CLEAR = "\x1b[2J"
 _TO_END_OF_LINE = "\x1b[K"
 _TO_END = "\x1b[J"
 _DUMB = ("", "dumb", "unknown")
+_SHELLS = 2
+"""Parents among which `watch` is looked for."""
 _FIRST = 3.0
 """Seconds that the first sample of this process may take before a picture says that it is awaited."""
 
@@ -40,6 +46,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--count", type=int, metavar="COUNT", help="print so many pictures, then exit (default: until Ctrl-C)"
     )
+    add_cluster(parser)
+    parser.add_argument(
+        "--period", choices=PERIODS, default=PERIODS[1],
+        help=f"with --prometheus: the time of users is that of the last day, week or month (default: {PERIODS[1]})",
+    )  # fmt: skip
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
 
@@ -47,12 +58,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.count is not None and arguments.count < 1:
         raise UsageError(f"invalid count {arguments.count}: give 1 or more")
+    interval = arguments.interval
     where, arguments = resolve_options(arguments)
+    if arguments.prometheus:
+        from gpumon.cli.cluster_top import cluster_pictures
+
+        with cluster_pictures(arguments) as picture:
+            return _repeat(picture, arguments.interval if interval else CLUSTER_TICK, arguments.count or 0)
     with _followed(where, arguments) as live:
         deadline = time.monotonic() + _FIRST
         while live.latest() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        return _repeat(live, arguments.interval, arguments.count or 0)
+        earlier = FollowedFrames(live)
+        if not sys.stdout.isatty() and is_watched():
+            return _repeat(lambda: _picture(live, earlier, output_width()), arguments.interval, 1)
+        return _repeat(lambda: _picture(live, earlier), arguments.interval, arguments.count or 0)
 
 
 def _followed(where: Places, arguments: argparse.Namespace) -> AbstractContextManager[Live]:
@@ -66,13 +86,12 @@ def _followed(where: Places, arguments: argparse.Namespace) -> AbstractContextMa
     return private_sampler(where, arguments)
 
 
-def _repeat(live: Live, interval: float, count: int) -> int:
+def _repeat(picture: Callable[[], tuple[list[str], int]], interval: float, count: int) -> int:
     """Show pictures, `count` of them or without end where it is 0; return the code of the last one."""
     clears = can_clear(os.environ) and sys.stdout.isatty()
     number, due, code = 0, time.monotonic(), EXIT_OK
-    earlier = FollowedFrames(live)
     while True:
-        text, code = _picture(live, earlier)
+        text, code = picture()
         number += 1
         if clears:
             _draw(text, first=number == 1)
@@ -82,6 +101,23 @@ def _repeat(live: Live, interval: float, count: int) -> int:
             return code
         due = max(due + interval, time.monotonic())  # pictures that were late are left out
         time.sleep(max(0.0, due - time.monotonic()))
+
+
+def is_watched(pid: int | None = None, proc: str = "/proc") -> bool:
+    """Whether `watch` runs this process, by itself or through a shell: it waits for the end, and shows that."""
+    pid = os.getpid() if pid is None else pid
+    for _ in range(_SHELLS):
+        stat = read_stat(pid, proc)
+        if stat is None or stat.parent <= 1:
+            return False
+        pid = stat.parent
+        try:
+            with open(f"{proc}/{pid}/comm", "rb") as file:
+                if file.read(64).strip() == b"watch":
+                    return True
+        except OSError:
+            return False
+    return False
 
 
 def can_clear(env: Mapping[str, str]) -> bool:
@@ -108,8 +144,8 @@ def _height() -> int:
         return 0
 
 
-def _picture(live: Live, earlier: FollowedFrames) -> tuple[list[str], int]:
-    """The lines, and the exit code of `gpumon status` for them."""
+def _picture(live: Live, earlier: FollowedFrames, width: int | None = None) -> tuple[list[str], int]:
+    """The lines, and the exit code of `gpumon status` for them; `width` in the place of the terminal's."""
     state, frame, origin = live.state(), live.latest(), live.origin()
     if frame is None:
         return [f"gpumon: {origin.problem or state.text}"], EXIT_NO_GPU
@@ -127,6 +163,7 @@ def _picture(live: Live, earlier: FollowedFrames) -> tuple[list[str], int]:
             sampler if state.live else f"{sampler}, {state.text}",
             is_live=is_live,
             age=age,
+            width=terminal_width() if width is None else width,
         )
     )
     if state.live and not origin.problem and any(sample.state in ANSWERS for sample in frame.samples):
@@ -135,7 +172,9 @@ def _picture(live: Live, earlier: FollowedFrames) -> tuple[list[str], int]:
     return [*text, f"gpumon: {why}"], EXIT_OK if origin.ended else EXIT_NO_GPU
 
 
-def _lines(live: Live, frame: Frame, before: list[Frame], note: str, *, is_live: bool, age: float) -> Iterator[str]:
+def _lines(
+    live: Live, frame: Frame, before: list[Frame], note: str, *, is_live: bool, age: float, width: int
+) -> Iterator[str]:
     origin = live.origin()
     yield from lines(
         frame,
@@ -146,7 +185,7 @@ def _lines(live: Live, frame: Frame, before: list[Frame], note: str, *, is_live:
         before=before,
         live=is_live,
         age=age,
-        width=terminal_width(),
+        width=width,
     )
     for part in origin.parts:
         if part.origin.problem and not origin.problem:

@@ -6,8 +6,10 @@ Joins a running daemon; without one, samples in its own process. Press ? for the
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, resolve_options
@@ -20,9 +22,12 @@ if TYPE_CHECKING:
     from gpumon.events.query import LoggedEvent
     from gpumon.ledger.reader import Ledgers
     from gpumon.ledger.records import RunSummary
+    from gpumon_tui.taken_terminal import TakenTerminal
 
 _MOST_EVENTS = 10_000
 """Events that are shown: the newest."""
+_PATIENCE = 60.0
+"""Seconds that a restart may take: the daemon that stops gets 15 s, and another one needs a while to begin."""
 _PAST = 20
 """Past runs that are asked for."""
 
@@ -41,53 +46,123 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from gpumon_tui.guard import check
+    from gpumon_tui.unused import left_out
 
+    with left_out():
+        from gpumon_tui.guard import check
+
+    given = (("--dir", arguments.dir), ("--state-dir", arguments.state_dir))
     where, arguments = resolve_options(arguments)
     check()
     live = follow(where)
     # One that hangs in its driver has the last known values; to ask that driver here would hang as well.
     if arguments.source is None and live.has_writer():
-        return _show(live, live.interval(), where, arguments)
+        return _show(live, live.interval(), where, arguments, restart=lambda: _restart(given))
     live.close()
-    from tempfile import TemporaryDirectory  # beside a daemon nothing of one's own is kept
+    with left_out():
+        from tempfile import TemporaryDirectory  # beside a daemon nothing of one's own is kept
 
     # Runs that a view sees by itself are gone with it: the real ledger belongs to daemons.
     with TemporaryDirectory(prefix="gpumon-tui-") as directory:
         ledger = f"{directory}/{LEDGER}"
         with private_sampler(where, arguments, ledger) as own:
-            return _show(own, arguments.interval, where, arguments, ledger)
+            return _show(own, arguments.interval, where, arguments, ledger, daemon=_looked_for(where, arguments, own))
 
 
-def _show(live: Live, interval: float, where: Places, arguments: argparse.Namespace, own: str = "") -> int:
+def _looked_for(where: Places, arguments: argparse.Namespace, own: Live) -> Callable[[], Live | None] | None:
+    """Ways to find a daemon that begins later, after which nothing is sampled here; None where a source is named."""
+    if arguments.source is not None:
+        return None
+    live = follow(where)
+
+    def found() -> Live | None:
+        if not live.is_alive():
+            return None
+        own.end_sampling()
+        return live
+
+    return found
+
+
+def _show(
+    live: Live,
+    interval: float,
+    where: Places,
+    arguments: argparse.Namespace,
+    own: str = "",
+    daemon: Callable[[], Live | None] | None = None,
+    restart: Callable[[], str] | None = None,
+) -> int:
     from gpumon_tui.unused import left_out
-
-    with left_out():
-        from gpumon_tui import app
 
     def simulation() -> AbstractContextManager[Live]:
         return private_sampler(where, argparse.Namespace(source="sim", interval=1.0, speed=1.0, gpm=True))
 
     interval = min(max(interval, 0.25), 1.0)
     asked = not reads_hardware(arguments)
-    return app.run(
-        live,
-        interval=interval,
-        simulation=None if asked else simulation,
-        past=lambda: _past(where),
-        player=live.playback,
-        ledgers=lambda: _ledgers([own, *ledger_paths(where)] if own else ledger_paths(where)),
-        readonly=arguments.readonly,
-        read_events=lambda path: _events(where, path),
-        notify=arguments.notify,
+    with _begun(live, interval, arguments, restart) as taken:
+        with left_out():
+            from gpumon_tui import session
+
+        return session.run(
+            live,
+            interval=interval,
+            simulation=None if asked else simulation,
+            past=lambda: _past(where),
+            daemon=daemon,
+            restart=restart,
+            player=live.playback,
+            ledgers=lambda: _ledgers(own, () if live.playback else ledger_paths(where)),
+            readonly=arguments.readonly,
+            read_events=lambda path: _events(where, path),
+            notify=arguments.notify,
+            taken=taken,
+            prices=arguments.prices,
+        )
+
+
+def _begun(
+    live: Live, interval: float, arguments: argparse.Namespace, restart: Callable[[], str] | None
+) -> AbstractContextManager[TakenTerminal | None]:
+    """The first picture beside a daemon; a sampler of one's own has nothing to show yet."""
+    if restart is None:
+        return nullcontext()
+    from gpumon_tui.unused import left_out
+
+    with left_out():
+        from gpumon_tui.begin import begun
+
+    return begun(
+        live, interval=interval, has_simulation=reads_hardware(arguments), readonly=arguments.readonly, restart=restart
     )
 
 
-def _ledgers(paths: Sequence[str]) -> Ledgers:
-    """The ledgers that this user may read. Raises GpumonError where there is none."""
+def _restart(given: Sequence[tuple[str, str | None]]) -> str:
+    """Run `gpumon daemon restart` with the directories of this view; what it said last. Raises GpumonError."""
+    import subprocess
+
+    own = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
+    places = [word for option, value in given if value for word in (option, value)]
+    command = [sys.executable, *own, "daemon", "restart", *places]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GpumonError(f"the daemon was not restarted: {error}") from None
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+    said = lines[-1].removeprefix("gpumon: ") if lines else f"exit code {done.returncode}"
+    if done.returncode:
+        raise GpumonError(said)
+    return said
+
+
+def _ledgers(own: str, others: Sequence[str]) -> Ledgers:
+    """The ledgers that this user may read; this view's `own` is there from its first run on.
+
+    Raises GpumonError where there is none.
+    """
     from gpumon.ledger.reader import NOTHING, Ledgers
 
-    found = Ledgers(paths)
+    found = Ledgers([*([own] if os.path.exists(own) else ()), *others])
     if not found:
         raise GpumonError(NOTHING)
     return found

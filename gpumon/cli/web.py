@@ -2,11 +2,13 @@
 
 Joins a running daemon; without one, samples in its own process. Open the link that it prints. It listens on
 this machine only; from another one, use a tunnel: ssh -L 8050:127.0.0.1:8050 SERVER.
+With --prometheus: the whole cluster, as a Prometheus knows it that scrapes the nodes' exporters.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import signal
 import sys
@@ -16,14 +18,24 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from gpumon.cli import web_token
+from gpumon.cli.cluster_options import add_cluster
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
 from gpumon.cli.private_sampler import private_sampler
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.live import Live, follow
-from gpumon.paths import LEDGER, Places, ledger_paths, make_private_dir
+from gpumon.paths import LEDGER, Places, history_paths, ledger_paths, make_private_dir
 
 if TYPE_CHECKING:
+    from dash import Dash
+
+    from gpumon.people import People
+    from gpumon_web.gate import Gate
     from gpumon_web.positions import Recording
+    from gpumon_web.work import Work
+
+_SALT = "web-names"
+_NO_HISTORY = "This source keeps no history: a daemon does."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -46,65 +58,136 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--no-token", action="store_true", help="disable authentication (loopback only)")
     group.add_argument(
+        "--names", metavar="WAY", help="names of users: shown, hashed or hidden (GPUMON_NAMES; default: shown)"
+    )
+    group.add_argument(
+        "--alias", metavar="USER", help="print the hash of a user's name and the link of their own page, and exit"
+    )
+    group.add_argument(
         "--allowed-host", metavar="NAME", action="append", default=[],
         help="additional host name to accept, such as that of a proxy; can be repeated",
     )  # fmt: skip
+    add_cluster(parser)
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
+    parser.set_defaults(token_action="")
+    commands = parser.add_subparsers(metavar="COMMAND", title="subcommands")
+    web_token.add_parser(commands, parser.formatter_class)
 
 
 def run(arguments: argparse.Namespace) -> int:
     where, arguments = resolve_options(arguments)
+    if arguments.token_action:
+        _make_state_dir(where)
+        return web_token.run(where, arguments)
     if arguments.sessions or arguments.end_session:
         return _sessions(where, arguments.end_session)
+    if arguments.alias:
+        from gpumon.people import HASHED
+
+        alias = _people(where, HASHED).alias(arguments.alias)
+        print(f"{alias}  #/users?user={alias}")
+        return EXIT_OK
+    from gpumon.people import SHOWN
+
     try:
-        from gpumon_web.serve import Address, Stop, links, listen, serve
+        from gpumon_web.serve import Stop, links, serve
     except ImportError as error:
         raise GpumonError(f"the browser view requires {error.name}: install gpumon with its dependencies") from error
-    from gpumon_web.app import make_app
-    from gpumon_web.feed import Feed
+    from gpumon.listening import Address, SocketFile, listen
     from gpumon_web.gate import Gate
-    from gpumon_web.routes import Sources
-    from gpumon_web.runs import Runs
+    from gpumon_web.named_tokens import NamedTokens
+    from gpumon_web.named_work import named_work
+    from gpumon_web.refused import FILE as REFUSED
+    from gpumon_web.refused import RefusedTries
+    from gpumon_web.sessions import FILE as SESSIONS
     from gpumon_web.sessions import Sessions
-    from gpumon_web.work import processes, threads
+    from gpumon_web.token_file import TOKENS, USES
+    from gpumon_web.work import threads
 
+    if arguments.prometheus and arguments.names not in ("", SHOWN):
+        raise UsageError("--names is for one machine: a cluster has the names that 'gpumon export --users' tells")
     address = Address(arguments.host, arguments.port, arguments.socket or "")
     token = _token(where, arguments, is_local=address.is_local)
     opened = listen(address)
+    file = SocketFile(address.path)
     port = 0 if address.path else opened.getsockname()[1]
     stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    with _watched(where, arguments) as (live, ledgers), _recording(live, arguments.speed) as recording:
-        feed, work, thread = Feed(live, recording.extent if recording else None), processes(), threads()
-        gate = Gate(token, _hosts(arguments), port, Sessions(_session_file(where), thread))
-        app = make_app(Sources(feed, Runs(feed, ledgers, work=work), thread, recording), gate)
+    people = _people(where, arguments.names)
+    thread = named_work(threads(), people)
+    kept = functools.partial(_state_file, where)
+
+    def gate() -> Gate:
+        named = NamedTokens(kept(TOKENS), kept(USES), thread)
+        found = Gate(token, _hosts(arguments), port, Sessions(kept(SESSIONS), thread), named)
+        found.refused = RefusedTries(kept(REFUSED), thread)
+        return found
+
+    if arguments.prometheus:
+        from gpumon.cli.web_cluster import cluster_app
+
+        app = cluster_app(arguments)
+    else:
+        app = _machine_app(where, arguments, people, thread)
+    with app as make:
 
         def tell() -> None:
             for line in links(address, port, token):
                 print(line, flush=True)
 
         try:
-            serve(app, opened, tell, stop)
+            serve(make(gate()), opened, tell, stop)
         except KeyboardInterrupt:
             print(file=sys.stderr)
+    file.remove()
+    return EXIT_OK
+
+
+@contextmanager
+def _machine_app(
+    where: Places, arguments: argparse.Namespace, people: People, thread: Work
+) -> Iterator[Callable[[Gate], Dash]]:  # fmt: skip
+    """Yield what makes the app of this machine."""
+    from gpumon_web.accounts import Accounts
+    from gpumon_web.app import make_app
+    from gpumon_web.feed import Feed
+    from gpumon_web.named_frames import named_frames
+    from gpumon_web.named_work import named_work
+    from gpumon_web.routes import Sources
+    from gpumon_web.runs import Runs
+    from gpumon_web.work import processes
+
+    with _watched(where, arguments) as (live, ledgers), _recording(live, arguments.speed, people) as recording:
+        feed = Feed(named_frames(live, people), recording.extent if recording else None)
+        work = named_work(processes(), people)
+        # The history is of this machine: a simulation or a recording that this process plays has none.
+        is_own = arguments.source is not None
+        accounts = Accounts(
+            feed, lambda: [] if is_own else history_paths(where), work=work, missing=_NO_HISTORY if is_own else "",
+            quick=thread, prices=arguments.prices,
+        )  # fmt: skip
+        sources = Sources(feed, Runs(feed, ledgers, work=work, prices=arguments.prices), accounts, thread, recording)
+        try:
+            yield lambda gate: make_app(sources, gate)
         finally:
             work.close()
-    if address.path:
-        os.unlink(address.path)
-    return EXIT_OK
 
 
 def _sessions(where: Places, end: str | None) -> int:
     """List the sessions, or end one."""
-    from gpumon_web.sessions import ALL, FILE, SessionEvent, append, open_ones, read
+    from gpumon_web.sessions import ALL, FILE, SessionEvent, append, open_ones, read, tag_of
+    from gpumon_web.token_file import TOKENS, names_by_tag, read_tokens
 
     file, now = f"{where.state}/{FILE}", time.time()
     going = open_ones(read(file), now) if where.state else []
     if end is None:
+        names = names_by_tag(read_tokens(f"{where.state}/{TOKENS}")) if going else {}
         for line in going:
-            print(f"{line.id}  since {time.strftime('%Y-%m-%d %H:%M', time.localtime(line.time))}  from {line.peer}")
+            by = f"  token {names.get(tag_of(line.id), '(revoked)')}" if tag_of(line.id) else ""
+            since = time.strftime("%Y-%m-%d %H:%M", time.localtime(line.time))
+            print(f"{line.id}  since {since}  from {line.peer}{by}")
         if not going:
             print("no browser is signed in")
         return EXIT_OK
@@ -118,15 +201,13 @@ def _sessions(where: Places, end: str | None) -> int:
     return EXIT_OK
 
 
-def _session_file(where: Places) -> str:
-    """Where sessions are kept; empty, so that they end with the server, where there is no place."""
-    from gpumon_web.sessions import FILE
-
+def _state_file(where: Places, name: str) -> str:
+    """A file of the state directory; empty where there is no place: sessions then end with the server."""
     try:
         _make_state_dir(where)
     except GpumonError:
         return ""
-    return f"{where.state}/{FILE}"
+    return f"{where.state}/{name}"
 
 
 def _make_state_dir(where: Places) -> None:
@@ -139,13 +220,26 @@ def _make_state_dir(where: Places) -> None:
         raise GpumonError(f"cannot keep the token in {where.state}: {error.strerror or error}") from error
 
 
+def _people(where: Places, way: str) -> People:
+    """The policy for names, with a secret that is made once and kept in the state directory."""
+    from gpumon.people import EVERYBODY, SHOWN, People
+
+    if way in ("", SHOWN):
+        return EVERYBODY
+    from gpumon.access_token import token_from
+
+    _make_state_dir(where)
+    return People(way, token_from(f"{where.state}/{_SALT}", make=True).encode())
+
+
 def _hosts(arguments: argparse.Namespace) -> list[str]:
     own = [] if arguments.host in ("0.0.0.0", "::") else [arguments.host]
     return [*own, *arguments.allowed_host]
 
 
 def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> str | None:
-    from gpumon_web.serve import TOKEN_FILE, token_from
+    from gpumon.access_token import token_from
+    from gpumon_web.serve import TOKEN_FILE
 
     if arguments.no_token:
         if arguments.token_file:
@@ -160,7 +254,7 @@ def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> s
 
 
 @contextmanager
-def _recording(live: Live, speed: float) -> Iterator[Recording | None]:
+def _recording(live: Live, speed: float, people: People) -> Iterator[Recording | None]:
     """The recording that this process plays, for viewers who take it elsewhere; None of anything else."""
     from gpumon.recording.positions import Positions
     from gpumon_web.positions import Recording
@@ -170,7 +264,7 @@ def _recording(live: Live, speed: float) -> Iterator[Recording | None]:
         return
     positions = Positions(live.playback.path, live.playback.portion)
     try:
-        yield Recording(positions, speed)
+        yield Recording(positions, speed, people)
     finally:
         positions.close()
 

@@ -22,9 +22,13 @@ class PrivateSampler:
         self._thread.start()
         return self
 
+    def end_soon(self) -> None:
+        """Ask it to end, and wait for nothing."""
+        self._stop.set()
+
     def stop(self) -> None:
         """Ask it to end, and wait a moment."""
-        self._stop.set()
+        self.end_soon()
         self._thread.join(timeout=1.0)
 
     def _run(self) -> None:

@@ -9,6 +9,7 @@ from gpumon.errors import UsageError
 from gpumon.origin import Capability
 from gpumon.paths import Places
 from gpumon.sampler import Sampler
+from gpumon.sources.allocations import Allocations
 from gpumon.sources.base import Request
 from gpumon.sources.host import HostSource
 from gpumon.sources.registry import open_source
@@ -31,11 +32,12 @@ def make_sampler(
     playback: Playback | None = None,
     gpm: bool = True,
     idle_interval: float = 0.0,
+    job_dir: str = "",
 ) -> Sampler:
     """A sampler for `--source`. Host and tags belong to it when the source is this machine, now.
 
     `past`: also the runs that were over long before, once, for a ledger; `playback`: of a recording; `gpm`: whether the
-    GPUs' performance counters are read.
+    GPUs' performance counters are read; `job_dir`: files that name the jobs of GPUs, as for dcgm-exporter.
     """
     if not SHORTEST <= interval <= LONGEST:
         raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")
@@ -48,4 +50,4 @@ def make_sampler(
             source, clock, min(interval, max(_SMOOTH, source.tick_period)) if source.tick_period else interval
         )
     tags = TagReader(where, clock=clock, past=past)
-    return Sampler(source, clock, interval, host, tags, idle_interval)
+    return Sampler(source, clock, interval, host, tags, idle_interval, Allocations(clock, job_dir))

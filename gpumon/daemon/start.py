@@ -12,6 +12,7 @@ from gpumon.daemon.earlier import frames_since, newest_frames
 from gpumon.daemon.log import say as _say
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
+from gpumon.daemon.use_counter import UseCounter
 from gpumon.errors import GpumonError
 from gpumon.history.limits import USUAL_LIMITS, HistoryLimits
 from gpumon.origin import Capability
@@ -40,6 +41,7 @@ def open_daemon(
     *,
     gpm: bool = True,
     idle_interval: float = 0.0,
+    job_dir: str = "",
 ) -> Recorder:
     """A recorder that has its directory, its lock and its first frame. `say` is told, in a line, what goes wrong later.
 
@@ -48,7 +50,9 @@ def open_daemon(
 
     Raises AlreadyRunning, SourceError, UsageError or GpumonError, each with what to do.
     """
-    sampler = make_sampler(spec, where, clock, interval, speed, playback=playback, gpm=gpm, idle_interval=idle_interval)
+    sampler = make_sampler(
+        spec, where, clock, interval, speed, playback=playback, gpm=gpm, idle_interval=idle_interval, job_dir=job_dir
+    )
     directory = make_live_dir(where)
     try:
         return _start(sampler, where, clock, directory, say, limits=limits)
@@ -76,6 +80,7 @@ def _start(
         raise
     recorder.say = say
     try:
+        recorder.followers.append(UseCounter(lambda: recorder.writer))
         _open_ledger(recorder, where, clock, say)
         _open_history(recorder, where, say, limits)
         recorder.take_one()

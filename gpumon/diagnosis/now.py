@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.ranks import ranks_of
+from gpumon.analysis.thresholds import PAUSE
 from gpumon.diagnosis.finding import Finding
-from gpumon.frame import Frame
+from gpumon.frame import Frame, RunState
+from gpumon.metrics import Availability
 
 if TYPE_CHECKING:
     from gpumon.analysis.epochs import Epochs
     from gpumon.analysis.progress import Progress
     from gpumon.analysis.ranks import Ranks
+    from gpumon.live import Live
+
+ANSWERS = (Availability.OK, Availability.ASLEEP)
+"""States of a GPU that nothing is wrong with."""
+LOOK_BACK = 600
+"""Frames that are looked through for what befell a run, and for how long a GPU is idle."""
+_RATE_OF = 2
+"""Frames between which a counter grows: the newest and the one before."""
+_SPARE = 3
+"""More frames than a minute has: a tick may be early."""
 
 
 class Judged:
@@ -69,3 +82,29 @@ class Judged:
 def needs_past(statuses: Sequence[GpuStatus]) -> bool:
     """Return whether frames before this one may change what is judged: one alone cannot tell a pause from idleness."""
     return any(status.state is GpuState.ALLOCATED for status in statuses)
+
+
+def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
+    """Return the frames of the last while, where they may change what is reported: a look is to be quick.
+
+    One of them tells how fast counters grow, a minute a pause from idleness; of what is idle, more of them tell for
+    how long.
+    """
+    ended_badly = any(run.memory.ooms > 0 or run.state in (RunState.FAILED, RunState.DIED) for run in newest.runs)
+    if not ended_badly:
+        if not needs_past(gpu_statuses(newest, ranks_of(newest.runs))):
+            return live.since(max(0, newest.number - _RATE_OF))
+        few = min(LOOK_BACK, ceil(PAUSE / max(newest.interval, 0.01)) + _SPARE)
+        minute = live.since(max(0, newest.number - few))
+        if not any(status.state is GpuState.HELD for status in Judged(newest, minute).gpus):
+            return minute
+    return live.since(max(0, newest.number - LOOK_BACK))
+
+
+def why_none(frame: Frame, problem: str) -> str:
+    """Return why no GPU of a frame can be read; `problem` is that of its origin, empty where it has none."""
+    if problem:
+        return problem if frame.samples else f"{problem}. For a simulation: gpumon status --source sim"
+    return "no GPU can be read: " + ", ".join(
+        sorted({sample.state.reason for sample in frame.samples}) or ["none found"]
+    )

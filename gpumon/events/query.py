@@ -12,6 +12,7 @@ from gpumon.events.event import EventSubject, details_of
 from gpumon.events.kinds import BY_NAME, XID, EventKind
 from gpumon.frame import NAN
 from gpumon.history.read import reading
+from gpumon.people import SHOWN, in_force
 from gpumon.vendors import is_part, numbered
 from gpumon.xids import xid_of
 
@@ -83,8 +84,10 @@ def _read(
         meant = [uuid for uuid, number in devices if str(number) == wanted.device and not is_part(uuid)]
         where.append(f"device IN (?{', ?' * len(meant)})")
         chosen += [wanted.device, *meant]
+    people = in_force()
+    is_named = people.way == SHOWN  # else names are compared as they are shown
     for column, value in (("user", wanted.user), ("run", wanted.run)):
-        if value:
+        if value and is_named:
             where.append(f"{column} = ?")
             chosen.append(value)
     if wanted.kinds:
@@ -93,12 +96,15 @@ def _read(
     numbers = {uuid: numbered(uuid, number) for uuid, number in devices}
     rows = connection.execute(
         "SELECT time, kind, device, user, run, cause, lasted, until, details FROM event"
-        f" WHERE {' AND '.join(where)} ORDER BY time DESC, kind DESC LIMIT ?", (*chosen, limit),
+        f" WHERE {' AND '.join(where)} ORDER BY time DESC, kind DESC LIMIT ?", (*chosen, limit if is_named else -1),
     ).fetchall()  # fmt: skip
     found = []
     for time, kind, device, user, run, cause, lasted, until, details in reversed(rows):
         known = BY_NAME.get(str(kind)) or EventKind(str(kind), str(kind).replace("_", " "), "info", "")
-        of = EventSubject(str(device), str(user), str(run), str(cause))
+        name = str(user)
+        of = EventSubject(str(device), people.name(name), people.words(str(run), name), str(cause))
+        if not is_named and (wanted.user not in ("", of.user) or wanted.run not in ("", of.run)):
+            continue
         found.append(
             LoggedEvent(
                 time_ns=time,
@@ -107,10 +113,10 @@ def _read(
                 device=numbers.get(of.device, of.device),
                 lasted=NAN if lasted is None else lasted,
                 until_ns=until or 0,
-                details=details_of(details),
+                details=people.plain(details_of(details), name),
             )
         )
-    return found
+    return found[-limit:] if limit > 0 and not is_named else found
 
 
 def _ns(seconds: float) -> int:

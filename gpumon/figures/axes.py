@@ -29,12 +29,6 @@ def numbers_of(values: Sequence[float], scale: float, digits: int | None) -> lis
     return [round(value * scale, digits) if math.isfinite(value) else None for value in values]
 
 
-def milliseconds(times: Sequence[float | None]) -> list[float | None]:
-    """Times as a Plotly date axis takes them; None where a line breaks."""
-    # NaN is not itself; in place, because a call would cost more than the rest of the loop.
-    return [None if time is None or time != time else round(time * 1000) for time in times]
-
-
 def whole_stretches(values: Sequence[float | None]) -> list[tuple[int, int]]:
     """Where values are, without a gap: from each first to behind each last place."""
     found = []

@@ -96,14 +96,18 @@ class RecentHistory:
         if len(self._times) >= self.keep + SLACK:
             self._trim()
 
-    def only(self, subject: str, metrics: Collection[str] | None = None) -> RecentHistory:
-        """Copy one subject, or some metrics of it, for a reader in another thread."""
+    def only(self, *subjects: str, metrics: Collection[str] | None = None) -> RecentHistory:
+        """Copy some subjects, or some metrics of them, for a reader in another thread."""
         found = RecentHistory(self.keep)
         found._times = self._times[:]
         found._pauses = set(self._pauses)
-        columns = self._columns.get(subject, {})
         found._columns = {
-            subject: {name: column[:] for name, column in columns.items() if metrics is None or name in metrics}
+            subject: {
+                name: column[:]
+                for name, column in self._columns.get(subject, {}).items()
+                if metrics is None or name in metrics
+            }
+            for subject in subjects
         }
         return found
 

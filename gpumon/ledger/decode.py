@@ -16,6 +16,7 @@ from gpumon.frame import NAN, Mark, RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, RunRow, RunTrace
 from gpumon.ledger.table_columns import metrics_of, parsed_json
+from gpumon.people import in_force
 from gpumon.run_facts import facts_of_row
 from gpumon.text import clean
 
@@ -61,14 +62,15 @@ def cells_of(cursor: Any, row: Sequence[Any]) -> Cells:
 
 def run_row(cells: Cells) -> RunRow:
     """A row of `run`."""
+    people, user = in_force(), cells.text("user")
     return RunRow(
-        id=cells.text("id"),
-        name=cells.text("name"),
-        user=cells.text("user"),
+        id=people.words(cells.text("id"), user),
+        name=people.words(cells.text("name"), user),
+        user=people.name(user),
         hostname=cells.text("hostname"),
         framework=cells.text("framework"),
         source=cells.text("source"),
-        label=cells.text("label"),
+        label=people.words(cells.text("label"), user),
         driver=cells.text("driver"),
         world_size=cells.whole("world_size"),
         epochs=cells.whole("epochs"),
@@ -78,7 +80,7 @@ def run_row(cells: Cells) -> RunRow:
         ended=cells.time("ended"),
         state=cells.state(),
         updated=cells.time("updated"),
-        resumes=cells.text("resumes"),
+        resumes=people.words(cells.text("resumes"), user),
         seconds=cells.real("seconds"),
     )
 

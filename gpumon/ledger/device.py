@@ -82,13 +82,13 @@ class RecentSamples:
         """Up to when all is known that will be, `horizon` at most.
 
         The driver's own samples come seconds late, and what was between two reads of a device is known with the
-        second: devices are read one behind the other, and a slow call delays those that follow.
+        second: devices are read one behind the other, a slow call delays those that follow, and an answer may come
+        ticks after its question.
         """
         known = horizon
-        if self.samples and _latest(self.samples[-1]) > horizon:
-            before = next((taken for taken in reversed(self.samples) if _latest(taken) <= horizon), None)
-            if before is not None:
-                known = min(known, before.monotonic_ns, before.counters_ns)
+        last = next((taken for taken in reversed(self.samples) if _latest(taken) <= horizon), None)
+        if last is not None:
+            known = min(known, last.monotonic_ns, last.counters_ns)
         if self.busy:
             known = min(known, self.busy[-1][0])
         return max(known, horizon - PATIENCE)

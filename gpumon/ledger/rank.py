@@ -61,12 +61,16 @@ class RankRecorder:
         self._moments: list[Moment] = []
         """Steps and wait as the last two ticks had them."""
         self._alive_at = 0
+        self._is_presumed = False
+        """Whether it has ended, and how is not known yet."""
         self._about = NOTHING_TOLD
         self._about_written = NOTHING_TOLD
 
     def see(self, run: Run, tick: Tick) -> None:
         """The run as a tick shows it."""
         self.run, self.tick = run, tick
+        if self._is_presumed and run.state != RunState.RUNNING:
+            self.state, self._is_presumed, self.dirty = run.state, False, True
         about = tick.about.get(run.key)
         if about is not None and about is not self._about:
             self._about, self.dirty = about, True
@@ -96,7 +100,9 @@ class RankRecorder:
         timeline, tick, run = self.timeline, self.tick, self.run
         if timeline.ended_ns:
             self.end_ns = timeline.ended_ns
-            self.state = run.state if run.state != RunState.RUNNING else RunState.FINISHED
+            # Where it ended after the sample of this tick, the tick has it running: the next one has how it ended.
+            self._is_presumed = run.state == RunState.RUNNING
+            self.state = RunState.FINISHED if self._is_presumed else run.state
         elif gone or run.state != RunState.RUNNING:
             # It died unobserved: this is the last moment at which it was alive for certain.
             updated = tick.monotonic_ns - (tick.time_ns - _ns(run.updated)) if is_known(run.updated) else 0
@@ -108,7 +114,7 @@ class RankRecorder:
                 self.end_ns, self.state = timeline.last.monotonic_ns, RunState.FINISHED
         if self.end_ns:
             self.ended_ns = tick.time_ns - (tick.monotonic_ns - self.end_ns)
-            self.dirty = True
+            self.dirty = self.dirty or not self._is_presumed
 
     def take_packages(self, before: PackageReading | None, now: PackageReading, unknown: str) -> None:
         """Take a reading of the CPU packages, and the one before it, if any; `unknown`: why it says nothing."""

@@ -17,7 +17,7 @@ from gpumon.database.read import open_to_read
 from gpumon.errors import GpumonError
 from gpumon.frame import NAN, RunState
 from gpumon.ledger import decode
-from gpumon.ledger.about_rows import about_conditions, particulars, tag_names
+from gpumon.ledger.about_rows import about_conditions, named, tag_names
 from gpumon.ledger.combine import totals
 from gpumon.ledger.decode import Cells
 from gpumon.ledger.migrations import OUTSIDE_SINCE, VERSION
@@ -26,6 +26,7 @@ from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.settled import SettledEpochs, settled_epochs
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, outside_rows, phase_rows, step_rows, usage_rows
 from gpumon.missing import is_known
+from gpumon.people import SHOWN, in_force
 from gpumon.text import clean
 
 NOTHING = "no runs recorded yet: start 'gpumon daemon', then a training that publishes its epochs (docs/runs.md)"
@@ -192,7 +193,7 @@ class Ledger:
             gpus=gpus,
             energy=came_to[USAGE_INDEX["energy"]],
             utilization=came_to[USAGE_INDEX["utilization_mean"]],
-            tags=self._tags(run_id),
+            tags=tuple(in_force().words(tag, self._user(run_id)) for tag in self._tags(run_id)),
         )
 
     def about(self, run_id: str) -> Particulars:
@@ -201,18 +202,33 @@ class Ledger:
             return self._about(self._as_written(run_id))
 
     def _about(self, run_id: str) -> Particulars:
-        return particulars(
+        return named(
+            self._user(run_id),
             *(
                 self._rows(f"SELECT * FROM {table} WHERE run = ? ORDER BY {order} LIMIT {_MOST_ABOUT}", run_id)
                 if self._has(table)
                 else ()
                 for table, order in (("parameter", "kind, place, name"), ("note", "time, text"), ("tag", "tag"))
-            )
+            ),
         )
+
+    def all_tags(self) -> dict[str, Sequence[str]]:
+        """Tags of every run that has some, by its id as the file has it."""
+        rows: dict[str, list[Cells]] = {}
+        with self._reading():
+            for row in self._rows("SELECT run, tag, removed FROM tag ORDER BY run, tag") if self._has("tag") else ():
+                rows.setdefault(row.text("run"), []).append(row)
+        return {run_id: tag_names(of_run[:_MOST_ABOUT]) for run_id, of_run in rows.items()}
 
     def _tags(self, run_id: str) -> Sequence[str]:
         query = f"SELECT tag, removed FROM tag WHERE run = ? ORDER BY tag LIMIT {_MOST_ABOUT}"
         return tag_names(self._rows(query, run_id)) if self._has("tag") else ()
+
+    def _user(self, run_id: str) -> str:
+        """The name of its user as the file has it; empty where names are shown as they are."""
+        if in_force().way == SHOWN:
+            return ""
+        return next((row.text("user") for row in self._rows("SELECT user FROM run WHERE id = ?", run_id)), "")
 
     def _has(self, table: str) -> bool:
         """Whether the file has a table that ledgers of older versions have not."""
@@ -224,8 +240,11 @@ class Ledger:
         """An id as the file has it: one that a stranger's file has uncleaned is known by its clean text."""
         if self._rows("SELECT id FROM run WHERE id = ?", run_id):
             return run_id
-        ids = (row.get("id") for row in self._rows("SELECT id FROM run"))
-        return next((one for one in ids if isinstance(one, str) and clean(one) == run_id), run_id)
+        for row in self._rows("SELECT id, user FROM run"):
+            found = row.get("id")
+            if isinstance(found, str) and run_id in (clean(found), in_force().words(clean(found), row.text("user"))):
+                return found
+        return run_id
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

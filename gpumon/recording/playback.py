@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Lock
 
+from gpumon.missing import NAN
 from gpumon.recording.portion import Portion
 
 
@@ -17,6 +18,10 @@ class Playback:
         """Set by a view: nothing becomes due."""
         self.can_seek = False
         """Set by a source that is able to."""
+        self.can_pause = False
+        """The same of standing still."""
+        self.begin = self.end = NAN
+        """Set by a source: the first and the last moment that is played (s since 1970); NaN while it is unknown."""
         self.path = ""
         """Set by the same: the file, for those who look at other moments of it meanwhile."""
         self.turns = 0

@@ -47,9 +47,14 @@ def context_of(told: Any) -> Context:
     )
 
 
+_OF_THE_MACHINE = ("address", "minor", "job")
+"""Facts of a device that mean something on its own machine alone."""
+
+
 def device_to_json(device: Device) -> dict[str, Any]:
     """The stored form."""
-    return {**device._asdict(), "missing": {name: int(why) for name, why in device.missing.items()}}
+    told = {name: fact for name, fact in device._asdict().items() if name not in _OF_THE_MACHINE}
+    return {**told, "missing": {name: int(why) for name, why in device.missing.items()}}
 
 
 def device_of(told: Any, absent: Mapping[str, Availability]) -> Device:

@@ -7,8 +7,13 @@ from typing import Any
 
 from gpumon import units
 from gpumon.accounting.account import Account
+from gpumon.accounting.query import KnownDevice
 from gpumon.accounting.summary import AccountGroup
+from gpumon.cost.charge import Charge, together
+from gpumon.cost.hours import Priced, price_hours
 from gpumon.metrics import Unit
+from gpumon.prices import Prices
+from gpumon.reports import charges
 from gpumon.reports.csv_cells import Cell, csv_line, utc
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.vendors import numbered
@@ -29,49 +34,91 @@ _COLUMNS = (
     TextColumn("IDLE", 85),
     TextColumn("ENERGY", 75),
 )
+UNKNOWN_USER, FREE, NOT_SEEN, TOTAL = "(unknown)", "(free)", "(not seen)", "total seen"
+"""Names of rows that are of no user."""
 _WHOLE = 0.99
 """The share of the time from which on a sum counts as complete."""
 
 
-def lines(groups: Sequence[AccountGroup], by: str, width: int = 0) -> Iterator[str]:
-    """Yield a table: each group's users, then the time that nobody held or saw, and the total."""
+def lines(
+    groups: Sequence[AccountGroup], by: str, width: int = 0, devices: Sequence[KnownDevice] = (),
+    prices: Prices | None = None,
+) -> Iterator[str]:  # fmt: skip
+    """Yield a table: each group's users, the time that nobody held or saw, and the total; with `prices` their cost."""
     if groups:
         yield f"from {units.moment(groups[0].begin)} to {units.moment(groups[-1].end)}, by whole hours"
     rows: list[Sequence[str]] = []
     for group in groups:
         labels = iter([_label(group, by)])
+        cost = price_hours(group.hours, devices, prices) if prices else None
         for user, *cells in _rows(group):
-            rows.append((next(labels, ""), user, *cells))
-    yield from draw(_COLUMNS, rows, width)
+            rows.append((next(labels, ""), user, *cells, *_cost_cells(user, cost, prices)))
+    yield from draw((*_COLUMNS, *(charges.columns(prices) if prices else ())), rows, width)
 
 
-def as_json(groups: Sequence[AccountGroup], by: str, begin: float, end: float) -> dict[str, Any]:
-    """Return the groups as JSON: seconds and joules; null is not known."""
-    return {
-        "schema": SCHEMA, "begin": begin, "end": end, "by": by, "groups": [_group_json(group) for group in groups],
-    }  # fmt: skip
+def _cost_cells(user: str, cost: Priced | None, prices: Prices | None) -> Sequence[str]:
+    if prices is None or cost is None:
+        return ()
+    if user == NOT_SEEN:
+        return ("",) * len(charges.columns(prices))
+    return charges.cells(_charge(user, cost), prices)
 
 
-def csv(groups: Sequence[AccountGroup]) -> Iterator[str]:
-    """Yield the groups as CSV, a line at a time, its heading first."""
-    yield csv_line(FIELDS)
+def _charge(user: str, cost: Priced) -> Charge:
+    """The charge of a row of the table."""
+    if user == FREE:
+        return cost.free
+    if user == TOTAL:
+        return together([cost.free, *cost.users.values()])
+    return cost.users.get("" if user == UNKNOWN_USER else user, Charge())
+
+
+def as_json(
+    groups: Sequence[AccountGroup], by: str, begin: float, end: float, devices: Sequence[KnownDevice] = (),
+    prices: Prices | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the groups as JSON: seconds and joules; null is not known. With `prices` each has its `cost`."""
+    found = [_group_json(group) for group in groups]
+    if prices is not None:
+        for told, group in zip(found, groups, strict=True):
+            cost = price_hours(group.hours, devices, prices)
+            for account in told["accounts"]:
+                account["cost"] = charges.as_json(_charge(account["user"], cost), prices)
+            for key, name in (("unknown", UNKNOWN_USER), ("free", FREE), ("total", TOTAL)):
+                told[key]["cost"] = charges.as_json(_charge(name, cost), prices)
+    return {"schema": SCHEMA, "begin": begin, "end": end, "by": by, "groups": found}
+
+
+def csv(
+    groups: Sequence[AccountGroup], devices: Sequence[KnownDevice] = (), prices: Prices | None = None
+) -> Iterator[str]:
+    """Yield the groups as CSV, a line at a time, its heading first; with `prices` each row ends with its cost."""
+    yield csv_line((*FIELDS, *(charges.FIELDS if prices else ())))
     for group in groups:
-        use, place = group.use, _place(group)
-        for account in group.accounts:
-            yield _line(place, account.user, "user", account.held, account.judged, *_known(account))
-        rest = group.rest
-        if any(rest[1:]):
-            yield _line(place, "", "unknown", rest.held, None, rest.busy, None, None, rest.energy)
-        if use.free:
-            yield _line(place, "", "free", use.free, None, None, None, None, use.free_energy)
-        if group.unseen:
-            yield _line(place, "", "unseen", group.unseen, None, None, None, None, None)
-        whole = use.observed, use.judged, use.busy, use.idle_held, use.metered, use.energy
-        yield _line(place, "", "total", *whole)
+        cost = price_hours(group.hours, devices, prices) if prices else None
+        for name, row in _csv_rows(group):
+            ends = charges.csv_cells(_charge(name, cost), prices) if cost and prices and name != NOT_SEEN else ()
+            yield csv_line((*row, *ends))
 
 
-def _line(place: Sequence[Cell], user: str, kind: str, *sums: Cell) -> str:
-    return csv_line((*place, user, kind, *(round(one, 3) if isinstance(one, float) else one for one in sums)))
+def _csv_rows(group: AccountGroup) -> Iterator[tuple[str, Sequence[Cell]]]:
+    """Rows, each with its name in the table."""
+    use, place = group.use, _place(group)
+    for account in group.accounts:
+        yield account.user, _line(place, account.user, "user", account.held, account.judged, *_known(account))
+    rest = group.rest
+    if any(rest[1:]):
+        yield UNKNOWN_USER, _line(place, "", "unknown", rest.held, None, rest.busy, None, None, rest.energy)
+    if use.free:
+        yield FREE, _line(place, "", "free", use.free, None, None, None, None, use.free_energy)
+    if group.unseen:
+        yield NOT_SEEN, _line(place, "", "unseen", group.unseen, None, None, None, None, None)
+    whole = use.observed, use.judged, use.busy, use.idle_held, use.metered, use.energy
+    yield TOTAL, _line(place, "", "total", *whole)
+
+
+def _line(place: Sequence[Cell], user: str, kind: str, *sums: Cell) -> Sequence[Cell]:
+    return (*place, user, kind, *(round(one, 3) if isinstance(one, float) else one for one in sums))
 
 
 def _place(group: AccountGroup) -> tuple[Cell, ...]:
@@ -117,15 +164,15 @@ def _rows(group: AccountGroup) -> Iterator[Sequence[str]]:
         yield _row(account.user, account, account.held)
     if rest.held or rest.busy or rest.energy:
         yield (
-            "(unknown)", units.hours(rest.held) if rest.held else "", units.hours(rest.busy) if rest.busy else "", "",
+            UNKNOWN_USER, units.hours(rest.held) if rest.held else "", units.hours(rest.busy) if rest.busy else "", "",
             units.number(rest.energy, Unit.JOULES) if rest.energy else "",
         )  # fmt: skip
     if use.free:
-        yield "(free)", units.hours(use.free), "", "", units.number(use.free_energy, Unit.JOULES)
+        yield FREE, units.hours(use.free), "", "", units.number(use.free_energy, Unit.JOULES)
     if group.unseen:
-        yield "(not seen)", units.hours(group.unseen), "", "", ""
+        yield NOT_SEEN, units.hours(group.unseen), "", "", ""
     whole = Account("", use.observed, use.judged, use.busy, use.idle_held, use.metered, use.energy)
-    yield _row("total seen", whole, use.observed)
+    yield _row(TOTAL, whole, use.observed)
 
 
 def _row(label: str, account: Account, seconds: float) -> Sequence[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -103,9 +104,9 @@ class Comparison(NamedTuple):
     """Sentences that are needed to read these."""
 
 
-def compare(records: Sequence[Record]) -> Comparison:
-    """Compare the runs, each with the first."""
-    begun = [aggregate.epochs(record) for record in records]
+def compare(records: Sequence[Record], begun: Sequence[Sequence[EpochSummary]] = ()) -> Comparison:
+    """Compare the runs, each with the first; `begun` are the epochs of each, where they are known already."""
+    begun = begun or [aggregate.epochs(record) for record in records]
     finished = [[epoch for epoch in epochs if is_known(epoch.ended)] for epochs in begun]
     counted = [epochs[1:] if len(epochs) >= WARM_UP_FROM else epochs for epochs in finished]
     wholes = [WholeRun(*one) for one in zip(records, begun, strict=True)]
@@ -144,8 +145,9 @@ def difference(first: Sequence[float], other: Sequence[float]) -> Difference:
     share = value / abs(median(first)) if first and median(first) else NAN
     if min(len(first), len(other)) < FEWEST:
         return Difference(value, NAN, NAN, share)
-    random = Random(_SEED)
-    draws = sorted(_drawn(other, random) - _drawn(first, random) for _ in range(_DRAWS))
+    draws = sorted(
+        (other[a] + other[b]) / 2 - (first[c] + first[d]) / 2 for a, b, c, d in _places_drawn(len(first), len(other))
+    )
     outside = round(_DRAWS * _OUTSIDE)
     return Difference(value, draws[outside], draws[-1 - outside], share)
 
@@ -158,19 +160,29 @@ def median(values: Sequence[float]) -> float:
     return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
 
 
-def _drawn(values: Sequence[float], random: Random) -> float:
-    """The median of as many values drawn with replacement.
+@lru_cache(maxsize=16)
+def _places_drawn(first: int, other: int) -> tuple[tuple[int, int, int, int], ...]:
+    """Places of medians among `other` and `first` sorted values: two of each, the same where a median is one value.
+
+    They depend on these numbers alone, and measures of the same runs have the same: drawn once for all of them.
+    """
+    random = Random(_SEED)
+    return tuple((*_drawn(other, random), *_drawn(first, random)) for _ in range(_DRAWS))
+
+
+def _drawn(size: int, random: Random) -> tuple[int, int]:
+    """The places of the median of as many values drawn with replacement.
 
     Places are drawn, not values: the k-th smallest of n draws lies at a share of the sorted
     values that is Beta distributed, which costs the same for ten epochs and for ten thousand.
     """
-    size = len(values)
     if size % 2:
         half = (size + 1) / 2
-        return values[_place(random.betavariate(half, half), size)]
+        place = _place(random.betavariate(half, half), size)
+        return place, place
     below = random.betavariate(size / 2, size / 2 + 1)
     above = below + (1 - below) * random.betavariate(1, size / 2)
-    return (values[_place(below, size)] + values[_place(above, size)]) / 2
+    return _place(below, size), _place(above, size)
 
 
 def _place(share: float, size: int) -> int:

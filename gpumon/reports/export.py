@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from gpumon.cost.of_run import Measured, price_devices
 from gpumon.errors import GpumonError
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.records import (
+    USAGE_INDEX,
     DeviceRow,
     EpochRow,
     LivePeak,
@@ -29,6 +31,8 @@ from gpumon.ledger.records import (
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
 from gpumon.ledger.step_counts import StepCounts
 from gpumon.missing import is_known
+from gpumon.prices import Prices
+from gpumon.reports import charges
 from gpumon.reports.csv_cells import Cell, csv_line, named, utc
 from gpumon.reports.export_whole import EPOCH, STEPS, whole_parts
 from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
@@ -139,16 +143,30 @@ def config_columns(record: Record) -> dict[str, Cell]:
     }
 
 
-def lines(record: Record) -> Iterator[str]:
+def lines(record: Record, prices: Prices | None = None) -> Iterator[str]:
     """Yield the table as CSV, a line at a time, its heading first. For programs: comma, UTF-8 without a mark."""
     names = _logged(record)
     config = config_columns(record)
-    yield csv_line([*(field.name for field in FIELDS), *(LOGGED + name for name in names), *config])
+    costs = charges.FIELDS if prices else ()
+    yield csv_line([*(field.name for field in FIELDS), *costs, *(LOGGED + name for name in names), *config])
     for row in _rows(record):
-        yield csv_line([*(field.of(row) for field in FIELDS), *_metrics(row, names), *config.values()])
+        cells = [*(field.of(row) for field in FIELDS), *_cost_cells(row, prices)]
+        yield csv_line([*cells, *_metrics(row, names), *config.values()])
 
 
-def parquet(record: Record) -> bytes:
+def _cost_cells(row: _Row, prices: Prices | None) -> Sequence[Cell]:
+    """The cost of a row's device in its time; empty cells where no device was measured, none without prices."""
+    if prices is None:
+        return ()
+    if row.usage is None or row.device is None:
+        return (None,) * len(charges.FIELDS)
+    part = row.phase or row.epoch
+    measured = Measured(*(row.usage.values[USAGE_INDEX[name]] for name in Measured._fields))
+    charge = price_devices(row.epoch.begun, part.seconds, measured, [row.device], prices)
+    return charges.csv_cells(charge, prices)
+
+
+def parquet(record: Record, prices: Prices | None = None) -> bytes:
     """The table as Parquet. Raises GpumonError without pyarrow."""
     try:
         pyarrow, writer = import_module("pyarrow"), import_module("pyarrow.parquet")
@@ -159,6 +177,8 @@ def parquet(record: Record) -> bytes:
     names = _logged(record)
     rows = list(_rows(record))
     columns = {field.name: [field.of(row) for row in rows] for field in FIELDS}
+    for i, name in enumerate(charges.FIELDS if prices else ()):
+        columns[name] = [_cost_cells(row, prices)[i] for row in rows]
     for i, name in enumerate(names):
         columns[LOGGED + name] = [_metrics(row, names)[i] for row in rows]
     columns |= {name: [value] * len(rows) for name, value in config_columns(record).items()}
@@ -172,11 +192,11 @@ def parquet(record: Record) -> bytes:
     return out.getvalue()
 
 
-def document(record: Record, traces: Sequence[RunTrace], now: float) -> dict[str, Any]:
+def document(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> dict[str, Any]:
     """Everything the ledger has of a run, as JSON: what `show --json` prints, each rank's rows, and the traces."""
     ranks, counted = {rank.key: rank.rank for rank in record.ranks}, StepCounts(record)
     return {
-        **whole(record, now),
+        **whole(record, now, prices),
         "devices": [device_of(device) for device in record.devices],
         "rank_epochs": [
             {

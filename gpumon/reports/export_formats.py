@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gpumon.ledger.records import Record, RunTrace
+from gpumon.prices import Prices
 
 
 class ExportFormat(NamedTuple):
@@ -17,30 +18,32 @@ class ExportFormat(NamedTuple):
 
     content: str
     """For the help: what one file has."""
-    make: Callable[[Record, Sequence[RunTrace], float], bytes]
-    """The file of a record and its traces at a time (s since 1970). Raises GpumonError where it cannot be made."""
+    make: Callable[[Record, Sequence[RunTrace], float, Prices | None], bytes]
+    """The file of a record and its traces at a time (s since 1970), with its cost by prices.
+
+    Raises GpumonError where it cannot be made."""
     is_binary: bool = False
     """It goes to a file only, and to no terminal."""
 
 
-def _csv(record: Record, traces: Sequence[RunTrace], now: float) -> bytes:
+def _csv(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> bytes:
     del traces, now
     from gpumon.reports.export import lines
 
-    return "".join(lines(record)).encode()
+    return "".join(lines(record, prices)).encode()
 
 
-def _json(record: Record, traces: Sequence[RunTrace], now: float) -> bytes:
+def _json(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> bytes:
     from gpumon.reports.export import document
 
-    return (json.dumps(document(record, traces, now), allow_nan=False) + "\n").encode()
+    return (json.dumps(document(record, traces, now, prices), allow_nan=False) + "\n").encode()
 
 
-def _parquet(record: Record, traces: Sequence[RunTrace], now: float) -> bytes:
+def _parquet(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> bytes:
     del traces, now
     from gpumon.reports.export import parquet
 
-    return parquet(record)
+    return parquet(record, prices)
 
 
 _ROWS = "one row for each rank, epoch, phase and device"

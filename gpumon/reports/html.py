@@ -29,6 +29,7 @@ from gpumon.ledger.records import DeviceRow, Record, RunTrace
 from gpumon.ledger.schema import STEP_ROWS, USAGE
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
+from gpumon.prices import Prices
 from gpumon.reports import run_notes, run_tables, run_text
 from gpumon.reports.about import config_table
 from gpumon.reports.run_list import state
@@ -43,7 +44,10 @@ _BAD = ' class="bad"'
 _HELP = {column.heading: column.help for column in USAGE}
 
 
-def page(record: Record, traces: Sequence[RunTrace], now: float, history: FineHistory | None = None) -> str:
+def page(
+    record: Record, traces: Sequence[RunTrace], now: float, history: FineHistory | None = None,
+    prices: Prices | None = None,
+) -> str:  # fmt: skip
     """The report as HTML; `history` may have finer points than the traces. Raises GpumonError without Plotly."""
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, now)
@@ -77,7 +81,7 @@ def page(record: Record, traces: Sequence[RunTrace], now: float, history: FineHi
         f"<style>{_own('report.css')}</style></head><body><main>",
         *_head(record, epochs, now),
         *_sums(record, epochs, total),
-        *_notes(record, epochs, total),
+        *_notes(record, epochs, total, prices),
         '<section class="card"><h2>Timeline</h2>',
         *_tabs(devices),
         f'<div id="timeline"></div>{_shaded(spans)}</section>' if figures else f"<p>{_NOTHING}</p></section>",
@@ -156,11 +160,11 @@ def _counted(record: Record, ended: Sequence[float], total: EpochSummary) -> Ite
         yield "Steps", units.count(total.steps), f"{units.figures(total.steps_per_second)} per second"
 
 
-def _notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
+def _notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, prices: Prices | None) -> Iterator[str]:
     bad = {run_notes.out_of_memory(record, mark) for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY}
     bad |= set(run_notes.diverged(epochs))
     yield '<ul class="notes">'
-    for note in run_notes.notes(record, epochs, total):
+    for note in run_notes.notes(record, epochs, total, prices):
         yield f"<li{' class=bad' if note in bad else ''}>{escape(note)}</li>"
     yield "</ul>"
 

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gpumon.cost.charge import Charge
+from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.past import findings, verdict
 from gpumon.frame import RunState
@@ -20,6 +22,8 @@ from gpumon.ledger.outside import between, outside_phases
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, RunRow, RunSummary
 from gpumon.ledger.schema import USAGE
 from gpumon.ledger.step_summary import step_summaries
+from gpumon.prices import Prices
+from gpumon.reports import charges
 from gpumon.reports.about import about_json
 from gpumon.run_facts import facts_as_json
 
@@ -41,18 +45,20 @@ def listing(runs: Iterable[RunSummary], now: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def whole(record: Record, now: float) -> dict[str, Any]:
-    """A run with its epochs and their phases, joined over ranks and devices, and its ranks."""
+def whole(record: Record, now: float, prices: Prices | None = None) -> dict[str, Any]:
+    """A run with its epochs and their phases, joined over ranks and devices, and its ranks; their cost by `prices`."""
     phases = phase_summary.phases(record)
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, now)
     together = between(record, epochs)
     parts = [_phase(part) for part in outside_phases(record)]
     running = record.run.state is RunState.RUNNING
+    devices = record.devices
+    cost = _cost(price_run(total, epochs, devices, prices), prices) if prices else {}
     return {
         "schema": SCHEMA,
         "run": {**run_of(record.run, now), **about_json(record.about)},
-        "total": {**total_of(total), "phases": [] if epochs else parts},
+        "total": {**total_of(total), **cost, "phases": [] if epochs else parts},
         "between": {**_phase(together), "phase": None, "phases": parts} if together is not None else None,
         "steps": [
             {**_stretch(row), "ordinal": place, "epoch": None, "first_step": row.epoch}
@@ -60,12 +66,22 @@ def whole(record: Record, now: float) -> dict[str, Any]:
         ],
         "findings": [finding_json(finding) for finding in findings(record, total, now)],
         "epochs": [
-            {**epoch_of(epoch, phases.get(epoch.ordinal, ())), "verdict": judged.kind if judged else None}
-            for epoch, judged in ((epoch, verdict(epoch, running)) for epoch in epochs)
+            {**epoch_of(epoch, phases.get(epoch.ordinal, ())), **costs, "verdict": judged.kind if judged else None}
+            for epoch, costs, judged in (
+                (epoch, _epoch_cost(epoch, devices, prices), verdict(epoch, running)) for epoch in epochs
+            )
         ],
         "ranks": [rank_of(rank) for rank in record.ranks],
         "marks": [mark_of(mark, record.ranks) for mark in record.marks],
     }
+
+
+def _cost(charge: Charge, prices: Prices) -> dict[str, Any]:
+    return {"cost": charges.as_json(charge, prices)}
+
+
+def _epoch_cost(epoch: EpochSummary, devices: Sequence[DeviceRow], prices: Prices | None) -> dict[str, Any]:
+    return _cost(price_stretch(epoch, devices, prices), prices) if prices else {}
 
 
 def run_of(run: RunRow, now: float) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from gpumon import units
+from gpumon.cost.of_run import price_run
 from gpumon.diagnosis.past import findings
 from gpumon.frame import Mark, RunState
 from gpumon.ledger.combine import total_of
@@ -13,6 +14,8 @@ from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import MarkRow, Record
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
+from gpumon.prices import Prices
+from gpumon.reports.charges import sentence
 from gpumon.reports.run_tables import AT_LEAST, AT_MOST, HEADING, OPEN, live_peak
 
 SEEN = 0.98
@@ -24,10 +27,14 @@ _SHOWN_ELSEWHERE = frozenset(("out_of_memory", "diverged", "died", "failed"))
 """Findings that a note, or the head, has in more words."""
 
 
-def notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
-    """Yield what a reader must know to read the numbers right."""
+def notes(
+    record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, prices: Prices | None = None
+) -> Iterator[str]:
+    """Yield what a reader must know to read the numbers right, and with `prices` what the run costs."""
     yield utilization_note(total, going_on=record.run.state is RunState.RUNNING)
     yield from cpu_cost(record, total.seconds)
+    if prices is not None and (cost := sentence(price_run(total, epochs, record.devices, prices), prices)):
+        yield cost
     peaks = {live_peak(stretch)[0] for stretch in (*epochs, total)}
     if AT_MOST in peaks:
         yield f"{AT_MOST} upper bound: the framework reached its peak earlier."

@@ -11,6 +11,7 @@ from gpumon.ledger.records import DeviceRow, Record
 from gpumon.ledger.schema import STEP_ROWS
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
+from gpumon.prices import Prices
 from gpumon.reports.about import about_lines
 from gpumon.reports.run_list import state
 from gpumon.reports.run_notes import notes
@@ -19,7 +20,14 @@ from gpumon.reports.text_table import draw
 
 
 def lines(
-    record: Record, now: float, width: int, *, phases: bool = False, ranks: bool = False, tail: int | None = None
+    record: Record,
+    now: float,
+    width: int,
+    *,
+    phases: bool = False,
+    ranks: bool = False,
+    tail: int | None = None,
+    prices: Prices | None = None,
 ) -> Iterator[str]:
     """Head, epoch table, totals and notes, at most `width` cells wide where the words allow it (0: as it comes).
 
@@ -47,7 +55,7 @@ def lines(
         yield ""
         yield from draw(*rank_table(record), width)
     yield ""
-    yield from notes(record, epochs, total)
+    yield from notes(record, epochs, total, prices)
 
 
 def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:

@@ -15,6 +15,7 @@ from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.memory import THIS_RUN, breakdown_of, fragmentation, titles
 from gpumon.analysis.progress import Progress
 from gpumon.analysis.unknown_of_process import unknown_of
+from gpumon.device import job_parts
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.now import Judged
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
@@ -75,6 +76,7 @@ def _gpu(status: GpuStatus, frame: Frame, runs: dict[str, Run], live: bool) -> d
         "instance": sample.device.instance if sample.device.is_instance else None,
         "uuid": sample.device.uuid,
         "name": sample.device.name,
+        "job": job_parts(sample.device.job)[0] or None,
         "state": state.name.lower(),
         "gpu_state": status.state.value,
         "age": _known(round(sample.age, 3)) if sample.state is Availability.STALE else None,

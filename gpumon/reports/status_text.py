@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon import units
 from gpumon.analysis.ranks import Ranks, memory_of
+from gpumon.diagnosis.grouping import grouped
 from gpumon.diagnosis.now import Judged
 from gpumon.frame import Driver, Frame, Origin, Process, Run, RunState, Sample
 from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
@@ -113,11 +114,12 @@ def _told(
             yield from (BELOW + _rank(run, labels, frame) for run in ranks.all[:_RANKS])
             if len(ranks.all) > _RANKS:
                 yield f"{BELOW}and {len(ranks.all) - _RANKS} more ranks"
-    for finding in found.findings():
+    for group in grouped(found.findings()):
         # The line of a GPU that cannot be read says no more than why: what to do about it is in the finding.
+        finding = group.first
         if finding.kind not in _SHOWN_ELSEWHERE and (finding.kind != "unavailable" or finding.action):
             action = f". {finding.action}" if finding.action else ""
-            yield f"{finding.severity.name.lower()}  {finding.subject.title}: {finding.summary}{action}"
+            yield f"{finding.severity.name.lower()}  {group.title}: {finding.summary}{action}"
     if frame.left_out:
         yield f"and {frame.left_out}"
     if origin.notice and frame.samples:

@@ -74,6 +74,9 @@ def _parse(version: int, found: Any) -> Known:
             _text(device.get("source", "")),
             _text(device.get("parent", "")),
             _whole(device.get("instance", -1)),
+            _text(device.get("address", "")),
+            _whole(device.get("minor", -1)),
+            _text(device.get("job", "")),
         )
         for row, device in found["devices"].items()
     }

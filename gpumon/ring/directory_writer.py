@@ -37,6 +37,9 @@ _STATIC = (
 )  # fmt: skip
 """Fields of a `Run` that are the same in many frames."""
 
+_UNTOLD = {name: Device._field_defaults[name] for name in ("address", "minor", "job")}
+"""Facts of a device that readers do not need, and which cost room for nothing where they are not known."""
+
 
 class RowsExhausted(RingError):
     """More devices than rows: a new generation is needed."""
@@ -225,7 +228,8 @@ def _written_devices(devices: Iterable[Device | None]) -> dict[str, Any]:
         if device is not None:
             first = rows.setdefault(frozenset(device.missing.items()), row)
             missing = first if first != row else {name: int(why) for name, why in device.missing.items()}
-            written[str(row)] = {**device._asdict(), "missing": missing}
+            told = {name: fact for name, fact in device._asdict().items() if fact != _UNTOLD.get(name)}
+            written[str(row)] = {**told, "missing": missing}
     return written
 
 

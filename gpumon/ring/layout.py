@@ -7,13 +7,14 @@ record is whole (its CRC says so) or it does not exist, on any CPU and under any
     0       superblock, immutable: `SUPERBLOCK`, then its CRC32
     256     hot words, one 24-byte write each tick: `HOT`
     4096    schema, JSON: {"rows", "gpu": [metric names], "host": [metric names], "wide": [those that are f8 in
-            slots of values], "values": slots of values, "events": slots of events}
+            slots of values], "values": slots of values, "events": slots of events, "sums": bytes}
     dir_off directory, two copies of `dir_capacity` bytes, the newer one in copy `version & 1`:
             `BLOB` (version, length, CRC32, 0) and JSON (devices by row, strings, runs, origin)
     header_size, then areas of slots; the record with a number lies in slot `number % slots` of its area:
             full    `n_slots` times: `SLOT`, rows[R], f8 metrics[M][R], f8 host[H], processes, runs, boundaries
             values  `SLOT`, rows[R], f4 metrics and host, f8 metrics and host: see `values`
             events  boundaries, and runs that began or ended, each with the number of its frame: see `events`
+    sums_at sums of the daemon's own ticks, two copies of `sums` bytes: see `sums`
 
 The newest frames are in both of the first areas. Older ones have only their values and their events: so an hour
 of them takes little room. A slot's CRC32 covers bytes 16 up to 16 + length. `number` counts frames from 1.
@@ -39,7 +40,8 @@ from gpumon.errors import RingError
 MAGIC = b"GPUMRNG\x01"
 MAJOR = 4
 """The layout that is written."""
-MINOR = 0
+MINOR = 1
+"""Additions that a reader of the same layout may leave alone: 1 has sums."""
 
 SUPERBLOCK = struct.Struct("<8sHHIIIIIQ16sIIQIIIIQq")
 """The fields of `Head`."""
@@ -87,6 +89,7 @@ _MAX_SLOT = 1 << 20
 _MAX_SLOTS = 1 << 20
 _MAX_EVENTS = 1 << 16
 _MAX_ROWS = 512
+_MAX_SUMS = 1 << 20
 MAX_SCHEMA = 1 << 16
 
 
@@ -131,6 +134,8 @@ class Layout(NamedTuple):
     """Metrics that are f8 in slots of values."""
     n_values: int = 0
     n_events: int = 0
+    sums: int = 0
+    """Bytes of a copy of the sums; 0 where the file has none."""
 
     @property
     def row(self) -> struct.Struct:
@@ -179,6 +184,11 @@ class Layout(NamedTuple):
         return Area(self.values.end, EVENT_SIZE, self.n_events)
 
     @property
+    def sums_at(self) -> int:
+        """Offset of the first copy of the sums."""
+        return round_up(self.events.end, 64)
+
+    @property
     def frames(self) -> int:
         """Frames kept, with or without their other parts."""
         return max(self.n_slots, self.n_values)
@@ -186,7 +196,7 @@ class Layout(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the whole file."""
-        return self.events.end
+        return self.sums_at + 2 * self.sums if self.sums else self.events.end
 
     @property
     def schema_crc(self) -> int:
@@ -310,6 +320,7 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
         wide=found.wide,
         n_values=found.values,
         n_events=found.events,
+        sums=found.sums,
     )
     if layout.variable_at > head.slot_size or (layout.n_values and layout.value_size > _MAX_SLOT):
         raise RingError("the schema of the ring file does not fit its slots: restart the daemon")
@@ -331,6 +342,7 @@ class _Schema(NamedTuple):
     wide: tuple[str, ...]
     values: int
     events: int
+    sums: int
 
 
 def _parse_schema(schema: bytes) -> _Schema:
@@ -339,17 +351,18 @@ def _parse_schema(schema: bytes) -> _Schema:
         rows, gpu, host = found["rows"], found["gpu"], found["host"]
         # Until layout 2 there was none of these.
         wide, values, events = found.get("wide", []), found.get("values", 0), found.get("events", 0)
+        sums = found.get("sums", 0)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RingError("the schema of the ring file cannot be read: restart the daemon") from error
     are_lists = all(isinstance(names, list) for names in (gpu, host, wide))
-    bounds = (rows, _MAX_ROWS), (values, _MAX_SLOTS), (events, _MAX_EVENTS)
+    bounds = (rows, _MAX_ROWS), (values, _MAX_SLOTS), (events, _MAX_EVENTS), (sums, _MAX_SUMS)
     if (
         not are_lists
         or not all(isinstance(name, str) for name in gpu + host + wide)
         or not all(isinstance(number, int) and 0 <= number <= most for number, most in bounds)
     ):
         raise RingError("the schema of the ring file makes no sense: restart the daemon")
-    return _Schema(rows, tuple(gpu), tuple(host), tuple(wide), values, events)
+    return _Schema(rows, tuple(gpu), tuple(host), tuple(wide), values, events, sums)
 
 
 def frame_number(raw: bytes) -> int:

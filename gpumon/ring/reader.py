@@ -8,7 +8,7 @@ import os
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.errors import RingError
 from gpumon.frame import Frame
@@ -34,6 +34,9 @@ from gpumon.ring.layout import (
     unpack_superblock,
 )
 from gpumon.ring.values import decode_values, value_column
+
+if TYPE_CHECKING:
+    from gpumon.ring.sums import Sums
 
 _TIMES = slice(16, 40)
 """Number, monotonic ns and time ns of a frame in its slot, each in 8 bytes."""
@@ -176,6 +179,12 @@ class RingReader:
             return times, values
         kept = [i for i, number in enumerate(numbers) if number == first + i >= oldest]
         return [times[i] for i in kept], [values[i] for i in kept]
+
+    def sums(self) -> "Sums | None":
+        """The newest sums of the daemon's ticks; None where it keeps none."""
+        from gpumon.ring.sums import read_sums  # of no use to who shows frames
+
+        return read_sums(self.fd, self.layout)
 
     def directory(self) -> Known:
         """The newest whole directory. Raises RingError when it makes no sense."""

@@ -29,6 +29,9 @@ FULL_FRAMES = 120
 EVENTS = 2048
 """Events kept, whatever the time between them."""
 
+SUMS_ROOM = 64 * 1024
+"""Bytes of a copy of the sums: those of `MOST_ROWS` devices, and of some hundred users on them."""
+
 
 MOST_ROWS = 128
 """Rows beyond which devices that are gone keep none: 8 GPUs of 7 MIG instances each, and as many that were before."""
@@ -48,6 +51,7 @@ def plan(rows: int, frames: int) -> Layout:
     wide = tuple(metric.name for metric in METRICS if metric.kind is Kind.COUNTER or metric.unit is Unit.BITS)
     n_values, n_events = (frames, EVENTS) if frames > FULL_FRAMES else (0, 0)
     parts = {"rows": rows, "gpu": gpu, "host": host, "wide": wide, "values": n_values, "events": n_events}
+    parts["sums"] = SUMS_ROOM
     schema = json.dumps(parts, separators=(",", ":")).encode()
     processes = max(PROCESS_ROOM, 8 * rows)
     slot = SLOT.size + ROWS[MAJOR].size * rows + 8 * (len(gpu) * rows + len(host))
@@ -67,4 +71,5 @@ def plan(rows: int, frames: int) -> Layout:
         wide=wide,
         n_values=n_values,
         n_events=n_events,
+        sums=SUMS_ROOM,
     )

@@ -266,6 +266,10 @@ class RingWriter:
                     is_full = frame.is_full and frame.number > full_since
                     self._write(self._tick(frame, past), frame.number, frame.boundaries, is_full)
         self.head = numbers[-1] if numbers else 0
+        if old.layout.sums:
+            from gpumon.ring.sums import hand_over
+
+            hand_over(old.fd, old.layout, self.fd, self.layout)
 
     def _copy(self, old: RingReader, numbers: Sequence[int]) -> None:
         self._copy_events(old)

@@ -44,7 +44,7 @@ class _Known:
         self.fd = fd
         self.name = name
         self.uid = uid
-        self.user = _user(uid)
+        self.user = user_name(uid)
         self.started = started
         self.confinement = _confinement(home)
         """Read once: runtimes put a process where it belongs before its program begins."""
@@ -93,7 +93,7 @@ class ProcessTable:
             if known is None or stat is None:
                 return Described()
         elif known.uid != uid:  # it changed its user, as a server does that begins as root
-            known.uid, known.user = uid, _user(uid)
+            known.uid, known.user = uid, user_name(uid)
         cpu = stat.cpu / _TICK
         if known.cpu_at and now - known.cpu_at >= _SHORTEST:
             known.share = (cpu - known.cpu) / ((now - known.cpu_at) / SECOND)
@@ -167,7 +167,8 @@ def _owner(home: int) -> int:
         return -1
 
 
-def _user(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """Return the name of a user, or the number of one without an account here; empty where it is not known."""
     if uid < 0:
         return ""
     try:

@@ -101,7 +101,7 @@ def run(
         visible=env.get(NVIDIA.numbers, ""),
         order=env.get(NVIDIA.order[0], ""),
         epochs=planned or 0,
-        facts=RunFacts(batch=samples or 0, planned_steps=planned_steps or 0),
+        facts=RunFacts(batch=samples or 0, planned_steps=planned_steps or 0, job=env.get("SLURM_JOB_ID", "")),
     )
 
     log = None

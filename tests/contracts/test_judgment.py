@@ -22,7 +22,7 @@ from gpumon.metrics import PROCESSES, Availability
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
 from gpumon_tui.gpu_status import GpuHolder, gpu_status
-from gpumon_tui.renderables import runs
+from gpumon_tui.renderables import run_list
 from gpumon_tui.renderables.gpu_columns import gpu_columns
 from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
 from gpumon_tui.view import View
@@ -100,6 +100,7 @@ SILENT = sample(0, Availability.STALE, utilization=0.9)._replace(age=12.0)
 MINE = run(gpus=(device().uuid,), started=TIME / SECOND)
 CASES = [
     Case("works", then((100, BUSY)), GpuState.BUSY, "busy", [process()]),
+    Case("works a little", then((100, sample(0, **{**HOLDING, "utilization": 0.05}))), GpuState.BUSY, "light load"),
     Case("held by a container that lists no process", then((100, IDLE_HELD)), GpuState.HELD, "allocated, idle"),
     Case("worked until 30 s ago, no process listed", then((70, BUSY), (30, IDLE_HELD)), GpuState.BUSY, "pausing"),
     Case("worked until 30 s ago, and is empty", then((70, BUSY), (30, IDLE_EMPTY)), GpuState.FREE, "free"),
@@ -193,5 +194,7 @@ def test_a_run_is_as_far_in_every_view(now: float, begins: Sequence[float], done
     assert (told["progress"], told["time_left"]) == (pytest.approx(done, abs=1e-3), pytest.approx(left))
     text = "\n".join(lines(newest, Origin("nvml"), Driver(), "node1", ""))
     assert f"{round(done * 100)}% done" in text.replace("\u202f", "").replace(" %", "%")
-    cells = [cell.text for cell in runs.row(ranks, epochs, (), {}, newest.time)]
+    listed = run_list.of_frame(ranks, None, epochs, newest.time)
+    assert (listed.share, listed.left) == (found.done, found.left)
+    cells = [cell.text for cell in run_list.row(listed, None, newest.time, is_open=False, cells=160)]
     assert any(cell.strip().startswith(f"{left:.0f}") or f"0:{left:02.0f}" in cell for cell in cells), cells

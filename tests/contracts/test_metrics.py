@@ -47,10 +47,10 @@ from tests import builders
 from tests.fakes import FakeClock
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = json.loads((Path(__file__).parent / "status.schema.json").read_text())
+SCHEMA = json.loads((ROOT / "gpumon" / "reports" / "status.schema.json").read_text())
 GPU_KEYS = {
     "index", "uuid", "name", "state", "gpu_state", "age", "clock_event_reasons", "memory_split", "missing", "processes",
-    "run", "label", "parent", "instance",
+    "run", "label", "parent", "instance", "job",
 }  # fmt: skip
 """Of a device in the JSON, beside its metrics."""
 

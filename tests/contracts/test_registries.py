@@ -71,7 +71,7 @@ def test_the_sources_in_the_folder_are_those_that_people_can_name() -> None:
 
 
 def test_the_schema_of_the_json_knows_each_source() -> None:
-    schema = json.loads((Path(__file__).parent / "status.schema.json").read_text())
+    schema = json.loads((ROOT / "gpumon" / "reports" / "status.schema.json").read_text())
     names = f"({'|'.join(NAMES)})"
     assert schema["properties"]["source"]["pattern"] == f"^{names}(,{names})*$"
 

@@ -19,7 +19,7 @@ from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME, GPU_METRICS, IDLE, PROCESSES, Availability
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
-from gpumon_tui.pages.chart.columns import Columns
+from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.renderables.buckets import HOLD
 from gpumon_tui.renderables.cells import EMPTY
 from gpumon_tui.renderables.plot import plot

@@ -50,6 +50,9 @@ times = list(zip(begins, ends))
 print(json.dumps(times), flush=True)
 """
 
+LATE = "nvmlDeviceGetFieldValues"
+ENERGIES = "SELECT energy FROM usage WHERE phase = '' AND ordinal >= 0 AND energy IS NOT NULL"
+
 
 @contextmanager
 def training(stub: Stub, env: Mapping[str, str], *arguments: object) -> Iterator[subprocess.Popen[str]]:
@@ -175,11 +178,14 @@ def test_a_driver_that_answers_late_for_a_while_changes_no_energy_of_an_epoch(st
     with daemon("--interval", "0.1", env=env), training(stub, env, 4, 1.5) as process:
         say(process)
         until(lambda: ask(live_dir, "SELECT * FROM epoch WHERE ended IS NOT NULL"))
-        stub.set_latency("nvmlDeviceGetFieldValues", 900_000, gpu=0)
-        until(lambda: len(ask(live_dir, "SELECT * FROM epoch WHERE ended IS NOT NULL")) >= 3)
-        stub.set_latency("nvmlDeviceGetFieldValues", 0, gpu=0)
+        stub.set_latency(LATE, 900_000, gpu=0)
+        # Two whole calls are longer than an epoch; after four slow ones in a row it would be asked more seldom.
+        asked = stub.calls(0)[LATE]
+        until(lambda: stub.calls(0)[LATE] >= asked + 3)
+        stub.set_latency(LATE, 0, gpu=0)
         times = times_of(process)
-        until(lambda: ended(live_dir))
+        # Its row is there once it has ended, and complete once the driver has answered again.
+        until(lambda: ended(live_dir) and len(ask(live_dir, ENERGIES)) == len(times))
     check_times(live_dir, times)
     for ordinal, (begun, over) in enumerate(times):
         row = usage(live_dir, ordinal)

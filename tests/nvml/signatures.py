@@ -67,6 +67,7 @@ SIGNATURES: dict[str, tuple[Value | Written, ...]] = {
     "nvmlDeviceGetHandleByIndex": (UINT, Written(c_void_p)),
     "nvmlDeviceGetHandleByIndex_v2": (UINT, Written(c_void_p)),
     "nvmlDeviceGetName": (HANDLE, Written(c_char, counted=2), UINT),
+    "nvmlDeviceGetMinorNumber": _NUMBER,
     "nvmlDeviceGetUUID": (HANDLE, Written(c_char, counted=2), UINT),
     "nvmlDeviceGetPciInfo": (HANDLE, Written(pynvml.nvmlPciInfo_t)),
     "nvmlDeviceGetPciInfo_v2": (HANDLE, Written(pynvml.nvmlPciInfo_t)),

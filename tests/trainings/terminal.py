@@ -27,9 +27,10 @@ class Terminal:
         self._ask("kill-server")
 
     def shows(self, run: str, epochs: str) -> None:
-        """Wait until a run stands on the page of runs as finished, with `epochs` as "3/3" and a loss."""
+        """Wait until a run stands on the page of runs as finished, with `epochs` as "3/3" or "2 (3/3)", and a loss."""
         self._ask("send-keys", "4")
-        row = re.compile(rf"● +{run[:15]}.* {epochs} .*loss [\d.]")  # ● ended well; a long name is cut to its column
+        # ● ended well; a long name is cut to its column
+        row = re.compile(rf"● +{run[:15]}.* \(?{epochs}\)? .*loss [\d.]")
         try:
             until(lambda: row.search(self._ask("capture-pane", "-p")))
         except AssertionError:

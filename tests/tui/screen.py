@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from textual.pilot import Pilot
 
+from gpumon.clock import SystemClock
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keys import OVERVIEW
+from tests.programs import PATIENCE
 from tests.tui.fakes import FakeFeed
 
 Script = Callable[[GpumonApp, Pilot[Any]], Awaitable[None]]
 
 
-FORMER = {OVERVIEW: "tests.tui.former_page:FormerPage"}
-"""The charts and tables of all pages on one, for tests of those parts."""
+class FeedClock(SystemClock):
+    """The machine's clock, set so that the newest frame of a feed has just come: its frames count from 0."""
+
+    def __init__(self, feed: FakeFeed) -> None:
+        newest = feed.frames[-1].monotonic_ns if feed.frames else 0
+        self._before = super().monotonic() - newest
+
+    def monotonic(self) -> int:
+        return super().monotonic() - self._before
 
 
 def text(app: GpumonApp) -> list[str]:
@@ -24,16 +33,23 @@ def text(app: GpumonApp) -> list[str]:
     return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
 
 
-def play_former(feed: FakeFeed, size: tuple[int, int], script: Script | None = None, **options: Any) -> list[str]:
-    """The same on `FORMER`."""
-    return play(feed, size, script, pages=FORMER, **options)
+async def appears(app: GpumonApp, pilot: Pilot[Any], words: str) -> None:
+    """Wait until `words` are on screen: on a busy machine a page may come a moment after its key."""
+    until = time.monotonic() + PATIENCE
+    while not any(words in line for line in text(app)):
+        assert time.monotonic() < until, f"no {words!r} on screen:\n" + "\n".join(text(app))
+        await pilot.pause(0.05)
 
 
-def play(feed: FakeFeed, size: tuple[int, int], script: Script | None = None, **options: Any) -> list[str]:
-    """Start an app whose timer is off, run `script`, and give the lines on screen."""
+def play(
+    feed: FakeFeed, size: tuple[int, int], script: Script | None = None, *,
+    before: Callable[[GpumonApp], object] = bool, **options: Any,
+) -> list[str]:  # fmt: skip
+    """Start an app whose timer is off, run `script`, and give the lines on screen; `before`: it begins."""
 
     async def session() -> list[str]:
-        app = GpumonApp(feed, live=False, **options)
+        app = GpumonApp(feed, live=False, **{"clock": FeedClock(feed), **options})
+        before(app)
         async with app.run_test(size=size) as pilot:
             while app.view.filling:
                 await pilot.pause()

@@ -8,9 +8,13 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from gpumon.diagnosis.coverage import NOTHING
 from gpumon.diagnosis.finding import Finding, Severity, Subject
+from gpumon.diagnosis.grouping import grouped
+from gpumon.frame import Device, Sample
+from gpumon.metrics import Availability
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.renderables.attention import LAST_SEEN, NOTHING, UNKNOWN, attention, counted, selected_first, wrapped
+from gpumon_tui.renderables.attention import LAST_SEEN, UNKNOWN, attention, counted, selected_first, wrapped
 from gpumon_tui.renderables.text_width import length, width
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.scrolled import Scrolled
@@ -54,7 +58,60 @@ def test_without_a_finding_the_list_says_so_and_old_data_say_that_they_are_old()
     assert said(attention([], (), 60, is_old=True))[0] == UNKNOWN
     assert said(attention([finding("1")], (), 60, is_old=True))[0] == LAST_SEEN
     assert counted([]) == ""
-    assert counted([finding("1"), finding("2")]) == "2 findings"
+    assert counted(grouped([finding("1"), finding("2", summary="idle for 9 min")])) == "2 findings"
+
+
+def test_nothing_is_claimed_of_what_is_not_known() -> None:
+    (line,) = said(attention([], (), 80, unknown=["temperature", "runs"]))
+    assert line == "Nothing found; not known here: temperature, runs."
+
+
+def test_the_same_of_all_gpus_is_told_once() -> None:
+    found = [finding(str(gpu)) for gpu in range(8)]
+    assert said(attention(found, (), 60)) == ["GPU 0–7  warning", "  idle for 7 min", "  Ask the holder."]
+
+
+def attention_of(feed: FakeFeed, size: tuple[int, int]) -> list[str]:
+    lines = play(feed, size)
+    first = next(place for place, line in enumerate(lines) if line.strip().startswith("Attention"))
+    return [line for line in lines[first : first + 4] if line.strip()]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+def test_a_driver_that_is_gone_is_one_line_and_not_one_for_each_gpu(size: tuple[int, int]) -> None:
+    feed = FakeFeed(source="nvml", label="", problem="not loaded: try 'sudo modprobe nvidia'", seconds=5)
+    feed.state_of_all = Availability.NO_DRIVER
+    feed.advance()
+    lines = play(feed, size)
+    assert sum("GPU 0–7" in line for line in lines) == 1
+    assert sum("modprobe" in line for line in lines if "driver lost" not in line) == 1, "but for the event itself"
+    assert "more below" not in " ".join(lines)
+
+
+def test_what_has_no_room_is_told_with_the_key_that_opens_it() -> None:
+    feed = FakeFeed(gpus=16, seconds=1500, source="nvml", label="", lost=(0, 3))
+    found = attention_of(feed, (120, 24))
+    shown = sum("△" in line or "▲" in line for line in found)
+    assert ("of" in found[0].split("─")[0]) == ("! opens all" in found[0])
+    assert shown <= 3
+
+
+def test_a_source_that_tells_little_is_not_said_to_be_well() -> None:
+    class Log(FakeFeed):
+        def sample(self, device: Device, second: int) -> Sample:
+            found = super().sample(device, second)
+            missing = dict.fromkeys(("gpu.temperature", "gpu.temperature_memory"), Availability.NOT_RECORDED)
+            return found._replace(device=device._replace(missing=missing))
+
+        def processes(self, second: int) -> tuple[Any, ...]:
+            return ()
+
+        def runs(self, second: int) -> tuple[Any, ...]:
+            return ()
+
+    head = attention_of(Log(gpus=1, source="replay", label="REPLAY a.csv", seconds=5), (120, 40))[0]
+    assert "nothing found; not known here: temperature, processes, runs" in head
+    assert "needs attention" not in head
 
 
 def test_hostile_text_stays_text() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
+
+import pytest
+from textual.pilot import Pilot
 
 from gpumon.errors import GpumonError
 from gpumon.frame import RunState
@@ -13,11 +17,15 @@ from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.reports import run_text
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import Asked
+from gpumon_tui.widgets.runs_sheet import RunsSheet
+from tests.fakes import FakeClock
 from tests.runs import GIB, Book, measured
 from tests.tui.fakes import START, FakeFeed
-from tests.tui.screen import play_former as play
+from tests.tui.screen import appears, play
 
 SECOND = 10**9
+EPOCH = re.compile(r"e\d+")
+TITLE = re.compile(r"(e\d+|between|evaluate|checkpoint|other|all) ")
 LENGTH, REST = 90.0, 7.0
 BETWEEN = (("evaluate", 6, 5.0, 0.4), ("checkpoint", 7, 1.5, 0.02), ("other", 8, 0.5, 0.1))
 
@@ -45,19 +53,23 @@ def kept(directory: Path, epochs: int = 7, label: str = "SIMULATED") -> str:
         return str(book.path)
 
 
-def shown(path: str, size: tuple[int, int] = (200, 50), **options: Any) -> list[str]:
-    async def answered(app: GpumonApp, pilot: Any) -> None:
-        await pilot.press("tab")
+def shown(path: str, size: tuple[int, int], feed: FakeFeed | None = None) -> list[str]:
+    """The rows of the table of the run, opened on the page of runs."""
+
+    async def opened(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("4")
+        await appears(app, pilot, " verdict")
         while app.view.selected_run != "id-0":
             await pilot.press("down")
-        while not app.view.kept.asked.is_idle:
+        await pilot.press("enter")
+        while app.query_one(RunsSheet).opened.found is None:
             await pilot.pause(0.01)
-        app.draw()
+            app.draw()
 
-    lines = play(FakeFeed(), size, answered, ledgers=lambda: Ledgers([path]), **options)
-    head = next(place for place, line in enumerate(lines) if "EPOCH " in line and "BEGAN" in line)
-    begin = lines[head].index("BEGAN") - 21
-    return [row for line in lines[head + 1 : -1] if (row := line[begin:].strip())]
+    clock = FakeClock(time=(START + 699) * SECOND)
+    lines = play(feed or FakeFeed(), size, opened, ledgers=lambda: Ledgers([path]), clock=clock)
+    head = next(place for place, line in enumerate(lines) if line.split()[:2] == ["epoch", "took"])
+    return [row for line in lines[head + 1 : -1] if TITLE.match(row := line[:150].strip("▌ "))]
 
 
 def cells(row: str) -> list[str]:
@@ -70,33 +82,41 @@ def test_the_whole_run_and_all_between_its_epochs_are_the_rows_of_runs_show(tmp_
     with Ledger(path) as ledger:
         told = [cells(line) for line in run_text.lines(ledger.record("id-0"), START + 699.0, 0, phases=True)]
     truth = {line[0]: line for line in told if line}
-    assert [row[0] for row in rows[:5]] == ["all", "between", "evaluate", "checkpoint", "other"]
-    assert rows[0][2:] == ["11:39", "87%", "42.0GiB", "500W"]
-    assert rows[1][1:] == ["49s", "31%", "9.0GiB", "500W"]
-    assert rows[2][1:] == ["×6", "35s", "40%", "10.0GiB", "500W"]
-    assert rows[5][0].startswith("e"), "and the newest epoch follows"
-    for row in rows[:5]:
-        values = [cell for cell in row if cell.endswith(("%", "GiB")) or cell == row[-4]]
+    assert [row[0] for row in rows] == [
+        *(f"e{epoch}" for epoch in range(6, -1, -1)), "between", "evaluate", "checkpoint", "other", "all",
+    ]  # fmt: skip
+    found = {row[0]: row for row in rows}
+    assert {"11:39", "87%", "42.0GiB"} <= set(found["all"])
+    assert {"49s", "31%", "9.0GiB"} <= set(found["between"])
+    assert {"×6", "35s", "40%", "10.0GiB"} <= set(found["evaluate"])
+    for row in rows[7:]:
+        values = [cell for cell in row if cell.endswith(("%", "GiB")) or cell == found[row[0]][1]]
         assert set(values) <= set(truth[row[0]]), f"{row[0]}: what 'gpumon runs show' says"
 
 
-def test_a_run_that_no_ledger_has_has_a_row_of_what_history_knows_and_none_of_what_lies_between(tmp_path: Path) -> None:
-    def none() -> Ledgers:
-        raise GpumonError("no runs recorded yet")
+@pytest.mark.parametrize(("label", "took"), [("", "1:30"), ("REPLAY", "1:37")])
+def test_the_epochs_of_a_run_are_those_of_a_ledger_of_the_same_source_only(
+    label: str, took: str, tmp_path: Path
+) -> None:
+    path = kept(tmp_path, label=label)
 
-    for ledgers in (none, lambda: Ledgers([kept(tmp_path / "other", label="REPLAY")])):
-        lines = play(FakeFeed(), (200, 60), None, ledgers=ledgers)
-        (row,) = (line for line in lines if " all " in line)
-        assert " 11:39 " in row
-        assert not any(" between " in line for line in lines)
+    async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert app.view.selected_run == "id-0"
+        while not app.view.kept.asked.is_idle:
+            await pilot.pause(0.01)
+        feed.advance()
+        app.poll()
+
+    feed = FakeFeed(source="nvml", label="")
+    lines = play(feed, (200, 50), read, ledgers=lambda: Ledgers([path]))
+    (row,) = (line.split()[line.split().index("e6") :] for line in lines if re.search(r" e6 +\d", line))
+    assert row[1] == took
 
 
 def test_epochs_keep_most_of_a_small_table(tmp_path: Path) -> None:
-    rows = [cells(row)[0] for row in shown(kept(tmp_path))]
-    assert rows[0] == "all"
-    assert sum(name.startswith("e") and name[1:].isdigit() for name in rows) >= 2 * sum(
-        not (name.startswith("e") and name[1:].isdigit()) for name in rows
-    )
+    rows = [cells(row)[0] for row in shown(kept(tmp_path), (200, 20))]
+    assert rows[-1] == "all"
+    assert sum(bool(EPOCH.fullmatch(name)) for name in rows) >= 2 * sum(not EPOCH.fullmatch(name) for name in rows)
 
 
 def test_a_question_is_answered_beside_drawing_and_not_asked_again_while_its_answer_is_good() -> None:
@@ -136,4 +156,4 @@ def test_a_run_that_is_over_has_all_of_it(tmp_path: Path) -> None:
     feed = FakeFeed()
     for frame in feed.frames:
         frame._runs = tuple(run._replace(state=RunState.FINISHED) for run in frame.runs)
-    assert cells(shown(path)[0])[0] == "all"
+    assert cells(shown(path, (200, 50), feed)[-1])[0] == "all"

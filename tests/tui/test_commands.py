@@ -74,3 +74,9 @@ def test_a_list_of_any_size_is_drawn_and_says_when_nothing_is_found(size: tuple[
         assert not isinstance(app.screen, Commands)
 
     play(FakeFeed(), size, script)
+
+
+def test_a_colon_in_the_wrong_place_and_enter_do_not_end_the_view() -> None:
+    for page in PAGES:
+        listed = commands_of(page, PAGES)
+        assert [one.what for one in listed if one.key == "q"] == [listed[-1].what] == ["quit"]

@@ -240,7 +240,7 @@ def test_keys_that_do_nothing_on_a_page_are_neither_offered_nor_in_its_help(page
     assert not {"window", "metric"} & {brief for _, brief in offered(page)}
     assert [pressed(page, name) for name in ("plus", "minus", "less_than_sign", "greater_than_sign")] == [None] * 4
     of_gpu = pressed(page, "g")
-    assert (of_gpu and of_gpu.action) == ("only_gpu" if page == EVENTS else None)
+    assert (of_gpu and of_gpu.action) == ("only_gpu" if page == EVENTS else "move")
 
 
 def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:

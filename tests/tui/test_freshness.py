@@ -11,13 +11,16 @@ import pytest
 from rich.color import Color
 from textual.pilot import Pilot
 
-from gpumon.frame import RunState
+from gpumon.clock import SECOND
+from gpumon.frame import Origin, RunState
 from gpumon.ledger.records import RunRow, RunSummary
 from gpumon.live import LiveState
 from gpumon.metrics import GPU_INDEX, PROCESSES, Availability
+from gpumon.sources.registry import BY_NAME
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.freshness import ago
+from gpumon_tui.renderables import nogpu
 from gpumon_tui.renderables.processes import no_process
 from tests.builders import sample
 from tests.fakes import FakeClock
@@ -69,6 +72,23 @@ def test_data_of_now_are_green_and_bright() -> None:
     screen = state_of(FakeFeed(), check)
     assert "● live" in screen[0]
     assert "now" in "\n".join(screen)
+
+
+def test_a_writer_that_is_heard_without_a_new_sample_is_not_live() -> None:
+    def check(app: GpumonApp) -> None:
+        not_green(app)
+        assert "live" not in text(app)[0]
+
+    clock = FakeClock(start=700 * SECOND)
+    screen = state_of(FakeFeed(source="nvml", label=""), check, clock=clock)
+    assert "○ stale 16 s" in screen[0]
+    assert "no new sample comes" in screen[1]
+
+
+def test_a_first_frame_of_minutes_ago_is_not_live() -> None:
+    feed = FakeFeed(source="nvml", label="")
+    screen = play(feed, WIDE, clock=FakeClock(start=feed.frames[-1].monotonic_ns + 180 * SECOND))
+    assert "○ stale 3:00" in screen[0]
 
 
 def test_a_silent_daemon_dims_the_whole_screen_and_dates_every_chart() -> None:
@@ -247,12 +267,39 @@ def test_a_machine_without_a_gpu_says_what_was_looked_for_and_what_to_do() -> No
         "NVIDIA GPUs, through the driver",
         "sudo modprobe nvidia",
         "--gpus all",
-        "press s for a simulation",
+        "No GPU can be read on node7",
+        "looks again every few seconds",
+        "s           a simulation",
     ):
         assert said in screen
     assert "s simulation" in screen.splitlines()[-1]
     assert "live" not in screen.splitlines()[0]
     assert "host node7" in screen
+
+
+@pytest.mark.parametrize("size", [(40, 20), (80, 24), (120, 40), (200, 50)])
+def test_a_page_without_a_gpu_has_what_to_do_and_what_works_meanwhile_at_every_size(size: tuple[int, int]) -> None:
+    lines = play(without_gpu(), size, simulation=simulation)
+    screen = " ".join(" ".join(lines).split())
+    told = "No GPU can be read", "sudo modprobe nvidia", "docker run --gpus all", "a simulation: GPUs", "resnet50"
+    for said in told:
+        assert said in screen, said
+    assert ("Meanwhile" in screen) == ("looks again" in screen or size == (40, 20))
+    assert "Processes" not in "".join(lines[:-1]), "there is no table without a row"
+
+
+def test_a_command_stands_out_of_its_sentence_and_an_apostrophe_is_no_quote() -> None:
+    origin = Origin("nvml", problem="the driver's library is old: 'modprobe x'")
+    origin = origin._replace(capabilities=BY_NAME["nvml"].capabilities)
+    lines = nogpu.problem(origin, hostname="n", simulation=False, past=41, cells=120, rows=30)
+    commands = [segment.text for line in lines for segment in line if segment.style == theme.TITLE]
+    assert commands == ["modprobe x", "sudo modprobe nvidia", "docker run --gpus all", "4           "]
+    said = "\n".join("".join(segment.text for segment in line) for line in lines)
+    assert "the driver's library is old: modprobe x" in said
+    assert "41 past runs of this machine" in said
+    few = nogpu.problem(origin, hostname="n", simulation=True, past=41, cells=120, rows=5)
+    assert len(few) == 5
+    assert "looked for" not in "".join(segment.text for line in few for segment in line), "it goes first"
 
 
 def test_s_shows_a_simulation_and_s_again_this_machine() -> None:
@@ -306,7 +353,7 @@ def test_past_runs_are_shown_where_no_gpu_can_be_read() -> None:
         ({"memory_used": 0.0}, "no process holds GPU memory"),
         ({"memory_used": 9e9}, "memory is in use"),
         ({}, "no process listed"),
-        ({"state": Availability.NO_DRIVER}, "unknown: not loaded: try 'sudo modprobe nvidia'"),
+        ({"state": Availability.NO_DRIVER}, "unknown: no GPU driver answers"),
         ({"state": Availability.STALE, "memory_used": 0.0}, "unknown"),
         ({"missing": {PROCESSES: Availability.NO_PERMISSION}, "memory_used": 0.0}, "unknown on GPU 0"),
     ],

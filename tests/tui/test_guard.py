@@ -18,7 +18,7 @@ import pytest
 from gpumon_tui.program import program
 from tests.programs import command, environment
 from tests.tui.pseudo import Pseudo
-from tests.tui.test_terminal import Terminal, shown
+from tests.tui.terminal import Terminal, shown
 
 
 class Open(Protocol):

@@ -118,3 +118,13 @@ def test_the_reason_has_a_line_only_while_there_is_one() -> None:
         assert app.page.drawn[0].region.y == top - 1
 
     play(feed, (120, 40), script)
+
+
+@pytest.mark.parametrize(("columns", "told"), [(120, ()), (140, ("driver 550.54.15",)), (160, ("driver", "CPU")),
+                                               (200, ("driver", "CPU", "RAM 181 of 503 GiB"))])  # fmt: skip
+def test_driver_and_machine_stand_where_there_is_room_and_move_nothing(columns: int, told: tuple[str, ...]) -> None:
+    line = play(FakeFeed(seconds=100, source="nvml", label=""), (columns, 24))[0]
+    for word in ("driver 550.54.15", "CPU", "RAM"):
+        assert (word in line) == any(word.startswith(one) or one.startswith(word) for one in told)
+    feed = FakeFeed(seconds=100, source="nvml", label="", state_of_all=Availability.NO_DRIVER)
+    assert "driver 550" not in play(feed, (columns, 24))[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gpumon_tui.renderables import process_columns, process_lines, run_list, section, user_columns
@@ -47,6 +49,12 @@ def test_the_mark_of_the_order_stands_behind_the_heading_and_moves_nothing(cells
         line = text_of(processes(cells, name, falls=falls))
         assert f"{title}{mark}" in line
         assert line.replace(mark, " ") == text_of(processes(cells, ""))
+
+
+@pytest.mark.parametrize("cells", SIZES)
+@pytest.mark.parametrize("order", [column.name for column in process_columns.ORDERS])
+def test_the_mark_of_the_order_touches_no_other_heading(cells: int, order: str) -> None:
+    assert not re.search(r"[▼▲]\S", text_of(processes(cells, order)))
 
 
 def test_the_mark_says_which_way_runs_are_sorted() -> None:

@@ -18,6 +18,7 @@ from gpumon_tui.glyphs import TABLE, plain, uncolored
 from gpumon_tui.look import Depth, TerminalLook, of_terminal
 from gpumon_tui.themes import BY_NAME, DARK, THEMES, after, shade
 from tests.tui.fakes import FakeFeed
+from tests.tui.golden_files import GOLDEN, styles_in
 from tests.tui.screen import play, text
 
 HUES = ("util", "memory", "power", "temp", "run", "key", "warn", "crit")
@@ -43,6 +44,34 @@ def test_words_and_hues_of_every_theme_stand_out_from_the_ground(theme: str) -> 
     ground = shade(theme, "ground")
     found = {role: contrast(shade(theme, role), ground) for role in least}
     assert {role: value for role, value in found.items() if value < least[role]} == {}
+
+
+CHIPS, OF_CHARTS = 4.1, 2.9
+"""Least contrast of bold words on a tint of their own color, and of lines on areas and bands."""
+ON = {"ground": 4.5, "panel": 4.5, "select": 4.3}
+LESS = {"faint": 3.4, "dim": 4.3}
+"""On other grounds than the page: of headings, and of units and labels."""
+
+
+@pytest.mark.parametrize("theme", BY_NAME)
+def test_all_that_golden_screens_show_stands_out_from_what_it_stands_on(theme: str) -> None:
+    """Decoration and areas need not; nor what one looks through, as the mean of the peers behind a band."""
+    look, faint = TerminalLook(theme=BY_NAME[theme]), []
+    told = [one for one in styles_in(GOLDEN) if "@" not in one.ink and one.ink not in ("rule", "track", "ground")]
+    assert len(told) > 50
+    for one in told:
+        if one.is_old or (one.ink == "faint" and "@" in one.back):
+            continue
+        style = one.seen(look)
+        assert style.color is not None
+        assert style.bgcolor is not None
+        role, is_tint, _ = one.back.partition("@")
+        own = CHIPS if one.bold and role == one.ink else OF_CHARTS if one.ink in HUES else 1.8
+        least = own if is_tint else min(ON.get(role, 4.5), LESS.get(one.ink, 5.0) if role != "ground" else 5.0)
+        found = contrast(style.color.get_truecolor(), style.bgcolor.get_truecolor())
+        if found < least:
+            faint.append(f"{one}: {found:.1f} < {least}")
+    assert faint == []
 
 
 @pytest.mark.parametrize("theme", BY_NAME)
@@ -152,7 +181,7 @@ def test_without_unicode_every_letter_is_ascii_in_the_same_cell(size: tuple[int,
     whole, lines = play(FakeFeed(), size), play(FakeFeed(), size, look=ASCII)
     assert all(line.isascii() for line in lines)
     assert [cell_len(line.rstrip()) for line in lines][1:-1] != [0] * (len(lines) - 2)
-    for before, after_it in zip(whole, lines, strict=True):
+    for before, after_it in zip(whole[:-1], lines[:-1], strict=True):  # the footer spells some keys out
         cells = zip(before, after_it.ljust(size[0]), strict=False)
         assert all(one == other for one, other in cells if one.isalnum() and one.isascii())
 
@@ -186,6 +215,17 @@ def test_a_terminal_is_given_what_it_can_show(
 ) -> None:
     look = of_terminal(env, system, encoding)
     assert (look.depth, look.is_ascii) == (depth, is_ascii)
+
+
+@pytest.mark.parametrize(
+    ("env", "is_ascii"),
+    [
+        ({"LC_ALL": "C"}, True), ({"LC_ALL": "POSIX", "LANG": "de_DE.UTF-8"}, True), ({"LANG": "C"}, True), ({}, False),
+        ({"LC_ALL": "C.UTF-8"}, False), ({"LC_CTYPE": "C.UTF-8", "LANG": "C"}, False), ({"LANG": "en_US.UTF-8"}, False),
+    ],
+)  # fmt: skip
+def test_a_locale_without_letters_gets_ascii_though_python_writes_utf_8(env: dict[str, str], is_ascii: bool) -> None:
+    assert of_terminal(env, "truecolor", "utf-8").is_ascii is is_ascii
 
 
 def test_a_heat_strip_and_a_band_are_letters_where_there_are_no_colors() -> None:

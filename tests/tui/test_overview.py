@@ -1,13 +1,9 @@
-"""The overview: what it shows at which size, what its keys and clicks select, and what of it is drawn anew.
-
-`GPUMON_REWRITE_GOLDEN=1` rewrites the golden screens; header and footer are not theirs.
-"""
+"""The overview: what it shows at which size, what its keys and clicks select, and what of it is drawn anew."""
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
+from math import sin
 from typing import Any
 
 import pytest
@@ -16,39 +12,33 @@ from textual.pilot import Pilot
 
 from gpumon.analysis.epochs import EpochMark
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.frame import RunState
+from gpumon.frame import Device, RunState
 from gpumon.history.grid import Grid
+from gpumon.metrics import BY_NAME, GPU_INDEX, PROCESSES, Availability
 from gpumon.missing import NAN
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.renderables import epoch_lines, kept_plot
+from gpumon_tui.renderables.cells import painted
+from gpumon_tui.renderables.epoch_lines import EpochLine
 from gpumon_tui.renderables.gpu_charts import charts_plan
 from gpumon_tui.renderables.gpu_columns import gpu_columns
-from gpumon_tui.renderables.gpu_heading import answer, epoch_ticks
+from gpumon_tui.renderables.gpu_facts import facts, facts_line
+from gpumon_tui.renderables.gpu_heading import answer, epoch_ticks, hidden
+from gpumon_tui.renderables.kept_plot import KeptPlots
 from gpumon_tui.renderables.numerals import numerals
+from gpumon_tui.renderables.plot import PlotCurve, plot
 from gpumon_tui.renderables.strip import LEVELS, StripHistory, strip, strip_grid
+from gpumon_tui.renderables.value_axis import value_axis
 from tests.builders import sample
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
 
-GOLDEN = Path(__file__).parent / "golden"
 SIZES = [(40, 20), (80, 24), (120, 40), (200, 50), (320, 90)]
 COUNTS = (0, 1, 2, 8, 16, 32)
 
 
 def plain(line: list[Segment]) -> str:
     return "".join(segment.text for segment in line)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_golden(size: tuple[int, int]) -> None:
-    path = GOLDEN / f"overview-{size[0]}x{size[1]}.txt"
-    found: list[str] = []
-    for gpus in COUNTS:
-        problem = "" if gpus else "the NVIDIA driver is not loaded"
-        page = play(FakeFeed(gpus=gpus, seconds=660, problem=problem), size)[1:-1]
-        found += [f"== {gpus} GPUs", *"\n".join(page).rstrip().splitlines()]
-    if os.environ.get("GPUMON_REWRITE_GOLDEN"):
-        path.write_text("\n".join(found) + "\n")
-    assert found == path.read_text().splitlines()
 
 
 def test_columns_of_a_strip_begin_at_round_times_and_only_the_last_one_changes() -> None:
@@ -121,7 +111,7 @@ def test_a_second_later_only_cells_with_news_are_drawn_anew() -> None:
 def test_every_gpu_has_one_line_with_what_it_does_and_who_has_it() -> None:
     lines = play(FakeFeed(lost=(3,), stale=(6,)), (120, 40))
     rows = {int(line[2:5]): line for line in lines if re.match(r"[ ▌]   \d  ", line)}
-    assert re.search(r"resnet50 +8/90 +2 h 13 m$", rows[0])
+    assert re.search(r"resnet50 +7 \(8/90\) +2 h 13 m$", rows[0])
     assert rows[2].endswith("│") or rows[2].endswith("└"), "of the same run"
     assert rows[3].endswith("lost")
     assert " – " in rows[3]
@@ -153,13 +143,13 @@ def test_keys_and_clicks_select_gpus_runs_and_processes_and_other_pages_keep_it(
         await pilot.press("up", "k", "home")
         assert app.view.subject == "GPU-0000"
         await pilot.press("tab")
-        assert page.active is page.runs
+        assert page.picture.active is page.picture.runs
         await pilot.press("end")
         assert app.view.selected_run == app.view.ranks[-1].first.id
         await pilot.press("tab", "home", "down")
-        assert app.view.selected_process == page.processes.keys[1]
+        assert app.view.selected_process == page.picture.processes.keys[1]
         await pilot.press("tab")
-        assert page.active is page.gpus
+        assert page.picture.active is page.picture.gpus
         await pilot.click("#gpus", offset=(30, 3))
         assert app.view.subject == "GPU-0002"
         await pilot.press("enter")
@@ -168,7 +158,7 @@ def test_keys_and_clicks_select_gpus_runs_and_processes_and_other_pages_keep_it(
         assert app.view.subject == "GPU-0002"
         await pilot.press("1")
         await pilot.click("#processes", offset=(20, 3))
-        assert page.active is page.processes
+        assert page.picture.active is page.picture.processes
         await pilot.press("enter")
         await pilot.pause()
         assert app.page.name_shown == "Processes"
@@ -206,10 +196,39 @@ def test_the_wheel_scrolls_processes_and_says_what_is_above() -> None:
 def test_attention_has_three_lines_and_says_how_many_more() -> None:
     lines = play(FakeFeed(lost=(1, 3)), (120, 40))
     at = next(place for place, line in enumerate(lines) if line.strip().startswith("Attention"))
-    assert lines[at].strip().startswith("Attention  5, 2 more below")
-    assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["▲"] * 3, "the most severe first"
+    assert lines[at].strip().startswith("Attention  3 of 4 ")
+    assert lines[at].endswith("! opens all")
+    assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["▲", "▲", "△"], "the most severe first"
     calm = "\n".join(play(FakeFeed(gpus=1, seconds=5), (120, 40)))
     assert "nothing needs attention" in calm
+
+
+def test_an_epoch_is_the_trainings_own_number_on_every_page() -> None:
+    """That of `status --json`; the how many-th stands in brackets alone."""
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        frame = app.view.frame
+        assert frame is not None
+        (number,) = {run.epoch for run in frame.runs if run.id == "id-0"}
+        screen = "\n".join(text(app))
+        assert screen.count(f"{number} ({number + 1}/90)") == 2
+        assert not re.search(rf"(?<!\(){number + 1}/90", screen)
+        await pilot.press("2", "left")
+        await pilot.pause()
+        assert re.search(rf"epoch {number}\b", "\n".join(text(app)))
+
+    play(FakeFeed(), (160, 50), script)
+    narrow = "\n".join(play(FakeFeed(), (40, 20)))
+    assert " 8/90" in narrow, "a part of the same, never a second notation"
+    assert "7/90" not in narrow
+
+
+def test_a_run_says_its_pace_and_how_its_loss_changes_from_epoch_to_epoch() -> None:
+    lines = play(FakeFeed(seconds=660), (120, 40))
+    at = next(place for place, line in enumerate(lines) if line.strip().startswith("Runs  2"))
+    assert re.search("epoch +phase +steps/s +loss +change +left +ends", lines[at + 1])
+    (row,) = (line for line in lines[at:] if line.strip().startswith("resnet50 "))
+    assert re.search(r"train +7.00 +1\.5\d+ +−7\.0 %", row)
 
 
 def test_a_run_that_is_over_says_how_it_ended() -> None:
@@ -239,7 +258,61 @@ def test_one_gpu_has_its_numbers_large_its_curves_and_the_parts_of_its_memory() 
         "driver 0.5", "613 of 700 W", "67 °C", "1.95 GHz", "PCIe in", "╷e4", "nothing needs attention",
     ):  # fmt: skip
         assert said in screen, said
-    assert re.search(r"alice +resnet50 +8/90 +2 h 13 m", screen)
+    assert re.search(r"GPU 0  busy  alice  resnet50  7 \(8/90\)  2 h 13 m left", screen)
+    assert "utilization, last" not in screen, "its utilization is drawn once"
+    for cells, rows in ((80, 24), (200, 50)):
+        screen = "\n".join(play(FakeFeed(gpus=1), (cells, rows)))
+        assert "P0   fan 66 %   encoder 0 %   decoder 0 %" in screen, (cells, rows)
+    assert re.search(r"Util +89%.*\n(?s:.*)Memory +\S+ of 79\.6, peak", "\n".join(play(FakeFeed(gpus=1), (80, 24))))
+
+
+def test_a_fact_that_the_driver_does_not_tell_is_not_there() -> None:
+    told = sample(0, fan=0.38, performance_state=2.0, encoder_utilization=0.0)
+    assert facts(told) == [("", "P2"), ("fan", "38 %"), ("encoder", "0 %")]
+    assert facts(sample(0)) == []
+    named = sample(0, temperature=61.0, power=212.4, clock_sm=1.98e9)
+    assert [value for _, value in facts(named, charted=False)] == ["61 °C", "212 W", "1.98 GHz"]
+    assert plain(facts_line(told, 20)) == "P2   fan 38 %", "whole or not at all"
+
+
+def test_rows_of_a_wide_screen_have_fan_performance_state_and_video_engines_where_drivers_tell() -> None:
+    lines = play(FakeFeed(), (200, 50))
+    assert re.search(r"PCIe in +out +fan % +P +enc % +dec % +throttled", lines[2])
+    assert re.search(r" 66 +P0 +0 +0 +–", lines[3])
+    assert re.search(r" 30 +P8 +0 +0 +–", lines[8]), "an idle one"
+    feed = FakeFeed()
+    for frame in feed.frames:
+        place = GPU_INDEX["gpu.fan"]
+        frame._samples = tuple(
+            one._replace(values=[NAN if at == place else value for at, value in enumerate(one.values)])
+            for one in frame.samples
+        )
+    lines = play(feed, (200, 50))
+    assert "fan" not in lines[2]
+    assert re.search(r"out +P +enc %", lines[2])
+
+
+def test_of_curves_that_go_on_only_columns_with_news_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    def counting(curve: PlotCurve, *rest: Any) -> list[Any]:
+        drawn.append(len(curve.mean) // 2)
+        return plot(curve, *rest)
+
+    monkeypatch.setattr(kept_plot, "plot", counting)
+    kept, axis = KeptPlots(), value_axis(BY_NAME["gpu.utilization"], 1.0)
+    for newest in range(40, 60):
+        mean = tuple(abs(sin(at)) if at < newest and at % 17 else NAN for at in range(60))
+        curve = PlotCurve(tuple(one / 2 for one in mean), mean, tuple(min(1.0, 2 * one) for one in mean))
+        lines = kept.lines("a", curve, axis, 5, "util")
+        assert lines == [painted(row) for row in plot(curve, axis, 5, "util")], newest
+    assert drawn[0] == 30
+    assert max(drawn[1:]) <= 12, "only the end"
+    many = len(drawn)
+    assert kept.lines("a", curve, axis, 5, "util") is lines
+    assert len(drawn) == many, "nothing changed"
+    kept.lines("a", curve, axis, 6, "util")
+    assert drawn[-1] == 30, "another height"
 
 
 def test_of_two_gpus_the_selected_one_has_charts() -> None:
@@ -268,13 +341,14 @@ def test_numerals_are_three_rows_of_half_blocks() -> None:
 
 
 @pytest.mark.parametrize("cells", [60, 80, 100, 160, 320])
-@pytest.mark.parametrize("rows", [8, 12, 15, 22, 40])
-def test_charts_fill_their_room_and_no_more(cells: int, rows: int) -> None:
-    plan = charts_plan(cells, rows)
+@pytest.mark.parametrize("rows", [11, 12, 15, 22, 40])
+@pytest.mark.parametrize("alone", [False, True])
+def test_charts_fill_their_room_and_no_more(cells: int, rows: int, alone: bool) -> None:
+    plan = charts_plan(cells, rows, alone=alone)
     assert plan.utilization >= 1
     assert plan.memory >= 2
     assert plan.before + plan.cells < cells
-    assert 5 + plan.utilization + plan.memory + (plan.small + 2 if plan.small else 0) == rows
+    assert plan.head + 5 + plan.utilization + plan.memory + (plan.small + 3 if plan.small else 0) == rows
 
 
 def test_a_wide_screen_has_two_columns_and_the_ranks_of_the_selected_run_over_time() -> None:
@@ -284,4 +358,106 @@ def test_a_wide_screen_has_two_columns_and_the_ranks_of_the_selected_run_over_ti
     ranks = [line[90:] for line in lines if re.search(r" rank \d  ", line)]
     assert [re.findall(r"rank (\d)", line)[0] for line in ranks] == ["0", "1", "2", "3"]
     assert all("▌▌▌" in line for line in ranks)
-    assert "utilization by rank, last 10 min" in "\n".join(lines)
+    assert "utilization by rank, last 1" in "\n".join(lines)
+
+
+def test_a_large_screen_has_the_epochs_of_the_selected_run_and_events() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        lines = [line[90:] for line in text(app)]
+        at = next(place for place, line in enumerate(lines) if "Epochs  newest first" in line)
+        assert lines[at].rstrip().endswith("4 table")
+        assert lines[at + 1].split() == ["epoch", "took", "change", "steps/s", "util", "energy", "loss"], (
+            "none is empty"
+        )
+        newest, before = (line.split() for line in lines[at + 2 : at + 4])
+        assert newest[:2] == ["e7", "▸"]
+        assert before[:2] == ["e6", "1:37"]
+        assert before[-1] == "1.553", "what it logged last"
+        assert any("run began" in line and "GPU 4" in line for line in lines[at:])
+        await pilot.click("#epochs", offset=(5, 0))
+        await pilot.pause()
+        assert app.page.name_shown == "Runs"
+        await pilot.press("1")
+        await pilot.click("#events", offset=(5, 2))
+        picture = app.pages["Overview"].picture
+        assert picture.active is not picture.events, "it has no cursor"
+        await pilot.click("#events", offset=(5, 0))
+        await pilot.pause()
+        assert app.page.name_shown == "Events"
+
+    play(FakeFeed(), (200, 50), script)
+    assert "Epochs" not in "\n".join(play(FakeFeed(), (120, 40)))
+
+
+def test_what_a_ledger_tells_of_epochs_comes_before_what_frames_told() -> None:
+    line = EpochLine("e3", 95.0, 0.147, 2.94, 0.14, 0.88, 0.04, "64 Wh", ("1.018", "1.106"), False)
+    columns = epoch_lines.columns([line], ("loss", "val"))
+    assert [column.title for column in columns] == [
+        "epoch", "took", "change", "steps/s", "wait", "util", "idle", "energy", "loss", "val",
+    ]  # fmt: skip
+    told = [part[0] for part in epoch_lines.texts(line, columns, 2)]
+    assert told == ["e3", "1:35", "+15 %", "2.94", "14%", "88%", "4%", "64 Wh", "1.018", "1.106"]
+    unknown = EpochLine("e4", 1.0, NAN, NAN, NAN, NAN, NAN, "", (), True)
+    shown = epoch_lines.columns([unknown], ("loss",))
+    assert [part[0] for part in epoch_lines.texts(unknown, shown, 2)] == ["e4 ▸", "1.0 s", "–", ""]
+
+
+def test_rows_of_own_processes_stand_out_with_their_scripts_and_others_have_a_name_only() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        programs = app.view.programs
+        programs.user = "alice"
+        programs.name = lambda process: f"own_{process.pid}.py" if process.user == "alice" else ""  # type: ignore[method-assign]
+        feed.advance()
+        app.poll()
+        await pilot.pause()
+        section = app.pages["Overview"].processes
+        rows = {plain(line).split()[2]: line for line in section._lines[2:-1]}
+        assert "own_" in plain(rows["alice"])
+        assert "python" in plain(rows["bob"])
+        users = {name: next(one.style for one in rows[name] if name in one.text) for name in ("alice", "bob")}
+        assert users["alice"] != users["bob"]
+
+    feed = FakeFeed(source="nvml", label="", names=("python",))
+    play(feed, (160, 50), script)
+
+
+class Divided(FakeFeed):
+    """Two GPUs, of which MIG divides the first one into seven."""
+
+    def __post_init__(self) -> None:
+        name = "NVIDIA H100 80GB HBM3"
+        parent = Device("GPU-0000", 0, name, {PROCESSES: Availability.OF_INSTANCES})
+        parts = [Device(f"MIG-{at}", 0, f"{name} MIG 1g.10gb", {}, "", parent.uuid, at) for at in range(7)]
+        self.devices = [parent, *parts, Device("GPU-0001", 1, name, {})]
+        self.advance(self.seconds)
+
+
+def test_mig_instances_stand_below_their_gpu_and_none_is_left_out_without_a_word() -> None:
+    for size in ((40, 20), (80, 24), (120, 40), (200, 50)):
+        lines = play(Divided(gpus=2, seconds=100), size)
+        labels = [found[1] for line in lines if (found := re.match(r"[ ▌] *(\d(?::\d)?) [ ·▁-▇]*[·▁-▇ ] ", line))]
+        assert labels == ["0", *(f"0:{at}" for at in range(7)), "1"], size
+    few = play(Divided(gpus=2, seconds=100), (40, 10))
+    assert "+2 ▼" in few[-2]
+
+
+@pytest.mark.parametrize("cells", [30, 40, 60, 80, 200])
+def test_the_count_of_gpus_that_are_not_on_screen_is_never_cut(cells: int) -> None:
+    for free in (0, 2, 40):
+        line = plain(hidden(0, 300, [str(at) for at in range(free)], cells))
+        assert "+300 ▼" in line
+        assert (f"{free} free" in line) == (free > 0)
+        assert len(line) <= cells
+
+
+def test_where_nobody_tells_of_processes_the_selected_gpu_has_their_room() -> None:
+    feed = FakeFeed(gpus=8, seconds=0, source="replay", label="REPLAY x.csv", processes_count=0)
+    feed.runs = lambda second: ()  # type: ignore[method-assign]
+    feed.advance(20)
+    lines = play(feed, (120, 40))
+    shown = "\n".join(lines)
+    heading = next(line for line in lines if line.startswith("  GPU"))
+    assert heading.split()[-1] == "state"
+    assert not re.search("user|program|epoch|left", heading)
+    assert "Utilization" in shown
+    assert "has no process data" not in shown

@@ -14,7 +14,7 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables.axis import clock_labels
 from gpumon_tui.shown_time import ShownTime
 from tests.tui.fakes import START, FakeFeed
-from tests.tui.screen import play
+from tests.tui.screen import play, text
 
 BEGIN, NOW = 0.0, 10_000.0
 
@@ -77,10 +77,10 @@ def test_times_in_the_past_are_the_viewers(berlin: None) -> None:
     assert [label for _, label in seconds] == ["12:00:00", "12:00:01"]
 
 
-@pytest.mark.parametrize(("earlier", "later"), [("comma", "full_stop"), ("shift+left", "shift+right"), ("<", ">")])
+@pytest.mark.parametrize(("earlier", "later"), [("comma", "full_stop"), ("[", "]"), ("<", ">")])
 def test_keys_go_back_and_forward(earlier: str, later: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("plus", earlier, earlier)
+        await pilot.press("2", "plus", earlier, earlier)
         assert app.view.shown.end == START + 699 - 300
         await pilot.press(later)
         assert app.view.shown.end == START + 699 - 150
@@ -88,3 +88,18 @@ def test_keys_go_back_and_forward(earlier: str, later: str) -> None:
         assert not app.view.shown.is_past
 
     play(FakeFeed(gpus=1), (80, 24), script)
+
+
+def test_only_the_page_of_charts_looks_back_and_no_other_says_that_it_does() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("comma", "0", "shift+left")
+        assert not app.view.shown.is_past, "the overview is of now"
+        await pilot.press("2", "comma")
+        assert " PAST " in text(app)[0]
+        await pilot.press("1")
+        assert "PAST" not in text(app)[0]
+        assert "to now" not in text(app)[-1]
+        await pilot.press("2")
+        assert " PAST " in text(app)[0], "it is as it was left"
+
+    play(FakeFeed(gpus=1), (120, 40), script)

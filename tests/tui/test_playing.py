@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from textual.pilot import Pilot
 
+from gpumon.clock import SECOND
 from gpumon_tui.app import GpumonApp
-from tests.tui.fakes import FakeFeed
+from tests.fakes import FakeClock
+from tests.tui.fakes import START, FakeFeed, FakePlayer
 from tests.tui.screen import play, text
-
-
-class FakePlayer:
-    """A player that notes what it is asked."""
-
-    def __init__(self) -> None:
-        self.is_paused = False
-        self.can_seek = True
-        self.turns = 0
-        self.asked: list[float] = []
-
-    def seek(self, seconds: float) -> None:
-        self.asked.append(seconds)
 
 
 def test_keys_take_a_recording_back_and_forward() -> None:
@@ -34,12 +24,26 @@ def test_keys_take_a_recording_back_and_forward() -> None:
     assert player.asked == [-60, 60, -600, 600]
 
 
-def test_a_log_and_live_data_go_nowhere() -> None:
+def test_a_log_stands_still_and_goes_nowhere() -> None:
     player = FakePlayer()
     player.can_seek = False
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("right_square_bracket")
+        assert "a log only plays on" in text(app)[-1]
+        await pilot.press("space")
+
+    play(FakeFeed(source="replay", label="REPLAY x.csv"), (80, 24), script, player=player)
+    assert (player.asked, player.is_paused) == ([], True)
+
+
+def test_live_data_go_nowhere() -> None:
+    player = FakePlayer()
+    player.can_seek = player.can_pause = False
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("right_square_bracket", "space")
+        assert "a log only plays on" not in text(app)[-1]
 
     play(FakeFeed(), (80, 24), script, player=player)
     assert (player.asked, player.is_paused) == ([], False)
@@ -75,7 +79,67 @@ def test_another_place_has_a_history_of_its_own_also_while_paused() -> None:
         assert after is not None
         assert after.number == 100 < before.number
         assert app.view.paused
-        assert app.page.active is app.pages["Overview"].runs
+        assert app.page.picture.active is app.page.picture.runs
 
     screen = play(feed, (120, 40), script, player=player)
     assert "‖ paused" in screen[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"), [(40, ""), (80, "1:39 of 6:39"), (120, "1:39 ━━━━━━━━ 6:39"), (200, " 6:39 ")]
+)
+def test_the_foot_tells_how_far_a_recording_is(columns: int, said: str) -> None:
+    feed = FakeFeed(seconds=100, source="replay", label="REPLAY x.gpumon ×4")
+    foot = play(feed, (columns, 24), player=FakePlayer(START, START + 399))[-1]
+    assert said in foot
+    assert bool(said) == ("1:39" in foot)
+    assert "? help" in foot
+
+
+def test_a_log_whose_end_is_not_known_says_how_long_it_has_played() -> None:
+    feed = FakeFeed(seconds=100, source="replay", label="REPLAY x.csv")
+    assert "1:39 played" in play(feed, (80, 24), player=FakePlayer(START))[-1]
+    assert "played" not in play(FakeFeed(seconds=100), (120, 24))[-1]
+
+
+def test_the_foot_offers_the_way_through_a_recording_and_to_go_on() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert "[ ] 1 min" in text(app)[-1]
+        await pilot.press("2", "space")
+        assert "{ } 10 min" in text(app)[-1]
+        assert "resume" in text(app)[-1]
+
+    feed = FakeFeed(seconds=100, source="replay", label="REPLAY x.gpumon")
+    play(feed, (160, 40), script, player=FakePlayer(START, START + 399))
+
+
+def test_a_daemon_that_begins_later_is_shown_within_seconds_and_that_is_said() -> None:
+    own, clock, daemons = FakeFeed(seconds=5, source="nvml", label=""), FakeClock(start=5 * SECOND), list[FakeFeed]()
+    own.live = own.live._replace(text="no daemon: sampling in this process")
+    asked = []
+
+    def find() -> FakeFeed | None:
+        asked.append(clock.monotonic())
+        return daemons[0] if daemons else None
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert "own sampler" in text(app)[0]
+        app.view.select("GPU-0003")
+        app.poll()
+        clock.advance(4)
+        app.poll()
+        daemons.append(FakeFeed(gpus=6, seconds=12, source="nvml", label=""))
+        app.poll()
+        assert len(asked) == 2, "it is not looked for at each turn"
+        clock.advance(4)
+        app.poll()
+        await pilot.pause()
+        assert "● live" in text(app)[0]
+        assert "a daemon runs now" in text(app)[-1]
+        assert len(app.view.samples) == 6
+        assert app.view.subject == "GPU-0003"
+        clock.advance(60)
+        app.poll()
+        assert len(asked) == 3
+
+    play(own, (120, 40), script, daemon=find, clock=clock)

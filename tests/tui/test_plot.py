@@ -20,7 +20,7 @@ from gpumon.history.open import open_history
 from gpumon.history.tiers import SHAPES
 from gpumon.history.windows import CLOSE, WINDOWS
 from gpumon.metrics import BY_NAME, GPU_INDEX
-from gpumon_tui.pages.chart.columns import Columns
+from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.renderables.cells import PaintedCell, Row, Tint, painted
 from gpumon_tui.renderables.heat import heat
 from gpumon_tui.renderables.plot import BAND, EIGHTHS, FILL, LimitLine, Overlaid, PlotCurve, plot

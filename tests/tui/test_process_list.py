@@ -17,7 +17,7 @@ from gpumon.process_history.query import MeasureUse, ProcessUse, ProcessWindow
 from gpumon_tui.process_list.facts import ProcessFacts, facts_of
 from gpumon_tui.process_list.filters import hidden_by, matching, terms_of
 from gpumon_tui.process_list.left_out import LeftOutReader, left_out
-from gpumon_tui.process_list.programs import OwnPrograms, script_of
+from gpumon_tui.process_list.programs import OwnPrograms, command_of, script_of
 from gpumon_tui.process_list.tree import ParentProcess, Parents, arranged
 from gpumon_tui.process_list.user_totals import KnownSum, user_totals
 from gpumon_tui.renderables.process_columns import COLUMNS, elapsed, in_order
@@ -89,6 +89,31 @@ def test_only_own_processes_are_read_and_only_the_one_that_is_meant(tmp_path: Pa
     assert OwnPrograms(str(tmp_path)).name(mine._replace(pid=8)) == ""
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("python train.py --lr 0.1", "python train.py --lr 0.1"),
+        ("python a.py --token=abc --api_key abc -v", "python a.py --token=*** --api_key *** -v"),
+        ("env HF_TOKEN=abc WANDB_API_KEY=x python a.py", "env HF_TOKEN=*** WANDB_API_KEY=*** python a.py"),
+        ("a --tokenizer gpt2 --max-tokens 9", "a --tokenizer gpt2 --max-tokens 9"),
+        ("a --password --verbose", "a --password --verbose"),
+        ("a s3://me:abc@host/b --tokenizer= x", "a s3://***@host/b --tokenizer= x"),
+        ("a \x1b[31m", "a '\\x1b[31m'"),
+        ("", ""),
+    ],
+)
+def test_a_command_line_is_shown_without_its_secrets(line: str, shown: str) -> None:
+    assert command_of([word.encode() for word in (*line.split(" "), "")]) == shown
+
+
+def test_only_own_command_lines_are_read(tmp_path: Path) -> None:
+    of_kernel(tmp_path, 7, line=b"python\0train.py\0--lr\x001\0")
+    mine = process(7, started=BOOT + 500.0)
+    assert OwnPrograms(str(tmp_path)).command(mine) == "python train.py --lr 1"
+    assert OwnPrograms(str(tmp_path), uid=os.geteuid() + 1).command(mine) == ""
+    assert OwnPrograms(str(tmp_path)).command(mine._replace(started=BOOT + 900.0)) == ""
+
+
 def matched(text: str, processes: Sequence[Process], facts: ProcessFacts = FACTS) -> list[int]:
     return [one.pid for one in matching(processes, terms_of(text), facts)]
 
@@ -114,6 +139,10 @@ def test_a_filter_takes_words_fields_and_numbers_that_all_hold() -> None:
     assert matched("sm<60", processes) == [2]
     assert matched("time>1h", processes) == [3]
     assert matched("time>90m", processes) == [3]
+    idle = FACTS._replace(idle={"GPU-0001": 700.0})
+    assert matched("idle>10m", processes, idle) == [3], "its GPU is allocated and does nothing"
+    assert matched("!idle>10m", processes, idle) == [1, 2]
+    assert matched("idle<10m", processes, idle) == [], "a GPU that works is not idle for a short time"
 
 
 @pytest.mark.parametrize("text", ["mem>", "user:", "!", "!gpu:", "mem"[:0]])
@@ -210,7 +239,16 @@ def test_users_stand_by_their_memory_and_an_unknown_one_last() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(nan, "–"), (-1, "–"), (42, "42 s"), (3725, "1:02:00"), (86400 * 45, "45 d 0 h"), (86400 * 145, "145 d")],
+    [
+        (nan, "–"),
+        (-1, "–"),
+        (42, "42 s"),
+        (725, "12 m"),
+        (3725, "1 h 02 m"),
+        (43500, "12 h"),
+        (86400 * 5, "5 d 00 h"),
+        (86400 * 145, "145 d"),
+    ],
 )
 def test_a_time_fits_its_column(seconds: float, text: str) -> None:
     assert elapsed(seconds) == text

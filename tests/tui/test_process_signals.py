@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -143,7 +144,8 @@ def test_the_answer_is_no_until_somebody_says_yes(child: subprocess.Popen[bytes]
         assert app.page is page_of(app)
         assert child.poll() is None
         await pilot.press("K", "tab", "enter")
-        assert f"SIGTERM sent to {child.pid} sleep" in "\n".join(text(app))
+        said = "\n".join(text(app))
+        assert f"SIGTERM sent to {child.pid} sleep" in said or f"{child.pid} sleep ended " in said, "it may be quick"
         assert child.wait() == -signal.SIGTERM
         app.draw()
         await pilot.pause()
@@ -197,13 +199,71 @@ def test_all_ranks_of_a_run_can_be_ended_together(child: subprocess.Popen[bytes]
             await pilot.press("3", "K", "r")
             assert "to all 2 ranks here" in "\n".join(text(app))
             await pilot.press("tab", "enter")
-            assert "SIGTERM sent to 2 ranks" in "\n".join(text(app))
+            assert re.search("SIGTERM sent to 2 ranks|2 ranks ended", "\n".join(text(app)))
 
         try:
             play(Here(seen(child, run="run-0"), seen(other, run="run-1", uuid="GPU-0001")), (120, 40), script)
             assert (child.wait(), other.wait()) == (-signal.SIGTERM, -signal.SIGTERM)
         finally:
             other.kill()
+
+
+def test_tagged_processes_get_one_signal_after_one_question_that_lists_them(child: subprocess.Popen[bytes]) -> None:
+    with subprocess.Popen(["sleep", "86400"], stdin=subprocess.DEVNULL) as other:
+        gone = Process(2**22 - 1, "GPU-0001", "compute", "gone", "root", 5.0, 2.0**20)
+
+        async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+            await pilot.press("3", "home", "space", "space", "space")
+            assert "3 tagged" in "\n".join(text(app))
+            assert sum(line.startswith("+") for line in text(app)) == 3
+            await pilot.press("home", "space")
+            assert "2 tagged" in "\n".join(text(app)), "a second time takes the tag away"
+            await pilot.press("home", "space", "K")
+            shown = "\n".join(text(app))
+            assert "End 2 processes?" in shown
+            for one in (child, other):
+                assert f"{one.pid}  sleep, GPU 0, yours" in shown
+            assert f"not sent: process {gone.pid} cannot be seen from here" in shown
+            assert "They hold 2.0 GiB" in shown
+            await pilot.press("enter")
+            assert "3 tagged" in "\n".join(text(app)), "No keeps the tags"
+            await pilot.press("K", "tab", "enter")
+            assert re.search("SIGTERM sent to 2 processes|2 processes ended", "\n".join(text(app)))
+            assert "tagged" not in titled(app)
+
+        try:
+            play(Here(seen(child), seen(other), gone), (120, 40), script)
+            assert (child.wait(), other.wait()) == (-signal.SIGTERM, -signal.SIGTERM)
+        finally:
+            other.kill()
+
+
+def titled(app: GpumonApp) -> str:
+    return next(line for line in text(app)[1:-1] if "Processes" in line)
+
+
+def test_tags_are_of_processes_and_go_with_them_and_on_esc_and_u(child: subprocess.Popen[bytes]) -> None:
+    one = seen(child)
+    feed = Here(one, one._replace(uuid="GPU-0001"), one._replace(pid=77, name="other"))
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "slash", *"sleep", "enter", "home", "space")
+        assert sum(line.startswith("+") for line in text(app)) == 2, "of one process on two GPUs both rows"
+        await pilot.press("escape")
+        assert "1 tagged" in titled(app), "the filter is closed before"
+        await pilot.press("escape")
+        assert "tagged" not in titled(app)
+        await pilot.press("space", "U")
+        assert "tagged" not in titled(app)
+        await pilot.press("g", "space", "G", "space")
+        assert "2 tagged" in titled(app)
+        feed.own = (one._replace(started=one.started + 60), *feed.own[2:])
+        feed.advance()
+        app.poll()
+        await pilot.pause()
+        assert "1 tagged" in titled(app), "a pid that was used again is another process"
+
+    play(feed, (120, 40), script)
 
 
 @pytest.mark.parametrize("readonly", [True, False])
@@ -213,7 +273,7 @@ def test_nothing_is_asked_where_no_signal_may_be_sent(child: subprocess.Popen[by
         await pilot.press("3", "K", "tab", "enter")
         shown = text(app)
         assert "End process" not in "\n".join(shown)
-        assert ("end…" in shown[-1]) is not readonly
+        assert "end…" not in shown[-1]
         await pilot.press("K")
         said = "started with --readonly" if readonly else "no processes of this machine now"
         assert said in "\n".join(text(app))
@@ -227,7 +287,9 @@ def test_nothing_is_asked_where_no_signal_may_be_sent(child: subprocess.Popen[by
 
 def test_a_refusal_is_one_line(child: subprocess.Popen[bytes]) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("3", "K")
+        await pilot.press("3")
+        assert "end…" in text(app)[-1]
+        await pilot.press("K")
         assert f"pid {child.pid} is another process here" in "\n".join(text(app))
 
     play(Here(seen(child, started=12.0)), (120, 40), script)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from math import nan
 from pathlib import Path
@@ -18,7 +19,6 @@ from gpumon_tui.remembered import Remembered
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
 
-GOLDEN = Path(__file__).parent / "golden"
 HOSTILE = (
     "[red]x[/]",
     "\x1b]0;pwn\x07",
@@ -71,15 +71,6 @@ class Confined(FakeFeed):
         return tuple(one._replace(**changes.get(one.pid, {})) for one in super().processes(second))
 
 
-@pytest.mark.parametrize("size", [(40, 20), (80, 24), (120, 40), (200, 50)])
-def test_golden_page_of_processes(size: tuple[int, int]) -> None:
-    path = GOLDEN / f"processes-{size[0]}x{size[1]}.txt"
-    lines = page(Confined(processes_count=30), size, "down", "down")[1:-1]
-    if os.environ.get("GPUMON_REWRITE_GOLDEN"):
-        path.write_text("\n".join(lines) + "\n")
-    assert lines == path.read_text().splitlines()
-
-
 async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
     """Wait until the history of the process that is open has been read and drawn."""
     of = app.page
@@ -90,35 +81,50 @@ async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
-@pytest.mark.parametrize("size", [(40, 20), (80, 24), (120, 40)])
-def test_golden_process_that_is_open(size: tuple[int, int]) -> None:
-    path = GOLDEN / f"process-{size[0]}x{size[1]}.txt"
-    shown: list[str] = []
-
-    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("3", "slash", *"pid:1037", "enter", "enter")
-        await read(app, pilot)
-        shown.extend(text(app)[1:-1])
-
-    play(Confined(), size, script)
-    if os.environ.get("GPUMON_REWRITE_GOLDEN"):
-        path.write_text("\n".join(shown) + "\n")
-    assert shown == path.read_text().splitlines()
-
-
 def test_a_process_opens_with_its_history_and_escape_closes_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "slash", *"pid:1000", "enter", "enter")
         await read(app, pilot)
         shown = "\n".join(text(app))
-        for told in ("1000  alice", "resnet50, rank 0 of 4", "8 of 90, train", "job 4242", "0–100 %", "now"):
+        for told in ("1000  alice", "resnet50, rank 0 of 4", "7 (8/90), train", "job 4242", "0–100 %", "now"):
             assert told in shown
         assert sum("⠀" < letter <= "⣿" for letter in shown) > 20, "lines are drawn"
         await pilot.press("escape")
-        assert "0–100 %" not in "\n".join(text(app))
+        assert "Esc close" not in "\n".join(text(app))
+        assert "↵ open" in "\n".join(text(app)), "it is told of below the table, as long as there is room"
         assert "pid:1000" in in_title(text(app)), "the filter is closed by the next one"
 
     play(Confined(), (120, 40), script)
+
+
+@pytest.mark.parametrize("cells", range(1, 8))
+def test_a_filter_is_typed_in_a_terminal_of_hardly_any_columns(cells: int) -> None:
+    page(FakeFeed(), (cells, 10), "slash", *"train")
+
+
+def test_the_process_under_the_cursor_is_told_of_where_there_is_room_and_enter_gives_it_the_page() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "down")
+        await read(app, pilot)
+        below = "\n".join(text(app))
+        assert "↵ open" in below
+        pid = next(line for line in text(app) if line.startswith("▌")).split()[1]
+        assert below.count(f" {pid} ") == 2, "its row and its facts"
+        assert "+ -" in text(app)[-1], "the window of its charts"
+        await pilot.press("enter")
+        await read(app, pilot)
+        assert "program" not in "\n".join(text(app)), "no headings of the table"
+        assert "Esc close" in "".join(text(app)[1:3])
+
+    play(FakeFeed(processes_count=3), (200, 50), script)
+
+
+def test_of_a_recording_without_processes_no_key_and_no_heading_of_them_is_there() -> None:
+    lines = page(FakeFeed(source="replay", label="REPLAY x.csv", processes_count=0), (160, 50))
+    whole = "\n".join(lines)
+    assert "this recording has no process data" in whole
+    assert "bandw. %" not in whole
+    assert not re.search(r"\bK\b|Space tag|sort|↵", lines[-1])
 
 
 class Ending(FakeFeed):
@@ -248,7 +254,8 @@ def test_totals_by_user_open_into_the_processes_of_one() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "u")
         shown = text(app)
-        users = [line.strip("▌ ").split()[0] for line in shown[4:8]]
+        first = next(place for place, line in enumerate(shown) if line.split()[:1] == ["user"]) + 1
+        users = [line.strip("▌ ").split()[0] for line in shown[first : first + 4]]
         assert users == ["alice", "bob", "carol", "dmitri"], "by their memory"
         await pilot.press("down", "enter")
         assert "6 of 24" in in_title(text(app))
@@ -289,8 +296,8 @@ def test_a_click_takes_a_row_and_the_wheel_moves() -> None:
         row = next(place for place, line in enumerate(text(app)) if " 1296 " in line)
         await pilot.click(offset=(20, row))
         assert text(app)[row].startswith("▌")
-        at = text(app)[1 if "Processes" in text(app)[1] else 2].index("by user")
-        await pilot.click(offset=(at, 1))
+        row = next(place for place, line in enumerate(text(app)) if "by user" in line)
+        await pilot.click(offset=(text(app)[row].index("by user"), row))
         assert "processes" in "\n".join(text(app))
 
     play(FakeFeed(), (120, 40), script)
@@ -359,3 +366,28 @@ def test_a_replay_and_a_simulation_name_no_script_of_this_machine() -> None:
     lines = page(Ours(seconds=3), (120, 40))
     assert "trainer" in "\n".join(lines)
     assert "pytest" not in "\n".join(lines)
+
+
+def test_enter_on_a_process_of_the_overview_opens_it() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("tab", "tab", "down", "down")
+        pid, _ = app.view.selected_process or (0, "")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert re.search(rf"^ +{pid} .*── +(K end or signal… +)?Esc close", "\n".join(text(app)), re.MULTILINE)
+
+    play(FakeFeed(processes_count=9), (160, 50), script)
+
+
+def test_charts_of_a_process_show_no_more_time_than_can_be_known_until_somebody_chooses() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3")
+        page = app.page
+        assert isinstance(page, ProcessesPage)
+        assert (page.sheet.detail.window, app.view.window) == (120, 600), "frames alone tell of it"
+        await pilot.press("minus")
+        assert page.sheet.detail.window == 300, "longer than what was on screen"
+        await pilot.press("plus", "plus")
+        assert page.sheet.detail.window == 60
+
+    play(FakeFeed(processes_count=3, seconds=400), (160, 50), script)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.nvml import Process, Stub
-from tests.programs import PATIENCE, environment, until
-from tests.tui.test_terminal import Terminal, command, shown
+from tests.programs import PATIENCE, command, environment, until
+from tests.tui.terminal import Terminal, shown
 
 SCRIPT = "import time\nprint('up', flush=True)\ntime.sleep(86400)\n"
 SECRET = "--token=hunter2"

@@ -11,8 +11,6 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keys import OVERVIEW
-from gpumon_tui.pages.registry import REGISTERED
 from gpumon_tui.remembered import Remembered, path_of
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play, text
@@ -34,6 +32,15 @@ def test_a_choice_lasts_and_the_file_is_the_user_s_own(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert os.listdir(path.parent) == ["tui.json"]
     assert again.take_problem() == ""
+
+
+def test_of_choices_that_come_at_once_the_last_is_kept(tmp_path: Path) -> None:
+    choices = Remembered(str(tmp_path / "tui.json"))
+    with choices._lock:
+        for number in range(20):
+            choices.keep("order", str(number))
+    choices.close()
+    assert kept(tmp_path / "tui.json") == {"order": "19"}
 
 
 @pytest.mark.parametrize(
@@ -73,18 +80,17 @@ def test_the_file_lies_beside_the_settings() -> None:
     assert Remembered("").get("theme", "dark") == "dark"
 
 
-def test_theme_and_page_are_kept_when_they_are_chosen(tmp_path: Path) -> None:
-    path, other = tmp_path / "tui.json", next(name for name in REGISTERED if name != OVERVIEW)
-    digit = str(list(REGISTERED).index(other) + 1)
+def test_theme_is_kept_when_it_is_chosen_but_not_the_page(tmp_path: Path) -> None:
+    path = tmp_path / "tui.json"
 
     async def choose(app: GpumonApp, pilot: Pilot[Any]) -> None:
         app.view.remembered = Remembered(str(path))
-        await pilot.press(digit, "f2")
+        await pilot.press("2", "f2")
         await pilot.pause()
         app.view.remembered.close()
 
     play(FakeFeed(), (120, 40), choose)
-    assert kept(path) == {"page": other, "theme": "light"}
+    assert kept(path) == {"theme": "light"}
 
 
 def test_a_problem_with_the_file_stands_at_the_foot(tmp_path: Path) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from itertools import pairwise
 from math import inf, nan
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, thread_time
 from typing import Any
 
 import pytest
@@ -17,19 +16,28 @@ from textual.pilot import Pilot
 from gpumon.frame import RunState
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH
+from gpumon.live import LiveState
 from gpumon.reports import compare, run_text
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.kept_runs import KeptRuns
+from gpumon_tui.keys import RUNS
+from gpumon_tui.renderables.by_epoch import extremes, joined, levels, stretch_of
+from gpumon_tui.renderables.cells import painted
+from gpumon_tui.renderables.compared_headline import headlines
+from gpumon_tui.renderables.plot import PlotCurve, plot
+from gpumon_tui.renderables.run_curves import LABELS
 from gpumon_tui.renderables.run_list import ORDERS
-from gpumon_tui.renderables.run_plot import extremes, numbers, plot, resampled, round_scale
 from gpumon_tui.renderables.text_width import length
+from gpumon_tui.renderables.value_axis import axis_around
+from gpumon_tui.run_reading.compared import compared
 from gpumon_tui.widgets.runs_sheet import RunsSheet
 from tests.fakes import FakeClock
+from tests.programs import until
 from tests.runs import BEGAN, HOSTILE, Book, measured, training
 from tests.tui.fakes import FakeFeed
-from tests.tui.screen import play, text
+from tests.tui.screen import Script, play, text
 
 SECOND = 10**9
-GOLDEN = Path(__file__).parent / "golden"
 SIZES = [(40, 20), (80, 24), (160, 50), (320, 90)]
 NOW = BEGAN + 700
 
@@ -46,10 +54,9 @@ def parameter(book: Book, run: str, place: int, name: str, value: str) -> None:
     book.add("parameter", run=run, kind=0, name=name, place=place, value=value, rank=0)
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> str:
-    """Five runs: two of one model, one that waits for data, one that died, and one that was interrupted."""
-    with Book(tmp_path) as book:
+def five_runs(directory: Path) -> str:
+    """Two runs of one model, one that waits for data, one that died, and one that was interrupted."""
+    with Book(directory) as book:
         first = training(book, "resnet50-77ab", 40, began=BEGAN - 5000, course=False, utilization=0.6, seconds=16)
         second = training(book, "resnet50-9c1e", 33, began=BEGAN - 4000, course=False)
         key = f"tag.1000.4711.{second}"
@@ -65,6 +72,11 @@ def ledger(tmp_path: Path) -> str:
         book.db.execute("UPDATE run SET epochs = 30 WHERE id = 'vit-large-7'")
         training(book, "bert-11", 3, began=BEGAN - 1000, course=False, state=RunState.INTERRUPTED, user="carol")
         return str(book.path)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> str:
+    return five_runs(tmp_path)
 
 
 async def settled(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -107,17 +119,6 @@ OPENED = ("down", "down", "down", "down", "down", "enter")
 COMPARED = ("down", "down", "down", "down", "down", "v", "enter")
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("name", "keys"), [("list", ()), ("opened", (*OPENED, "down")), ("compared", COMPARED)])
-def test_golden(size: tuple[int, int], name: str, keys: Sequence[str], ledger: str) -> None:
-    path = GOLDEN / f"runs-{name}-{size[0]}x{size[1]}.txt"
-    lines = shown(ledger, size, *keys)[1:-1]  # header and footer are the frame's
-    if os.environ.get("GPUMON_REWRITE_GOLDEN"):
-        path.write_text("\n".join(lines) + "\n")
-    assert lines == path.read_text().splitlines()
-    assert all(len(line) <= size[0] for line in lines)
-
-
 def test_the_list_has_the_live_runs_and_those_of_the_ledger_each_once(ledger: str) -> None:
     lines = shown(ledger, (160, 50))
     assert "2 running  5 past" in "\n".join(lines)
@@ -140,6 +141,78 @@ def test_a_run_that_frames_and_the_ledger_tell_of_is_one_row_with_what_both_know
     assert "90%" in row, "as the ledger has measured"
 
 
+def test_runs_of_a_silent_daemon_are_unseen_and_not_running() -> None:
+    silent = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
+    lines = play(FakeFeed(live=silent), (160, 50), keys_then("4"))
+    rows = [line for line in lines if re.match(r"^[▌ ] [▸●▲○] ", line)]
+    assert rows
+    assert all(row.endswith(" unseen") for row in rows)
+    assert "2 unseen" in "\n".join(lines)
+    assert "2 last seen running" in "\n".join(play(FakeFeed(live=silent), (160, 50)))
+
+
+def keys_then(*keys: str) -> Script:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(*keys)
+
+    return script
+
+
+def test_runs_of_a_recording_that_has_ended_went_on_at_its_end() -> None:
+    ended = FakeFeed(source="replay", label="REPLAY x.gpumon", ended=True, live=LiveState(False, "ended", 1.0))
+    lines = play(ended, (160, 50))
+    assert "ended" in lines[0]
+    assert "min up to the end" in "\n".join(lines)
+
+
+def test_a_run_that_no_ledger_has_shows_the_epochs_that_frames_told_of() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("tab", "down", "enter")
+        await pilot.pause()
+        assert app.page.name_shown == RUNS
+        lines = text(app)
+        screen = "\n".join(lines)
+        assert re.search(r"── +Esc close", screen), "what was selected on the overview is open"
+        assert re.search(r"^ +e\d+ ▸ +\d", screen, re.MULTILINE)
+        assert "epoch on chart" not in lines[-1]
+        await pilot.press("escape", "v")
+        await pilot.pause()
+        assert "in no ledger: there is nothing to compare" in text(app)[-1]
+        assert re.search(r"^ +e\d+ ▸ +\d", "\n".join(text(app)), re.MULTILINE), "also below the list"
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def test_a_run_that_goes_on_tells_of_its_ranks_its_memory_and_that_it_was_resumed(ledger: str) -> None:
+    lines = shown(ledger, (160, 50))
+    (facts,) = (line for line in lines if "1 rank on GPU 4" in line)
+    assert "resumed from epoch" in facts
+    assert "1 out-of-memory error" in facts
+    assert "held by the framework" in facts
+    lines = shown(ledger, (160, 50), "down")
+    assert sum(bool(re.match(r"^ +[0-3]  [0-3] +\d \(\d/90\)  train ", line)) for line in lines) == 4, "its ranks"
+
+
+def test_columns_of_which_no_run_knows_anything_are_left_out() -> None:
+    lines = play(FakeFeed(), (200, 50), keys_then("4"))
+    (heading,) = (line for line in lines if "began" in line)
+    assert not {"util", "wait", "energy"} & set(heading.split()), "no ledger"
+
+
+def test_what_is_read_of_a_run_is_kept_for_long_only_where_its_ledger_has_its_end(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "over-1", 2, course=False)
+        training(book, "open-1", 2, course=False, state=RunState.RUNNING)
+    kept = KeptRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
+    for run in ("over-1", "open-1"):
+        kept.opened(run, is_over=True)
+    until(lambda: kept.asked.is_idle)
+    now = monotonic()
+    over, goes_on = (kept.opened(run, is_over=True).until - now for run in ("over-1", "open-1"))
+    assert over > 60
+    assert goes_on < 60, "a frame may know of an end before the ledger has its last loss"
+
+
 def test_an_opened_run_has_the_rows_of_runs_show(ledger: str) -> None:
     lines = shown(ledger, (320, 90), *OPENED)
     with Ledger(ledger) as opened:
@@ -158,8 +231,23 @@ def test_an_opened_run_has_the_rows_of_runs_show(ledger: str) -> None:
     assert any(line.strip("▌ ").startswith("evaluate ×3") for line in lines), "and each phase of what is between"
 
 
+def test_the_energy_of_an_epoch_is_told_apart_from_that_of_a_long_run(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "long-1", 1200, course=False)
+    lines = shown(str(book.path), (160, 50), "end", "enter")
+    (row,) = (line for line in lines if re.match(r"^[▌ ] *e1190 ", line))
+    assert re.search(r"\b1\.4\d? Wh", row)
+    assert any(re.search(r"^ +all .* kWh", line) for line in lines)
+
+
+def test_what_is_not_recorded_is_said_of_a_simulation(tmp_path: Path) -> None:
+    lines = shown(str(tmp_path / "none.sqlite"), (160, 50), "enter", feed=FakeFeed(gpus=5, source="sim"))
+    assert any("of a simulation or a recording are kept in no ledger" in line for line in lines)
+    assert not any("start 'gpumon daemon'" in line for line in lines)
+
+
 def test_an_epoch_has_its_change_against_the_one_before(ledger: str) -> None:
-    lines = shown(ledger, (320, 90), *OPENED)
+    lines = [line[:150] for line in shown(ledger, (320, 90), *OPENED)]
     (row,) = (cells(line) for line in lines if re.match(r"^[▌ ] *e1 ", line))
     with Ledger(ledger) as opened:
         first, second = opened.record("resnet50-9c1e").epochs[:2]
@@ -212,6 +300,57 @@ def test_a_comparison_is_that_of_runs_compare_with_what_differs_in_config(ledger
     swapped = "\n".join(shown(ledger, (160, 50), *COMPARED, "x"))
     assert "lr 0.4 was 0.8" in swapped
     assert "+60" in swapped or "+6" in swapped
+
+
+def test_the_large_numbers_of_a_comparison_are_those_of_its_table(ledger: str) -> None:
+    lines = shown(ledger, (160, 50), *COMPARED)
+    with Ledger(ledger) as opened:
+        records = [opened.record(run, phases=False) for run in ("resnet50-77ab", "resnet50-9c1e")]
+    runs = compared(*records)
+    found = {one.what: one for one in headlines(runs)}
+    rows = {line.measure.name: line for line in compare.compare(records).lines}
+    base, own = rows["seconds"].medians
+    fast = found["as fast an epoch"]
+    assert (fast.number, fast.unit, fast.is_clear) == (f"{base / own:.2f}", "×", True)
+    assert found["less energy an epoch"].number == f"{abs(rows['energy'].differences[0].share) * 100:.0f}"
+    assert found["as much memory"][:2] == ("0", "GiB")
+    learned = found["lower loss after 33 epochs"]
+    assert not learned.is_clear, "one value of each"
+    for name in found:
+        assert any(name in line for line in lines)
+    swapped = {one.what: one for one in headlines(compared(*reversed(records)))}
+    assert swapped["as long an epoch"].number == fast.number
+    assert swapped["more energy an epoch"].is_clear
+    lines = shown(ledger, (80, 24), *COMPARED)
+    assert not any("as fast" in line for line in lines), "a small screen has the table first"
+
+
+def test_a_difference_that_epochs_have_anyway_is_not_called_one(ledger: str) -> None:
+    with Ledger(ledger) as opened:
+        record = opened.record("resnet50-9c1e", phases=False)
+    epochs = [epoch._replace(seconds=epoch.seconds + 0.01 * (epoch.ordinal % 3 - 1)) for epoch in record.epochs]
+    found = [one for one in headlines(compared(record, record._replace(epochs=epochs))) if "epoch" in one.what]
+    assert not any(one.is_clear for one in found)
+    time = next(one for one in found if one.unit == "×")
+    assert time.detail.startswith("no clear difference: ") or time.what == "the same time an epoch"
+
+
+def test_settings_that_are_equal_stand_behind_a_key_and_all_are_sorted(ledger: str) -> None:
+    hidden, told = shown(ledger, (80, 24), *COMPARED), shown(ledger, (80, 24), *COMPARED, "d")
+    assert not any("optimizer sgd" in line for line in hidden)
+    assert any("optimizer sgd" in line for line in told)
+    (line,) = (line for line in told if "lr 0.8 was 0.4" in line)
+    assert line.index("batch") < line.index("lr") < line.index("precision")
+    assert shown(ledger, (80, 24), *COMPARED, "d", "d") == hidden
+
+
+def test_a_comparison_that_is_longer_than_the_screen_says_so_and_is_scrolled(ledger: str) -> None:
+    first = shown(ledger, (80, 24), *COMPARED)
+    assert re.fullmatch(r" +\+\d+ ▼", first[-2])
+    last = shown(ledger, (80, 24), *COMPARED, "end")
+    assert re.fullmatch(r" +\+\d+ ▲", last[-2])
+    assert any("Loss by epoch" in line for line in last)
+    assert not any("▼" in line or "▲" in line for line in shown(ledger, (160, 50), *COMPARED)[2:-1])
 
 
 def test_escape_closes_the_innermost_thing(ledger: str) -> None:
@@ -282,15 +421,55 @@ def test_a_report_is_a_new_file_each_time_and_its_path_is_said(
     assert first.read_bytes() == b"mine"
 
 
-def test_a_report_that_cannot_be_written_says_why(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_that_cannot_be_written_says_why_and_what_to_do(
+    ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "getcwd", lambda: "/nowhere/at/all")
-    assert "cannot write /nowhere/at/all/gpumon-resnet50-9c1e.html" in "\n".join(shown(ledger, (160, 50), *OPENED, "r"))
+    screen = "\n".join(shown(ledger, (200, 50), *OPENED, "r"))
+    assert "cannot write /nowhere/at/all/gpumon-resnet50-9c1e.html" in screen
+    assert "gpumon runs report RUN -o FILE" in screen
+    tmp_path.chmod(0o500)
+    if os.access(tmp_path, os.W_OK):  # root may write everywhere
+        monkeypatch.setattr("builtins.open", refusing(str(tmp_path)))
+    monkeypatch.setattr(os, "getcwd", lambda: str(tmp_path))
+    screen = "\n".join(shown(ledger, (320, 50), *OPENED, "r"))
+    assert f"cannot write {tmp_path}/gpumon-resnet50-9c1e.html: Permission denied" in screen
+    tmp_path.chmod(0o700)
+
+
+def refusing(directory: str) -> Any:
+    """`open` as one who may not write to a directory has it."""
+    real = open
+
+    def opened(path: Any, *args: Any, **kwargs: Any) -> Any:
+        if str(path).startswith(directory) and args[:1] == ("x",):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *args, **kwargs)
+
+    return opened
+
+
+def test_no_report_is_begun_where_the_directory_is_gone(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> str:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(os, "getcwd", gone)
+    assert "no report: the directory this was started in is gone" in shown(ledger, (160, 50), *OPENED, "r")[-1]
+
+
+def test_the_name_of_a_report_is_told_first_where_its_path_has_no_room(
+    ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 60)
+    deep.mkdir()
+    monkeypatch.chdir(deep)
+    assert any("Report: gpumon-resnet50-9c1e.html in /" in line for line in shown(ledger, (80, 24), *OPENED, "r"))
 
 
 def test_where_there_is_no_ledger_the_page_says_so_and_has_the_live_runs(tmp_path: Path) -> None:
     lines = shown(str(tmp_path / "none.sqlite"), (80, 24))
     assert sum(line[2:3] == "▸" or line[1:2] == "▸" for line in lines) == 2
-    opened = "\n".join(shown(str(tmp_path / "none.sqlite"), (80, 24), "enter"))
+    opened = "\n".join(shown(str(tmp_path / "none.sqlite"), (80, 24), "enter", feed=FakeFeed(gpus=5, source="nvml")))
     assert "no ledger has this run" in opened
 
 
@@ -347,17 +526,17 @@ def test_two_thousand_runs_and_five_thousand_epochs_stay_quick(tmp_path: Path) -
         spent = []
         for key in ("down", "down", "down", "end", "home", "pagedown"):
             await pilot.press(key)
-            began = perf_counter()
+            began = thread_time()
             page.lines()
-            spent.append(perf_counter() - began)
+            spent.append(thread_time() - began)
         await pilot.press("home", "down", "down", "enter")
         await settled(app, pilot)
         assert page.opened.id == "big-1"
         for step in (1, 1, 1, 5000, -5000):
             page.move(step)
-            began = perf_counter()
+            began = thread_time()
             page.lines()
-            spent.append(perf_counter() - began)
+            spent.append(thread_time() - began)
         assert min(spent) < 0.05
         assert sorted(spent)[len(spent) // 2] < 0.2, "drawn is what is on screen"
 
@@ -388,32 +567,67 @@ def test_a_copied_row_has_its_cells_apart_by_tabs(ledger: str) -> None:
     play(FakeFeed(gpus=5), (80, 24), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
-def test_values_are_resampled_without_inventing_any() -> None:
-    assert resampled([1.0, 3.0], 5) == [1.0, 1.5, 2.0, 2.5, 3.0]
-    assert resampled([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0]
-    gap = resampled([1.0, nan, 3.0], 5)
-    assert [value == value for value in gap] == [True, False, False, False, True]
-    assert resampled([inf, inf], 2) != [inf, inf]
+def test_what_holds_for_an_epoch_is_level_over_it_and_a_gap_stays_one() -> None:
+    assert levels([0.2, 0.8], 4) == [0.2, 0.2, 0.8, 0.8]
+    gap = levels([0.2, nan, 0.8], 6)
+    assert gap[:2] + gap[4:] == [0.2, 0.2, 0.8, 0.8]
+    assert all(value != value for value in gap[2:4])
+    assert levels([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0]
     assert extremes([1.0, 5.0, nan, 2.0], 2, highest=True) == [5.0, 2.0]
-    assert resampled([], 3)[0] != 0.0
+    assert extremes([1.0, 5.0], 4, highest=False) == [1.0, 1.0, 5.0, 5.0]
+    assert [value == value for value in levels([inf, 1.0], 2)] == [False, True]
+    assert levels([], 3)[0] != 0.0
+
+
+def test_a_loss_is_joined_with_its_neighbors_only() -> None:
+    assert joined([1.0, 3.0], 4) == [1.0, 1.5, 2.5, 3.0]
+    assert joined([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0]
+    gap = joined([1.0, nan, 3.0], 6)
+    assert gap[:2] + gap[4:] == [1.0, 1.0, 3.0, 3.0], "no line across what was not logged"
+    assert all(value != value for value in gap[2:4])
+    assert joined([2.5], 4) == [2.5] * 4
+
+
+@pytest.mark.parametrize("many", [1, 2, 7, 40, 80, 81, 5000])
+def test_the_cursor_stands_on_its_epoch(many: int) -> None:
+    cells = 40
+    for place in range(0, many, max(1, many // 50)):
+        shown = levels([float(place == one) for one in range(many)], 2 * cells)
+        at = stretch_of(place, many, cells)
+        assert max(shown[2 * at : 2 * at + 2]) > 0
 
 
 def test_an_axis_has_round_numbers_around_all_values() -> None:
-    for values in ([0.22, 2.4], [1.0, 1.0], [-3.0, 8.0], [1e-9, 2e-9], [nan, 0.0], [5e8, 1.9e9]):
-        low, high, step = round_scale(values)
-        assert all(low <= value <= high for value in values if value == value)
-        beside = numbers(low, high, step, 12)
-        assert beside[0] == high
-        assert beside[11] == pytest.approx(low)
-        assert all(one - other >= 2 for other, one in pairwise(sorted(beside)))
+    for values in ([0.22, 2.4], [1.0, 1.0], [-3.0, 8.0], [1e-9, 2e-9], [nan, 0.0], [5e8, 1.9e9], [inf, 0.1, 3.0]):
+        axis = axis_around(values)
+        assert all(axis.low <= value <= axis.high for value in values if abs(value) < inf)
+        for rows in (3, 5, 8, 12, 30):
+            beside = axis.labels(rows, 6)
+            assert {0, rows - 1} <= set(beside)
+            assert all(one - other >= 2 for other, one in pairwise(sorted(beside)))
+            assert all(len(text) <= 6 and not re.search(r"e[-+]?$", text) for text in beside.values()), beside
+    assert axis_around([0.22, 2.4]).labels(12, 6) == {0: "3", 4: "2", 7: "1", 11: "0"}
 
 
 def test_a_plot_has_the_size_it_was_asked_for_and_a_gap_is_empty() -> None:
-    from gpumon_tui import theme
-
-    drawn = plot([([0.5] * 10 + [nan] * 10, theme.RUN)], 10, 4, role="run")
+    curve = PlotCurve((), [0.5] * 10 + [nan] * 10, ())
+    drawn = [painted(row) for row in plot(curve, axis_around([0.0, 1.0]), 4, "run")]
     assert [length(line) for line in drawn] == [10] * 4
     assert all("".join(segment.text for segment in line)[5:].strip() == "" for line in drawn)
+
+
+def test_an_epoch_of_which_nothing_was_measured_leaves_a_gap_in_the_picture(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "gap-1", 4, course=False)
+        book.db.execute("DELETE FROM usage WHERE ordinal IN (1, 2)")
+    lines = shown(str(book.path), (160, 50), "end", "enter")
+    first = next(place for place, line in enumerate(lines) if "Utilization ⠒⠒" in line)
+    begin = lines[first].index("Utilization") + LABELS
+    picture = [line[begin:] for line in lines[first + 1 : first + 12]]
+    used = {place for row in picture for place, letter in enumerate(row) if letter not in " │"}
+    wide = max(used) + 1
+    assert not any(wide / 4 + 1 < place < wide * 3 / 4 - 1 for place in used), "nothing over the middle half"
+    assert min(used) == 0
 
 
 def test_the_help_tells_of_the_keys_of_the_page_on_screen() -> None:
@@ -428,3 +642,17 @@ def test_the_help_tells_of_the_keys_of_the_page_on_screen() -> None:
         assert not any("next or previous metric" in line for line in text(app))
 
     play(FakeFeed(), (120, 60), script)
+
+
+def test_a_recording_says_what_is_true_of_its_runs() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("4")
+        await pilot.pause()
+
+    feed = FakeFeed(gpus=0, seconds=2, source="replay", label="REPLAY a.csv")
+    feed.runs = lambda second: ()  # type: ignore[method-assign]
+    feed.frames = []
+    feed.advance(2)
+    lines = "\n".join(play(feed, (120, 40), script))
+    assert "This recording holds no runs" in lines
+    assert "start 'gpumon daemon'" not in lines

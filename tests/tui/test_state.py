@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from math import inf, nan
 
 import pytest
 
 from gpumon.analysis.epochs import Epochs
-from gpumon.analysis.progress import share_done, time_left
-from gpumon.analysis.ranks import memory_of, ranks_of
+from gpumon.analysis.progress import progress, share_done, time_left
+from gpumon.analysis.ranks import Ranks, memory_of, ranks_of
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.rank_rules import notes
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState
@@ -19,13 +20,16 @@ from gpumon.recording.content import KnownParts
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import gpu_status
 from gpumon_tui.layout import overview_plan
-from gpumon_tui.renderables import runs
+from gpumon_tui.renderables import epoch_lines, run_list
 from gpumon_tui.renderables.bar import bar_text
+from gpumon_tui.renderables.gpu_numbers import numbers
 from gpumon_tui.renderables.gpu_rooms import gpu_rooms
+from gpumon_tui.renderables.lean_section import Told
+from gpumon_tui.renderables.overview_rows import RUN_COLUMNS, run_texts
+from gpumon_tui.renderables.run_list import of_frame
 from gpumon_tui.textual_private.flow_control import PATIENCE, FlowControl
 from gpumon_tui.view import View
 from tests.tui.fakes import GIB, START, FakeFeed
-from tests.tui.former_layout import plan
 
 
 def filled(feed: FakeFeed) -> RecentHistory:
@@ -129,14 +133,26 @@ def test_ranks_of_a_run_give_one_line_for_each_epoch() -> None:
     assert [mark.time - START for mark in epochs.marks("ab")] == [0]
 
 
+def run_told(joined: Ranks, labels: Mapping[str, str] | None = None) -> dict[str, Told]:
+    """The texts of a run on the overview, by the titles of their columns."""
+    texts = run_texts(
+        joined, progress(joined, Epochs(), START), numbers(joined.gpus, labels or {}), now=START, bar_cells=8, pace="",
+        change=nan,
+    )  # fmt: skip
+    return {column.title: told for column, told in zip(RUN_COLUMNS, texts, strict=True) if isinstance(told, tuple)}
+
+
 def test_ranks_are_one_row() -> None:
     ranks = [RUN._replace(key=key, rank=rank, epoch=rank + 2, world_size=2) for rank, key in enumerate("ab")]
     epochs = Epochs()
     begins = tuple(boundary(epoch + 1, epoch, 10.0 * epoch, run="a") for epoch in range(3))
     epochs.add(frame_with(begins, tuple(ranks)))
     (group,) = ranks_of(ranks[::-1])
-    cells = [cell.text for cell in runs.row(group, epochs, (), {}, START + 25.0)]
-    assert "3/10" in cells, "as far as the slowest"
+    now = START + 25.0
+    cells = [
+        cell.text for cell in run_list.row(of_frame(group, None, epochs, now), None, now, is_open=False, cells=160)
+    ]
+    assert "2 (3/10)" in cells, "as far as the slowest"
     assert "1:15" in cells, "7 epochs of 10 s and half of one"
     assert "running" in cells
 
@@ -176,8 +192,11 @@ def test_a_row_shows_the_slowest_rank_all_gpus_and_the_memory_of_all() -> None:
     ]
     (joined,) = ranks_of(ranks)
     labels = {f"GPU-{index}": str(index) for index in range(4)}
-    cells = [cell.text for cell in runs.row(joined, Epochs(), (), labels, START)]
-    assert {"3/4", "0-2", "88", "9.0 GiB"} <= set(cells)
+    told = run_told(joined, labels)
+    assert told["GPUs"][0] == "0–2"
+    assert of_frame(joined, None, Epochs(), START).gpus == 3
+    assert (joined.present, joined.slowest.step) == ("3/4", 88), "one has not been seen yet"
+    assert memory_of(joined.all, ()) == 9 * GIB
     used = tuple(Process(1, "GPU-0", "compute", "python", "alice", memory_used=4 * GIB, run=f"r{n}") for n in range(2))
     assert memory_of(joined.all, used) == 8 * GIB, "the driver knows of contexts too"
     assert memory_of((RUN,), ()) != memory_of((RUN,), ()), "unknown is not 0"
@@ -230,36 +249,28 @@ def test_what_befell_a_run_is_told() -> None:
 
 
 def test_a_loss_that_is_no_number_stands_first_and_alarms() -> None:
-    for value, said in ((nan, "loss nan"), (inf, "loss ∞"), (-inf, "loss -∞")):
+    for value, said in ((nan, "nan"), (inf, "∞"), (-inf, "-∞")):
         (joined,) = ranks_of([RUN._replace(metrics={"acc": 0.5, "loss": value})])
-        cell = next(cell for cell in runs.row(joined, Epochs(), (), {}, START) if "loss" in cell.text)
-        assert cell.text == f"{said}  acc 0.5"
-        assert cell.style == theme.CRITICAL
+        assert run_told(joined)["loss"] == (said, theme.CRITICAL)
+        assert of_frame(joined, None, Epochs(), START).metric == f"loss {said}"
+        (other,) = ranks_of([RUN._replace(metrics={"loss": 0.5, "acc": value})])
+        assert run_told(other)["loss"] == (said, theme.CRITICAL), "whatever it is the value of"
 
 
 def test_metrics_with_long_names_have_room() -> None:
     logged = {"validation/top_5_accuracy_of_all_classes": 0.5, "loss": 2.0} | {f"m{n}": float(n) for n in range(12)}
     (joined,) = ranks_of([RUN._replace(metrics=logged)])
-    text = next(cell.text for cell in runs.row(joined, Epochs(), (), {}, START) if "loss" in cell.text)
-    assert text.startswith("validatio… 0.5  loss 2  m0 0")
+    assert run_told(joined)["loss"][0] == "2.000", "behind whatever it stands"
+    titles = [column.title for column in epoch_lines.columns((), tuple(logged))]
+    assert titles[-2:] == ["validati", "loss"]
 
 
 @pytest.mark.parametrize(
-    ("indexes", "text"), [((), ""), ((3,), "3"), ((2, 0, 1), "0-2"), ((0, 2, 3), "0,2-3"), ((5, 1), "1,5")]
+    ("indexes", "text"), [((), ""), ((3,), "3"), ((2, 0, 1), "0–2"), ((0, 2, 3), "0,2–3"), ((5, 1), "1,5")]
 )
 def test_gpus_are_named_by_their_spans(indexes: tuple[int, ...], text: str) -> None:
     known = {f"GPU-{index}": str(index) for index in range(8)}
-    assert runs.numbers([f"GPU-{index}" for index in indexes], known) == text
-
-
-def test_room_decides_whether_ranks_are_below_their_runs() -> None:
-    assert plan(200, 50, 8, 5, 64, 2, (5, 0)).run_rows == 9
-    crowded = plan(200, 50, 8, 5, 64, 2, (40, 0))
-    assert crowded.run_rows == 4
-    assert crowded.epochs
-    asked = plan(200, 50, 8, 5, 64, 2, (0, 40))
-    assert asked.epochs
-    assert crowded.run_rows < asked.run_rows < crowded.table_rows
+    assert numbers([f"GPU-{index}" for index in indexes], known) == text
 
 
 @pytest.mark.parametrize(
@@ -288,9 +299,11 @@ def test_parts_of_the_overview_do_not_overlap_and_gpus_come_first(
         assert one.x != other.x or one.y + one.rows <= other.y
     assert all(part.y + part.rows <= size[1] and part.x + part.cells <= size[0] for part in shown)
     across = (size[0] + 2) // 41 if size[0] >= 80 else 1
-    assert made.gpus.rows >= min(size[1], -(-gpus // across))
+    gpu_rows = made.charts.rows if gpus == 1 and made.charts.rows else made.gpus.rows
+    assert gpu_rows >= min(size[1], -(-gpus // across))
+    assert not (gpus == 1 and made.charts.rows and made.gpus.rows), "one GPU is drawn once"
     if 0 < gpus <= size[1] and made.processes.rows:
-        assert made.gpus.rows > gpus, "headings stand before any process"
+        assert max(made.gpus.rows, made.charts.rows) > gpus, "headings stand before any process"
     if findings and made.runs.rows:
         assert made.attention.rows == 1 + min(findings, 3)
 
@@ -306,6 +319,21 @@ def test_blank_rows_go_first_then_headings_and_never_a_gpu() -> None:
     assert rows(13)[:2] == (9, 4)
     assert rows(8) == (8, 0, 0, 0)
     assert rows(6) == (4, 2, 0, 0), "side by side"
+
+
+def test_room_that_processes_leave_has_epochs_and_events() -> None:
+    def rows(processes: int, runs: int = 2, epochs: int = 9) -> tuple[int, int]:
+        made = overview_plan(
+            160, 48, 8, problem_rows=5, findings=3, runs=runs, processes=processes, epochs=epochs
+        )  # fmt: skip
+        assert not made.events.rows or made.events.y + made.events.rows == 48
+        return made.epochs.rows, made.events.rows
+
+    assert rows(7) == (9, 6)
+    assert rows(7, epochs=2) == (4, 11), "epochs take what they need"
+    assert rows(7, runs=0) == (0, 19)
+    assert rows(14) == (0, 9)
+    assert rows(40) == (0, 0)
 
 
 def test_more_gpus_than_rows_stand_side_by_side_where_there_are_cells_for_it() -> None:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import re
-from math import nan
+from math import ceil, nan
+from pathlib import Path
 from typing import Any
+
+from textual.pilot import Pilot
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Boundary, Mark, Run, RunState
+from gpumon.ledger.reader import Ledgers
 from gpumon.run_facts import RunFacts
-from gpumon_tui.gpu_status import epoch_text
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.gpu_status import place_text
+from gpumon_tui.widgets.runs_sheet import RunsSheet
+from tests.builders import TIME, run
+from tests.fakes import FakeClock
 from tests.tui.fakes import START, FakeFeed
-from tests.tui.screen import play, play_former
+from tests.tui.screen import appears, play
 from tests.tui.test_state import frame_with
+from tests.unit import test_step_rows as step_rows
+from tests.unit.test_ledger_recorder import GPU, Memory, keep
+from tests.unit.test_whole_runs import NOW, kept, ticks, trained
 
 PLAN = RunFacts(planned_steps=300.0)
 
@@ -50,6 +61,39 @@ def by_steps(feed: FakeFeed, facts: RunFacts = PLAN, *, counts: bool = True, sin
     return feed
 
 
+def listed(feed: FakeFeed) -> list[list[str]]:
+    """The cells of the rows of the list of runs."""
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("4")
+        await appears(app, pilot, " verdict")
+
+    return [line.strip("▌ ").split() for line in play(feed, (170, 48), script) if re.match("[▌ ] [▸●▲○] ", line)]
+
+
+def opened(ledger: Memory, directory: Path) -> list[str]:
+    """The only run of a ledger, opened on the page of runs."""
+    kept(ledger, directory)
+    path = str(directory / "state" / "ledger.sqlite")
+    feed = FakeFeed(seconds=2)
+    for frame in feed.frames:
+        frame._runs = ()
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("4")
+        await appears(app, pilot, " verdict")
+        sheet = app.query_one(RunsSheet)
+        while app.view.kept.listed().found is None:
+            await pilot.pause(0.01)
+        app.draw()
+        await pilot.press("enter")
+        while sheet.opened.found is None:
+            await pilot.pause(0.01)
+        app.draw()
+
+    return play(feed, (170, 60), script, ledgers=lambda: Ledgers([path]), clock=FakeClock(time=round(NOW * 10**9)))
+
+
 def test_rows_of_steps_are_those_of_the_ledger_and_the_last_one_goes_on() -> None:
     epochs = Epochs()
     epochs.add(frame_with(stepped("r", 140), (training(145),)))
@@ -82,25 +126,45 @@ def test_a_run_with_epochs_and_one_that_marks_no_steps_have_no_rows_of_them() ->
 
 
 def test_a_plan_of_steps_is_told_where_one_of_epochs_is() -> None:
-    assert epoch_text(training(140)) == "step 140/300"
-    assert epoch_text(training(140)._replace(phase="evaluate")) == "step 140/300 evaluate"
-    assert epoch_text(training(140)._replace(epochs=5)) == "", "before its first epoch"
-    assert epoch_text(training(140)._replace(facts=RunFacts())) == ""
+    assert place_text(training(140)) == "step 140/300"
+    assert place_text(training(140)._replace(phase="evaluate")) == "step 140/300 evaluate"
+    assert place_text(training(140)._replace(epochs=5)) == "", "before its first epoch"
+    assert place_text(training(140)._replace(facts=RunFacts())) == ""
 
 
 def test_a_screen_shows_steps_of_a_plan_time_left_and_rows() -> None:
     screen = "\n".join(play(by_steps(FakeFeed(seconds=141)), (170, 48)))
     assert re.search(r"resnet50 +step 140/300 +2 m\n", screen), "in the line of its GPU"
     assert re.search(r"resnet50 .* 140/300 .* 2 m ", screen), "and of the run: 160 steps of a second each"
-    lines = play_former(by_steps(FakeFeed(seconds=141)), (170, 48))
-    screen = "\n".join(lines)
-    (run,) = (line for line in lines if "/300" in line and "running" in line)
-    assert "140/300" in run.split()
-    assert "2:40" in run, "160 steps of a second each"
-    assert "Steps of resnet50" in screen
-    head = next(line for line in lines if "STEPS  " in line)
-    table = [line[head.index("BEGAN") - 16 :].split() for line in lines[lines.index(head) + 1 :]]
-    assert [cells[0] for cells in table[:3]] == ["all", "131–140", "121–130"]
+
+
+def test_the_list_of_runs_has_the_step_of_a_plan_and_the_time_left() -> None:
+    (row,) = listed(by_steps(FakeFeed(seconds=141)))
+    assert row[:2] == ["▸", "resnet50"]
+    assert "140/300" in row
+    assert "2:40" in row, "160 steps of a second each"
+
+
+def test_an_opened_run_without_epochs_has_rows_of_its_steps(tmp_path: Path) -> None:
+    ledger = Memory()
+    boundaries, end = step_rows.stepped(300, 0.2, evaluate=50)
+    keep(ledger, ticks(ceil(end) + 3, boundaries, step_rows.of_steps(300, 0.2)))
+    lines = opened(ledger, tmp_path)
+    (head,) = (place for place, line in enumerate(lines) if line.split()[:2] == ["steps", "took"])
+    assert [line.strip("▌ ").split()[0] for line in lines[head + 1 : head + 4]] == ["291–300", "281–290", "271–280"]
+    assert any("30 rows of steps" in line for line in lines[:head])
+    assert sum(line.split()[:1] == ["all"] for line in lines) == 1
+
+
+def test_an_opened_command_has_a_row_of_all_of_it(tmp_path: Path) -> None:
+    begin, *_, end = trained()
+    command = run(gpus=(GPU,), started=(TIME + 10**9) / 10**9, epoch=-1, epochs=0, step=0)
+    ledger = Memory()
+    keep(ledger, ticks(24, [begin, end._replace(step=0, number=2)], command))
+    lines = opened(ledger, tmp_path)
+    assert any("no epochs" in line for line in lines)
+    (head,) = (place for place, line in enumerate(lines) if line.split()[:2] == ["epoch", "took"])
+    assert [line.split()[0] for line in lines[head + 1 : -1] if line.strip()] == ["all"]
 
 
 def test_a_narrow_screen_keeps_the_step_of_a_plan() -> None:
@@ -108,13 +172,8 @@ def test_a_narrow_screen_keeps_the_step_of_a_plan() -> None:
     assert sum("140/300" in line for line in lines) == 2, "of the GPU and of the run"
 
 
-def test_a_command_has_a_row_of_all_of_it_and_no_claim_of_what_history_has_not() -> None:
-    lines = play_former(by_steps(FakeFeed(seconds=141), RunFacts(), counts=False), (170, 48))
-    assert any("Whole run of resnet50" in line for line in lines)
-    (row,) = (line[line.index(" all ") :].split() for line in lines if " all " in line)
-    assert row[0] == "all"
-    assert row[2] == "2:20"
-    assert row[3].endswith("%")
-    lines = play_former(by_steps(FakeFeed(seconds=141), RunFacts(), counts=False, since=3600), (170, 48))
-    (row,) = (line[line.index(" all ") :].split() for line in lines if " all " in line)
-    assert row[2:] == ["1:02:20", "–", "–", "–"]
+def test_of_a_command_the_list_of_runs_claims_how_long_it_goes_on_and_nothing_else() -> None:
+    (row,) = listed(by_steps(FakeFeed(seconds=141), RunFacts(), counts=False))
+    assert row[-3:] == ["–", "2:20", "running"]
+    (row,) = listed(by_steps(FakeFeed(seconds=141), RunFacts(), counts=False, since=3600))
+    assert row[-3:] == ["–", "1:02:20", "running"]

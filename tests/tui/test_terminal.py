@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -15,39 +14,7 @@ from tests.conftest import cannot
 from tests.integration.test_replay_truth import rows_of
 from tests.nvml import Stub
 from tests.programs import PATIENCE, command, daemon, environment, until
-
-
-class Terminal:
-    """A tmux server of its own with one window."""
-
-    def __init__(self, tmux: str, directory: Path, env: Mapping[str, str], words: list[str], size: str) -> None:
-        columns, rows = size.split("x")
-        self._tmux = [tmux, "-u", "-S", str(directory / "tmux"), "-f", os.devnull]
-        self._env = {**env, "LANG": "C.UTF-8", "TERM": "xterm-256color"}
-        self("new-session", "-d", "-x", columns, "-y", rows, *words)
-
-    def __call__(self, *words: str) -> str:
-        done = subprocess.run([*self._tmux, *words], env=self._env, capture_output=True, text=True, check=False)
-        return done.stdout
-
-    def screen(self) -> str:
-        return self("capture-pane", "-p")
-
-    def press(self, *keys: str) -> None:
-        self("send-keys", *keys)
-
-    def resize(self, columns: int, rows: int) -> None:
-        self("resize-window", "-x", str(columns), "-y", str(rows))
-
-    def is_over(self) -> bool:
-        return "no server" in (done := self._list()) or not done.strip()
-
-    def _list(self) -> str:
-        done = subprocess.run([*self._tmux, "ls"], env=self._env, capture_output=True, text=True, check=False)
-        return done.stdout + done.stderr
-
-    def close(self) -> None:
-        self("kill-server")
+from tests.tui.terminal import Terminal, shown
 
 
 @pytest.fixture
@@ -62,19 +29,6 @@ def open_terminal(tmux: str, tmp_path: Path) -> Iterator[object]:
     yield make
     for terminal in opened:
         terminal.close()
-
-
-def shown(terminal: Terminal, *texts: str, timeout: float = PATIENCE) -> str:
-    """The screen, once all of these are on it."""
-
-    def look() -> str | None:
-        screen = terminal.screen()
-        return screen if all(text in screen for text in texts) else None
-
-    try:
-        return until(look, timeout)
-    except AssertionError:
-        raise AssertionError(f"{texts} did not all come on screen:\n{terminal.screen()}") from None
 
 
 def test_eight_gpus_at_every_size_then_quit(open_terminal, stub: Stub, live_dir: Path) -> None:  # type: ignore[no-untyped-def]
@@ -92,9 +46,11 @@ def test_eight_gpus_at_every_size_then_quit(open_terminal, stub: Stub, live_dir:
 
         until(drawn)  # it is drawn anew each second
     terminal.press("?")
-    shown(terminal, "or previous GPU", "a training should keep it high")
+    shown(terminal, "or previous GPU")
+    terminal.press("G")
+    shown(terminal, "any other key closes")
     terminal.press("Escape")
-    until(lambda: "previous GPU" not in terminal.screen())
+    until(lambda: "any other key closes" not in terminal.screen())
     terminal.press("g")
     shown(terminal, "▌  1  ")
     terminal.press("j")
@@ -110,7 +66,7 @@ def test_a_recording_shows_what_its_rows_say(open_terminal, recordings: Path, li
     rows = [row for tick in rows_of(log, 8) for row in tick]
     watts = {f"{row[1]:.0f}" for row in rows}
     gibibytes = {f"{row[2] / 2**30:.1f}" for row in rows}
-    lines = re.findall(r"^.   \d  \S+ +\d+% +(?:▆+ +)?(\d+\.\d) +\S+ +(\d+) ", screen, re.MULTILINE)
+    lines = re.findall(r"^.   \d  \S+ +\d+% +(\d+\.\d) +(\d+) ", screen, re.MULTILINE)
     seen_watts, seen_gibibytes = [watt for _, watt in lines], [size for size, _ in lines]
     assert len(seen_watts) == len(seen_gibibytes) == 8, screen
     assert set(seen_watts) <= watts
@@ -127,7 +83,7 @@ def test_a_gpu_less_machine_says_so_and_still_shows_a_training(open_terminal, li
     terminal = open_terminal(env)
     if "No GPU can be read" not in shown(terminal, "q quit"):
         pytest.skip("this machine has a GPU")
-    shown(terminal, "press s for a simulation", " host ")
+    shown(terminal, "a simulation: GPUs", " host ")
     pipe = subprocess.PIPE
     training = subprocess.Popen([sys.executable, "-c", TRAINING], env=env, stdin=pipe, stdout=pipe, text=True)
     try:

@@ -82,7 +82,7 @@ def test_what_was_so_at_the_start_is_no_news() -> None:
 def test_the_title_says_what_is_free_and_how_far_the_first_run_is_and_is_given_back() -> None:
     written = played(course(), 1)
     assert written.startswith(SAVE)
-    assert TITLE.findall(written)[0] == "gpumon · 1 free · resnet50 e0 (1/90)"
+    assert TITLE.findall(written)[0] == "gpumon · 1 free · resnet50 1/90"
     assert written.endswith(RESTORE)
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gpumon_tui.unused import NEVER_OPENED, NO_MODULE
+from gpumon_tui.unused import NEVER_OPENED, NO_MODULES
 
 
 def printed(code: str) -> list[str]:
@@ -22,13 +22,15 @@ def loaded() -> list[str]:
         "import sys\n"
         "from gpumon_tui.unused import left_out\n"
         "with left_out():\n"
-        "    from gpumon_tui import app\n"
+        "    from gpumon_tui import session\n"
         "from gpumon_tui.pages import overview\n"
         "print(*sys.modules)"
     )
 
 
-@pytest.mark.parametrize("module", [NO_MODULE, "_ssl", NEVER_OPENED, "textual.widgets._input", "textual.widgets._tree"])
+@pytest.mark.parametrize(
+    "module", [*NO_MODULES, "_ssl", *NEVER_OPENED, "textual.widgets._input", "textual.widgets._tree"]
+)
 def test_the_view_begins_without_what_it_never_uses(loaded: list[str], module: str) -> None:
     assert "gpumon_tui.app" in loaded
     assert module not in loaded
@@ -39,11 +41,12 @@ def test_what_was_left_out_comes_when_it_is_asked_for() -> None:
         "import gc\n"
         "from gpumon_tui.unused import left_out\n"
         "with left_out():\n"
-        "    from gpumon_tui import app\n"
-        "import ssl, textual.command\n"
-        "print(ssl.create_default_context.__name__, textual.command.CommandPalette.is_open.__name__, gc.isenabled())"
+        "    from gpumon_tui import session\n"
+        "import bz2, lzma, mimetypes, platformdirs, ssl, textual.command\n"
+        "print(ssl.create_default_context.__name__, textual.command.CommandPalette.is_open.__name__, gc.isenabled())\n"
+        "print(bz2.compress.__name__, mimetypes.guess_type.__name__, platformdirs.user_data_dir.__name__)"
     )
-    assert said == ["create_default_context", "is_open", "True"]
+    assert said == ["create_default_context", "is_open", "True", "compress", "guess_type", "user_data_dir"]
 
 
 def test_what_was_imported_before_stays() -> None:

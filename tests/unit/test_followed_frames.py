@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from gpumon.cli.followed_frames import FollowedFrames
-from gpumon.cli.status import LOOK_BACK
+from gpumon.diagnosis.now import LOOK_BACK
 from gpumon.frame import Frame
 from gpumon.live import Live
 from tests.builders import frame_of, sample, tick

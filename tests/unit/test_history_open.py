@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.analysis.epochs import Epochs
-from gpumon.figures.gpu import gpu_figure
 from gpumon.history.long import LongHistory
 from gpumon.history.open import open_history
 from gpumon.history.query import Query
@@ -77,13 +75,6 @@ def test_a_line_that_moves_on_keeps_its_buckets(history: LongHistory) -> None:
     for before, after in pairwise(windows):
         shared = set(before.times) & set(after.times)
         assert len(shared) > len(before.times) - 10
-
-
-def test_the_figure_of_a_gpu_over_a_month_shows_its_lowest_values(history: LongHistory) -> None:
-    figure = gpu_figure(history.whole(GPU), Epochs(), sample(0, utilization=0.9), NOW - 31 * DAY, NOW + 60)
-    (line,) = [trace for trace in figure["data"] if trace["meta"]["what"] == "line"]
-    assert 0.0 in line["y"]
-    assert len(line["x"]) <= 2000
 
 
 def test_another_file_is_another_history(history: LongHistory, tmp_path: Path) -> None:

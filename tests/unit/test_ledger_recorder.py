@@ -200,6 +200,33 @@ def test_a_call_that_hangs_for_seconds_changes_no_energy(hang: float, counters: 
         assert ledger.usage(-1, uuid=device(index).uuid)["energy"] == pytest.approx(500 * 14.0, abs=1e-6)
 
 
+@pytest.mark.parametrize("stamp", [0.0, 0.9], ids=["read at first", "read at last"])
+def test_a_device_that_answers_after_its_tick_for_a_while_loses_no_energy_of_an_epoch(stamp: float) -> None:
+    ledger, make = Memory(), Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
+    for epoch in range(9):
+        events += [
+            make(Mark.EPOCH_BEGIN, 2.05 + 1.3 * epoch, epoch),
+            make(Mark.EPOCH_END, 3.3 + 1.3 * epoch, epoch, ""),
+        ]
+    events.append(make(Mark.RUN_END, 15.0, phase=""))
+    ticks = []
+    for i in range(100):
+        one = stamped(i / 5, [i / 5 + 0.01], ())
+        if 25 <= i <= 45:  # asked at 5, 6, 7 and 8 s; each answer is in the tick a second later
+            asked = i // 5 - 1
+            answer = sample(0, energy=500.0 * (asked + stamp), power=500.0)._replace(
+                state=Availability.OK if i > 25 and i % 5 == 0 else Availability.STALE,
+                monotonic_ns=asked * SECOND,
+                counters_monotonic_ns=round((asked + stamp) * SECOND),
+            )
+            one = one._replace(samples=[answer])
+        ticks.append(one)
+    keep(ledger, spread(ticks, events))
+    for epoch in range(9):
+        assert ledger.usage(epoch)["energy"] == pytest.approx(500 * 1.25, abs=1e-6)
+
+
 def test_a_counter_that_the_driver_renews_seldom_is_counted_between_its_own_stamps() -> None:
     ledger = Memory()
     ticks = []
@@ -527,6 +554,17 @@ def test_a_run_that_was_over_before_anybody_looked_is_kept_though_it_shows_once(
     assert ledger.row("rank", KEY)["state"] == RunState.FINISHED
     assert ledger.row("rank", KEY)["ended"] == TIME + 9 * SECOND
     assert ledger.row("epoch", KEY, 0)["seconds"] == 6.0
+
+
+@pytest.mark.parametrize("how", [RunState.INTERRUPTED, RunState.FAILED, RunState.FINISHED])
+def test_a_run_that_ends_right_after_a_sample_has_the_end_that_the_next_tick_tells(how: RunState) -> None:
+    """Its end is in the tick whose state of the run is that of the sample: still running."""
+    ledger = Memory()
+    alive = run(gpus=(GPU,), started=TIME / SECOND + 1, step=50)
+    events = [on(3, one_epoch(2.0, 2.5)[:2], of=alive), on(4, one_epoch(2.0, 3.01)[2:], of=alive)]
+    ticks = [*events, *(on(n, of=alive._replace(state=how)) for n in (5, 6, 7))]
+    keep(ledger, ticks)
+    assert ledger.row("rank", KEY)["state"] == how
 
 
 def test_a_killed_run_died_when_it_was_last_seen_alive_and_keeps_its_open_epoch() -> None:

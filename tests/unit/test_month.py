@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.figures.extremes import WIDE, is_wide, line_times, line_values
 from gpumon.history.open import open_history
 from gpumon.history.query import Query, Series
 from gpumon.history.tiers import SHAPES
@@ -56,21 +55,3 @@ def test_a_night_without_a_daemon_is_a_gap_at_any_zoom(month: str) -> None:
         found = asked(month, middle - seconds / 2, min(middle + seconds / 2, NOW))
         (place,) = [n for n, time in enumerate(found.times) if time - found.step / 2 <= middle < time + found.step / 2]
         assert found.mean[place] != found.mean[place]
-
-
-def test_a_wide_bucket_is_its_mean_from_end_to_end_and_its_extremes_stand_in_its_middle() -> None:
-    series = Series([150.0, 450.0], [0.0, 0.7], [0.9, 0.8], [1.0, 0.9], step=300.0)
-    assert line_times(series, 100, 500, wide=True) == [100, 150, 150, 150, 150, 300, 300, 450, 450, 450, 450, 500]
-    assert line_values(series, 100, 500, wide=True) == [0.9, 0.9, 0.0, 1.0, 0.9, 0.9, 0.8, 0.8, 0.7, 0.9, 0.8, 0.8]
-    assert line_values(series, 200, 300, wide=True) == [0.9] * 6 + [0.8] * 6, "no extreme where its middle is not seen"
-
-
-def test_buckets_are_wide_where_there_are_few_and_room_for_their_points() -> None:
-    def of(buckets: int, step: float) -> Series:
-        line = [0.5] * buckets
-        return Series([step * place for place in range(buckets)], line, line, line, step)
-
-    assert is_wide(of(WIDE, 300.0), 2000)
-    assert not is_wide(of(WIDE + 1, 300.0), 2000)
-    assert not is_wide(of(WIDE, 300.0), WIDE)
-    assert not is_wide(of(WIDE, 0.0), 2000)

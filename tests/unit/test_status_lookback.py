@@ -7,9 +7,8 @@ from typing import cast
 import pytest
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.cli.status import earlier_frames
 from gpumon.diagnosis.live import findings
-from gpumon.diagnosis.now import Judged
+from gpumon.diagnosis.now import Judged, earlier_frames
 from gpumon.frame import Frame, RunState
 from gpumon.history.recent import RecentHistory
 from gpumon.live import Live

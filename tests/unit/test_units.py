@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -276,8 +277,31 @@ def test_the_last_epoch_of_a_plan_is_its_last_whatever_the_framework_counts_from
     assert units.epoch(number, planned, base) == text
 
 
-def test_in_a_narrow_column_an_epoch_is_counted_for_people() -> None:
-    assert [units.epoch_place(1, planned, 0) for planned in (2, 0)] == ["2/2", "1"]
+def test_a_narrow_column_has_a_part_of_what_a_wide_one_says_of_an_epoch() -> None:
+    plans = (7, 90, 0), (7, 90, 1), (7, 0, 0), (-1, 90, 0), (131, 5000, 0)
+    narrow, wide = ([units.epoch_within(cells, *plan) for plan in plans] for cells in (7, 10))
+    assert narrow == [units.epoch_place(*plan) for plan in plans] == ["8/90", "7/90", "7", "–", "132/5000"]
+    assert wide == ["7 (8/90)", "7/90", "7", "–", "132/5000"]
+    assert all(part in units.epoch(*plan) for part, plan in zip(narrow, plans, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((4.0, 11.52, 0.25), ["4.00", "11.52", "0.25"]), ((244.91, 4.0), ["244.9", "4.0"]),
+        ((1234.5, float("nan"), 3.0), ["1234", "", "3"]), ((0.25,), ["0.250"]), ((0.0123,), ["0.0123"]),
+    ],
+)  # fmt: skip
+def test_paces_of_a_column_have_equal_decimals_and_three_digits_or_more(values: Any, texts: list[str]) -> None:
+    decimals = units.pace_decimals(values)
+    assert [units.pace(value, decimals) for value in values] == texts
+
+
+def test_logged_numbers_of_several_runs_have_four_digits_each() -> None:
+    values = 1.0, 0.98641, 12.0, 0.00012, 2048.0, 123456.0, float("nan")
+    assert [units.digits(value) for value in values] == [
+        "1.000", "0.9864", "12.00", "1.20e-04", "2048", "1.235e+05", "nan",
+    ]  # fmt: skip
 
 
 def test_logged_numbers_of_one_column_have_equal_decimals() -> None:

@@ -18,6 +18,8 @@ from tests.conftest import cannot
 from tests.programs import PATIENCE, command, environment
 from tests.web.served import TOKEN, Served, on_waitress
 
+pytest.register_assert_rewrite("tests.web.matrix")  # so that what fails there says what it found
+
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE_MS = 1000 * PATIENCE
 """The same for a browser."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,20 +13,27 @@ from dash import Dash
 from flask.testing import FlaskClient
 
 from gpumon.frame import Tick
+from gpumon.listening import Address, listen
 from gpumon.live import Live, LiveState
+from gpumon.people import EVERYBODY, SHOWN, People
 from gpumon.ring.writer import RingWriter
+from gpumon_web.accounts import Accounts
 from gpumon_web.app import make_app
 from gpumon_web.feed import Feed
 from gpumon_web.gate import Gate
 from gpumon_web.limits import Buckets
 from gpumon_web.live import PageFeed
+from gpumon_web.named_frames import named_frames
+from gpumon_web.named_tokens import NamedTokens
+from gpumon_web.named_work import named_work
 from gpumon_web.page import Now
 from gpumon_web.positions import Recording
+from gpumon_web.refused import RefusedTries
 from gpumon_web.routes import Sources
 from gpumon_web.runs import Runs
-from gpumon_web.serve import Address, listen, server_of
+from gpumon_web.serve import server_of
 from gpumon_web.sessions import Sessions
-from gpumon_web.work import Work
+from gpumon_web.work import Inline, Work
 from tests.programs import PATIENCE
 
 TOKEN = "a-token-for-tests-0123456789"
@@ -37,8 +44,18 @@ class Steady(Live):
     """A reader of a daemon that is never silent, however slow a test is, or has been so for `age` seconds."""
 
     age = 0.0
+    beat: Callable[[], object] | None = None
+    """Heartbeat of the ring's writer."""
+
+    history = ""
+    """The file of its history, where it is another than the ring names."""
+
+    def history_file(self) -> str:
+        return self.history or super().history_file()
 
     def state(self) -> LiveState:
+        if self.beat is not None and not self.age:
+            self.beat()  # as a daemon would have meanwhile
         found = super().state()
         if not self.age:
             return found if self.origin().ended else found._replace(live=True, text="live", age=0.0, stale=False)
@@ -52,18 +69,24 @@ class Served:
     def __init__(
         self, ticks: Iterable[Tick] = (), ledgers: Iterable[str] = (), token: str | None = TOKEN, devices: int = 2,
         hosts: Iterable[str] = (), buckets: Buckets | None = None, work: Work | None = None, sessions: str = "",
-        recording: Recording | None = None,
+        recording: Recording | None = None, histories: Iterable[str] = (), named: NamedTokens | None = None,
+        refused: str = "", people: People = EVERYBODY,
     ) -> None:  # fmt: skip
         self.writer = RingWriter.private(devices, 1_000_000_000, 600)
         for tick in ticks:
             self.writer.append(tick)
         self.live = Steady(lambda: os.dup(self.writer.fd))
-        self.feed = Feed(self.live)
+        self.live.beat = self.writer.heartbeat
+        self.feed = Feed(named_frames(self.live, people))
+        work = named_work(work or Inline(), people) if people.way != SHOWN else work
         self.pages = PageFeed(self.feed)
         self.now = 1_790_000_000.0
-        self.gate = Gate(token, hosts, 8050, Sessions(sessions))
+        self.gate = Gate(token, hosts, 8050, Sessions(sessions), named)
+        self.gate.refused = RefusedTries(refused)
+        runs = Runs(self.feed, lambda: list(ledgers), lambda: self.now, work)
+        accounts = Accounts(self.feed, lambda: list(histories), lambda: self.now, work, quick=work)
         self.app: Dash = make_app(
-            Sources(self.feed, Runs(self.feed, lambda: list(ledgers), lambda: self.now, work), recording=recording),
+            Sources(self.feed, runs, accounts, work or Inline(), recording),
             self.gate,
             lambda: self.now,
             buckets or Buckets(1e9, 1e9),

@@ -9,12 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.figures.gpu import gpu_figure
 from gpumon.frame import Sample, Tick
 from gpumon.metrics import IDLE, PROCESSES, Availability
 from gpumon.ring.believable import believable
+from gpumon_web.gpu_chart import GpuChartWindow, gpu_chart
 from gpumon_web.holders import memory_parts
 from tests.builders import TIME, device, process, sample, tick
+from tests.web.charted import lines
 from tests.web.served import Served
 
 CHARTED = ("utilization", "memory_used", "power", "temperature", "clock_sm")
@@ -87,14 +88,15 @@ def test_a_line_has_a_point_where_a_value_is_known_and_nowhere_else(ticks: list[
     feed.refresh()
     assert feed.frame is not None
     begin = TIME / 1e9
-    found = gpu_figure(feed.history, feed.epochs, feed.frame.samples[0], begin, begin + 100)
+    window = GpuChartWindow(begin, begin + 100, panels=[f"gpu.{key}" for key in CHARTED])
+    found = gpu_chart(feed.history, feed.epochs, feed.frame.samples[0], feed.frame.processes, 1.0, "", window)
     strict(json.dumps(found, allow_nan=False))
-    for line in found["data"]:
-        key = line["meta"].get("metric", "").removeprefix("gpu.")
+    for name, line in lines(found).items():
+        key = name.removeprefix("gpu.")
         if key in CHARTED:
             known = [one.samples[0].state is Availability.OK and math.isfinite(one.samples[0].value(f"gpu.{key}"))
                      for one in ticks]  # fmt: skip
-            assert [value is not None for value in line["y"]] == known, key
+            assert [value is not None for value in line["mean"]] == known, key
 
 
 def test_a_total_that_is_next_to_nothing_fills_its_bar() -> None:

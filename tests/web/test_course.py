@@ -15,6 +15,7 @@ from gpumon.ring.sizes import FULL_FRAMES
 from gpumon_web.course import KEPT, Logged
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, Book
+from tests.web.charted import lines
 from tests.web.served import Served
 
 KEY = "tag.1000.4711.abcd"
@@ -31,19 +32,17 @@ def at(second: float, loss: float | None = None, epoch: int = 0) -> Tick:
 
 
 def drawn(book: Book, ticks: list[Tick]) -> dict[str, Any]:
-    found: dict[str, Any] = Served(ticks, [str(book.path)]).json("/api/run?id=net-1a2b")["figure"]
+    found: dict[str, Any] = Served(ticks, [str(book.path)]).json("/api/run?id=net-1a2b")["chart"]
     return found
 
 
-def line(figure: dict[str, Any], name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(one for one in figure["data"] if one.get("name") == name and one["mode"] == "lines")
-    return found
+def line(chart: dict[str, Any], name: str) -> dict[str, Any]:
+    return lines(chart)[name]
 
 
 def end(of: dict[str, Any]) -> float:
     """When a line ends, in seconds since the run began."""
-    x = of["x"][-1] if "x" in of else of["x0"] + of["dx"] * (len(of["y"]) - 1)
-    return float(x / 1000 - BEGAN)
+    return float(of["x"][-1] - BEGAN)
 
 
 @pytest.fixture
@@ -60,26 +59,25 @@ def book(tmp_path: Path) -> Any:
 
 def test_what_a_run_logged_reaches_as_far_as_its_utilization(book: Book) -> None:
     figure = drawn(book, [at(second, 3.0 - second / 50) for second in range(60)])
-    assert end(line(figure, "Utilization")) == pytest.approx(59, abs=1)
-    assert end(line(figure, "loss")) == pytest.approx(59, abs=1)
+    assert end(line(figure, "gpu.utilization")) == pytest.approx(59, abs=1)
+    assert end(line(figure, "logged.loss")) == pytest.approx(59, abs=1)
 
 
 def test_a_run_older_than_the_ring_is_drawn_from_the_ledger_and_then_up_to_now(book: Book) -> None:
     figure = drawn(book, [at(second, 3.0) for second in range(15, 60)])
-    utilization = line(figure, "Utilization")
-    assert utilization["x0"] == BEGAN * 1000 + 500
-    assert utilization["y"] == [50.0] * len(utilization["y"])
+    utilization = line(figure, "gpu.utilization")
+    assert utilization["x"][0] == BEGAN + 0.5
+    assert utilization["mean"] == [0.5] * len(utilization["mean"])
     assert end(utilization) == pytest.approx(59, abs=1)
-    assert end(line(figure, "loss")) == pytest.approx(59, abs=1)
+    assert end(line(figure, "logged.loss")) == pytest.approx(59, abs=1)
 
 
 def test_what_was_logged_before_the_full_frames_is_drawn_from_the_ledger(book: Book) -> None:
     """The ring has the values of all 200 s, and what was logged in the last 128."""
     figure = drawn(book, [at(second, 3.0) for second in range(200)])
-    assert line(figure, "Utilization")["y"] == [50.0] * 200
-    loss = line(figure, "loss")
-    times = loss.get("x") or [loss["x0"] + place * loss["dx"] for place in range(len(loss["y"]))]
-    values = {round(time / 1000 - BEGAN, 1): y for time, y in zip(times, loss["y"], strict=True) if y is not None}
+    assert line(figure, "gpu.utilization")["mean"] == [0.5] * 200
+    loss = line(figure, "logged.loss")
+    values = {round(x - BEGAN, 1): y for x, y in zip(loss["x"], loss["mean"], strict=True) if y is not None}
     assert {y for second, y in values.items() if second < 20} == {2.0}
     assert {y for second, y in values.items() if second >= 20} == {3.0}
     assert min(second for second in values if second >= 20) >= 200 - FULL_FRAMES, "nobody knows what was logged before"
@@ -93,9 +91,8 @@ def test_a_loss_that_was_no_number_before_the_full_frames_keeps_its_mark(tmp_pat
         book.trace(rank, device().uuid, {"gpu.utilization": [(0.5,) * 3] * 20})
         book.trace(rank, "", {"loss": [(2.0,) * 3] * 5 + [(-inf, math.nan, inf)] + [(2.0,) * 3] * 14})
         figure = drawn(book, [at(second, loss) for second, loss in enumerate(losses)])
-    (marks,) = [one for one in figure["data"] if one.get("marker", {}).get("symbol") == "x"]
-    found = [(x / 1000 - BEGAN, text) for x, text in zip(marks["x"], marks["text"], strict=True)]
-    assert found == [(5.5, "NaN"), (180.0, "NaN")]
+    found = [(one["time"] - BEGAN, one["text"]) for one in figure["events"]]
+    assert found == [(5.5, "loss is NaN"), (180.0, "loss is NaN")]
 
 
 def test_the_open_epoch_has_its_band_up_to_now(book: Book) -> None:
@@ -103,23 +100,24 @@ def test_the_open_epoch_has_its_band_up_to_now(book: Book) -> None:
     ticks = [at(second, epoch=int(second >= 20)) for second in range(60)]
     ticks[25] = ticks[25]._replace(boundaries=[begun])
     figure = drawn(book, ticks)
-    names = [note["text"] for note in figure["layout"]["annotations"] if note["xref"] == "x"]
-    assert names == ["0", "1"]
-    assert figure["layout"]["xaxis"]["range"][1] / 1000 - BEGAN == pytest.approx(59, abs=1)
+    (ribbon,) = figure["runs"]
+    assert [number for _, _, number, *_ in ribbon["bands"]] == [0, 1]
+    assert ribbon["bands"][-1][1] - BEGAN == pytest.approx(59, abs=1)
+    assert figure["end"] - BEGAN == pytest.approx(59, abs=1)
 
 
 def test_a_pause_keeps_its_length_and_is_a_gap(book: Book) -> None:
     figure = drawn(book, [at(second, 2.0) for second in (*range(20), *range(40, 60))])
-    utilization, loss = line(figure, "Utilization"), line(figure, "loss")
-    assert utilization["dx"] == 1000
-    assert [value is None for value in utilization["y"]] == [20 <= second < 40 for second in range(60)]
-    times = [x / 1000 - BEGAN for x, y in zip(loss["x"], loss["y"], strict=True) if y is not None]
+    utilization, loss = line(figure, "gpu.utilization"), line(figure, "logged.loss")
+    assert utilization["step"] == 1
+    assert [value is None for value in utilization["mean"]] == [20 <= second < 40 for second in range(60)]
+    times = [x - BEGAN for x, y in zip(loss["x"], loss["mean"], strict=True) if y is not None]
     assert (len(times), max(time for time in times if time < 30), min(time for time in times if time > 20)) == (
         40,
         19,
         40,
     )
-    assert None in loss["y"]
+    assert None in loss["mean"]
 
 
 def test_a_loss_that_is_no_number_is_a_word_in_json_and_a_mark_in_the_figure(book: Book) -> None:
@@ -127,13 +125,12 @@ def test_a_loss_that_is_no_number_is_a_word_in_json_and_a_mark_in_the_figure(boo
     found = Served([at(second, loss) for second, loss in enumerate(losses[:20])], [str(book.path)])
     assert found.json("/api/run?id=net-1a2b")["live"]["metrics"] == {"loss": "NaN"}
     figure = drawn(book, [at(second, loss) for second, loss in enumerate(losses)])
-    (marks,) = [one for one in figure["data"] if one.get("marker", {}).get("symbol") == "x"]
-    assert [(x / 1000 - BEGAN, text) for x, text in zip(marks["x"], marks["text"], strict=True)] == [
-        (10.0, "NaN"),
-        (20.0, "Infinity"),
+    assert [(one["time"] - BEGAN, one["text"]) for one in figure["events"]] == [
+        (10.0, "loss is NaN"),
+        (20.0, "loss is infinite"),
     ]
-    loss = line(figure, "loss")
-    assert None in loss["y"], "no line over it"
+    loss = line(figure, "logged.loss")
+    assert None in loss["mean"], "no line over it"
 
 
 def test_what_a_run_logged_is_forgotten_an_hour_after_it_is_over() -> None:

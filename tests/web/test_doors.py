@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from gpumon.access_token import token_from
 from gpumon.errors import GpumonError
 from gpumon_web import channel, crowd
 from gpumon_web.complaints import Complaints, listen_to
-from gpumon_web.gate import SIGN_IN, SIGN_OUT
 from gpumon_web.limits import Buckets
 from gpumon_web.peers import peer_of
-from gpumon_web.serve import token_from
+from gpumon_web.refusals import SIGN_IN, SIGN_OUT
 from gpumon_web.sessions import ALL, LASTS, LONGEST, SessionEvent, append, open_ones, read, shorten
 from tests.builders import tick
 from tests.programs import PATIENCE, environment, gpumon, until

@@ -13,6 +13,7 @@ from gpumon.analysis.whereabouts import TITLE
 from gpumon.frame import Origin, Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon_web.feed import FIRST_WINDOW, POINTS, shown
+from gpumon_web.pages import fleet
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.web.served import Served
 
@@ -72,7 +73,9 @@ def test_a_missing_value_is_null_and_never_zero() -> None:
     assert first["series"]["lines"]["gpu.power"] == [None]
     assert second["series"]["lines"]["gpu.power"] == [0]
     assert second["series"]["lines"]["gpu.utilization"] == [None]
-    assert [one["values"]["utilization"] for one in (first, second)] == [0.5, None]
+    rows = served.told()["tables"]["gpus"]["cells"]
+    assert [rows[device(index).uuid]["now"] for index in (0, 1)] == [0.5, None]
+    assert [rows[device(index).uuid]["watts"] for index in (0, 1)] == [None, 0]
 
 
 def test_a_viewer_of_another_server_or_of_a_ring_that_began_anew_starts_over() -> None:
@@ -271,8 +274,8 @@ def test_a_gpu_that_does_not_answer_has_its_last_values_apart_and_their_age() ->
 def test_a_machine_without_a_gpu_shows_its_own_numbers() -> None:
     host = Served([tick(1, [])]).known().host
     assert host["cpu_utilization"] == 0
-    assert "disk_read" not in host, "a counter is nothing to show"
-    assert Served([tick(1)]).known().host == {}
+    assert host["disk_read"] is None, "of a counter its rate, which one sample does not tell"
+    assert Served([tick(1), tick(2)]).known().host["disk_read"] == 0
 
 
 def looks(*ticks: Any, devices: int = 4) -> list[dict[str, str]]:
@@ -354,7 +357,15 @@ def test_heat_that_lowers_the_clocks_needs_attention() -> None:
 
 
 def test_what_needs_attention_and_has_no_room_is_counted() -> None:
-    hot = [[sample(at, utilization=0.9, throttled_hw_thermal=0.5 * n) for at in range(9)] for n in range(1, 10)]
-    notes = looks(*(tick(n, samples) for n, samples in enumerate(hot, 1)), devices=9)
+    hot = [sample(at, utilization=0.9, temperature=90.0 + at) for at in range(9)]  # equal findings would be one
+    notes = looks(*(tick(n, hot) for n in range(1, 10)), devices=9)
     assert [note["about"] for note in notes] == [*(f"GPU {at}" for at in range(6)), ""]
     assert (notes[-1]["text"], notes[-1]["link"], notes[-1]["level"]) == ("and 3 more", "", "")
+
+
+def test_what_no_rule_could_judge_is_said_in_place_of_nothing() -> None:
+    gone = dict.fromkeys(("gpu.temperature", "gpu.temperature_memory"), Availability.NOT_SUPPORTED)
+    known = Served([tick(1, [sample(0, utilization=0.0)])])
+    assert fleet.live(known.known(), {})["look"] == [{"text": "Nothing needs attention."}]
+    blind = Served([tick(1, [sample(0, utilization=0.0)._replace(device=device(missing=gone))])])
+    assert fleet.live(blind.known(), {})["look"] == [{"text": "Nothing found; not known here: temperature."}]

@@ -27,7 +27,8 @@ def test_a_free_instance_is_what_somebody_can_have(served: Served) -> None:
 def test_memory_and_power_are_added_up_once(served: Served) -> None:
     told = served.told()["values"]
     used = (gpu().value("gpu.memory_used") + WHOLE.value("gpu.memory_used")) / GIB
-    assert told["memory"].startswith(f"{used:.1f} / 160 GiB")
+    [memory] = [one for line in told["host"] for one in line["line"] if one.get("fact") == "GPU memory"]
+    assert memory["text"].startswith(f"{used:.1f} / 160 GiB")
     assert told["power"].startswith("300 W")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,24 +14,30 @@ import pytest
 
 import gpumon_web
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.clock import SECOND
 from gpumon.diagnosis.finding import Severity
 from gpumon.frame import RunState
 from gpumon.metrics import BY_NAME, PROCESSES, Availability
 from gpumon_web import levels, run_page
+from gpumon_web.compared import compared_document
+from gpumon_web.event_list import events_document
 from gpumon_web.live import PageFeed
-from gpumon_web.page import KINDS, Args, Now, Page, Rows
+from gpumon_web.page import KINDS, TAB, Args, Kept, Now, Page, Rows
 from gpumon_web.pages import PAGES
 from gpumon_web.routes import layout_json
-from tests.builders import device, process, run, sample, tick
+from gpumon_web.run_choice import RunChoice
+from gpumon_web.user_hours import users_document
+from tests.activity import keep
+from tests.builders import TIME, device, process, run, sample, tick
 from tests.runs import BEGAN, Book, training
 from tests.web.served import Served
 
-MOST_PARTS = 80
+MOST_PARTS = 85
 """Dash components in a layout: React takes a millisecond to mount each."""
 ASSETS = Path(gpumon_web.__file__).parent / "assets"
 NAMING = (
     "data-bind", "data-show", "data-unless", "data-dim", "data-empty-from", "data-subject", "data-outline",
-    "data-columns", "data-most", "data-titled",
+    "data-columns", "data-most", "data-titled", "data-needs",
 )  # fmt: skip
 """Attributes that name a value."""
 GIB = 2.0**30
@@ -70,8 +77,33 @@ def fleet() -> Now:
 
 def document(page: Page) -> dict[str, Any]:
     """What the ledger has for a page: the list of runs, or one that goes on and runs out of memory."""
-    if not page.of_run:
-        return {"runs": [FINISHED, RUNNING], "problem": ""}
+    if page.kept_of is Kept.ACCOUNTS:
+        with TemporaryDirectory() as directory:
+            path = Path(directory) / "history.sqlite"
+            keep(path, [tick(number, [sample(0, utilization=0.5)], [process(1)]) for number in range(1, 99)])
+            found = users_document(
+                [str(path)], "week", "", "UTC", "", TIME / SECOND + 99, {"alice": ("0–2", ("GPU-1",)), "bob": ("3", ())}
+            )
+            return {**found, "missing": ""}
+    if page.kept_of is Kept.DAY:
+        return {"begin": 0.0, "end": 3600.0, "now": 1800.0, "strips": []}
+    if page.kept_of is Kept.EVENTS:
+        with TemporaryDirectory() as directory:
+            path = Path(directory) / "history.sqlite"
+            keep(path, [tick(number, [sample(0, utilization=0.5)], [process(1)]) for number in range(1, 99)])
+            found = events_document([str(path)], "", TIME / SECOND + 99)
+            return {**found, "group": "", "gpu": "", "user": "", "missing": ""}
+    if page.kept_of is Kept.COMPARED:
+        with TemporaryDirectory() as directory, Book(Path(directory)) as book:
+            for name in (RUN, "other-3c4d"):
+                training(book, name, 4, gpus=2)
+                book.add("parameter", run=name, kind=0, name="lr", place=0, value=str(len(name)), rank=0)
+            return {**compared_document([str(book.path)], f"{RUN},other-3c4d", "", BEGAN + 90), "missing": ""}
+    if page.kept_of is Kept.RUNS:
+        return {
+            "runs": [FINISHED, RUNNING], "problem": "", "choice": RunChoice(user="bob"), "users": ["alice", "bob"],
+            "frameworks": ["keras"],
+        }  # fmt: skip
     with TemporaryDirectory() as directory, Book(Path(directory)) as book:
         training(book, RUN, 3, gpus=2)
         book.out_of_memory(f"tag.1000.4711.{RUN}")
@@ -87,7 +119,7 @@ def kept(page: Page) -> dict[str, Any]:
 
 def args(page: Page) -> Args:
     """Arguments of an address that names something."""
-    return {**page.args, "id": RUN} if page.of_run else page.args
+    return {**page.args, "id": RUN} if page.kept_of is Kept.RUN else page.args
 
 
 def parts(component: Any, attribute: str = "") -> list[Any]:
@@ -112,8 +144,8 @@ def test_layout_and_values_name_the_same(page: Page) -> None:
     layout = page.layout()
     told = {**page.live(fleet(), args(page)), **kept(page)}
     bound = {getattr(one, name) for name in NAMING for one in parts(layout, name)} - {""}
-    tables = {getattr(one, "data-rows") for one in parts(layout, "data-rows")}
-    assert bound == {name for name, value in told.items() if not isinstance(value, Rows)}
+    tables = {getattr(one, name) for name in ("data-rows", "data-within") for one in parts(layout, name)} - {""}
+    assert bound == {name for name, value in told.items() if not isinstance(value, Rows)} - {TAB}
     assert tables == {name for name, value in told.items() if isinstance(value, Rows)}
 
 
@@ -144,7 +176,7 @@ def test_lines_have_names_that_the_page_shows(page: Page) -> None:
     lines = page.series(fleet(), args(page))
     told = json.dumps(page.live(fleet(), args(page)))
     figures = parts(page.layout(), "data-figure")
-    assert all(f'"series": "{name}"' in told or (figures and name in BY_NAME) for name in lines)
+    assert all(f'"series": ["{name}"' in told or (figures and name in BY_NAME) for name in lines)
 
 
 def test_a_page_has_few_components(page: Page) -> None:
@@ -204,3 +236,16 @@ def test_every_state_and_every_severity_has_a_level_that_the_style_knows() -> No
     assert set(levels.OF_SEVERITY) == {None, *Severity}
     for level in {*levels.OF_GPU.values(), *levels.OF_RUN.values(), *levels.OF_SEVERITY.values()} - {""}:
         assert f".tag.{level} " in style
+
+
+def test_the_document_asks_for_no_script_of_components_that_no_page_has() -> None:
+    text = Served([tick(1)]).client().get("/").get_data(as_text=True)
+    asked = re.findall(r'<script src="[^"]*_dash-component-suites/([\w./@-]+?)\.', text)
+    assert asked == [
+        "dash/deps/react@18", "dash/deps/react-dom@18", "dash/deps/prop-types@15",
+        "dash/dash-renderer/build/dash_renderer", "dash/html/dash_html_components",
+    ]  # fmt: skip
+    layouts = [page.layout() for page in PAGES.values()] + [Served().app.layout]
+    assert {one.to_plotly_json()["namespace"] for layout in layouts for one in parts(layout)} == {
+        "dash_html_components"
+    }

@@ -15,6 +15,7 @@ from gpumon.origin import RECORDED
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.programs import until
 from tests.runs import Book
+from tests.web.charted import across
 from tests.web.conftest import PATIENCE_MS, on_a_port, visit
 from tests.web.served import Served
 
@@ -113,46 +114,64 @@ def test_the_fleet_says_of_each_gpu_what_is_known_and_no_more(browser: Browser, 
         assert row(page, 5).locator("canvas").evaluate(_INK, [0.3, 0.8, 0.99]) == [False] * 3
 
 
-def test_a_gpus_page_shows_the_epochs_of_one_run_at_a_time(browser: Browser, link: str) -> None:
+def test_a_gpus_page_shows_the_epochs_of_each_run_in_a_ribbon_of_its_own(browser: Browser, link: str) -> None:
     with visit(browser, link) as visitor:
         page = visitor.open("#/gpu/0?window=all")
         plot = page.locator("#page-gpu .plot[data-drawn]")
         expect(plot).to_be_visible()
-        choice = page.locator(".epochs-of")
-        expect(choice.get_by_role("button", name="net-a")).to_have_attribute("aria-pressed", "true")
-        bands = "() => gpumon_bands()"
-        page.evaluate("window.gpumon_bands = () => document.querySelector('#page-gpu .plot').data"
-                      ".find((one) => one.meta.what === 'band').x.filter((_, at) => at % 2 === 0)")  # fmt: skip
-        assert page.evaluate(bands) == [TIME / 1e6 + at * 1000 for at in (100, 160, 220, 300)]
-        choice.get_by_role("button", name="net-b-2222").click()
-        until(lambda: page.evaluate(bands) == [TIME / 1e6 + at * 1000 for at in (130, 190, 250, 300)])
-        assert "run=net-b-2222" in page.url
-        expect(page.locator("#page-gpu .headlines")).to_contain_text("bob 6.0 GiB, alice 5.0 GiB")
+        begun = plot.evaluate(
+            "(place) => place.gpumonView.doc.runs.map((run) => [run.name, run.bands.map(([at]) => at)])"
+        )
+        assert begun == [
+            ["net-a", [TIME / 1e9 + at for at in (100, 160, 220, 300)]],
+            ["net-b-2222", [TIME / 1e9 + at for at in (130, 190, 250, 300)]],
+        ]
+        page.mouse.move(*across(page, "gpu", 200 / 600))
+        expect(plot.locator(".pill")).to_have_text(re.compile("net-a epoch 1 · train · net-b-2222 epoch 1 · train$"))
+        expect(page.locator("#page-gpu [data-bind=holders]")).to_have_text("bob 6.0 GiB, alice 5.0 GiB")
 
 
-def test_no_area_is_filled_over_a_pause_and_no_axis_has_an_exponent(browser: Browser, link: str) -> None:
+_COLORED = """(canvas, [shares, left, right, top, bottom]) => {
+  const ratio = canvas.width / canvas.clientWidth;
+  const pen = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+  pen.drawImage(canvas, 0, 0);
+  return shares.map((share) => {
+    const x = Math.floor((left + share * (right - left)) * ratio);
+    const { data } = pen.getImageData(x, Math.ceil(top * ratio), 1, Math.floor((bottom - top) * ratio));
+    let count = 0;
+    for (let at = 0; at < data.length; at += 4) {
+      const channels = [...data.slice(at, at + 3)];
+      if (data[at + 3] && Math.max(...channels) - Math.min(...channels) > 60) { count += 1; }
+    }
+    return count > 0;
+  });
+}"""
+"""Whether a chart has the color of a person at some shares of its width, between two heights (px)."""
+
+
+def test_no_line_and_no_area_is_drawn_over_a_pause_and_no_axis_has_an_exponent(browser: Browser, link: str) -> None:
     with visit(browser, link) as visitor:
-        page = visitor.open("#/gpu/0?window=all")
+        page = visitor.open("#/gpu/0?window=all&panels=gpu.utilization,gpu.pcie_sent")
         plot = page.locator("#page-gpu .plot[data-drawn]")
         expect(plot).to_be_visible()
-        x, y = plot.evaluate("(place) => { const one = place.data.find((other) => other.meta.what === 'area');"
-                             " return [one.x, one.y]; }")  # fmt: skip
-        pause = [TIME / 1e6 + 239_500, TIME / 1e6 + 359_500]
-        assert [time for time in x if pause[0] < time < pause[1]] == []
-        assert y.count(None) == 2, "a shape before, a shape behind"
-        filled = "(place) => place.data.filter((one) => one.meta.what === 'line' && one.fill !== 'none')"
-        assert plot.evaluate(filled) == []
-        ticks = plot.locator(".yaxislayer-above text").all_text_contents()
+        left, right = plot.evaluate("(place) => place.gpumonView.plot")
+        tops = "(place) => [...place.querySelectorAll('.gutter')].map((one) => [one.offsetTop, one.offsetHeight])"
+        top, height = plot.evaluate(tops)[0]
+        shares = [at / 600 for at in (100, 200, 250, 300, 350, 400, 500)]
+        drawn = plot.locator("canvas").evaluate(_COLORED, [shares, left, right, top + 4, top + height - 4])
+        assert drawn == [True, True, False, False, False, True, True]
+        words = (
+            "(place) => place.gpumonView.doc.panels.map(({ unit, lines: [{ mean }] }) =>"
+            " gpumon.scale.ticks(unit, 0, Math.max(...mean)).map((one) => one.text))"
+        )
+        ticks = [text for one in plot.evaluate(words) for text in one]
         assert any(text.endswith(" GiB/s") for text in ticks)
-        assert not any("e+" in text for text in ticks)
+        assert not any("e" in text for text in ticks)
 
 
 def seen(page: Page) -> list[float]:
     """From when to when the chart shows, in seconds since the first sample."""
-    found = page.evaluate(
-        "document.querySelector('#page-gpu .plot').layout.xaxis.range.map((time) => +new Date(time) / 1000)"
-    )
-    return [time - TIME / 1e9 for time in found]
+    return [time - TIME / 1e9 for time in page.evaluate("document.querySelector('#page-gpu .plot').gpumonView.range")]
 
 
 def test_nobody_gets_beyond_what_there_is(browser: Browser, link: str) -> None:
@@ -177,13 +196,13 @@ def test_a_process_list_that_is_unknown_is_not_called_empty(browser: Browser, li
         expect(page.locator("#page-gpu")).to_contain_text(
             f"The process list is unknown: {Availability.NO_PERMISSION.reason}"
         )
-        expect(page.locator("#page-gpu .headlines")).to_contain_text("holder unknown")
+        expect(page.locator("#page-gpu [data-bind=holders]")).to_have_text("holder unknown")
 
 
 def test_a_page_or_a_run_that_is_none_is_said_to_be_none(browser: Browser, link: str) -> None:
     with visit(browser, link) as visitor:
-        page = visitor.open("#/users")
-        expect(page.locator("#notice")).to_have_text('No such page: "users". This is the fleet.')
+        page = visitor.open("#/nowhere")
+        expect(page.locator("#notice")).to_have_text('No such page: "nowhere". This is the fleet.')
         visitor.open("#/run/nope")
         expect(page.locator("#page-run h1")).to_have_text("No such run")
         expect(page.locator("#notice")).to_be_hidden()
@@ -227,6 +246,64 @@ def test_what_is_old_is_dimmed_and_dated_and_nothing_is_claimed_of_now(browser: 
         assert row(page, 0).locator("canvas").evaluate(_INK, [0.8, 0.95]) == [True, False]
         visitor.page.goto(f"{link}#/gpu/1")
         expect(page.locator("#page-gpu .head .tag").first).to_have_text("stale")
+
+
+_HATCHED = """(place, [head, from, to]) => {
+  const canvas = place.querySelector("canvas");
+  const ratio = canvas.width / place.clientWidth;
+  const [left, right] = place.gpumonView.plot;
+  const at = (share) => Math.round((left + share * (right - left)) * ratio);
+  const pen = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+  pen.drawImage(canvas, 0, 0);
+  const row = pen.getImageData(at(from), Math.round((head + 80) * ratio), at(to) - at(from), 1).data;
+  return row.filter((value, index) => index % 4 === 3 && value > 0).length > 10;
+}"""
+"""Whether a panel has ink between two parts of its width, on a height without a tick."""
+
+
+@pytest.mark.parametrize(
+    ("index", "said"), [(0, "70 %mean"), (1, "–lost 40 s"), (2, "–stale 40 s"), (3, "–asleep 40 s")]
+)
+def test_a_chart_has_no_value_of_now_of_a_gpu_that_does_not_answer_and_the_time_since_is_hatched(
+    browser: Browser, index: int, said: str
+) -> None:
+    silent = (Availability.OK, Availability.LOST, Availability.STALE, Availability.ASLEEP)
+    ticks = [tick(n, [sample(at, utilization=0.0 if at else 0.7) for at in range(4)]) for n in range(1, 50)]
+    ticks += [
+        tick(n, [sample(at, state, **({} if at else {"utilization": 0.7})) for at, state in enumerate(silent)])
+        for n in range(50, 90)
+    ]
+    with on_a_port(Served(ticks, devices=4)) as link, visit(browser, link) as visitor:
+        page = visitor.open(f"#/gpu/{index}")
+        plot = page.locator("#page-gpu .plot[data-drawn]")
+        gutter = plot.locator(".gutter").first
+        expect(gutter).to_contain_text(said)
+        head = float(gutter.evaluate("(one) => parseFloat(one.style.top)"))
+        if index:
+            assert plot.evaluate(_HATCHED, [head, 0.1, 0.45]) is False, "a line at zero"
+            assert plot.evaluate(_HATCHED, [head, 0.6, 0.95]) is True
+        else:
+            assert plot.evaluate("(place) => place.gpumonView.doc.silent") is None
+
+
+def test_a_run_is_not_said_to_run_now_while_the_daemon_is_silent(browser: Browser) -> None:
+    served = Served(tick(n, [gpu(0)], runs=trainings()) for n in range(1, 60))
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/run/net-a-1111")
+        state = page.locator("#page-run .head .tag").first
+        expect(state).to_have_text("running")
+        served.live.age = 30.0
+        expect(state).to_have_text("last seen running")
+        served.live.age = 0.0
+        expect(state).to_have_text("running")
+
+
+def test_a_chart_of_a_silent_daemon_has_no_value_of_now(browser: Browser) -> None:
+    served = Served([tick(n, [gpu(0)]) for n in range(1, 60)])
+    served.live.age = 30.0
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/gpu/0")
+        expect(page.locator("#page-gpu .gutter").first).to_contain_text(re.compile("–stale 3[0-9] s"))
 
 
 def test_a_server_that_is_gone_is_an_alert_with_the_time_of_what_is_shown(browser: Browser) -> None:
@@ -300,16 +377,19 @@ def test_a_gpu_that_works_and_lists_no_process_is_not_said_to_have_none(browser:
         for index in (0, 1):
             expect(row(page, index)).to_contain_text("unknown: the driver lists no process")
         visitor.open("#/gpu/0")
-        expect(page.locator("#page-gpu .headlines")).to_contain_text("holder unknown")
+        expect(page.locator("#page-gpu [data-bind=holders]")).to_have_text("holder unknown")
         expect(page.locator("#page-gpu")).to_contain_text("there may be one")
 
 
 _JUMP = """() => {
-  const one = document.querySelector("#page-gpu .plot").data.find((other) => other.meta.what === "line");
-  const drawn = (at) => at && one.y[at] !== null && one.y[at - 1] !== null;
-  return [one.x.at(-1), Math.max(...one.x.map((time, at) => (drawn(at) ? time - one.x[at - 1] : 0)))];
+  const { doc } = document.querySelector("#page-gpu .plot").gpumonView;
+  const [line] = doc.panels[0].lines;
+  const longest = gpumon.longest(line, doc.interval);
+  const known = (at) => line.mean[at] !== null && line.mean[at - 1] !== null;
+  const drawn = (at) => at && known(at) && line.x[at] - line.x[at - 1] <= longest;
+  return [line.x.at(-1), Math.max(...line.x.map((time, at) => (drawn(at) ? time - line.x[at - 1] : 0)))];
 }"""
-"""The last time of a line, and its longest step, in ms."""
+"""The last time of a line, and its longest step without a break, in s."""
 
 
 def test_no_line_goes_over_the_time_for_which_a_laptop_slept(browser: Browser) -> None:
@@ -322,10 +402,10 @@ def test_no_line_goes_over_the_time_for_which_a_laptop_slept(browser: Browser) -
         for number in range(120, 2400):
             served.writer.append(tick(number, [gpu(0)]))
         visitor.context.set_offline(False)
-        until(lambda: page.evaluate(_JUMP)[0] == TIME / 1e6 + 2_399_000)
+        until(lambda: page.evaluate(_JUMP)[0] == TIME / 1e9 + 2399)
         served.writer.append(tick(2400, [gpu(0)]))
-        until(lambda: page.evaluate(_JUMP)[0] == TIME / 1e6 + 2_400_000)
-        assert page.evaluate(_JUMP)[1] < 5000
+        until(lambda: page.evaluate(_JUMP)[0] == TIME / 1e9 + 2400)
+        assert 0 < page.evaluate(_JUMP)[1] < 5
 
 
 @pytest.mark.parametrize(("place", "title"), [("#/run/", "Runs"), ("#/gpu", "GPU 3")])

@@ -18,7 +18,7 @@ def test_phases_of_a_past_run_come_from_the_ledger(tmp_path: Path) -> None:
         book.db.execute(SPANS)
         begun = [row[0] / 1e9 for row in book.db.execute("SELECT begun FROM epoch ORDER BY ordinal")]
         found = Served(ledgers=[str(book.path)]).json("/api/run?id=net-1a2b")
-    assert found["phases"] == [[at + 8.0, at + 10.0, "validate"] for at in begun]
+    assert found["chart"]["runs"][0]["phases"] == [[at + 8.0, at + 10.0, "validate"] for at in begun]
 
 
 def test_of_what_ring_and_ledger_both_tell_the_ring_holds(tmp_path: Path) -> None:
@@ -32,10 +32,12 @@ def test_of_what_ring_and_ledger_both_tell_the_ring_holds(tmp_path: Path) -> Non
         again = boundary(7, 2, Mark.PHASE, key)._replace(phase="validate", time_ns=begun + 8_000_000_000)
         ticks = [tick(1, runs=[run(key, id="net-1a2b", started=BEGAN)], boundaries=[again])]
         found = Served(ticks, ledgers=[str(book.path)]).json("/api/run?id=net-1a2b")
-    begins = [begin - BEGAN for begin, _, _ in found["phases"]]
+    chart = found["chart"]
+    phases = chart["runs"][0]["phases"]
+    begins = [begin - BEGAN for begin, _, _ in phases]
     assert len(begins) == 3, "none of them twice"
     assert begins == sorted(begins)
-    assert found["phases"][-1][1] is None, "as far as the ring knows, it goes on"
+    assert phases[-1][1] == chart["end"], "as far as the ring knows, it goes on"
 
 
 def test_an_epoch_whose_wait_nobody_measured_has_none_and_a_peak_says_whether_it_was_reached(tmp_path: Path) -> None:

@@ -22,9 +22,8 @@ expect.set_options(timeout=PATIENCE_MS)
 FRAMES = 1500
 _NOW = "gpumon.feed.now"
 _NEWEST = """() => {
-  const all = document.querySelector(".page:not([hidden]) .plot").data || [{ meta: { what: "line" }, x: [1] }];
-  const lines = all.filter((line) => line.meta.what === "line");
-  return Math.max(...lines[0].x.filter(Boolean)) / 1000;
+  const view = document.querySelector(".page:not([hidden]) .plot").gpumonView;
+  return view ? Math.max(...view.doc.panels[0].lines[0].x) : 0;
 }"""
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from gpumon.recording.content import Recorded
 from gpumon.recording.positions import MOST_PAST, Positions
+from gpumon_web.page import Kept
 from gpumon_web.pages import PAGES
 from gpumon_web.positions import KEPT, Recording
 from tests.builders import tick
@@ -74,21 +75,23 @@ def test_charts_have_nothing_from_after_the_position(served: Served, recorded: l
     assert max(found["series"]["t"]) == pytest.approx(at, abs=0.01)
     for query in ("", "&window=600", f"&from={at - 100}&to={later}"):
         figure = served.json(f"/api/gpu?gpu=0&at={at}{query}")
-        times = [time for line in figure["figure"]["data"] for time in line.get("x", ()) if time]
+        times = [time for times in figure["chart"]["times"] for time in times]
         assert times
-        assert max(times) <= 1000 * at
+        assert max(times) <= at
         assert figure["known"]["end"] <= at
 
 
 def test_events_have_nothing_from_after_the_position(served: Served, recorded: list[Recorded]) -> None:
     asked(served, time_of(recorded, 800))
     at = time_of(recorded, 640)
-    figure = served.json(f"/api/gpu?gpu=0&at={at}")["figure"]
-    assert figure["bands"]
-    assert all(begin <= at and end <= at for begin, end, _ in figure["bands"])
+    (ribbon,) = served.json(f"/api/gpu?gpu=0&at={at}")["chart"]["runs"]
+    assert ribbon["bands"]
+    assert all(begin <= at and end <= at for begin, end, _ in ribbon["bands"])
 
 
-@pytest.mark.parametrize("page", [name for name, page in PAGES.items() if page.kept])
+@pytest.mark.parametrize(
+    "page", [page.name for page in PAGES.values() if page.kept and page.kept_of in (Kept.RUNS, Kept.RUN)]
+)
 def test_pages_of_runs_know_those_of_the_position_and_say_so(
     served: Served, recorded: list[Recorded], page: str
 ) -> None:

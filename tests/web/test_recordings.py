@@ -19,14 +19,16 @@ expect.set_options(timeout=PATIENCE_MS)
 MOST = 2000
 RECORDED = ("gpu.utilization", "gpu.power", "gpu.memory_used")
 _LINES = """() => {
-  const lines = document.querySelector(".page:not([hidden]) .plot").data.filter((line) => line.meta.what === "line");
-  const values = (line) => line.y.map((y) => (y === null ? null : y / line.meta.factor));
-  return Object.fromEntries(lines.map((line) => [line.meta.metric, values(line)]));
+  const { doc } = document.querySelector(".page:not([hidden]) .plot").gpumonView;
+  return Object.fromEntries(doc.panels.map((panel) => [panel.key, panel.lines[0].mean]));
 }"""
 _NOW = """() => [...gpumon.feed.view.tables.get("gpus").rows.values()].map(
   (row) => [row.index, { "gpu.utilization": row.now, "gpu.power": row.watts, "gpu.memory_used": row.used }])"""
 
-_POINTS = "() => document.querySelector('.page:not([hidden]) .plot').data?.[0]?.y.filter((y) => y !== null).length"
+_POINTS = """() => {
+  const view = document.querySelector(".page:not([hidden]) .plot").gpumonView;
+  return view ? view.doc.panels[0].lines[0].mean.filter((value) => value !== null).length : 0;
+}"""
 
 # Both last for more than a minute: neither ends before a busy machine has looked at it.
 both = pytest.mark.parametrize(
@@ -89,10 +91,10 @@ def test_a_gpu_shows_what_the_file_has(
     path = recordings / name
     source = ("--source", f"replay:{path}", "--speed", speed)
     with web(*source, env=own_places(tmp_path)) as link, visit(browser, link) as visitor:
-        page = visitor.open("#/gpu/1?window=all")
+        page = visitor.open(f"#/gpu/1?window=all&panels={','.join(RECORDED)}")
         plot = page.locator("#page-gpu .plot")
         expect(plot).to_be_visible()
-        until(lambda: (page.evaluate(_POINTS) or 0) > 20)
+        until(lambda: page.evaluate(_POINTS) > 20)
         expect(page.locator("#label")).to_contain_text("REPLAY")
         known = written(path, gpus)[1]
         lines = page.evaluate(_LINES)
@@ -100,7 +102,7 @@ def test_a_gpu_shows_what_the_file_has(
             values = [value for value in lines[metric] if value is not None]
             assert len(values) > 20, metric
             assert [value for value in values if not is_written(value, known[metric])] == [], metric
-        moves(page, "#page-gpu .headlines")
+        moves(page, "#page-gpu .gutters")
 
 
 @pytest.mark.slow

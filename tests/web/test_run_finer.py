@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from gpumon.history.tiers import SHAPES
 from gpumon_web.run_page import run_document
 from tests.months import fill
 from tests.runs import Book
+from tests.web.charted import lines
 
 HOUR = 3600
 
@@ -33,8 +33,7 @@ def test_a_run_that_is_over_is_as_fine_as_history_has_it(tmp_path: Path, state: 
         fill(history, [uuid], begin + 4 * HOUR, values, shapes=[SHAPES[1]._replace(keep=2 * HOUR)])
         found, _ = run_document([str(book.path)], "resnet50-1a2b", uuid, None, None, time.time(), None)
     assert found is not None
-    lines: list[dict[str, Any]] = found["figure"]["data"]
-    (mean,) = [line for line in lines if line["name"] == "Utilization"]
-    assert mean["dx"] == step * 1000
-    assert len(mean["y"]) == pytest.approx(450 * 64 / step, abs=2)
-    assert set(mean["y"]) == ({80.0, 90.0} if step == 10 else {80.0})
+    line = lines(found["chart"])["gpu.utilization"]
+    assert line["step"] == step
+    assert len(line["mean"]) == pytest.approx(450 * 64 / step, abs=2)
+    assert set(line["mean"]) == ({0.8, 0.9} if step == 10 else {0.8})

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from gpumon.frame import RunState, Tick
 from tests.builders import TIME, device, run, sample, tick
 from tests.programs import until
 from tests.runs import BEGAN, Book
+from tests.web import charted
 from tests.web.conftest import PATIENCE_MS, on_a_port, visit
 from tests.web.served import Served
 
@@ -23,15 +24,6 @@ UUID = device().uuid
 ZOOM = f"/api/run/zoom?id={NET}&gpu={UUID}"
 STALL = 500
 LENGTH = 600
-_SEEN = """() => {
-  const place = document.querySelector("#page-run .plot");
-  const line = (place.data || []).find((one) => one.name === "Utilization");
-  if (!line) { return null; }
-  const [from, to] = place.layout.xaxis.range;
-  const points = line.x.map((x, at) => [x, line.y[at]]).filter(([x, y]) => x >= from && x <= to && y !== null);
-  return { from: from / 1000, to: to / 1000, points: points.length, low: Math.min(...points.map(([, y]) => y)),
-           panels: Object.keys(place.layout).filter((name) => name.startsWith("yaxis")).length };
-}"""
 
 
 def at(second: float, *, runs: bool) -> Tick:
@@ -62,10 +54,9 @@ def served(directory: Path, state: RunState = RunState.RUNNING, missing: range =
     return Served(ticks, [str(book.path)])
 
 
-def utilization(figure: dict[str, Any]) -> dict[float, float | None]:
+def utilization(chart: dict[str, Any]) -> dict[float, float | None]:
     """The line by seconds after the run began."""
-    line = next(one for one in figure["data"] if one.get("name") == "Utilization" and one["mode"] == "lines")
-    return {(line["x0"] + place * line["dx"]) / 1000 - BEGAN: value for place, value in enumerate(line["y"])}
+    return {time - BEGAN: value for time, value in charted.points(chart, "gpu.utilization")}
 
 
 @pytest.mark.parametrize("state", [RunState.RUNNING, RunState.FINISHED, RunState.DIED])
@@ -73,32 +64,31 @@ def test_a_part_of_a_run_has_the_samples_that_are_still_in_the_ring(tmp_path: Pa
     found = served(tmp_path, state)
     whole = found.json(f"/api/kept?page=run&id={NET}")["figures"]["course"]
     assert (whole["step"], whole["finer"]) == (20.0, ZOOM[1:])
-    part = found.json(f"{ZOOM}&from={BEGAN + 450}&to={BEGAN + 550}")["figure"]
+    part = found.json(f"{ZOOM}&from={BEGAN + 450}&to={BEGAN + 550}")["chart"]
     assert part["step"] == 1
     line = utilization(part)
     assert [second for second, value in line.items() if value == 0] == [STALL + 0.5]
     assert 450 <= min(line) <= max(line) <= 551
     assert 0.0 not in utilization(whole).values() or state is RunState.RUNNING
-    for name in ("xaxis", *(name for name in whole["layout"] if name.startswith("yaxis"))):
-        assert part["layout"][name].get("domain") == whole["layout"][name].get("domain"), "the same panels"
-    assert part["layout"]["xaxis"]["range"] == whole["layout"]["xaxis"]["range"], "and the same whole"
-    for kind in ("annotations", "shapes"):
-        marks = [[one for one in each["layout"][kind] if one.get("xref") == "x"] for each in (whole, part)]
-        assert marks[0] == marks[1] != [], "and the same epochs"
+    assert [one["key"] for one in part["panels"]] == [one["key"] for one in whole["panels"]], "the same panels"
+    assert part["runs"] == whole["runs"] != [], "and the same epochs"
+    assert [band[:3] for band in part["runs"][0]["bands"]] == [
+        [BEGAN + 100 * epoch, BEGAN + 100 * (epoch + 1), epoch] for epoch in range(6)
+    ]
 
 
 def test_a_gap_in_the_ring_is_a_gap_in_the_part(tmp_path: Path) -> None:
     found = served(tmp_path, RunState.FINISHED, missing=range(460, 475))
-    part = found.json(f"{ZOOM}&from={BEGAN + 440}&to={BEGAN + 490}")["figure"]
+    part = found.json(f"{ZOOM}&from={BEGAN + 440}&to={BEGAN + 490}")["chart"]
     assert all(value is None for second, value in utilization(part).items() if 468 < second < 474)
-    assert [shape for shape in part["layout"]["shapes"] if shape.get("fillcolor") == "@u7/0.16"]
+    assert any(value is None for value in utilization(part).values())
 
 
 def test_the_part_is_of_the_run_and_its_device_alone(tmp_path: Path) -> None:
     found = served(tmp_path, RunState.FINISHED)
-    end = max(utilization(found.json(f"{ZOOM}&from={BEGAN + 590}&to={BEGAN + 10_000}")["figure"]))
+    end = max(utilization(found.json(f"{ZOOM}&from={BEGAN + 590}&to={BEGAN + 10_000}")["chart"]))
     assert end < LENGTH + 1, "the ring has a minute more of this GPU"
-    assert found.json(f"{ZOOM}&from={BEGAN + 700}&to={BEGAN + 800}") == {"figure": None}
+    assert found.json(f"{ZOOM}&from={BEGAN + 700}&to={BEGAN + 800}") == {"chart": None}
     client = found.client()
     for gpu, name in ((device(1).uuid, NET), ("", NET), ("0", NET), (UUID, "nope"), (UUID, ""), ("x" * 500, NET)):
         assert client.get(f"/api/run/zoom?id={name}&gpu={gpu}&from={BEGAN}&to={BEGAN + 9}").status_code == 404
@@ -106,7 +96,7 @@ def test_the_part_is_of_the_run_and_its_device_alone(tmp_path: Path) -> None:
 
 def test_where_history_has_nothing_the_trace_is_all_there_is(tmp_path: Path) -> None:
     found = served(tmp_path)
-    assert found.json(f"{ZOOM}&from={BEGAN + 20}&to={BEGAN + 120}") == {"figure": None}
+    assert found.json(f"{ZOOM}&from={BEGAN + 20}&to={BEGAN + 120}") == {"chart": None}
 
 
 @pytest.mark.parametrize("value", ["x", "NaN", "Infinity", "-1e999", "1e12", "1;DROP", "%00", "0x10", "9" * 100])
@@ -119,7 +109,7 @@ def test_a_time_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
 
 @pytest.mark.parametrize("window", ["", f"&from={BEGAN + 9}&to={BEGAN}", "&from=-1e11&to=1e11", f"&to={BEGAN}"])
 def test_a_window_that_is_none_or_beyond_the_run_is_all_of_it(tmp_path: Path, window: str) -> None:
-    line = utilization(served(tmp_path).json(ZOOM + window)["figure"])
+    line = utilization(served(tmp_path).json(ZOOM + window)["chart"])
     assert len(line) <= 2000
     assert 0 <= min(line) < 2
     assert LENGTH - 2 <= max(line) <= LENGTH + 1
@@ -129,36 +119,23 @@ def test_nobody_can_write_there(tmp_path: Path) -> None:
     assert served(tmp_path).client().post(ZOOM).status_code == 405
 
 
-def seen(page: Page) -> Any:
-    return page.evaluate(_SEEN)
-
-
 @pytest.mark.parametrize("state", [RunState.RUNNING, RunState.FINISHED])
 def test_zooming_into_a_run_shows_more_points_and_a_double_click_all_of_it(
     browser: Browser, tmp_path: Path, state: RunState
 ) -> None:
     with on_a_port(served(tmp_path, state)) as link, visit(browser, link) as visitor:
         page = visitor.open(f"#/run/{NET}")
-        until(lambda: seen(page))
-        before = seen(page)
-        box = page.locator("#page-run .plot .nsewdrag").first.bounding_box()
-        assert box is not None
-        y = box["y"] + box["height"] / 2
-        ends = [box["x"] + (second / LENGTH) * box["width"] for second in (450, 540)]
+        until(lambda: charted.seen(page, "run"))
+        before = charted.seen(page, "run")
         with page.expect_response(lambda answer: "/api/run/zoom?" in answer.url):
-            page.mouse.move(ends[0], y)
-            page.mouse.down()
-            page.mouse.move(sum(ends) / 2, y, steps=3)
-            page.mouse.move(ends[1], y, steps=3)
-            page.mouse.up()
-            page.mouse.move(5, 5)
-        until(lambda: seen(page)["points"] > 60)
-        now = seen(page)
+            charted.drag(page, "run", 450 / LENGTH, 540 / LENGTH)
+        until(lambda: len(charted.seen(page, "run")["points"]) > 60)
+        now = charted.seen(page, "run")
         assert 80 < now["to"] - now["from"] < 100
-        assert now["low"] == 0, "the second that stood still"
+        assert min(now["values"]) == 0, "the second that stood still"
         assert now["panels"] == before["panels"]
         expect(page.get_by_role("button", name="Whole run")).to_be_visible()
-        page.mouse.dblclick((ends[0] + ends[1]) / 2, y)
-        until(lambda: seen(page)["to"] - seen(page)["from"] > 500)
-        assert seen(page)["points"] == before["points"]
+        page.mouse.dblclick(*charted.across(page, "run", 0.5))
+        until(lambda: charted.seen(page, "run")["to"] - charted.seen(page, "run")["from"] > 500)
+        assert len(charted.seen(page, "run")["points"]) == len(before["points"])
         expect(page.get_by_role("button", name="Whole run")).to_be_hidden()

@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.access_token import token_from
 from gpumon.errors import GpumonError
-from gpumon_web.serve import Address, listen, server_of, token_from
+from gpumon.listening import Address, listen
+from gpumon_web.serve import server_of
 from tests.builders import tick
 from tests.programs import PATIENCE, command, environment, gpumon, until
 from tests.web.served import Served

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
+from gpumon_web.named_tokens import NamedTokens
+from gpumon_web.token_file import TOKENS, add_token, revoke_token
 from tests.builders import tick
 from tests.web.conftest import on_a_port, visit
 from tests.web.served import TOKEN, Served
@@ -29,6 +33,28 @@ def test_a_token_is_typed_into_a_form_and_a_session_ended_by_a_button(browser: B
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading")).to_have_text("Token required")
         assert page.context.cookies() == []
+
+
+def test_a_page_whose_token_is_revoked_says_how_to_sign_in_again(browser: Browser, tmp_path: Path) -> None:
+    file = str(tmp_path / TOKENS)
+    named = [add_token(file, name, 0.0) for name in ("phone", "desk")]
+    with (
+        on_a_port(Served([tick(1)], named=NamedTokens(file))) as link,
+        visit(browser, link.partition("?")[0]) as visitor,
+    ):
+        page = visitor.page
+        page.goto(visitor.link)
+        page.get_by_label("Token").fill(named[0])
+        page.keyboard.press("Enter")
+        page.locator("body[data-state=live]").wait_for(state="attached")
+        revoke_token(file, "phone")
+        page.locator("body[data-state=locked]").wait_for(state="attached")
+        expect(page.locator("#problem")).to_have_text("This browser is signed out: reload the page to sign in.")
+        page.reload()
+        expect(page.get_by_role("heading")).to_have_text("Token required")
+        page.get_by_label("Token").fill(named[1])
+        page.keyboard.press("Enter")
+        page.locator("body[data-state=live]").wait_for(state="attached")
 
 
 @pytest.mark.parametrize("width", [320, 400])

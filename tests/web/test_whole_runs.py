@@ -19,9 +19,9 @@ from gpumon.ledger.write import Batch, write
 from gpumon.reports import run_json
 from gpumon.run_about import About, Note
 from gpumon.run_facts import RunFacts
+from gpumon_web.gpu_lines import who
 from gpumon_web.page import KeptValues, Now
 from gpumon_web.pages import runs as runs_page
-from gpumon_web.pages.fleet import who
 from gpumon_web.pages.run import kept, live, rest
 from gpumon_web.run_page import all_rows, run_document
 from tests.builders import TIME, run, sample, tick

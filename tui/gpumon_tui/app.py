@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import os
-import sys
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,39 +16,35 @@ from textual.geometry import Size
 
 from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.frame import Frame
+from gpumon.origin import Capability
+from gpumon_tui.cadence import Cadence
 from gpumon_tui.feed import FrameFeed, Player
 from gpumon_tui.freshness import freshness
-from gpumon_tui.guard import Guard, stop
+from gpumon_tui.guard import stop
 from gpumon_tui.happened import Happened, OpenEvents
-from gpumon_tui.instead import Instead, Past, Simulation
+from gpumon_tui.instead import FindDaemon, Instead, Past, Simulation
 from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
 from gpumon_tui.keys import OVERVIEW, PAGES, offered, pressed
-from gpumon_tui.look import TerminalLook, of_terminal
+from gpumon_tui.look import TerminalLook
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
-from gpumon_tui.remembered import Remembered
-from gpumon_tui.renderables.attention import counted
+from gpumon_tui.pictures.bars import FooterPicture, HeaderPicture, ReasonPicture, offered_now
 from gpumon_tui.renderables.footer import KEY_NAMES
+from gpumon_tui.restarting import DaemonRestart
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
 from gpumon_tui.screens.scrolled import Scrolled
 from gpumon_tui.stage import Stage
-from gpumon_tui.terminal_news import TerminalNews, to_terminal
-from gpumon_tui.themes import BY_NAME as THEMES
 from gpumon_tui.themes import after
-from gpumon_tui.view import View
+from gpumon_tui.view import RECENT, TAKES, View
+from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.bars import Footer, HeaderBar, ReasonLine
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
-OFFERED = (("s", "simulation"),)
-RECENT = 120
-"""Frames, some minutes, that a feed has with their processes."""
-BUDGET = 0.02
-"""Seconds that taking in history may hold up the keys."""
-GARBAGE = 10_000
-"""New objects after which garbage is looked for: a tick makes and drops hundreds, hardly any of them in a cycle."""
+NO_SEEKING = "a log only plays on: start it elsewhere with --from"
+DAEMON_CAME = "a daemon runs now: its samples are shown"
 
 
 class GpumonApp(Stage):
@@ -64,27 +57,30 @@ class GpumonApp(Stage):
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
         simulation: Simulation | None = None, past: Past | None = None, player: Player | None = None,
         ledgers: OpenLedgers | None = None, read_events: OpenEvents | None = None, pages: Pages = REGISTERED,
-        look: TerminalLook | None = None,
+        look: TerminalLook | None = None, daemon: FindDaemon | None = None,
     ) -> None:  # fmt: skip
         super().__init__(View(interval), look)
-        self.instead = Instead(feed, simulation, past)
+        self.instead = Instead(feed, simulation, past, daemon)
         self.interval = interval
         self.view.kept = KeptRuns(ledgers, lambda: self._clock.time() / SECOND)
         self.view.kept.asked.told = self._draw_soon
         self.view.happened = Happened(self.view.kept.asked, read_events)
-        self._player = player
+        self._player = self.view.player = player
         self._turns = player.turns if player else 0
+        self.restart = DaemonRestart(self.view, self._draw_soon)
         self._live = live
         self._clock = clock or SystemClock()
         self._came = self._clock.monotonic()
+        self._cadence = Cadence(min(interval, 0.5))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._newest = self._taken = 0
         self.view.recent = lambda: self.instead.feed.since(max(0, self._newest - RECENT))
         self._latest: Frame | None = None
         self._waiting: deque[Frame] = deque()
-        self.header = HeaderBar(self.view)
-        self.reason = ReasonLine(self.view)
-        self.footer = Footer(self.view, tuple(pages))
+        self.header = HeaderBar(self.view, HeaderPicture(self.view))
+        self.reason = ReasonLine(self.view, ReasonPicture(self.view))
+        self.foot = FooterPicture(self.view, tuple(pages))
+        self.footer = Footer(self.view, self.foot)
         self._registered = pages
         self.page = page_class(OVERVIEW, pages)(self.view)
         self.pages: dict[str, TerminalPage] = {OVERVIEW: self.page}
@@ -96,13 +92,24 @@ class GpumonApp(Stage):
     def on_mount(self) -> None:
         """Begin with what the feed has."""
         self._loop = asyncio.get_running_loop()
+        self.hold(self._is_drawn)
         self.ask_width()
+        self.watch_places()
         self.paint_ground(self.screen)
-        last = self.view.remembered.get("page", OVERVIEW)
-        self._open(last if last in self._registered else OVERVIEW)
+        self.view.begin_as_before()
+        self._open(OVERVIEW)
         self.poll()
         if self._live:
-            self.set_interval(min(self.interval, 0.5), self.poll)
+            self.set_timer(min(self.interval, 0.5), self._look)
+
+    def _is_drawn(self) -> bool:
+        return all(part.is_drawn for part in (self.header, self.footer, *self.page.drawn))
+
+    def _look(self) -> None:
+        """Look for the next frame, and again when another one is due."""
+        self.poll()
+        newest = self._latest.monotonic_ns if self._latest else 0
+        self.set_timer(self._cadence.wait(newest, self.view.state.interval, self._clock.monotonic()), self._look)
 
     def poll(self) -> None:
         """Take in new frames and draw, if the terminal keeps up."""
@@ -115,6 +122,13 @@ class GpumonApp(Stage):
             self._turns = player.turns
             self._begin_anew()
             view.paused = player.is_paused
+            self.draw()
+            return
+        if not view.paused and self.instead.has_found_daemon(self._clock.monotonic() / SECOND):
+            subject = view.subject
+            self._begin_anew()
+            view.select(subject)
+            view.say(DAEMON_CAME)
             self.draw()
             return
         view.origin, view.driver = feed.origin(), feed.driver()
@@ -141,8 +155,8 @@ class GpumonApp(Stage):
             self.header.show()
             self.reason.show()
         elif self.flow.ready(monotonic()):
-            self._paint()
-            self.call_after_refresh(self.ask)
+            with self.painting():
+                self._paint()
 
     def end(self, code: int) -> None:
         """End with an exit code; from a signal handler or another thread too."""
@@ -158,11 +172,14 @@ class GpumonApp(Stage):
         self._paint()
 
     def _paint(self) -> None:
+        if not self.screen_stack:  # the view is ending
+            return
         self.reason.display = bool(self.view.freshness.reason)
         self.page.share_out(self._room(self.size))
         self.header.show()
         self.reason.show()
         self.page.show()
+        self.foot.withheld = self.page.withheld  # as the page has just been drawn
         self.footer.show()
         if isinstance(self.screen, Attention):
             self.screen.show()
@@ -205,18 +222,21 @@ class GpumonApp(Stage):
 
     def on_terminal_page_wanted(self, message: TerminalPage.Wanted) -> None:
         """A page leads to another one."""
-        self.do_open_page(message.number)
+        self.do_open_page(message.number, message.way_back)
+        if message.opens:
+            self.page.open_selected()
+            self.draw()
 
     def on_terminal_page_clicked(self, message: TerminalPage.Clicked) -> None:
         """A key on a page was clicked."""
         self.press(KEY_NAMES.get(message.key, message.key))
 
-    def do_open_page(self, number: int) -> None:
+    def do_open_page(self, number: int, way_back: WayBack | None = None) -> None:
         """Another page, on the same GPU and run."""
         name = PAGES[number - 1]
         if name in self._registered and not isinstance(self.screen, Scrolled):
+            self.view.way_back = way_back
             self._open(name)
-            self.view.remembered.keep("page", name)
             self.draw()
 
     def _open(self, name: str) -> None:
@@ -224,9 +244,10 @@ class GpumonApp(Stage):
             self.pages[name] = page_class(name, self._registered)(self.view)
             self.mount(self.pages[name], before=self.footer)
         self.page = self.pages[name]
+        self.view.may_show_past = self.page.has_past
         for page in self.pages.values():
             page.display = page is self.page
-        self.footer.page, self.footer.bindings = name, offered(name)
+        self.foot.page, self.foot.bindings = name, offered(name)
         self.page.share_out(self._room(self.size))
 
     def do_subject(self, step: int) -> None:
@@ -239,20 +260,10 @@ class GpumonApp(Stage):
         self.view.zoom(step)
         self.draw()
 
-    def do_pan(self, halves: int) -> None:
-        """An earlier or a later window."""
-        self.view.pan(halves)
-        self.draw()
-
-    def do_to_now(self) -> None:
-        """The window that ends now."""
-        self.view.shown.to_now()
-        self.draw()
-
     def do_pause(self) -> None:
         """Hold the picture, or go on with the newest; a recording stands still meanwhile."""
         self.view.paused = not self.view.paused
-        if self._player and self._player.can_seek:
+        if self._player and self._player.can_pause:
             self._player.is_paused = self.view.paused
         if not self.view.paused:
             self._newest = self._taken
@@ -264,6 +275,9 @@ class GpumonApp(Stage):
         """Another place of a recording."""
         if self._player and self._player.can_seek:
             self._player.seek(seconds)
+        elif self._player and Capability.NOW not in self.view.origin.capabilities:
+            self.view.say(NO_SEEKING)
+            self.draw()
 
     def do_theme(self) -> None:
         """The next theme."""
@@ -283,6 +297,10 @@ class GpumonApp(Stage):
             self.instead.switch()
             self._begin_anew()
 
+    def do_redraw(self) -> None:
+        """All of the screen again, whatever another program wrote on it."""
+        self.refresh(layout=True)
+
     def do_suspend(self) -> None:
         """Back to the shell, which lets the view go on."""
         with self.suspend():
@@ -297,6 +315,16 @@ class GpumonApp(Stage):
         from gpumon_tui.screens.commands import Commands  # most sessions never need it
 
         self.put_above(partial(Commands, page=self.page.name_shown, pages=tuple(self._registered)))
+
+    def do_restart(self) -> None:
+        """Ask whether the daemon is to be restarted, where it has stopped or does not answer."""
+        if self.restart.is_offered:
+            from gpumon_tui.screens.restart import Restart  # most sessions never need it
+
+            self.put_above(partial(Restart, do=self.restart.begin))
+        else:
+            self.view.say(self.restart.why_not)
+            self.draw()
 
     def do_attention(self) -> None:
         """Show what needs attention."""
@@ -327,69 +355,30 @@ class GpumonApp(Stage):
     def _judge_freshness(self) -> bool:
         """Whether the screen shows another age now than before."""
         view = self.view
-        silence = (self._clock.monotonic() - self._came) / SECOND
+        now = self._clock.monotonic()
+        silence = (now - self._came) / SECOND
+        if self._latest is not None and Capability.LIVE in view.origin.capabilities:
+            silence = max(silence, (now - self._latest.monotonic_ns) / SECOND)  # of this machine's steady clock
         behind = self._latest.time - view.frame.time if self._latest and view.frame else 0.0
         before = view.freshness
         view.freshness = freshness(
             state=view.state, origin=view.origin, frame=view.frame, paused=view.paused, silence=silence, behind=behind
         )
         view.has_simulation = self.instead.has_simulation and view.frame is not None and not view.samples
-        offered = (("s", "back"),) if self.instead.is_simulated else OFFERED if view.has_simulation else ()
-        if view.shown.is_past:
-            offered = (("0", "to now"), *offered)
-        if told := counted(view.findings()):
-            offered = (*offered, ("a", told))
-        self.footer.offered = (*offered, *self.page.offered)
+        offered = offered_now(
+            view, self.page.name_shown, is_simulated=self.instead.is_simulated,
+            can_seek=bool(self._player and self._player.can_seek), can_restart=self.restart.is_offered,
+        )  # fmt: skip
+        self.foot.offered = (*offered, *self.page.offered)
         return before[:2] != view.freshness[:2] or before.seconds != view.freshness.seconds
 
     def _take_in(self) -> None:
         """Add waiting frames to the history, an hour of them in many small steps."""
-        until = monotonic() + BUDGET
+        until = monotonic() + TAKES
         while self._waiting and monotonic() < until:
-            frame = self._waiting.popleft()
-            self.view.history.add(frame)
-            self.view.epochs.add(frame)
-            self.view.activity.add(frame)
+            self.view.add(self._waiting.popleft())
         was_filling, self.view.filling = self.view.filling, bool(self._waiting)
         if self._waiting:
             self.call_later(self._take_in)
         elif was_filling:
             self.draw()
-
-
-def run(
-    feed: FrameFeed,
-    *,
-    interval: float = 1.0, simulation: Simulation | None = None, past: Past | None = None, player: Player | None = None,
-    ledgers: OpenLedgers | None = None,
-    readonly: bool = False,
-    read_events: OpenEvents | None = None,
-    remembered: Remembered | None = None,
-    notify: bool = False,
-) -> int:  # fmt: skip
-    """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
-
-    `readonly`: no signal is sent to a process.
-    `notify`: the terminal is asked to notify of runs that end and GPUs that become free.
-    Raises what crashed the view; the terminal is given back before.
-    """
-    gc.set_threshold(GARBAGE)
-    app = GpumonApp(
-        feed, interval=interval, simulation=simulation, past=past, player=player, ledgers=ledgers,
-        read_events=read_events,
-    )  # fmt: skip
-    app.view.is_readonly = readonly
-    encoding = sys.__stderr__.encoding if sys.__stderr__ is not None else ""
-    app.view.remembered = remembered or app.view.remembered
-    look = of_terminal(os.environ, app.console.color_system, encoding)
-    app.view.look = look._replace(theme=THEMES.get(app.view.remembered.get("theme"), look.theme))
-    app.news = TerminalNews(os.environ, app.write_aside, notifies=notify)
-    gc.freeze()  # modules stay: to walk through them again and again would find nothing, and hold up the keys
-    with Guard(app.end).watching():
-        app.run()
-    app.news.end(to_terminal)
-    app.instead.close()
-    app.view.remembered.close()
-    if app.failure is not None:
-        raise app.failure
-    return app.return_code or 0

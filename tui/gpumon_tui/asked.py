@@ -41,15 +41,18 @@ class Asked:
     def __init__(self, told: Callable[[], object] = bool) -> None:
         self.told = told
         self._answers: dict[Hashable, Answer[Any]] = {}
-        self._waiting: deque[tuple[Hashable, Callable[[], Any], float]] = deque()
+        self._waiting: deque[tuple[Hashable, Callable[[], Any], float | Callable[[Any], float]]] = deque()
         self._pending: set[Hashable] = set()
         self._lock = Lock()
         self._works = False
 
-    def ask(self, question: Hashable, answer: Callable[[], T], good_for: float = OFTEN) -> Answer[T]:
+    def ask(
+        self, question: Hashable, answer: Callable[[], T], good_for: float | Callable[[T], float] = OFTEN
+    ) -> Answer[T]:
         """The last answer to a question; one that is `good_for` fewer seconds than it is old is sought anew.
 
-        `answer` runs in the thread, one at a time; it raises GpumonError where there is none.
+        `good_for` may be found in the answer itself. `answer` runs in the thread, one at a time; it raises GpumonError
+        where there is none.
         """
         known = self._answers.get(question, NOT_YET)
         if known.until < monotonic():
@@ -89,6 +92,8 @@ class Asked:
             except Exception as error:  # a thread that is gone would leave the page waiting for ever
                 found, problem = None, f"cannot read it: {type(error).__name__}: {error}"
             took = monotonic() - began
+            if callable(good_for):
+                good_for = good_for(found) if found is not None else OFTEN
             self._answers.pop(question, None)
             self._answers[question] = Answer(found, problem, monotonic() + max(good_for, _REST * took))
             while len(self._answers) > _KEPT:

@@ -14,7 +14,13 @@ class Player(Protocol):
     is_paused: bool
     """Set here: nothing more of it becomes due."""
     can_seek: bool
-    """Whether it can be paused and taken elsewhere."""
+    """Whether it can be taken elsewhere."""
+    can_pause: bool
+    """Whether it can stand still."""
+    begin: float
+    """The first moment that it plays, in s since 1970; NaN while it is unknown."""
+    end: float
+    """The last one."""
     turns: int
     """Counts the times that it went elsewhere: frames from then on do not follow those before."""
 

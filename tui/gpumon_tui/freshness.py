@@ -14,9 +14,14 @@ from gpumon.metrics import Availability
 from gpumon.origin import Capability
 from gpumon_tui import theme
 
-NOW = "now"
+NOW, END = "now", "end"
+"""At the right edge of charts: of what goes on, and of a recording that has been played."""
 PATIENCE = 5.0
-"""Seconds without a first frame after which it is told how long that has been."""
+"""Seconds without a first frame after which it is told how long that has been; without a newer one, after which what
+is on screen is no longer of now, whatever its writer says."""
+_LATE = 3
+"""Intervals without a frame after which that holds at long ones."""
+NO_SAMPLE = "no new sample comes"
 _KNOWN = (Availability.OK, Availability.ASLEEP)
 """States of a GPU of which it is known how it is."""
 
@@ -67,12 +72,23 @@ def freshness(
     return held._replace(text=text, reason=text, age=found.age and found.age + behind)
 
 
+def window_texts(span: str, edge: str) -> tuple[str, ...]:
+    """Say which time a chart shows that ends at `edge`, at length and ever shorter."""
+    if edge == NOW:
+        return f"last {span}", span
+    if edge == END:
+        return f"{span} up to the end", span
+    return f"{span} until {edge}", f"until {edge}", edge
+
+
 def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> Freshness:
     """Freshness of the newest frame."""
     if origin.ended:
-        return Freshness(state.text, theme.RECORDED, "end", mark="▸", word="ended", reason="")
+        return Freshness(state.text, theme.RECORDED, END, mark="▸", word="ended", reason="")
     if not state.live:
         return _silent(state, frame, silence)
+    if Capability.NOW in origin.capabilities and silence > max(PATIENCE, _LATE * state.interval):
+        return _silent(state._replace(live=False, text=NO_SAMPLE, age=0.0), frame, silence)
     samples = frame.samples
     if not samples and origin.problem:
         return Freshness("no GPU can be read", theme.WARN, word="no GPU")

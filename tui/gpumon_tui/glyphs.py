@@ -31,7 +31,7 @@ TABLE: dict[str, str] = {
 }  # fmt: skip
 BY_ROLE: dict[str, dict[str, str]] = {
     "track": dict.fromkeys("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉▀▖▗", ".") | dict.fromkeys("━╸╺─", "-"),
-    "key": {"▌": ">", "▎": ">"},
+    "key": {"▌": ">", "▎": ">", "▲": "^"},
     "memory": {"▆": "#"},
     "power": {"▆": "#", "▀": "v"},
     "temp": {"▀": "c"},
@@ -44,7 +44,7 @@ EMPTY = dict.fromkeys("▂▃▄▅▆▇█▏▎▍▌▋▊▉", "▁") | dic
 """In Unicode, of what is empty: where no color tells it from what is full."""
 _BRAILLE = range(0x2801, 0x2900)
 _HEAT = "▁▁▂▃▄▅▆▇▇"
-_BEHIND = 0.2
+_BEHIND = 0.17
 """Share of a color below which a block is an area behind a line: one between lowest and highest values from `_BAND` on,
 which is all that tells a short stall."""
 _BAND = 0.1

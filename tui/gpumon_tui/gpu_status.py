@@ -51,16 +51,6 @@ def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: flo
     return GpuLabel(word, _STYLES.get(state, theme.DIM), state in _QUIET)
 
 
-def epoch_text(run: Run) -> str:
-    """`e12 (13/90) validate`, `step 140/300` of a plan of steps, or nothing before the first epoch."""
-    if run.epoch < 0:
-        if run.epochs or not run.facts.planned_steps > 0:
-            return safe(run.phase)
-        return f"step {run.step_text}" + (f" {safe(run.phase)}" if run.phase not in ("", TRAINING) else "")
-    phase = "" if run.phase == TRAINING else " " + safe(run.phase)
-    return f"e{run.epoch_text}{phase}"
-
-
 class GpuHolder(NamedTuple):
     """The run or the processes on a GPU; each part may be empty."""
 
@@ -68,15 +58,22 @@ class GpuHolder(NamedTuple):
     """Of the run, or of the largest process."""
     is_run: bool
     epoch: str
-    """Where the run is, for a narrow column."""
+    """Where the run is: `7 (8/90)`, as `status` has it."""
     users: tuple[str, ...]
+    brief: str = ""
+    """Where the run is, for a narrow column: `8/90`."""
 
 
 def holder(sample: Sample, run: Run | None, processes: Sequence[Process]) -> GpuHolder:
     """Return the run or the processes on a device."""
     users = tuple(dict.fromkeys(safe(process.user) for process in processes if process.user))
     if run is not None:
-        return GpuHolder(safe(run.name), True, place_text(run), (safe(run.user),) if run.user else users)
+        brief = (
+            units.epoch_place(run.epoch, run.epochs, run.base)
+            if run.epoch >= 0
+            else place_text(run).removeprefix("step ")
+        )
+        return GpuHolder(safe(run.name), True, place_text(run), (safe(run.user),) if run.user else users, brief)
     if not processes:
         return GpuHolder("unknown process" if has_unlisted_holder(sample, processes) else "", False, "", ())
     more = f" +{len(processes) - 1}" if len(processes) > 1 else ""
@@ -84,7 +81,9 @@ def holder(sample: Sample, run: Run | None, processes: Sequence[Process]) -> Gpu
 
 
 def place_text(run: Run) -> str:
-    """`13/90`, `step 140/300` of a plan of steps, or the phase of a run before its first epoch."""
-    if run.epoch < 0:
-        return epoch_text(run)
-    return units.epoch_place(run.epoch, run.epochs, run.base)
+    """`12 (13/90)`, `step 140/300` of a plan of steps, or the phase of a run before its first epoch."""
+    if run.epoch >= 0:
+        return run.epoch_text
+    if run.epochs or not run.facts.planned_steps > 0:
+        return safe(run.phase)
+    return f"step {run.step_text}" + (f" {safe(run.phase)}" if run.phase not in ("", TRAINING) else "")

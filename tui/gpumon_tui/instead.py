@@ -1,4 +1,4 @@
-"""The offer of a machine on which no GPU can be read: a simulation, and its past runs."""
+"""Other frames to show than those of the begin: a simulation, where no GPU can be read, or a daemon that came later."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 Simulation = Callable[[], AbstractContextManager[FrameFeed]]
 """Begins to simulate, and ends that again."""
+FindDaemon = Callable[[], "FrameFeed | None"]
+"""Gives the frames of a daemon, once there is one."""
+RestartDaemon = Callable[[], str]
+"""Restarts the daemon, which takes a while, and says what it is now. Raises GpumonError."""
+LOOK_EVERY = 3.0
+"""Seconds after which a daemon is looked for again."""
 Past = Callable[[], Sequence["RunSummary"]]
 """The runs of the ledger, newest first; it may take a while."""
 
@@ -21,12 +27,16 @@ Past = Callable[[], Sequence["RunSummary"]]
 class Instead:
     """The feed to show: that of this machine, or of a simulation that the user began."""
 
-    def __init__(self, own: FrameFeed, simulation: Simulation | None, past: Past | None) -> None:
+    def __init__(
+        self, own: FrameFeed, simulation: Simulation | None, past: Past | None, daemon: FindDaemon | None = None
+    ) -> None:
         self.feed = own
         self._own = own
         self._simulation = simulation
         self._running: AbstractContextManager[FrameFeed] | None = None
         self._past = past
+        self._daemon = daemon
+        self._look_again = LOOK_EVERY
 
     @property
     def has_simulation(self) -> bool:
@@ -46,6 +56,18 @@ class Instead:
             running = self._simulation()
             self.feed = running.__enter__()
             self._running = running
+
+    def has_found_daemon(self, now: float) -> bool:
+        """Look for a daemon, and show it from now on if there is one; whether that is so. `now`: s on any clock."""
+        if self._daemon is None or self.is_simulated or now < self._look_again:
+            return False
+        self._look_again = now + LOOK_EVERY
+        found = self._daemon()
+        if found is None:
+            return False
+        self.feed = self._own = found
+        self._daemon = None
+        return True
 
     def close(self) -> None:
         """End a simulation that was begun."""

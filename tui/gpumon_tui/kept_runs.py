@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpumon.errors import GpumonError
 from gpumon_tui.asked import OFTEN, Answer, Asked
 
 if TYPE_CHECKING:
-    from gpumon.ledger.epoch_summary import EpochSummary
     from gpumon.ledger.reader import Ledger, Ledgers
-    from gpumon.ledger.records import Record, RunRow
-    from gpumon_tui.run_reading import ComparedRuns, ListedRun, OpenRun, RunDetail
+    from gpumon.ledger.records import Record
+    from gpumon.prices import Prices
+    from gpumon_tui.run_reading.listed import ListedRuns
+    from gpumon_tui.run_reading.rows import ComparedRuns, ListedRun, OpenRun, RunDetail
 
 T = TypeVar("T")
 OpenLedgers = Callable[[], "Ledgers"]
 """Opens the ledgers that this user may read. Raises GpumonError."""
 LONG = 600.0
-"""Seconds for which an answer about a run that is over is good."""
+"""Seconds for which an answer about a run is good that is over in its ledger, too: a frame may know of an end before
+the ledger has all that was logged until then."""
 _NO_LEDGER: Answer[Any] = Answer(None, "no ledger is read here")
-
-
-class Outside(NamedTuple):
-    """A run but for its epochs: the rows of `gpumon runs show` beside them."""
-
-    run: RunRow
-    total: EpochSummary
-    rows: Sequence[tuple[str, EpochSummary]]
-    """All between epochs, then each phase of it, with titles."""
-    devices: int
 
 
 class KeptRuns:
@@ -40,49 +32,58 @@ class KeptRuns:
         self.asked = Asked()
         self._open = open_ledgers
         self._clock = clock
-        self._listed: list[ListedRun] = []
-        self._stamps: object = None
-        """Of the files that these are of."""
+        self._runs: ListedRuns | None = None
+        """The runs that have been read."""
+        self.prices: Prices | None = None
+        """Costs of runs, where prices are configured."""
+
+    @property
+    def can_read(self) -> bool:
+        """Whether there are ledgers to read at all."""
+        return self._open is not None
+
+    @property
+    def is_all_listed(self) -> bool:
+        """Whether the last answer of `listed` has every run: the first one has the newest alone."""
+        return self._runs is None or self._runs.is_all
 
     def listed(self) -> Answer[list[ListedRun]]:
         """Every run, the newest first."""
 
         def read(ledgers: Ledgers) -> list[ListedRun]:
-            from gpumon_tui.run_reading import listed, stamps
+            from gpumon_tui.run_reading.listed import ListedRuns
 
-            now = stamps(ledgers)
-            # What is said of a run that goes on depends on the time, too.
-            if now != self._stamps or any(not run.is_over for run in self._listed):
-                self._listed, self._stamps = listed(ledgers, self._clock()), now
-            return self._listed
+            self._runs = self._runs or ListedRuns()
+            return self._runs.read(ledgers, self._clock())
 
-        return self._ask(("listed",), read)
+        return self._ask(("listed",), read, OFTEN if self.is_all_listed and self._runs else 0.0)
 
     def detail(self, run_id: str, *, is_over: bool) -> Answer[RunDetail]:
         """A run in a few more words, for its row of the list."""
 
         def read(ledgers: Ledgers) -> RunDetail:
-            from gpumon_tui.run_reading import detail
+            from gpumon_tui.run_reading.listed import detail
 
             return detail(*self._found(ledgers, run_id))
 
-        return self._ask(("detail", run_id, is_over), read, LONG if is_over else OFTEN)
+        return self._ask(("detail", run_id, is_over), read, lambda found: LONG if found.is_over else OFTEN)
 
     def opened(self, run_id: str, *, is_over: bool) -> Answer[OpenRun]:
         """A run with all its rows."""
 
         def read(ledgers: Ledgers) -> OpenRun:
-            from gpumon_tui.run_reading import opened
+            from gpumon_tui.run_reading.opened import opened
 
-            return opened(*self._found(ledgers, run_id))
+            ledger, _, now = self._found(ledgers, run_id)
+            return opened(ledger.record(run_id, phases=False, times=True), now, self.prices)
 
-        return self._ask(("opened", run_id, is_over), read, LONG if is_over else OFTEN)
+        return self._ask(("opened", run_id, is_over), read, lambda found: LONG if found.is_over else OFTEN)
 
     def compared(self, baseline: str, other: str) -> Answer[ComparedRuns]:
         """Two runs side by side."""
 
         def read(ledgers: Ledgers) -> ComparedRuns:
-            from gpumon_tui.run_reading import compared
+            from gpumon_tui.run_reading.compared import compared
 
             def record(run_id: str) -> Record:
                 ledger, _, _ = self._found(ledgers, run_id)
@@ -96,22 +97,15 @@ class KeptRuns:
         """The path of the report that was written as the `number`-th of this view."""
 
         def write(ledgers: Ledgers) -> str:
-            from gpumon_tui.run_reading import write_report
+            from gpumon_tui.run_reading.report import write_report
 
             return write_report(*self._found(ledgers, run_id), directory)
 
         return self._ask(("report", run_id, number), write, float("inf"))
 
-    def outside(self, run_id: str) -> Answer[Outside]:
-        """A run of this id, but for its epochs."""
-
-        def read(ledgers: Ledgers) -> Outside:
-            ledger, _, now = self._found(ledgers, run_id)
-            return outside(ledger.record(run_id, phases=False), now)
-
-        return self._ask(("outside", run_id), read)
-
-    def _ask(self, question: tuple[Any, ...], read: Callable[[Ledgers], T], good_for: float = OFTEN) -> Answer[T]:
+    def _ask(
+        self, question: tuple[Any, ...], read: Callable[[Ledgers], T], good_for: float | Callable[[T], float] = OFTEN
+    ) -> Answer[T]:
         open_ledgers = self._open
         if open_ledgers is None:
             return _NO_LEDGER
@@ -128,15 +122,3 @@ class KeptRuns:
             if run.id == run_id:
                 return ledger, run_id, self._clock()
         raise GpumonError("no ledger has this run: one is kept while 'gpumon daemon' runs")
-
-
-def outside(record: Record, now: float) -> Outside:
-    """The rows of a run beside its epochs, and beside its steps."""
-    from gpumon.ledger import aggregate
-    from gpumon.ledger.schema import STEP_ROWS
-    from gpumon.reports.run_tables import outside_rows
-
-    epochs = aggregate.epochs(record)
-    total = aggregate.whole(record, epochs, now)
-    rows = outside_rows(record, epochs, total, phases=True)
-    return Outside(record.run, total, [row for row in rows if row[1].ordinal > STEP_ROWS], len(record.devices))

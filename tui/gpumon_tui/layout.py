@@ -19,7 +19,7 @@ BLANKS = 4
 MOST_FINDINGS = 3
 MOST_CHARTED = 2
 """GPUs up to which the selected one has charts."""
-CHARTS_FROM, FEWEST_CHART_ROWS = 60, 8
+CHARTS_FROM, FEWEST_CHART_ROWS = 60, 11
 FEWEST_PROCESS_ROWS = 3
 FEWEST_NARROW_ROWS = 6
 """Of processes; on a narrow screen runs say more."""
@@ -32,6 +32,8 @@ REASON_ROWS = 3
 """In which it is said why no process is listed."""
 RANKS_AROUND = 3
 """Rows beside those of the ranks."""
+MOST_EPOCHS, FEWEST_PAST_ROWS = 12, 5
+"""Epochs shown, and rows from which epochs or events are."""
 BETWEEN = 4
 """Cells between two columns."""
 
@@ -56,6 +58,8 @@ class OverviewPlan(NamedTuple):
     processes: PartRoom
     ranks: PartRoom = PartRoom(0, 0, 0, 0)
     """Of the selected run over time, where there are two columns."""
+    epochs: PartRoom = PartRoom(0, 0, 0, 0)
+    events: PartRoom = PartRoom(0, 0, 0, 0)
 
 
 NOWHERE = PartRoom(0, 0, 0, 0)
@@ -71,8 +75,13 @@ def overview_plan(
     runs: int,
     processes: int,
     ranks: int = 0,
+    epochs: int = 0,
+    tells_holders: bool = True,
 ) -> OverviewPlan:
-    """Share out the room between header and footer; `problem_rows` say why there is no GPU."""
+    """Share out the room between header and footer; `problem_rows` say why there is no GPU.
+
+    Without `tells_holders`, as of a log of nvidia-smi, nobody knows runs or processes: the selected GPU has their room.
+    """
     rows = max(1, rows)
     lines = min(rows, problem_rows) if not gpus else _gpu_rows(cells, rows, gpus)
     spare = rows - lines
@@ -83,23 +92,29 @@ def overview_plan(
         wanted = 1 if each >= SHORT else 2 if across == 1 else 0
         around = wanted if spare >= wanted else 0
     spare -= around
-    if gpus and cells >= BESIDE_FROM and spare >= FEWEST_BESIDE:
+    if gpus and cells >= BESIDE_FROM and spare >= FEWEST_BESIDE and tells_holders:
         return _beside(cells, rows, lines + around, gpus=gpus, findings=findings, runs=runs,
-                       processes=processes, ranks=ranks)  # fmt: skip
+                       processes=processes, ranks=ranks, epochs=epochs)  # fmt: skip
     attention = min(1 + min(MOST_FINDINGS, findings), spare) if spare > bool(findings) else 0
     attention *= bool(gpus or findings)
     spare -= attention
     run_rows = _run_rows(spare, runs, processes) if cells >= SHORT else min(1 + runs, spare)
+    run_rows *= tells_holders
     spare -= run_rows
-    charts = _chart_rows(cells, spare, processes) if 0 < gpus <= MOST_CHARTED else 0
+    charts = 0
+    if 0 < gpus <= MOST_CHARTED or (gpus and not tells_holders):
+        charts = _chart_rows(cells, spare, processes, tells_holders=tells_holders)
     spare -= charts
+    if charts and gpus == 1:  # the charts say all that its line would
+        charts, lines, around = charts + lines + around, 0, 0
     if gpus and runs and cells >= SHORT and around and spare >= 1 and rows >= 20 and not charts:
         around, spare = around + 1, spare - 1
     blanks = BLANKS + bool(charts)
-    airy = rows >= AIRY_FROM and spare >= blanks + FEWEST_PROCESS_ROWS
+    airy = rows >= AIRY_FROM and spare >= blanks + FEWEST_PROCESS_ROWS * tells_holders
     spare -= blanks * airy
     fewest = FEWEST_PROCESS_ROWS if cells >= SHORT else FEWEST_NARROW_ROWS
-    process_rows = min(spare, 2 + max(1, processes)) if spare >= fewest else 0
+    process_rows = min(spare, 2 + max(1, processes)) if spare >= fewest and (gpus or processes) else 0
+    process_rows *= tells_holders
     if not process_rows and run_rows and spare > 0:
         taller = min(run_rows + spare, 2 + runs)
         run_rows = taller if taller >= min(4, 2 + runs) else run_rows
@@ -108,17 +123,34 @@ def overview_plan(
     for part in (lines + around, charts, attention, run_rows, process_rows):
         found.append(PartRoom(0, at, cells, part) if part else NOWHERE)
         at += part + (airy if part else 0)
-    return OverviewPlan(*found)
+    plan = OverviewPlan(*found)
+    if not (gpus and airy and process_rows) or cells < SEVERAL_FROM:
+        return plan
+    epoch_rows, event_rows = _past_rows(rows - at, runs, epochs)
+    return plan._replace(
+        epochs=PartRoom(0, at, cells, epoch_rows) if epoch_rows else NOWHERE,
+        events=PartRoom(0, rows - event_rows, cells, event_rows) if event_rows else NOWHERE,
+    )
+
+
+def _past_rows(rows: int, runs: int, epochs: int) -> tuple[int, int]:
+    """Rows of epochs and of events, with a blank one between, in the room that all else has left."""
+    epoch_rows = min(2 + min(MOST_EPOCHS, max(1, epochs)), max(rows - 1, 0) * 3 // 5) if runs else 0
+    epoch_rows *= rows >= 2 * FEWEST_PAST_ROWS
+    event_rows = rows - (epoch_rows + 1 if epoch_rows else 0)
+    return epoch_rows, event_rows if event_rows >= FEWEST_PAST_ROWS else 0
 
 
 def _beside(
-    cells: int, rows: int, lines: int, *, gpus: int, findings: int, runs: int, processes: int, ranks: int
+    cells: int, rows: int, lines: int, *, gpus: int, findings: int, runs: int, processes: int, ranks: int, epochs: int
 ) -> OverviewPlan:
     """Two columns below the GPUs: findings and processes, and what the runs do."""
     spare = rows - lines - 2
     charts = min(spare // 2, MOST_CHART_ROWS) if gpus <= MOST_CHARTED else 0
     charts = charts if charts >= FEWEST_CHART_ROWS else 0
     lines += bool(runs) and not charts
+    if charts and gpus == 1:
+        charts, lines = charts + lines + 1, -1
     top = 1 + lines
     below = top + 1 + (charts + 1 if charts else 0)
     room = rows - below
@@ -128,13 +160,18 @@ def _beside(
     run_rows = min(room, 2 + max(1, runs))
     process_rows = max(0, min(room - attention - 1, 2 + (processes or REASON_ROWS)))
     rank_rows = max(0, min(room - run_rows - 1, ranks + RANKS_AROUND))
+    rank_rows *= ranks > 0 and rank_rows > RANKS_AROUND
+    at = below + run_rows + 1 + (rank_rows + 1 if rank_rows else 0)
+    epoch_rows, event_rows = _past_rows(rows - at, runs, epochs)
     return OverviewPlan(
-        gpus=PartRoom(0, 1, cells, lines),
+        gpus=PartRoom(0, 1, cells, lines) if lines > 0 else NOWHERE,
         charts=PartRoom(0, top + 1, cells, charts) if charts else NOWHERE,
         attention=PartRoom(0, below, left, attention),
         runs=PartRoom(right, below, wide, run_rows),
         processes=PartRoom(0, below + attention + 1, left, process_rows) if process_rows else NOWHERE,
-        ranks=PartRoom(right, below + run_rows + 1, wide, rank_rows) if ranks and rank_rows > RANKS_AROUND else NOWHERE,
+        ranks=PartRoom(right, below + run_rows + 1, wide, rank_rows) if rank_rows else NOWHERE,
+        epochs=PartRoom(right, at, wide, epoch_rows) if epoch_rows else NOWHERE,
+        events=PartRoom(right, rows - event_rows, wide, event_rows) if event_rows else NOWHERE,
     )
 
 
@@ -149,9 +186,10 @@ def _gpu_rows(cells: int, rows: int, gpus: int) -> int:
     return rows
 
 
-def _chart_rows(cells: int, spare: int, processes: int) -> int:
+def _chart_rows(cells: int, spare: int, processes: int, *, tells_holders: bool) -> int:
     """Rows of charts: what some processes leave."""
-    rows = spare - min(2 + processes, max(4, spare // 4)) - (BLANKS + 1 if spare >= 20 else 0)
+    below = min(2 + processes, max(4, spare // 4)) if tells_holders else 0
+    rows = spare - below - (BLANKS + 1 if spare >= 20 else 0)
     return rows if cells >= CHARTS_FROM and rows >= FEWEST_CHART_ROWS else 0
 
 

@@ -17,6 +17,9 @@ from gpumon_tui import glyphs, palette, themes
 
 _LEAST_SHARE = 0.25
 """Share of a role from which a tint of it is that role in 16 colors; below, it is as good as empty."""
+_SEEN_SHARE = 0.1
+"""Share from which a ground is gray in 16 colors; below, it is none."""
+_GRAY = 8
 _NO_COLOR = Color.default()
 _HEAVY = frozenset(("strong", "warn", "crit"))
 """Roles that are bold where there are few colors or none."""
@@ -56,6 +59,10 @@ class TerminalLook(NamedTuple):
         return _cells(self, style or Style.null(), on, is_old)
 
 
+_PLAIN_LOCALES = ("C", "POSIX")
+"""Locales of ASCII alone. Python writes UTF-8 in them all the same, so its encoding does not tell."""
+
+
 def of_terminal(env: Mapping[str, str], color_system: str | None, encoding: str) -> TerminalLook:
     """Return the look that a terminal can show; `color_system` is Rich's name of it, `encoding` of its letters."""
     term = env.get("TERM", "").lower()
@@ -63,7 +70,13 @@ def of_terminal(env: Mapping[str, str], color_system: str | None, encoding: str)
         depth = Depth.NONE
     else:
         depth = Depth.SIXTEEN if color_system in ("standard", "windows", None) else Depth.MANY
-    return TerminalLook(depth=depth, is_ascii=encoding.lower().replace("-", "").replace("_", "") != "utf8")
+    is_utf8 = encoding.lower().replace("-", "").replace("_", "") == "utf8"
+    return TerminalLook(depth=depth, is_ascii=not is_utf8 or _locale(env) in _PLAIN_LOCALES)
+
+
+def _locale(env: Mapping[str, str]) -> str:
+    """The locale of letters that the user asked for; empty where none is named, as in a container."""
+    return next((env[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if env.get(name)), "")
 
 
 def _meant(color: Color | None) -> tuple[str, float] | None:
@@ -92,18 +105,22 @@ def _exact(theme: str, role: str, share: float, is_old: bool) -> Color:
 
 
 def _of_sixteen(style: Style, ink: tuple[str, float], back: tuple[str, float], is_old: bool) -> Style:
-    color, ground = _numbered(*ink), _numbered(*back)
+    color, ground = _numbered(*ink, _number(_GRAY)), _numbered(*back, _NO_COLOR)
     if is_old:
-        return Style(color=_number(8), bgcolor=ground if back[0] in ("panel", "select") else _NO_COLOR)
+        return Style(color=_number(_GRAY), bgcolor=ground if back[0] in ("panel", "select") else _NO_COLOR)
     if ink[0] == "ground" and ink[1] >= 1.0 and back[0] not in ("ground", "panel"):  # a chip
         return Style(color=_number(0), bgcolor=ground, bold=style.bold)
+    if style.bold and back[0] == ink[0]:  # a chip in a tint: gray would be hardly another one than the letters
+        ground = _NO_COLOR
+    if back[0] == "select" and color.number == _GRAY:
+        color = _NO_COLOR
     return Style(color=color, bgcolor=ground, bold=style.bold or (ink[0] in _HEAVY) or None)
 
 
-def _numbered(role: str, share: float) -> Color:
+def _numbered(role: str, share: float, empty: Color) -> Color:
     number = palette.BY_NAME[role].ansi
     if share < _LEAST_SHARE:
-        return _NO_COLOR if share < 0.1 else _number(8)
+        return empty if share < _SEEN_SHARE else _number(_GRAY)
     return _NO_COLOR if number is None else _number(number)
 
 

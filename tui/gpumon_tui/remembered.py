@@ -1,4 +1,4 @@
-"""Choices that the view keeps for the next time, such as its theme, the page and how tables are sorted.
+"""Choices that the view keeps for the next time, such as its theme and how tables are sorted.
 
 They lie in a file of their own, so that a settings file that a person wrote is never changed. Nothing that is
 wrong with it stops the view: it is told at the foot, and a file that cannot be read is left as it is.
@@ -6,26 +6,23 @@ wrong with it stops the view: it is told at the foot, and a file that cannot be 
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from threading import Lock, Thread
 
+from gpumon.settings_file import read_settings, settings_path
+
 FILE = "tui.json"
-_MOST = 64 * 1024
-"""Bytes of the file."""
 _LONGEST = 200
 """Letters of a name and of a value."""
-_PATIENCE = 0.5
+_PATIENCE = 2.0
 """Seconds that the end waits for a file system."""
 
 
 def path_of(env: Mapping[str, str]) -> str:
     """Return the path of the file for this user; empty where there is no home."""
-    base = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
-    return f"{base}/gpumon/{FILE}" if base else ""
+    return settings_path(env, FILE)
 
 
 class Remembered:
@@ -50,7 +47,7 @@ class Remembered:
             return
         self._known[name] = value[:_LONGEST]
         if self._path:
-            self._writing = Thread(target=self._write, args=(dict(self._known),), name="gpumon-choices", daemon=True)
+            self._writing = Thread(target=self._write, name="gpumon-choices", daemon=True)
             self._writing.start()
 
     def take_problem(self) -> str:
@@ -65,7 +62,7 @@ class Remembered:
 
     def _read(self) -> None:
         try:
-            found = _parsed(_content(self._path))
+            found = _parsed(read_settings(self._path))
         except FileNotFoundError:
             return
         except (OSError, ValueError, RecursionError) as error:
@@ -75,10 +72,11 @@ class Remembered:
             return
         self._known = {name[:_LONGEST]: value[:_LONGEST] for name, value in found.items()}
 
-    def _write(self, known: dict[str, str]) -> None:
+    def _write(self) -> None:
         import json
 
         with self._lock:
+            known = dict(self._known)  # here: of two threads, the later one may come first
             path = os.path.realpath(self._path)
             new = f"{path}.{os.getpid()}"
             try:
@@ -104,16 +102,3 @@ def _parsed(content: bytes) -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise ValueError("no table of texts")
     return found
-
-
-def _content(path: str) -> bytes:
-    """Read the file without waiting for what is no file. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        if len(found := os.read(fd, _MOST + 1)) > _MOST:
-            raise OSError(errno.EFBIG, "too large", path)
-        return found
-    finally:
-        os.close(fd)

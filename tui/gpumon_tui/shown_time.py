@@ -26,6 +26,14 @@ class ShownTime:
         """End now again, as long as before, without a cursor."""
         self.end = self.cursor = NAN
 
+    def state(self) -> tuple[int, float, float]:
+        """Return what the user has chosen, for `restore`."""
+        return self.chosen, self.end, self.cursor
+
+    def restore(self, state: tuple[int, float, float]) -> None:
+        """Show what was shown before."""
+        self.chosen, self.end, self.cursor = state
+
     def point(self, time: float, window: int, begin: float, now: float) -> None:
         """Read out a moment, and move the window there if it does not hold it."""
         self.cursor = time
@@ -42,7 +50,11 @@ class ShownTime:
         """Take a shorter or a longer window than `window`: around its middle in the past, else up to now."""
         windows = [one.seconds for one in offered(now - begin)]
         place = (windows.index(window) if window in windows else len(windows)) + step
-        self.chosen = windows[min(max(place, 0), len(windows) - 1)]
+        self.take(windows[min(max(place, 0), len(windows) - 1)], window, begin, now)
+
+    def take(self, chosen: int, window: int, begin: float, now: float) -> None:
+        """Take another window than `window`: around its middle in the past, else up to now."""
+        self.chosen = chosen
         if self.is_past:
             self._end_at(self.end + (self.chosen - window) / 2, self.chosen, begin, now)
 

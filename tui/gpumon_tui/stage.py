@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from time import monotonic
 from typing import Any, ClassVar
 
@@ -10,6 +12,7 @@ from rich.console import RenderableType
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
+from textual.driver import Driver
 from textual.events import CursorPosition
 from textual.screen import Screen
 
@@ -17,20 +20,21 @@ from gpumon.text import clean
 from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.screens.scrolled import Scrolled
+from gpumon_tui.taken_terminal import WIDTH_ASKED, TakenTerminal
 from gpumon_tui.terminal_news import TerminalNews
-from gpumon_tui.textual_private import partial_updates, write
+from gpumon_tui.textual_private import missing, partial_updates, waiting_driver, write
 from gpumon_tui.textual_private.flow_control import FlowControl
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
 OF_TEXTUAL = ("tab", "shift+tab", "ctrl+c", "ctrl+z")
 """Keys that Textual would keep for itself."""
+HELD_FOR = 1.0
+"""Seconds after which a first picture gives way to whatever there is."""
 SCREENED = 0.6
 """Share of the ground over a page on which a window lies."""
 
 
-WIDTH_ASKED = "\x1b[2;1H●\x1b[6n"
-"""A letter of ambiguous width, and the question where the cursor is then; the first picture covers it."""
 _WIDE_AT = (2, 1)
 """Column and row, from 0, of a cursor behind a letter that took two cells."""
 MOST_COPIED = 16 * 1024
@@ -54,7 +58,15 @@ class Stage(App[None]):
         self.news = TerminalNews({}, self.write_aside)
         self.view.look = look or TerminalLook()
         self.flow = FlowControl()
+        self.taken: TakenTerminal | None = None
+        """The terminal with a first picture, until the driver takes it over."""
+        self._holds = False
         self._changed_only = partial_updates()
+        view.painter.is_able = not missing()
+
+    def get_driver_class(self) -> type[Driver]:
+        """Return the way to the terminal."""
+        return waiting_driver(super().get_driver_class())
 
     @property
     def failure(self) -> Exception | None:
@@ -69,9 +81,32 @@ class Stage(App[None]):
             for lines in screen.query(Lines):
                 lines.refresh()
 
+    def watch_places(self) -> None:
+        """From now on take notice of each time that the page is laid out."""
+        self.screen.screen_layout_refresh_signal.subscribe(self.screen, self._placed, immediate=True)
+
+    def _placed(self, screen: Screen[Any]) -> None:
+        """Everything has its place; a pop-up may lie above the rest."""
+        above = (lines for lines in screen.query(Lines) if lines.display and lines.layer != "default")
+        self.view.painter.is_placed = next(above, None) is None
+
+    @contextmanager
+    def painting(self) -> Iterator[None]:
+        """Paint what changes meanwhile, and ask the terminal to tell when it has read that."""
+        painter = self.view.painter
+        painter.open(self)
+        try:
+            yield
+        finally:
+            is_painted = painter.close(self)
+        if is_painted:
+            self.ask()
+        else:
+            self.call_after_refresh(self.ask)
+
     def ask_width(self) -> None:
         """Ask the terminal how wide it draws letters of ambiguous width; one that does not answer draws them narrow."""
-        if not self.view.look.is_ascii:
+        if not self.view.look.is_ascii and self.taken is None:  # a first picture is written behind the same question
             write(self, WIDTH_ASKED)
 
     def on_cursor_position(self, event: CursorPosition) -> None:
@@ -125,7 +160,21 @@ class Stage(App[None]):
         self._close_messages_no_wait()
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        super()._display(screen, self._changed_only(renderable))
+        if not self._holds:
+            super()._display(screen, self._changed_only(renderable))
+
+    def hold(self, is_drawn: Callable[[], bool]) -> None:
+        """Leave the first picture on screen until the page is drawn: Textual shows an empty one before."""
+        self._holds = self.taken is not None
+        if self._holds:
+            self._go_on(is_drawn, monotonic() + HELD_FOR)
+
+    def _go_on(self, is_drawn: Callable[[], bool], until: float) -> None:
+        if is_drawn() or monotonic() > until:
+            self._holds = False
+            self.refresh(layout=True)
+        else:
+            self.set_timer(0.005, partial(self._go_on, is_drawn, until))
 
     def write_aside(self, text: str) -> None:
         """Write a sequence that draws nothing to the terminal."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import RunState
 from gpumon.origin import Capability
@@ -113,7 +114,7 @@ def title_of(view: View) -> str:
         chosen = next((ranks for ranks in running if ranks.first.id == view.selected_run), None)
         for ranks in ([chosen] if chosen else running)[:1]:
             run = ranks.slowest
-            epoch = f" e{run.epoch_text}" if run.epoch >= 0 else ""
+            epoch = f" {units.epoch_place(run.epoch, run.epochs, run.base)}" if run.epoch >= 0 else ""
             parts.append(f"{_name(ranks.first.name)}{epoch}")
     return cut(" · ".join(clean(part, LONGEST) for part in parts), LONGEST)
 

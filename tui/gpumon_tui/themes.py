@@ -40,7 +40,7 @@ _FOR_COLOR_BLIND = {
     "util": ("#56b4e9", "#0a6aa6"),
     "memory": ("#9aa7ff", "#4b4fc4"),
     "power": ("#e9a3c9", "#a03070"),
-    "warn": ("#f5dc51", "#8c6c00"),
+    "warn": ("#f5dc51", "#836500"),
     "crit": ("#f0762a", "#861a00"),
     "run": ("#cc99cc", "#87408a"),
 }

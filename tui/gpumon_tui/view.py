@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING
 from gpumon.analysis.epochs import Drawn, Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
+from gpumon.analysis.logged_epochs import LoggedEpochs
 from gpumon.analysis.ranks import Ranks, ranks_of
+from gpumon.diagnosis.coverage import not_judged
 from gpumon.diagnosis.finding import Finding, Severity
+from gpumon.diagnosis.grouping import FindingGroup, grouped
 from gpumon.diagnosis.live import findings, is_news
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.history.open import open_history
 from gpumon.history.query import HOST
-from gpumon.history.windows import USUAL, WINDOWS
+from gpumon.history.windows import CLOSE, USUAL, WINDOWS, offered
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.missing import is_known
 from gpumon.needs import why_missing
 from gpumon.origin import Capability
+from gpumon_tui.feed import Player
 from gpumon_tui.freshness import freshness
 from gpumon_tui.happened import Happened
 from gpumon_tui.kept_runs import KeptRuns
@@ -29,8 +33,10 @@ from gpumon_tui.memo import Memo
 from gpumon_tui.process_list.facts import ProcessFacts, facts_of
 from gpumon_tui.process_list.programs import OwnPrograms
 from gpumon_tui.remembered import Remembered
-from gpumon_tui.renderables.text_width import safe
 from gpumon_tui.shown_time import ShownTime
+from gpumon_tui.textual_private.painter import Painter
+from gpumon_tui.told_epochs import told_epochs
+from gpumon_tui.way_back import WayBack
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
@@ -38,6 +44,12 @@ if TYPE_CHECKING:
 
 SAID_FOR = 4.0
 """Seconds for which a line for the user stands at the foot."""
+TAKES = 0.02
+"""Seconds that taking in history may hold up the keys, or the first picture."""
+RECENT = 120
+"""Frames, some minutes, that a feed has with their processes."""
+WINDOW = "window"
+"""Name of the choice that is kept for the next time."""
 FINDINGS_EVERY = 5.0
 """Seconds after which findings are judged anew; at once when a GPU or a run has another state."""
 
@@ -48,6 +60,8 @@ class View:
     def __init__(self, interval: float = 1.0) -> None:
         self.look = TerminalLook()
         """The way in which pictures become cells of this terminal; pages need not know it."""
+        self.painter = Painter()
+        """The way of changed cells to the terminal; pages need not know it."""
         self.remembered = Remembered()
         """Choices that outlast the view: `keep(name, value)`, `get(name, default)`."""
         self.said = ""
@@ -59,8 +73,6 @@ class View:
         """Runs as the ledgers tell of them."""
         self.happened = Happened(self.kept.asked)
         """Events of the log, and since the view began."""
-        self.history_file = ""
-        """The file of history of the daemon that is shown; empty where there is none."""
         self.has_simulation = False
         """Whether a key shows a simulation in the place of this machine."""
         self.selected_run = ""
@@ -69,8 +81,14 @@ class View:
         """PID and device of the process under the cursor of the table."""
         self.shown = ShownTime()
         """The time that the charts show; everything else is of the frame on screen."""
+        self.may_show_past = False
+        """Whether the page on screen is one of such charts."""
+        self.way_back: WayBack | None = None
+        """Where Escape leads to from a chart that another page has opened for a run."""
         self.recent: Callable[[], Sequence[Frame]] = list
         """Gives the newest full frames: the history of a process is in no other."""
+        self.player: Player | None = None
+        """The controls of a recording that this process plays."""
         self.history_path = ""
         """The file of kept history; empty where there is none."""
         self.is_readonly = False
@@ -87,6 +105,7 @@ class View:
         self.happened.forget()
         self.history = open_history()
         self.epochs = Epochs()
+        self.logged = LoggedEpochs()
         self.activity = Activity()
         self.origin = Origin("")
         self.driver = Driver()
@@ -103,6 +122,8 @@ class View:
         self._states: dict[str, GpuState] = {}
         self._states_of: tuple[Frame | None, bool, bool] = None, False, False
         self._findings: Memo[list[Finding]] = Memo()
+        self._groups: Memo[list[FindingGroup]] = Memo()
+        self._led: Memo[Drawn] = Memo()
         self._subject: str | None = None
 
     def say(self, text: str, now: float | None = None) -> None:
@@ -115,6 +136,26 @@ class View:
         if is_over:
             self.said = ""
         return is_over
+
+    def add(self, frame: Frame) -> None:
+        """Take a frame into what is known of the time before the one on screen."""
+        self.history.add(frame)
+        self.epochs.add(frame)
+        self.logged.add(frame)
+        self.activity.add(frame)
+
+    def run_on(self, sample: Sample) -> Run | None:
+        """The run of a GPU as the frame on screen has it; the one known last where that frame tells of none."""
+        if not sample.run:
+            return None
+        runs = self.frame.runs if self.frame else ()
+        return next((run for run in runs if run.key == sample.run), None) or self.epochs.run(sample.run)
+
+    @property
+    def played(self) -> tuple[float, float]:
+        """The first and the last moment of the recording that is played (s since 1970), as far as they are known."""
+        player, seen = self.player, self.happened.since or NAN
+        return (player.begin if player and is_known(player.begin) else seen), player.end if player else NAN
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -131,11 +172,26 @@ class View:
         """Whether the source knows processes and runs at all; a log of nvidia-smi does not."""
         return Capability.PROCESSES in self.origin.capabilities
 
+    @property
+    def tells_holders(self) -> bool:
+        """Whether anything can be known of who has a GPU."""
+        return self.tells_processes or bool(self.ranks or self.processes)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether a daemon keeps runs of what is on screen: of a simulation and of a recording it does not."""
+        return Capability.LIVE in self.origin.capabilities
+
+    @property
+    def can_signal(self) -> bool:
+        """Whether processes on screen can be sent a signal: those of a recording or a simulation are not here."""
+        return self.is_recorded and not self.is_readonly
+
     def process_facts(self) -> ProcessFacts:
         """Return what the rows of processes say besides what the driver tells of each."""
 
         def found() -> ProcessFacts:
-            is_here = Capability.LIVE in self.origin.capabilities
+            is_here = self.is_recorded
             held = [sample.device.uuid for sample in self.samples if self.judged(sample) is GpuState.HELD]
             idle = {uuid: self.activity.observed(uuid).idle for uuid in held}
             if not is_here:  # a pid of a recording or a simulation is another process on this machine
@@ -180,10 +236,24 @@ class View:
         states = tuple(status.state for status in self._judged)
         return self._findings.get(0, (frame.time // FINDINGS_EVERY, states, runs, self.age > 0, self.filling), found)
 
+    def grouped_findings(self) -> list[FindingGroup]:
+        """Return the same, one for those that say the same of several GPUs."""
+        found = self.findings()
+        return self._groups.get(0, found, lambda: grouped(found))
+
+    def not_judged(self) -> list[str]:
+        """Return what is not known of any GPU on screen, so that no finding about it can be."""
+        return not_judged(self.samples, tells_processes=self.tells_processes)
+
     @property
     def selected(self) -> frozenset[str]:
         """The UUID of the selected GPU and the id of the selected run."""
         return frozenset((self.subject, self.selected_run)) - {""}
+
+    @property
+    def shows_past(self) -> bool:
+        """Whether what is on screen is not of now, because somebody looks back."""
+        return self.may_show_past and self.shown.is_past
 
     @property
     def age(self) -> float:
@@ -194,6 +264,11 @@ class View:
     def runs(self) -> tuple[Run, ...]:
         """Of the frame on screen."""
         return self.frame.runs if self.frame else ()
+
+    @property
+    def running(self) -> str:
+        """The word for runs that go on in the frame on screen: where that is of before, nobody knows of now."""
+        return "last seen running" if self.age > 0 else "running at the end" if self.origin.ended else "running"
 
     @property
     def ranks(self) -> list[Ranks]:
@@ -231,14 +306,33 @@ class View:
     def window(self) -> int:
         """Seconds that charts show: what the user chose, else as much as there is, up to ten minutes."""
         if self.shown.chosen:
-            return self.shown.chosen
+            return self.shown.chosen if self.shown.is_past else self._in_reach(self.shown.chosen)
         known = self.now - self.history.begin
         wanted = min(known, USUAL.seconds) if is_known(known) else 0.0
         return next((window.seconds for window in WINDOWS if window.seconds >= wanted), USUAL.seconds)
 
+    def _in_reach(self, window: int) -> int:
+        """The same, or the longest that is offered: that of another time may have been longer."""
+        return min(window, offered(self.now - self.history.begin)[-1].seconds)
+
     def zoom(self, step: int) -> None:
-        """A shorter or a longer window."""
+        """A shorter or a longer window, which is kept for the next time."""
         self.shown.zoom(step, self.window, self.history.begin, self.now)
+        self.remembered.keep(WINDOW, str(self.shown.chosen))
+
+    def step_window(self, step: int) -> None:
+        """The next longer or shorter of the windows that have a button; after the last the first."""
+        known = [one.seconds for one in offered(self.now - self.history.begin) if one.has_button]
+        beyond = [one for one in known if one > self.window] if step > 0 else [
+            one for one in reversed(known) if one < self.window
+        ]  # fmt: skip
+        self.shown.take((beyond or known[:: 1 if step > 0 else -1])[0], self.window, self.history.begin, self.now)
+        self.remembered.keep(WINDOW, str(self.shown.chosen))
+
+    def begin_as_before(self) -> None:
+        """Begin with the window that was chosen last time."""
+        kept = self.remembered.get(WINDOW)
+        self.shown.chosen = next((one.seconds for one in (*CLOSE, *WINDOWS) if str(one.seconds) == kept), 0)
 
     def pan(self, halves: int) -> None:
         """Move the charts' window by so many halves of it."""
@@ -249,41 +343,13 @@ class View:
         self.shown.point(time, self.window, self.history.begin, self.now)
 
     def epochs_drawn(self) -> tuple[Drawn, str]:
-        """Epochs for the charts of the subject, of one run at a time; and its name where several could be meant.
-
-        On the host they are those of the run that is selected in the table; on a GPU that several runs share too,
-        if it is one of them. Runs that were there before, and over when it began, are left on the chart.
-        """
-        subject = self.subject
-        groups: dict[str, list[str]] = {}
-        for key in self.epochs.runs_on(subject):
-            run = self.epochs.run(key)
-            groups.setdefault(run.id if run else key, []).append(key)
-        chosen = self.selected_run if self.selected_run in groups else ""
-        if subject == HOST:
-            groups = {chosen: groups[chosen]} if chosen else {}
-        elif len(groups) > 1:
-            sample = self.sample
-            run = self.epochs.run(sample.run) if sample and sample.run else None
-            return self._one_at_a_time(groups, chosen or (run.id if run else list(groups)[-1]))
-        keys = [key for group in groups.values() for key in group]
-        return self.epochs.drawn(keys), self._name_of(chosen, groups) if subject == HOST else ""
-
-    def _one_at_a_time(self, groups: dict[str, list[str]], chosen: str) -> tuple[Drawn, str]:
-        """The chosen run, and of the others those that were over before the next began."""
-        taken = [self.epochs.lasted(groups[chosen])]
-        kept = list(groups[chosen])
-        for name, keys in reversed(groups.items()):
-            begin, end = self.epochs.lasted(keys)
-            if name != chosen and all(end <= other[0] or begin >= other[1] for other in taken):
-                taken.append((begin, end))
-                kept += keys
-        is_shared = len(taken) < len(groups)
-        return self.epochs.drawn(kept), self._name_of(chosen, groups) if is_shared else ""
-
-    def _name_of(self, chosen: str, groups: dict[str, list[str]]) -> str:
-        run = self.epochs.run(groups[chosen][0]) if chosen else None
-        return safe(run.name) if run else ""
+        """As `told_epochs`; those of the run that the chart was opened for, where frames tell of none of it."""
+        sample, led = self.sample, self.way_back
+        drawn, name = told_epochs(self.epochs, self.subject, self.selected_run, sample.run if sample else "")
+        if led is None or self.subject not in led.devices or any(mark.run == led.run for mark in drawn.marks):
+            return drawn, name
+        marks = led.marks
+        return self._led.get(0, marks, lambda: Drawn(sorted(marks), [], [])), led.what
 
     def _subjects(self) -> list[str]:
         return [*(sample.device.uuid for sample in self.samples), HOST]

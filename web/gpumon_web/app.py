@@ -6,8 +6,11 @@ anything from a browser: every answer is a file, the skeleton, or one of the rou
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 from dash import Dash, html
 from dash.exceptions import DependencyException
@@ -15,35 +18,87 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Rule
 
+from gpumon_web.api.data import ApiData
+from gpumon_web.api.serving import add_api
 from gpumon_web.complaints import Complaints, listen_to
 from gpumon_web.compress import Compressor
+from gpumon_web.credentials import peer_of
 from gpumon_web.environ import CHANNEL, JOB
-from gpumon_web.gate import NO_TOKEN, OPEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Gate, Refused, peer_of, refusal
+from gpumon_web.gate import OPEN, Gate
 from gpumon_web.headers import add_headers, policy
 from gpumon_web.limits import GUESSES, Buckets
-from gpumon_web.live import PageFeed
+from gpumon_web.live import PageFeed, PageViews
+from gpumon_web.metrics_route import METRICS, add_metrics
+from gpumon_web.one_script import OneScript
 from gpumon_web.page import Page
 from gpumon_web.pages import PAGES
 from gpumon_web.parts import aria, data
 from gpumon_web.plain_page import BadNumber, failure
 from gpumon_web.prefix import PLACEHOLDER, prefix_of, put_prefix
+from gpumon_web.refusals import NO_TOKEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Refused, refusal
 from gpumon_web.repeats import Repeats
-from gpumon_web.routes import Sources, add_routes
+from gpumon_web.routes import Sources, add_page_routes, add_routes
+from gpumon_web.sending import Sender
 
+ASSETS = Path(__file__).parent / "assets"
 _META = [
     {"name": "viewport", "content": "width=device-width, initial-scale=1"},
     {"name": "color-scheme", "content": "light dark"},
     {"name": "referrer", "content": "no-referrer"},
 ]
 _PAGES = ("/", "/_dash-layout", "/_dash-dependencies", "/_favicon.ico", "/healthz")
-_FILES = ("/assets/", "/_dash-component-suites/", "/api/")
+_FILES = ("/assets/", "/_dash-component-suites/", "/api/", METRICS)
+
+
+_UNUSED = re.compile(r'<script src="[^"]*/(?:dash/dcc/|dash/dash_table/|dash/deps/polyfill@)[^"]*"></script>\n?')
+"""Scripts that Dash puts on every page, and ours needs none of: 160 kB of 400 kB, on the way and to be parsed."""
+
+
+class SlimDash(Dash):
+    """Dash without the scripts of components that no page of ours has, and with ours as one."""
+
+    ours: OneScript | None = None
+
+    def interpolate_index(self, **parts: Any) -> str:  # type: ignore[override]
+        """The document, in the way that Dash gives for changing it."""
+        parts["scripts"] = _UNUSED.sub("", parts["scripts"])
+        if self.ours is not None:
+            parts["scripts"] = self.ours.tags(parts["scripts"])
+        return str(super().interpolate_index(**parts))  # type: ignore[no-untyped-call]
 
 
 def make_app(
     sources: Sources, gate: Gate, now: Callable[[], float] = time.time, buckets: Buckets | None = None
 ) -> Dash:
-    """The app, ready to be served; its WSGI application is `.server`."""
-    app = Dash(
+    """The app of one machine, ready to be served; its WSGI application is `.server`."""
+    views = PageFeed(sources.feed)
+
+    def add(server: Flask, complaints: Complaints) -> None:
+        add_routes(server, sources, views, complaints)
+        add_metrics(server, sources.feed)
+        add_api(server, ApiData(sources.feed, sources.runs, sources.figures), Sender(complaints), gate.cookie)
+
+    return _made(PAGES, views, add, gate, now, buckets)
+
+
+def make_cluster_app(
+    views: PageViews, pages: Mapping[str, Page], gate: Gate, now: Callable[[], float] = time.time,
+    buckets: Buckets | None = None,
+) -> Dash:  # fmt: skip
+    """The app of a whole cluster: its pages have nothing but what comes with a tick."""
+
+    def add(server: Flask, complaints: Complaints) -> None:
+        del complaints
+        add_page_routes(server, views, pages)
+
+    return _made(pages, views, add, gate, now, buckets)
+
+
+def _made(
+    pages: Mapping[str, Page], views: PageViews, add: Callable[[Flask, Complaints], None], gate: Gate,
+    now: Callable[[], float], buckets: Buckets | None,
+) -> Dash:  # fmt: skip
+    app = SlimDash(
         __name__,
         title="gpumon",
         update_title="",
@@ -57,11 +112,12 @@ def make_app(
         requests_pathname_prefix=PLACEHOLDER,
     )
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
-    app.layout = skeleton(signs_out=gate.has_token)
+    app.layout = skeleton(pages, signs_out=gate.has_token)
+    app.ours = OneScript.of(ASSETS)
+    app.ours.add_to(app.server)
     complaints = Complaints()
     listen_to(app.server.logger.name, complaints)
-    views = PageFeed(sources.feed)
-    add_routes(app.server, sources, views, complaints)
+    add(app.server, complaints)
     buckets = buckets or Buckets()
     repeats = Repeats(app.server.wsgi_app, views, gate, buckets)
     _guard(
@@ -77,7 +133,7 @@ def make_app(
     return app
 
 
-def skeleton(*, signs_out: bool) -> html.Div:
+def skeleton(pages: Mapping[str, Page], *, signs_out: bool) -> html.Div:
     """Return the page of every viewer: the places that the scripts fill."""
     return html.Div(
         id="app",
@@ -88,7 +144,7 @@ def skeleton(*, signs_out: bool) -> html.Div:
                 children=[
                     html.A(
                         className="brand",
-                        href="#/fleet",
+                        href=f"#/{next(iter(pages))}",
                         children=[html.Span(className="logo", **aria(hidden="true")), html.Span("gpumon")],
                     ),
                     html.Span(id="hostname", className="host", hidden=True),
@@ -97,7 +153,7 @@ def skeleton(*, signs_out: bool) -> html.Div:
                         **aria(label="Pages"),
                         children=[
                             html.A(page.title, href=f"#/{page.name}", id=f"tab-{page.name}", **data(tab=page.name))
-                            for page in PAGES.values()
+                            for page in pages.values()
                             if page.is_tab
                         ],
                     ),
@@ -105,16 +161,24 @@ def skeleton(*, signs_out: bool) -> html.Div:
                     # What is seen changes with each second of silence; what is read out, only with what it is.
                     html.Span("connecting", id="live", className="live", **aria(hidden="true")),
                     html.Span(id="said", className="sr", role="status"),
+                    html.Button(
+                        [html.I(className="bell", **aria(hidden="true")), html.Span("Notify", className="word")],
+                        id="notify",
+                        className="icon",
+                        type="button",
+                        **aria(pressed="false", label="Notify"),
+                    ),
                     html.Button(id="theme", className="icon", type="button", title="Light or dark"),
                 ],
             ),
             html.Div(id="player", className="player", role="group", hidden=True, **aria(label="Playback")),
             html.P(id="problem", className="problem", hidden=True, role="alert"),
             html.P(id="notice", className="notice", hidden=True, role="status"),
+            html.P(id="notified", className="notice", hidden=True, role="status"),
             html.Main(
                 id="main",
                 tabIndex="-1",
-                children=[section(page) for page in PAGES.values()],
+                children=[section(page) for page in pages.values()],
             ),
             *([_sign_out()] if signs_out else []),
         ],
@@ -126,7 +190,7 @@ def section(page: Page) -> html.Section:
     known = data(
         page=page.name, title=page.title, tab_of=page.tab or page.name, args=" ".join(page.args),
         kept_args=" ".join((*page.args, *page.kept_args)), kept="1" if page.kept else "",
-        needs_id="1" if page.needs_id else "", without_gpus=page.without_gpus,
+        needs_id="1" if page.needs_id else "", without_gpus=page.without_gpus, subject=" ".join(page.subject),
     )  # fmt: skip
     # With an id and without `disable_n_clicks`, Dash would count each click inside.
     return html.Section(id=f"page-{page.name}", className="page", hidden=True, disable_n_clicks=True, **known)
@@ -179,9 +243,15 @@ def _guard(
             answer = gate.exchange(request, then)
         if answer is None:
             # A token that is right is never too much: else whoever guesses could keep all others out.
-            wrong = forms or (refused is NO_TOKEN and gate.guesses(request))
-            if wrong and not buckets.takes(f"guess {peer_of(request)}", time.monotonic(), GUESSES):
-                return refusal(request, TOO_MANY)
+            way = "form" if forms else gate.guesses(request) if refused is NO_TOKEN else ""
+            if way:
+                peer = peer_of(request)
+                few = buckets.takes(f"guess {peer}", time.monotonic(), GUESSES)
+                gate.refused.note(peer=peer, way=way, path=request.path, status=401 if few else 429, now=then)
+                if not few:
+                    return refusal(request, TOO_MANY)
+            elif refused is None:
+                gate.note_program(request, then)
             visitor, times = gate.visitor(request, then)
             if not buckets.takes(visitor, time.monotonic(), times):
                 return refusal(request, TOO_MANY)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import verdict
 from gpumon.frame import TRAINING, RunState
 from gpumon.json_value import shown
@@ -62,3 +63,15 @@ def summary(found: Sequence[EpochSummary]) -> dict[str, Any]:
         "most": shown(max(lengths)) if lengths else None,
         "most_energy": shown(max(energies)) if energies else None,
     }
+
+
+def odd_epochs(found: Sequence[EpochSummary], *, running: bool) -> list[dict[str, Any]]:
+    """Verdicts on epochs that need a look, the worst first: the words, its level, and the numbers of these epochs."""
+    groups: dict[str, tuple[Severity, list[int]]] = {}
+    for epoch in found:
+        judged = verdict(epoch, running)
+        if judged is not None and judged.severity in (Severity.WARNING, Severity.CRITICAL):
+            groups.setdefault(judged.text, (judged.severity, []))[1].append(epoch.epoch)
+    worst_first = sorted(groups.items(), key=lambda one: (-one[1][0], -len(one[1][1])))
+    return [{"text": text, "level": OF_SEVERITY[severity], "epochs": epochs}
+            for text, (severity, epochs) in worst_first]  # fmt: skip

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, Protocol
 from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Driver, Frame, Origin
 from gpumon.history.open import open_history
-from gpumon.history.query import Query
+from gpumon.history.query import HOST, Query
 from gpumon.history.recent import KEEP
 from gpumon.history.windows import USUAL
 from gpumon.json_value import logged, shown
 from gpumon.live import LiveState
-from gpumon.metrics import HOST_METRICS, Kind
+from gpumon.metrics import BY_NAME, HOST_METRICS, Kind
 from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS
@@ -87,7 +87,7 @@ class Feed:
         self.live = live
         self._play = play
         self.lock = Lock()
-        self.history = open_history(keep=keep)
+        self.history = open_history(keep=keep, metrics=BY_NAME)
         self.epochs = Epochs()
         self.logged = Logged()
         self.fleet = Fleet()
@@ -138,6 +138,11 @@ class Feed:
         """The newest value of each metric that pages show. The caller holds `lock`."""
         newest = [self.history.end]
         return {name: self._picked(uuid, name, newest)[0] for name in COLUMNS}
+
+    def host_rates(self) -> dict[str, float | None]:
+        """Bytes a second that the machine reads, writes, receives and sends now. The caller holds `lock`."""
+        rates = [metric for metric in HOST_METRICS if metric.kind is Kind.COUNTER]
+        return {metric.key: self._picked(HOST, metric.name, [self.history.end])[0] for metric in rates}
 
     def mean(self, uuid: str, name: str, seconds: float) -> float | None:
         """The mean of a metric over the last `seconds`; None where it is unknown. The caller holds `lock`."""

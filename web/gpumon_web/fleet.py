@@ -18,6 +18,7 @@ from gpumon.analysis.memory import PARTS, breakdown_of, known_parts
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.whereabouts import whereabouts
+from gpumon.diagnosis.coverage import not_judged
 from gpumon.figures.memory_parts import COLORS
 from gpumon.frame import Driver, Frame, Origin, Process, Run, RunState, Sample
 from gpumon.history.recent import RecentHistory
@@ -28,6 +29,7 @@ from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS
 from gpumon.reports.run_json import known
 from gpumon.vendors import NVIDIA, short_name
+from gpumon_web.health import checks
 from gpumon_web.look import worth_a_look
 
 NAMED = 8
@@ -65,6 +67,7 @@ class Fleet:
             "gpus": [gpu_row(status, joined) for status in statuses],
             "runs": [run_row(ranks, frame, epochs) for ranks in joined],
             "look": worth_a_look(statuses, joined, epochs, frame, history),
+            "not_judged": not_judged(frame.samples, tells_processes=Capability.PROCESSES in origin.capabilities),
         }
 
 
@@ -91,6 +94,7 @@ def gpu_row(status: GpuStatus, joined: Sequence[Ranks]) -> dict[str, Any]:
         "unlisted": status.is_unlisted,
         "empty": status.is_empty,
         "held_clocks": what_holds_clocks(sample),
+        "health": checks(sample),
         "split": parts(sample),
         "processes": [process_row(process, joined) for process in processes],
         "shares_memory": device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST,

@@ -14,61 +14,50 @@ import secrets
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import NamedTuple
-from urllib.parse import parse_qs, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from flask import Request, Response
 
-from gpumon_web.environ import PEER
+from gpumon.listening import LOCAL
+from gpumon_web.credentials import bearer_of, is_own_form, netloc_of, peer_of, token_in
 from gpumon_web.limits import PROGRAMS
-from gpumon_web.peers import network_of
-from gpumon_web.plain_page import failure
+from gpumon_web.named_tokens import NamedTokens
+from gpumon_web.plain_page import V1
 from gpumon_web.prefix import prefix_of
-from gpumon_web.sessions import LASTS, Session, Sessions, new_id
+from gpumon_web.refusals import FOREIGN, NO_TOKEN, ONLY_READS, SIGN_IN, SIGN_OUT, UNKNOWN_HOST, Refused
+from gpumon_web.refused import RefusedTries
+from gpumon_web.sessions import LASTS, Session, Sessions, new_id, tag_of
+from gpumon_web.token_file import NamedToken
 
 __all__ = ["LASTS", "Gate"]
 
 OPEN = "/healthz"
 """The one path that answers without a token."""
-SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
-"""The two paths that take a POST."""
-LOCAL = ("127.0.0.1", "localhost", "::1")
 RENEWED = 3600
 """Seconds after which a cookie that is used is given anew."""
 _FOREIGN = ("cross-site", "same-site")
 _SESSION = "gpumon.session"
 """In a request's environment, where no client can write: its session, once it was looked for."""
+_BEARER = "gpumon.bearer"
+"""The same of the token that a program sends, once it was looked for."""
 _COOKIES = 4
 """Cookies of our name that are looked at: other programs of the host can set some, too."""
 
 
-class Refused(NamedTuple):
-    """Why a request is not answered."""
+class ShownToken(NamedTuple):
+    """A token that is right."""
 
-    status: int
-    title: str
-    text: str
-
-
-UNKNOWN_HOST = Refused(
-    421,
-    "Unknown host name",
-    "To allow the name in the address bar, start gpumon web with --allowed-host NAME.",
-)
-ONLY_READS = Refused(405, "Read-only", "Nothing can be changed here.")
-FOREIGN = Refused(403, "Request from another site", "Open the page itself.")
-NO_TOKEN = Refused(
-    401, "Token required", "Open the link that gpumon web printed when it started, or ask the person who started it."
-)
-WRONG_TOKEN = Refused(401, "Wrong token", NO_TOKEN.text)
-TOO_MANY = Refused(429, "Too many requests", "Wait a moment, then load the page again.")
+    named: NamedToken | None
+    """None of the one that `gpumon web` prints."""
 
 
 class Gate:
     """The check. `token` None lets everybody in who names an allowed host."""
 
     def __init__(
-        self, token: str | None, hosts: Iterable[str] = (), port: int = 0, sessions: Sessions | None = None
-    ) -> None:
+        self, token: str | None, hosts: Iterable[str] = (), port: int = 0, sessions: Sessions | None = None,
+        named: NamedTokens | None = None,
+    ) -> None:  # fmt: skip
         self._key = token.encode() if token else None
         # Without a token a cookie opens nothing; it still tells one visitor from another.
         self._signs = self._key or secrets.token_bytes(32)
@@ -76,6 +65,9 @@ class Gate:
         # Cookies know no ports, and all of a person's tunnels are "localhost".
         self.cookie = f"gpumon-{port}"
         self._sessions = sessions or Sessions()
+        self._named = named or NamedTokens()
+        self.refused = RefusedTries()
+        """The log of wrong tokens."""
 
     @property
     def has_token(self) -> bool:
@@ -84,19 +76,19 @@ class Gate:
 
     @property
     def ended(self) -> int:
-        """Number of ended sessions: permissions from before the last end must be checked again."""
-        return self._sessions.ended
+        """Number of ended sessions and changes of tokens: permissions from before the last must be checked again."""
+        return self._sessions.ended + self._named.changes
 
     def refuses(self, request: Request, now: float) -> Refused | None:
         """Why this request is not answered; None when it is."""
         if not self._is_ours(request.headers.get("Host", "")):
             return UNKNOWN_HOST
         if request.method == "POST" and request.path in (SIGN_IN, SIGN_OUT):
-            return None if _is_own_form(request) else FOREIGN
+            return None if is_own_form(request) else FOREIGN
         if request.method not in ("GET", "HEAD"):
             return ONLY_READS
         origin = request.headers.get("Origin")
-        if origin is not None and not self._is_ours(_netloc(origin)):
+        if origin is not None and not self._is_ours(netloc_of(origin)):
             return FOREIGN
         # A link in a mail may lead here; a script or a picture of another site may not.
         fetched = request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate"
@@ -110,21 +102,31 @@ class Gate:
         """Whether the request carries the token, or a cookie that was given for it."""
         return self._key is None or self.is_known(request, now)
 
-    def has_bearer(self, request: Request) -> bool:
-        """Whether a program sends the token."""
-        return self._is_token(_bearer(request))
+    def hasbearer_of(self, request: Request) -> bool:
+        """Whether a program sends a token that is right."""
+        if _BEARER not in request.environ:
+            request.environ[_BEARER] = self._shown(bearer_of(request))
+        found: ShownToken | None = request.environ[_BEARER]
+        return found is not None
 
-    def guesses(self, request: Request) -> bool:
-        """Whether a token was given that is not the one."""
-        given = (request.args.get("token"), _bearer(request))
-        return any(token is not None and not self._is_token(token) for token in given)
+    def guesses(self, request: Request) -> str:
+        """Return the way by which a wrong token was given, `link` or `header`; empty where none was."""
+        given = request.args.get("token")
+        if given is not None and self._shown(given) is None:
+            return "link"
+        return "header" if bearer_of(request) is not None and not self.hasbearer_of(request) else ""
+
+    def note_program(self, request: Request, now: float) -> None:
+        """Remember the use of a named token by a program."""
+        if self.hasbearer_of(request):
+            self._note(request.environ[_BEARER], request, now)
 
     def session(self, request: Request, now: float) -> Session | None:
         """The session whose cookie the request has; None for a cookie that we did not give, or whose time is over."""
         if _SESSION not in request.environ:
             given = map(self._session_of, request.cookies.getlist(self.cookie)[:_COOKIES])
             request.environ[_SESSION] = next(
-                (one for one in given if one is not None and not self._sessions.is_over(one, now)), None
+                (one for one in given if one is not None and not self._is_over(one, now)), None
             )
         found: Session | None = request.environ[_SESSION]
         return found
@@ -134,21 +136,25 @@ class Gate:
 
         None when there is no token in the address, or the wrong one.
         """
-        if request.path == OPEN or not self._is_token(request.args.get("token")):
+        # Programs send the token in a header: an address stands in logs.
+        in_program = request.path == OPEN or request.path.startswith(V1)
+        shown = None if in_program else self._shown(request.args.get("token"))
+        if shown is None:
             return None
         rest = [(name, value) for name, value in request.args.items(multi=True) if name != "token"]
         # Relative, so that whatever prefix a proxy put in front of it stays; and never read as another site's.
         name = quote(request.path.rpartition("/")[2], safe="")
         answer = _led_to(f"./{name}" + (f"?{urlencode(rest)}" if rest else ""))
-        self.give_cookie(request, answer, self._sessions.begin(peer_of(request), now), now)
+        self._enter(request, answer, shown, now)
         return answer
 
     def sign_in(self, request: Request, now: float) -> Response | None:
         """The answer to the form with the token; None when it is the wrong one."""
-        if not self._is_token(_token_in(request)):
+        shown = self._shown(token_in(request))
+        if shown is None:
             return None
         answer = _led_to("./")
-        self.give_cookie(request, answer, self._sessions.begin(peer_of(request), now), now)
+        self._enter(request, answer, shown, now)
         return answer
 
     def sign_out(self, request: Request, now: float) -> Response:
@@ -184,7 +190,7 @@ class Gate:
 
     def is_known(self, request: Request, now: float) -> bool:
         """Whether the request shows who asks: with a cookie that we gave, or the token."""
-        return self.session(request, now) is not None or self.has_bearer(request)
+        return self.session(request, now) is not None or self.hasbearer_of(request)
 
     def visitor(self, request: Request, now: float) -> tuple[bytes, float]:
         """Return the identity of a visitor, for limits: a cookie that we gave, else the address.
@@ -194,8 +200,9 @@ class Gate:
         found = self.session(request, now)
         if found is not None:
             return _short(f"session {found.id}"), 1.0
-        if self.has_bearer(request):
-            return _short(f"programs {peer_of(request)}"), PROGRAMS
+        if self.hasbearer_of(request):
+            shown: ShownToken = request.environ[_BEARER]
+            return _short(f"programs {shown.named.tag if shown.named else ''} {peer_of(request)}"), PROGRAMS
         return _short(f"strangers {peer_of(request)}"), 1.0
 
     def _is_ours(self, netloc: str) -> bool:
@@ -205,10 +212,32 @@ class Gate:
             return False
         return name.rstrip(".") in self._hosts
 
-    def _is_token(self, given: str | None) -> bool:
+    def _shown(self, given: str | None) -> ShownToken | None:
+        """The token that was given; None for a wrong one."""
         if self._key is None or given is None:
-            return False
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self._key)
+            return None
+        is_first = hmac.compare_digest(given.encode("utf-8", "replace"), self._key)
+        if is_first:
+            return ShownToken(None)
+        named = self._named.find(given)
+        return ShownToken(named) if named is not None else None
+
+    def _enter(self, request: Request, answer: Response, shown: ShownToken, now: float) -> None:
+        """Begin the session of a browser that has shown a token."""
+        self._note(shown, request, now)
+        tag = shown.named.tag if shown.named else ""
+        self.give_cookie(request, answer, self._sessions.begin(peer_of(request), now, tag), now)
+
+    def _note(self, shown: ShownToken, request: Request, now: float) -> None:
+        if shown.named is not None:
+            self._named.note_use(shown.named, peer_of(request), now)
+
+    def _is_over(self, session: Session, now: float) -> bool:
+        """Whether a session has ended, or the token that began it was revoked."""
+        if self._sessions.is_over(session, now):
+            return True
+        tag = tag_of(session.id)
+        return bool(tag) and not self._named.is_there(tag)
 
     def _session_of(self, value: str) -> Session | None:
         said, _, signature = value.rpartition(".")
@@ -227,63 +256,6 @@ class Gate:
 
 def _short(told: str) -> bytes:
     return sha256(told.encode("utf-8", "replace")).digest()[:12]
-
-
-def peer_of(request: Request) -> str:
-    """Where a request comes from: a user of this machine or an address, without the port."""
-    found = request.environ.get(PEER)
-    return found if isinstance(found, str) else network_of(request.remote_addr or "")
-
-
-def refusal(request: Request, refused: Refused) -> Response:
-    """The answer that says why."""
-    headers = {}
-    sign_in = ""
-    if refused.status == 405:
-        headers["Allow"] = "GET, HEAD"
-    elif refused.status == 401:
-        headers["WWW-Authenticate"] = 'Bearer realm="gpumon"'
-        sign_in = prefix_of(request.headers) + SIGN_IN.lstrip("/")
-    elif refused.status == 429:
-        headers["Retry-After"] = "2"
-    return failure(request, refused.status, refused.title, refused.text, headers, sign_in=sign_in)
-
-
-def _bearer(request: Request) -> str | None:
-    """The token that a program sends; None for another kind of password, which is a proxy's."""
-    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-    return given.strip() if scheme.lower() == "bearer" else None
-
-
-def _netloc(origin: str) -> str:
-    """The host and port of an origin; empty where there is none, which is no name of ours."""
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:
-        return ""
-
-
-def _is_own_form(request: Request) -> bool:
-    """Whether a form of our own page was sent: another page of the same host, on another port, is another site.
-
-    A browser that does not say where it was sent from names the origin, or none: our pages send no referrer.
-    """
-    site = request.headers.get("Sec-Fetch-Site")
-    if site is not None:
-        return site == "same-origin"
-    origin = request.headers.get("Origin")
-    return origin in (None, "null") or _netloc(origin).lower() == request.headers.get("Host", "").lower()
-
-
-def _token_in(request: Request) -> str | None:
-    if request.mimetype != "application/x-www-form-urlencoded":
-        return None
-    text = request.get_data(cache=False).decode("ascii", "replace")
-    try:
-        found = parse_qs(text, max_num_fields=4).get("token", [])
-    except ValueError:
-        return None
-    return found[0].strip() if len(found) == 1 else None
 
 
 def _led_to(place: str) -> Response:

@@ -1,4 +1,4 @@
-"""The part of a page that comes from the ledger: made where the ledger is read, packed to be sent."""
+"""The part of a page that comes from the ledger or the history: made where these are read, packed to be sent."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon.ledger.records import Record
+from gpumon.prices import Prices
 from gpumon.reports import run_json
 from gpumon_web.answers import UNCHANGED, Packed
+from gpumon_web.compared import compared_document
+from gpumon_web.device_strips import day_document
+from gpumon_web.event_list import count_of_news, events_document
 from gpumon_web.listed_runs import Live, list_of_runs
-from gpumon_web.packing import packed
+from gpumon_web.packing import compressed, packed
 from gpumon_web.page import Cells, KeptValues, Rows
 from gpumon_web.pages import PAGES
+from gpumon_web.run_choice import RunChoice
 from gpumon_web.run_page import Ring, all_rows, of_record, run_document
+from gpumon_web.user_hours import Holding, users_csv, users_document
 
 
 def of_list(
-    paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str, missing: str
-) -> Packed | str:
-    """Values of the page `page`, from the list of runs; `missing` says why past ones are not, or is empty."""
-    document, version = list_of_runs(paths, live, now, known)
+    paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str, missing: str,
+    *chosen: str,
+) -> Packed | str:  # fmt: skip
+    """Values of the page `page`, from the list of runs that are `chosen`; `missing`: why past ones are not there."""
+    document, version = list_of_runs(paths, live, now, known, RunChoice(*chosen))
     if document is None:
         return UNCHANGED
     found = {**document, "missing": missing}
@@ -28,21 +35,68 @@ def of_list(
 
 def of_run(
     paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
-    page: str, missing: str,
+    page: str, missing: str, prices: Prices | None = None,
 ) -> Packed | str:  # fmt: skip
     """Values of the page `page`, from one run; such a page says itself that there is none, and `missing` why."""
-    document, version = run_document(paths, run, device, live, ring, now, known)
+    document, version = run_document(paths, run, device, live, ring, now, known, prices)
     if document is None:
         return UNCHANGED
     found = {"run": None, **document, "id": run, "now": now, "missing": missing}
     return packed(_body(page, found, [found["run"]] if found["run"] else []), version)
 
 
-def rest_of_run(paths: Sequence[str], run: str, known: Any, page: str) -> Packed | str:
+def of_compared(paths: Sequence[str], asked: str, by: str, now: float, page: str, missing: str) -> Packed:
+    """Values of the page `page`, from the runs that are named; such a page says itself which are not there."""
+    found = {**compared_document(paths, asked, by, now), "missing": missing}
+    return packed(_body(page, found, found["runs"]))
+
+
+def of_accounts(
+    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, page: str, holding: Holding,
+    missing: str, prices: Prices | None = None,
+) -> Packed:  # fmt: skip
+    """Values of the page `page`, from the accounts of a window; `missing` says why there are none, or is empty."""
+    found = {**users_document(paths, period, day, zone, user, now, holding), "missing": missing, "prices": prices}
+    group = found["group"]
+    users = [{"user": one.user} for one in group.accounts] if group else []
+    return packed(_body(page, found, [*users, *({"user": user} for user in holding)]))
+
+
+def of_events(
+    paths: Sequence[str], window: str, group: str, gpu: str, user: str, now: float, page: str, missing: str
+) -> Packed:  # fmt: skip
+    """Values of the page `page`, from the events of a window; `missing` says why there are none, or is empty."""
+    found = events_document(paths, window, now)
+    users = [{"user": part[1]} for strip in found["strips"] for part in strip["parts"]]
+    users += [{"user": one.event.of.user} for one in found["events"]]
+    return packed(_body(page, {**found, "group": group, "gpu": gpu, "user": user, "missing": missing}, users))
+
+
+def of_day(paths: Sequence[str], now: float, page: str) -> Packed:
+    """Values of the page `page`, from the last 24 hours of each GPU."""
+    document = day_document(paths, now)
+    users = [{"user": part[1]} for strip in document["strips"] for part in strip["parts"]]
+    return packed(_body(page, document, users))
+
+
+def news(paths: Sequence[str], since: str, now: float) -> Packed:
+    """The number of events since a moment that need a look."""
+    return packed({"count": count_of_news(paths, float(since or "inf"), now)})
+
+
+def table_of_accounts(
+    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None = None
+) -> Packed:
+    """The accounts of a window as CSV: of everybody, whoever is looked at."""
+    del user
+    return Packed(compressed(users_csv(paths, period, day, zone, now, prices)))
+
+
+def rest_of_run(paths: Sequence[str], run: str, known: Any, page: str, prices: Prices | None = None) -> Packed | str:
     """All rows of the tables of which these values have the newest."""
 
     def made(record: Record) -> Packed:
-        document = {"run": run_json.run_of(record.run, record.run.updated), **all_rows(record)}
+        document = {"run": run_json.run_of(record.run, record.run.updated), **all_rows(record, prices)}
         rest = PAGES[page].rest
         assert rest is not None
         return packed(_sent(rest(document), []))

@@ -9,14 +9,15 @@ from typing import Any
 from gpumon.errors import GpumonError
 from gpumon.frame import RunState
 from gpumon.ledger.reader import Ledgers
-from gpumon.ledger.records import RunSummary
 from gpumon.reports import run_json
 from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.packing import packed
+from gpumon_web.run_choice import ChosenRuns, RunChoice, chosen_runs
 
 LISTED = 500
 """Runs on the list."""
 
+EVERY = RunChoice()
 Live = Mapping[str, Any]
 """A row of what the ring tells of a run."""
 
@@ -24,31 +25,41 @@ Live = Mapping[str, Any]
 def listed(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any) -> Packed | str:
     """Every run, the newest first, and why those of the past are missing if they are."""
     document, version = list_of_runs(paths, live, now, known)
-    return UNCHANGED if document is None else packed(document, version)
+    if document is None:
+        return UNCHANGED
+    return packed({"runs": document["runs"], "problem": document["problem"]}, version)
 
 
 def list_of_runs(
-    paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any
+    paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, choice: RunChoice = EVERY
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """The list of runs and its version; no list where it is still the one of version `known`."""
+    """The list of the runs of a choice and its version; no list where it is still the one of version `known`."""
     version = None if live else repr(_stamps(paths))
     if version is not None and version == known:
         return None, version
-    past: list[RunSummary] = []
+    found = ChosenRuns((), (), ())
     problem = ""
     try:
         with Ledgers(paths) as ledgers:
-            past = ledgers.runs(limit=LISTED)
+            found = chosen_runs(ledgers, choice, now, LISTED)
     except GpumonError as error:
         problem = str(error)
-    rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(past, now)["runs"]}
+    rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(found.runs, now)["runs"]}
     for run, row in live.items():
+        if not choice.has(row, now) or (choice.where and run not in rows):
+            rows.pop(run, None)
+            continue
         rows[run] = {**rows.get(run, {}), "live": row, "id": run, "name": row["name"], "user": row["user"],
                      "state": row["state"], "started": row["started"], "framework": row["framework"]}  # fmt: skip
-    if any(one.run.state is RunState.RUNNING for one in past):
+    if choice.since or any(one.run.state is RunState.RUNNING for one in found.runs):
         version = None  # what is said of these depends on the time
     newest_first = sorted(rows.values(), key=lambda row: -(row["started"] or 0.0))
-    return {"runs": newest_first, "problem": problem}, version
+    document = {
+        "runs": newest_first, "problem": problem, "choice": choice,
+        "users": sorted({*found.users, *(row["user"] for row in live.values() if row["user"])}),
+        "frameworks": sorted({*found.frameworks, *(row["framework"] for row in live.values() if row["framework"])}),
+    }  # fmt: skip
+    return document, version
 
 
 def _stamps(paths: Sequence[str]) -> list[Any]:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import gzip
 import json
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from threading import Lock
+from typing import Any, Protocol
 
 from gpumon_web.feed import FIRST_WINDOW, SPARK, Feed, JsonBody, host_row
 from gpumon_web.page import Args, Cells, Gpu, Now, Page, Rows
 from gpumon_web.pages import PAGES
 from gpumon_web.tokens import gpu_address
+from gpumon_web.watched import watched
 
 KEPT = 64
 """Pages with their arguments that are kept between ticks."""
@@ -24,7 +27,6 @@ MEAN_EVERY = 5.0
 LONGEST_TEXT = 200
 """Characters of an argument of an address that count."""
 _MISSING = object()
-_FIRST = next(iter(PAGES.values()))
 
 
 class Versions:
@@ -99,38 +101,66 @@ class PageVersions:
         return {**changed, "reset": True} if is_whole else changed
 
 
-class PageFeed:
+class PagedFeed(Protocol):
+    """The ticks that pages are made of."""
+
+    lock: Lock
+
+    @property
+    def boot(self) -> str:
+        """Changes when numbers begin anew."""
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest tick."""
+
+    def refresh(self) -> None:
+        """Take in what is new. The caller holds `lock`."""
+
+    def head(self) -> dict[str, Any]:
+        """Return the state for the head of every page. The caller holds `lock`."""
+
+    def lines(self, named: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
+        """Lines by name. The caller holds `lock`."""
+
+
+class PageViews(ABC):
     """All pages over one feed. Safe to use from several threads."""
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._now = Now()
-        self._boot = ""
-        self._seen = -1
-        self._means: dict[str, float | None] = {}
-        self._means_at = -MEAN_EVERY
+    def __init__(self, paged: PagedFeed, pages: Mapping[str, Page]) -> None:
+        self._paged = paged
+        self._pages = pages
+        self._first = next(iter(pages.values()))
         self._views: OrderedDict[tuple[Any, ...], PageVersions] = OrderedDict()
+
+    @abstractmethod
+    def now(self) -> Now:
+        """All that pages know at the newest tick. The caller holds the feed's lock."""
+
+    @abstractmethod
+    def server(self, now: Now) -> Cells:
+        """Facts for the head of every page, and for the scripts that lead from page to page."""
 
     def takes(self, page: str, given: Mapping[str, str]) -> bool:
         """Whether all that an address gives are arguments of its page."""
-        return not given or given.keys() <= PAGES.get(page, _FIRST).args.keys()
+        return not given or given.keys() <= self._pages.get(page, self._first).args.keys()
 
     def answer(self, page: str, given: Mapping[str, str], boot: str, since: int) -> JsonBody:
         """Return the changes for a viewer of `page` with the arguments of its address; of an unknown page the first."""
-        found = PAGES.get(page, _FIRST)
+        found = self._pages.get(page, self._first)
         args = {name: given.get(name, "")[:LONGEST_TEXT] or usual for name, usual in found.args.items()}
         return self.delta(found, args, boot, since)
 
     def delta(self, page: Page, args: Args, boot: str, since: int) -> JsonBody:
         """Return the changes for a viewer of `page` that has seen frame `since` of `boot`."""
-        feed = self._feed
+        feed = self._paged
         with feed.lock:
             feed.refresh()
             now = self.now()
             view = self._view(page, args)
             head = feed.head()
             if view.number != feed.newest:
-                view.take(feed.newest, page.live(now, args), self._server(now))
+                view.take(feed.newest, page.live(now, args), self.server(now))
             since = since if boot == feed.boot and since <= feed.newest else 0
             key = (since, json.dumps(head))
             known = view.answers.get(key)
@@ -142,6 +172,27 @@ class PageFeed:
                     {**head, "page": page.name, "now": round(now.time, 3), **view.since(since), "series": series}
                 )
             return known
+
+    def _view(self, page: Page, args: Args) -> PageVersions:
+        key = (page.name, self._paged.boot, *sorted(args.items()))
+        view = self._views.setdefault(key, PageVersions())
+        self._views.move_to_end(key)
+        if len(self._views) > KEPT:
+            self._views.popitem(last=False)
+        return view
+
+
+class PageFeed(PageViews):
+    """All pages over the ring of one machine."""
+
+    def __init__(self, feed: Feed) -> None:
+        super().__init__(feed, PAGES)
+        self._feed = feed
+        self._now = Now()
+        self._boot = ""
+        self._seen = -1
+        self._means: dict[str, float | None] = {}
+        self._means_at = -MEAN_EVERY
 
     def now(self) -> Now:
         """All that pages know at the newest tick. The caller holds the feed's lock."""
@@ -159,12 +210,14 @@ class PageFeed:
             gpus.append(Gpu(gpu, gpu["last"] or counted, counted, self._means.get(gpu["uuid"])))
         self._now = Now(
             time, gpus, {run["id"]: run for run in about["runs"]}, about["look"],
-            processes_known=about["processes_known"], host={} if gpus else host_row(feed.frame), driver=about["driver"],
-            problem=feed.live.origin().problem, notice=feed.live.origin().notice,
+            not_judged=about["not_judged"],
+            processes_known=about["processes_known"], driver=about["driver"],
+            host={**host_row(feed.frame), **feed.host_rates()}, problem=feed.live.origin().problem,
+            notice=feed.live.origin().notice,
         )  # fmt: skip
         return self._now
 
-    def _server(self, now: Now) -> Cells:
+    def server(self, now: Now) -> Cells:
         """Facts for the head of every page, and for the scripts that lead from page to page."""
         users = {run["user"] for run in now.runs.values()}
         users |= {holder["user"] or "" for gpu in now.gpus for holder in gpu.about["holders"]}
@@ -175,15 +228,8 @@ class PageFeed:
             "home": gpu_address(labels[0]) if len(labels) == 1 else "",
             "has_gpus": bool(labels),
             "runs": [[run["id"], run["state"], run["epoch"], run["phase"]] for run in now.runs.values()],
+            "watched": watched(now),
         }
-
-    def _view(self, page: Page, args: Args) -> PageVersions:
-        key = (page.name, self._feed.boot, *sorted(args.items()))
-        view = self._views.setdefault(key, PageVersions())
-        self._views.move_to_end(key)
-        if len(self._views) > KEPT:
-            self._views.popitem(last=False)
-        return view
 
 
 def packed(body: Cells) -> JsonBody:

@@ -8,8 +8,8 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.context import GpuContext
-from gpumon.diagnosis.finding import Finding
 from gpumon.diagnosis.gpu_rules import idle_text
+from gpumon.diagnosis.grouping import FindingGroup, grouped, ranges
 from gpumon.diagnosis.live import findings, is_news
 from gpumon.frame import Device, Frame
 from gpumon.history.recent import RecentHistory
@@ -25,20 +25,21 @@ def worth_a_look(
     now = frame.time
     all_found = findings(statuses, joined, epochs, now, history, monotonic_ns=frame.monotonic_ns)
     found = [finding for finding in all_found if is_news(finding)]
-    others = [_note(finding) for finding in found if finding.kind != "free"]
+    others = [_note(group) for group in grouped(finding for finding in found if finding.kind != "free")]
     free = {finding.subject.id for finding in found if finding.kind == "free"}
     notes = [*others, *_free([status for status in statuses if status.sample.device.uuid in free], now)]
     return [*notes[:SHOWN], *_more(len(notes) - SHOWN)]
 
 
-def _note(finding: Finding) -> dict[str, str]:
+def _note(group: FindingGroup) -> dict[str, str]:
+    finding = group.first
     return {
         "kind": finding.kind,
         "level": levels.OF_SEVERITY[finding.severity],
-        "about": finding.subject.title,
+        "about": group.title,
         "text": finding.summary,
         "action": finding.action,
-        "link": f"#/{finding.subject.kind}/{finding.subject.id}",
+        "link": f"#/{finding.subject.kind}/{finding.subject.id}" if len(group.findings) == 1 else "#/fleet",
     }
 
 
@@ -52,25 +53,14 @@ def _free(statuses: Sequence[GpuStatus], now: float) -> Iterable[dict[str, str]]
     """One sentence for all GPUs that are free for long, by the one that is so for the shortest time."""
     if statuses:
         newest = max(statuses, key=lambda status: status.since.time if status.since else 0.0)
-        about = f"GPU {_named([status.sample.device for status in statuses])}"
+        about = f"GPU {named([status.sample.device for status in statuses])}"
         more = " or longer" if len(statuses) > 1 and newest.since and not newest.since.at_least else ""
         link = f"#/gpu/{statuses[0].sample.device.uuid}" if len(statuses) == 1 else "#/fleet"
         text = f"free for {idle_text(GpuContext(status=newest, now=now))}{more}"
         yield {"kind": "free", "level": "ok", "about": about, "text": text, "action": "", "link": link}
 
 
-def _named(devices: Sequence[Device]) -> str:
-    """`0–3, 6`, and MIG instances by themselves."""
-    whole = _ranges([device.index for device in devices if not device.is_instance])
+def named(devices: Sequence[Device]) -> str:
+    """Return `0–3, 6`, and MIG instances by themselves."""
+    whole = ranges([device.index for device in devices if not device.is_instance])
     return ", ".join(filter(None, (whole, *(device.label for device in devices if device.is_instance))))
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """`0–3, 6`."""
-    found: list[list[int]] = []
-    for number in sorted(numbers):
-        if found and number == found[-1][-1] + 1:
-            found[-1] = [found[-1][0], number]
-        else:
-            found.append([number])
-    return ", ".join(str(span[0]) if len(span) == 1 else f"{span[0]}–{span[-1]}" for span in found)

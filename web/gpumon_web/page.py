@@ -7,17 +7,22 @@ and has to stay small.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+    from gpumon_web.cluster.known import ClusterNow
+
 Args = Mapping[str, str]
 """Arguments of an address, with the page's defaults filled in."""
 Cells = dict[str, Any]
 """Values by name: of a page, or of a row, as JSON has them."""
 
+TAB = "tab"
+"""Name of the value that no element shows, the title of the browser's tab: {"text", "old"}."""
 NUMBERS = frozenset({
     "count", "percent", "bytes", "watts", "celsius", "megahertz", "joules", "duration", "span", "elapsed", "lasting",
     "logged",
@@ -25,7 +30,8 @@ NUMBERS = frozenset({
 """Kinds of values that stand at the right of a column, and sort from the largest first."""
 KINDS = NUMBERS | {
     "text", "mono", "age", "state", "standing", "places", "tag", "person", "link", "bar", "parts", "memory", "rich",
-    "notes", "spark", "choices", "download",
+    "notes", "checks", "spark", "strip", "ticks", "choices", "download", "when", "pick", "day", "mine",
+    "filters", "tiles", "nodes", "away", "tick", "picked", "asked",
 }  # fmt: skip
 """Kinds of values that the scripts can show (assets/25-kinds.js)."""
 
@@ -53,6 +59,10 @@ class Column(NamedTuple):
     """The value that is its heading instead, where there is one."""
     each_of: str = ""
     """The value that names the columns in its place: one for each name, whose cells are under it in the row's cell."""
+    needs: str = ""
+    """The value without which it is not shown."""
+    csv: str = ""
+    """Its name in a file, with the unit, where the file has the cell that it is ordered by: `power_watts`."""
 
 
 class Rows(list[Cells]):
@@ -82,19 +92,39 @@ class Now(NamedTuple):
     """By id, those that the ring knows."""
     findings: Sequence[Cells] = ()
     """Sentences for the reader's attention."""
+    not_judged: Sequence[str] = ()
+    """In words, what no rule could judge."""
     processes_known: bool = True
     """False of a source that does not tell which processes ran."""
     host: Mapping[str, float | None] = MappingProxyType({})
-    """The machine's own numbers, where it has no GPU."""
+    """The machine's own numbers; of counters, their rates."""
     driver: str = ""
     problem: str = ""
     """The reason why there is no GPU."""
     notice: str = ""
     """Processes that cannot be seen, and why, in one sentence."""
+    cluster: ClusterNow | None = None
+    """The whole cluster, on pages of one."""
 
     def runs_of(self, gpu: Gpu) -> list[Cells]:
         """The runs on a GPU."""
         return [self.runs[run] for run in gpu.about["runs"] if run in self.runs]
+
+
+class Kept(Enum):
+    """The subject of what is kept, for `kept` of a page; the value names it in a sentence."""
+
+    RUNS = "the list of runs"
+    RUN = "this run"
+    """The one that the argument `id` names, on the device `gpu`."""
+    COMPARED = "these runs"
+    """Those that `runs` names, on the axis `by`."""
+    ACCOUNTS = "this window"
+    """Users' time on the GPUs in the window that `period`, `day` and `zone` name."""
+    EVENTS = "the events"
+    """Events of the last `days`."""
+    DAY = "the last 24 hours"
+    """Holders of each GPU in the last 24 hours."""
 
 
 class KeptValues(NamedTuple):
@@ -103,7 +133,7 @@ class KeptValues(NamedTuple):
     values: Cells
     """Values by name; `Rows` fill the table of that name. One that `live` gives too counts where that is None."""
     figures: Mapping[str, Cells | None] = MappingProxyType({})
-    """Plotly figures by name; None: there is nothing to draw."""
+    """Charts by name; None: there is nothing to draw."""
     totals: Mapping[str, int] = MappingProxyType({})
     """The number of rows of tables of which only the newest are among `values`."""
     again: float = 10.0
@@ -127,11 +157,11 @@ class Page(NamedTuple):
     layout: Callable[[], Component]
     live: Callable[[Now, Args], Cells] = _no_values
     kept: Callable[[Cells], KeptValues] | None = None
-    """Further values from the document of runs that the ledger keeps; made in another process, asked for seldom."""
+    """Further values from a document of what is kept; made in another process, asked for seldom."""
     rest: Callable[[Cells], KeptValues] | None = None
     """All rows of the tables of which `kept` gives the newest, for whoever wants to see them."""
-    of_run: bool = False
-    """These documents are of the run that the argument `id` names, on the device `gpu`; else the list of runs."""
+    kept_of: Kept = Kept.RUNS
+    """The subject of these documents."""
     series: Callable[[Now, Args], Mapping[str, tuple[str, str]]] = _no_series
     """Lines that grow: name -> (UUID of a GPU, metric)."""
     has_past: bool = False
@@ -140,6 +170,8 @@ class Page(NamedTuple):
     """Arguments of its address, and what they are where it does not say."""
     kept_args: Args = MappingProxyType({})
     """Further ones, that only what the ledger keeps depends on."""
+    subject: tuple[str, ...] = ("id",)
+    """Those of `args` that its values depend on; the others change what is shown of them."""
     tab: str = ""
     """The tab that is marked while it is shown; its own where empty and `is_tab`."""
     is_tab: bool = True

@@ -6,7 +6,7 @@ it is true. `table[data-rows=NAME]` shows rows, by its `th[data-col=CELL data-ki
 `data-columns=NAME` stands for a column for each name in that value.
 `[data-figure=ADDRESS data-subject=NAME data-outline=NAME]` becomes a live figure, `[data-kept-figure=NAME]` one that
 comes whole with what the ledger keeps.
-`[data-search=NAME]` becomes a field that filters the rows of a table.
+`[data-search=NAME]` becomes a field that filters the rows of a table, `[data-csv=NAME]` a button that saves them.
 """
 
 from __future__ import annotations
@@ -83,15 +83,17 @@ def choice(arg: str, label: str, options: Sequence[tuple[str, str]], usual: str)
     return html.Div(buttons, className="seg", role="group", **aria(label=label), **data(usual=usual))
 
 
-def figure(address: str, subject: str, outline: str, label: str) -> Component:
-    """The place of a live figure, inside of a card with a choice of windows.
+def figure(
+    address: str, subject: str, outline: str, label: str, panels: Sequence[str], state: str = ""
+) -> Component:  # fmt: skip
+    """The place of a live chart, inside of a card with a choice of windows.
 
     It comes from `address` followed by the value `subject`, anew when the value `outline` changes, and grows by the
-    page's lines of the names in its traces' `meta.metric`.
+    page's lines of the names of its panels; `panels` are shown until the viewer chooses others. The value `state` says
+    in `silent` why there are no values of now.
     """
-    return html.Div(
-        className="plot", role="img", **aria(label=label), **data(figure=address, subject=subject, outline=outline)
-    )
+    named = data(figure=address, subject=subject, outline=outline, state=state, panels=" ".join(panels))
+    return html.Div(className="plot", role="group", **aria(label=label), **named)
 
 
 def kept_figure(name: str, label: str, *, loading: str, empty: str, whole: str) -> Component:
@@ -100,22 +102,24 @@ def kept_figure(name: str, label: str, *, loading: str, empty: str, whole: str) 
     `loading` and `empty` stand in its place before it came and where there is none; `whole` is the button to all of it.
     """
     named = data(kept_figure=name, loading=loading, empty=empty, whole=whole)
-    return html.Div(className="plot", role="img", **aria(label=label), **named)
+    return html.Div(className="plot", role="group", **aria(label=label), **named)
 
 
 def table(
     name: str, caption: str, columns: Sequence[Column], order: str, *, down: bool = False, css: str = "",
     empty: str = "", empty_from: str = "", loading: str = "", no_match: str = "", dense_beyond: int = 0,
+    within: str = "", few: int = 0,
 ) -> Component:  # fmt: skip
     """A table of the rows `name`, ordered by the column `order`: its head; the scripts own its body.
 
     `empty` (or the value `empty_from`), `loading` and `no_match` stand in its place without rows, before they came, and
-    where a search finds none.
+    where a search finds none. `within` names the rows of groups, whose members are rows of this table.
+    `few`: so many rows are shown until somebody wants more.
     """
     head = html.Tr([_heading(column) for column in columns], role="row")
     named = data(
         rows=name, order=order, down="1" if down else "", empty=empty, loading=loading, no_match=no_match,
-        dense=str(dense_beyond or ""), empty_from=empty_from,
+        dense=str(dense_beyond or ""), empty_from=empty_from, within=within, few=str(few or ""),
     )  # fmt: skip
     parts = [
         html.Caption(caption, className="sr"),
@@ -128,6 +132,14 @@ def table(
 def search(table_name: str, words: str, label: str) -> Component:
     """The place of a field that filters the rows of a table; `words` stand in it while it is empty."""
     return html.Span(**data(search=table_name, words=words, label=label))
+
+
+def download(table_name: str, title: str, key: str = "") -> Component:
+    """The place of a button that saves the rows in view of a table as CSV; `title` says of what they are.
+
+    `key` names the column of what tells rows apart, such as the id of a run, where no other column has it.
+    """
+    return html.Span(**data(csv=table_name, title=title, key=key))
 
 
 def data(**known: str) -> dict[str, Any]:
@@ -152,7 +164,7 @@ def _heading(column: Column) -> Component:
     named = data(
         col=column.key, kind=known_kind(column.kind), by=column.sorts_by or column.key, unit=column.small_unit,
         head="1" if column.is_head else "", most=column.most, columns=column.each_of, sort="1" if column.sort else "",
-        help=column.help, titled=column.titled,
+        help=column.help, titled=column.titled, needs=column.needs, saved=column.csv,
     )  # fmt: skip
     classes = " ".join((*css, column.css)).strip()
     return html.Th(column.title, scope="col", role="columnheader", className=classes, **named)

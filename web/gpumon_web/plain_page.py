@@ -10,26 +10,66 @@ from flask import Request, Response
 
 API = "/api/"
 """Below it programs ask, and get errors that they can read."""
+V1 = "/api/v1/"
+"""Below it such errors are problem documents (RFC 9457)."""
 _PAGE = """\
 <!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>gpumon: {title}</title>
 <style>
-:root {{ color-scheme: light dark }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 34em; margin: 15vh auto; padding: 0 1em }}
-h1 {{ font-size: 1.3em }}
-input, button {{ font: inherit; padding: .4em .6em; max-width: 100%; box-sizing: border-box }}
+:root {{
+  color-scheme: light dark; --bg: #f4f5f8; --card: #fff; --ink: #12161d; --mut: #576070; --line: #e2e5eb;
+  --acc: #2459d8; --on: #fff
+}}
+@media (prefers-color-scheme: dark) {{
+:root {{
+  --bg: #0c0f15; --card: #141922; --ink: #e8ecf3; --mut: #95a2b5; --line: #252d3a; --acc: #7ba7ff; --on: #0c0f15
+}}
+}}
+* {{ box-sizing: border-box }}
+body {{
+  font: 14px/1.5 system-ui, sans-serif; max-width: 424px; margin: 13vh auto 0; padding: 0 12px; background: var(--bg);
+  color: var(--ink)
+}}
+.brand {{ text-align: center; font-size: 19px; font-weight: 650; margin: 0 0 18px }}
+.brand::before {{
+  content: ""; display: inline-block; width: 20px; height: 20px; border-radius: 6px; margin-right: 9px;
+  vertical-align: -4px; background: linear-gradient(135deg, #5b93ff, #2fb89a)
+}}
+main {{
+  background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 22px 28px;
+  overflow-wrap: anywhere
+}}
+h1 {{ font-size: 19px; margin: 0 }}
+p {{ margin: 6px 0 14px }}
+label, .note {{ color: var(--mut); font-size: 13px }}
+.note {{ margin: 14px 0 0 }}
+code {{ color: var(--ink); font: 12.5px ui-monospace, monospace }}
+input, button {{
+  display: block; width: 100%; font: inherit; padding: 10px 12px; border-radius: 8px; border: 1px solid var(--mut);
+  margin-top: 5px
+}}
+input {{ background: var(--bg); color: var(--ink) }}
+button {{
+  background: var(--acc); color: var(--on); border: 0; font-weight: 600; margin-top: 14px; cursor: pointer
+}}
+:focus-visible {{ outline: 2px solid var(--acc); outline-offset: 2px }}
 </style>
+<div class="brand">gpumon</div>
+<main>
 <h1>{title}</h1>
 <p>{text}</p>{more}
+</main>
 </html>
 """
 _FORM = """
 <form method="post" action="{action}" autocomplete="off">
-<p><label for="token">Token</label><br>
-<input id="token" name="token" type="password" size="44" required autocomplete="off" autofocus>
-<button type="submit">Open</button></p>
-</form>"""
+<label for="token">Token</label>
+<input id="token" name="token" type="password" required autocomplete="off" autofocus>
+<button type="submit">Open</button>
+</form>
+<p class="note">Read only. The session ends after 12 hours without a request, or when you sign out. On the server,
+<code>gpumon web token add NAME</code> prints a token.</p>"""
 
 
 class BadNumber(ValueError):
@@ -51,6 +91,9 @@ def failure(
     """The same for whoever asks: a page, or JSON for what programs ask for."""
     if not request.path.startswith(API):
         return plain(status, title, text, headers, sign_in=sign_in)
-    said = json.dumps({"error": f"gpumon: {title}", "text": text})
     given = {"Cache-Control": "no-store", **(headers or {})}
+    if request.path.startswith(V1):
+        problem = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": text})
+        return Response(problem, status=status, mimetype="application/problem+json", headers=given)
+    said = json.dumps({"error": f"gpumon: {title}", "text": text})
     return Response(said, status=status, mimetype="application/json", headers=given)

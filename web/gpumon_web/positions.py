@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 from gpumon.clock import SECOND
 from gpumon.frame import Driver, Frame, Origin
 from gpumon.live import ENDED, LiveState
+from gpumon.people import EVERYBODY, People
 from gpumon.recording.content import Recorded
 from gpumon.recording.moment import apart_ns, origin_of, time_ns
 from gpumon.recording.positions import MOST_PAST, Excerpt, Positions
 from gpumon_web.feed import Feed
 from gpumon_web.live import PageFeed
+from gpumon_web.named_frames import named_frames
 from gpumon_web.page import Cells
 from gpumon_web.runs import Runs
 
@@ -93,8 +95,9 @@ class RecordedFrames:
 class Recording:
     """The recording of a server, at any position. Safe to use from several threads."""
 
-    def __init__(self, positions: Positions, speed: float = 1.0) -> None:
+    def __init__(self, positions: Positions, speed: float = 1.0, people: People = EVERYBODY) -> None:
         self._positions = positions
+        self._people = people
         self._speed = speed
         self._places: list[RecordedPlace] = []
         self._lock = Lock()
@@ -144,7 +147,7 @@ class Recording:
         def play() -> dict[str, Any]:
             return {**self.extent(), "own": True, **frames.play()}
 
-        feed = Feed(frames, play, keep=MOST_PAST)
+        feed = Feed(named_frames(frames, self._people), play, keep=MOST_PAST)
 
         def now() -> float:
             return feed.frame.time if feed.frame else 0.0

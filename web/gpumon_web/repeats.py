@@ -18,7 +18,7 @@ from gpumon_web.environ import CHANNEL, HEAD, TICK
 from gpumon_web.feed import JsonBody
 from gpumon_web.gate import Gate
 from gpumon_web.limits import Buckets
-from gpumon_web.live import PageFeed
+from gpumon_web.live import PageViews
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
@@ -53,7 +53,7 @@ class Allowed(NamedTuple):
 class Repeats:
     """A WSGI application in front of another one."""
 
-    def __init__(self, application: WSGIApplication, views: PageFeed, gate: Gate, buckets: Buckets) -> None:
+    def __init__(self, application: WSGIApplication, views: PageViews, gate: Gate, buckets: Buckets) -> None:
         self._application = application
         self._views = views
         self._gate = gate

@@ -8,37 +8,36 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from flask import Flask, Response, request
 
-from gpumon.errors import SourceError
-from gpumon.figures.gpu import gpu_figure
 from gpumon.history.query import MOST
-from gpumon_web.answers import AnswerCache, Deferred, Packed
+from gpumon_web.accounts import Accounts
+from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.complaints import Complaints
-from gpumon_web.environ import JOB
 from gpumon_web.feed import Feed
-from gpumon_web.live import PageFeed
-from gpumon_web.page import Page
+from gpumon_web.gpu_chart import USUAL, GpuChartWindow, gpu_chart
+from gpumon_web.live import PageFeed, PageViews
+from gpumon_web.page import Kept, Page
 from gpumon_web.pages import PAGES
 from gpumon_web.plain_page import BadNumber, failure
 from gpumon_web.positions import RecordedPlace, Recording
 from gpumon_web.repeats import PACKED, choose, takes_gzip
 from gpumon_web.runs import Runs
-from gpumon_web.work import BusyError, Inline, Work, WorkError
+from gpumon_web.sending import PATIENCE, Sender
+from gpumon_web.work import Inline, Work
 
 LONGEST_TEXT = 200
 """Characters of an argument; a longer one names nothing that there is."""
+LONGEST_LIST = 1000
+"""Characters of an argument that is a list of names."""
 FURTHEST = 1e11
 """Seconds since 1970 that an argument may name: beyond them no calendar goes."""
 FIGURES = 4 * 2**20
 """Bytes of figures of GPUs that are kept: each is good for one tick."""
-PATIENCE = 60.0
-"""Seconds to wait for an answer that is being made, where the server cannot answer others meanwhile."""
 PREFIX = "api_"
 """Begins the endpoint of each of these routes."""
 
@@ -48,27 +47,23 @@ class Sources(NamedTuple):
 
     feed: Feed
     runs: Runs
+    accounts: Accounts
     figures: Work = Inline()
     """Makes figures of GPUs, and pages at positions of a recording."""
     recording: Recording | None = None
     """The recording that plays, if viewers may take it elsewhere."""
 
 
+def add_page_routes(server: Flask, views: PageViews, pages: Mapping[str, Page]) -> None:
+    """Register the two routes of pages that have nothing but what comes with a tick."""
+    for name, view in (("delta", lambda: _tick(views)), ("layout", _layouts(pages))):
+        server.add_url_rule(f"/api/{name}", f"{PREFIX}{name}", view)
+
+
 def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Complaints) -> None:
     """Register every route below `/api/`; what cannot be made is complained of."""
-    feed, runs, answers = sources.feed, sources.runs, AnswerCache(most=FIGURES)
-    layouts = {name: layout_json(page) for name, page in PAGES.items()}
-
-    def sent(start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:
-        try:
-            return _sent(start, what, mimetype)
-        except SourceError as error:
-            return failure(request, 404, "Not found", f"{error}.")
-        except (WorkError, OSError, EOFError) as error:
-            if not isinstance(error, BusyError):
-                kind = f"cannot create {what}: {type(error).__name__}"
-                complaints.say(kind, f"gpumon web: {kind}: {error}")
-            return failure(request, 503, "Busy", "Wait a moment and try again.", {"Retry-After": "2"})
+    feed, runs, answers, sent = sources.feed, sources.runs, AnswerCache(most=FIGURES), Sender(complaints)
+    layout = _layouts(PAGES)
 
     def place() -> Callable[[], RecordedPlace] | None:
         """Of the position in the recording that is asked for; where none is, the place is that of everybody."""
@@ -88,20 +83,17 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
                 ),
                 "this position",
             )
-        answer = views.answer(_text("page"), request.args, _text("boot"), _whole("since"))
-        is_packed, body = choose(answer, takes_gzip(request))
-        return Response(body, mimetype="application/json", headers=PACKED if is_packed else None)
-
-    def layout() -> Response:
-        # As for values, an address of no page is one of the first.
-        return Response(layouts.get(_text("page"), next(iter(layouts.values()))), mimetype="application/json")
+        return _tick(views)
 
     def kept() -> Response:
         page, whole = PAGES.get(_text("page")), bool(_text("rest"))
         if page is None or (page.rest if whole else page.kept) is None:
-            return failure(request, 404, "No such page", "No page of this name shows runs of the ledger.")
-        args = {name: _text(name) for name in (*page.args, *page.kept_args)}
-        what = "this run" if page.of_run else "the list of runs"
+            return failure(request, 404, "No such page", "No page of this name shows what is kept.")
+        longest = LONGEST_LIST if page.kept_of is Kept.COMPARED else LONGEST_TEXT
+        args = {name: _text(name, longest) for name in (*page.args, *page.kept_args)}
+        what = page.kept_of.value
+        if page.kept_of in (Kept.ACCOUNTS, Kept.EVENTS, Kept.DAY):
+            return sent(partial(sources.accounts.kept, page, args), what)
         found = place()
         if found is not None:
 
@@ -114,7 +106,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
 
     def gpu() -> Response:
         wanted, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
-        points, run = max(2, min(_whole("points") or MOST, MOST)), _text("run")
+        points, panels = max(2, min(_whole("points") or MOST, MOST)), _listed("panels") or USUAL
 
         def figure_of(feed: Feed) -> Callable[[], Packed]:
             with feed.lock:
@@ -129,12 +121,13 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
                     oldest = feed.history.begin
                     first, last = (max(oldest, newest - length) if length else oldest), newest
                 history, epochs, known = feed.history.whole(uuid), feed.epochs.only(uuid), feed.known()
+                processes = [one for one in frame.processes if one.uuid == uuid]
+                interval, log = frame.interval, feed.live.history_file()
 
             def make() -> Packed:
-                figure = gpu_figure(
-                    history=history, epochs=epochs, sample=sample, begin=first, end=last, points=points, run=run
-                )
-                return _packed({"uuid": uuid, "begin": first, "end": last, "known": known, "figure": figure})
+                window = GpuChartWindow(first, last, points, panels)
+                made = gpu_chart(history, epochs, sample, processes, interval, log, window)
+                return _packed({"uuid": uuid, "begin": first, "end": last, "known": known, "chart": made})
 
             return make
 
@@ -143,7 +136,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
             return sent(lambda: sources.figures.ask(lambda: figure_of(found().feed)(), tuple), "this GPU")
         with feed.lock:
             feed.refresh()
-            key = (feed.boot, feed.newest, wanted, begin, end, length, points, run)
+            key = (feed.boot, feed.newest, wanted, begin, end, length, points, panels)
         return sent(
             partial(answers.get, key, math.inf, lambda _: sources.figures.ask(figure_of(feed), tuple)), "this GPU"
         )
@@ -178,9 +171,21 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
             answer.headers["Content-Disposition"] = f'attachment; filename="epochs-{name[:80]}.csv"'
         return answer
 
+    def accounts() -> Response:
+        args = {name: _text(name) for name in PAGES["users"].kept_args}
+        answer = sent(partial(sources.accounts.table, args), "this window", "text/csv")
+        if answer.status_code == 200:
+            answer.headers["Content-Disposition"] = 'attachment; filename="users.csv"'
+        return answer
+
+    def news() -> Response:
+        since = _number("since")
+        return sent(lambda: sources.accounts.news(since), "the events")
+
     for path, view in (
         ("delta", delta), ("layout", layout), ("kept", kept), ("gpu", gpu), ("runs", all_runs), ("run", one_run),
         ("run/zoom", zoom), ("run/epochs", epochs), ("run.csv", table),
+        ("users.csv", accounts), ("news", news),
     ):  # fmt: skip
         server.add_url_rule(f"/api/{path}", f"{PREFIX}{path.replace('.', '_')}", view, methods=["GET"])
 
@@ -191,37 +196,40 @@ def layout_json(page: Page) -> str:
     return json.dumps(found, default=lambda component: component.to_plotly_json(), separators=(",", ":"))
 
 
-def _sent(start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:
-    """The answer that `start` begins to make, or has.
-
-    Raises Deferred while it is being made, and what work raises when it cannot be.
-    """
-    job: Future[Packed] | None = request.environ.get(JOB)
-    if job is None:
-        job = start()
-        if not job.done() and JOB in request.environ:
-            raise Deferred(job)
-    answer = job.result(PATIENCE)
-    if not answer.body:
-        return failure(request, 404, "Not found", f"There is no record of {what}.")
-    if takes_gzip(request):
-        return Response(answer.body, mimetype=mimetype, headers=PACKED)
-    return Response(gzip.decompress(answer.body), mimetype=mimetype, headers={"Vary": "Accept-Encoding"})
-
-
 def _packed(value: Any) -> Packed:
     if value is None:
         return Packed(b"")
     return Packed(gzip.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode(), 4, mtime=0))
 
 
+def _tick(views: PageViews) -> Response:
+    """The values that are new for a viewer of a page."""
+    answer = views.answer(_text("page"), request.args, _text("boot"), _whole("since"))
+    is_packed, body = choose(answer, takes_gzip(request))
+    return Response(body, mimetype="application/json", headers=PACKED if is_packed else None)
+
+
+def _layouts(pages: Mapping[str, Page]) -> Callable[[], Response]:
+    """The layouts of pages, each made once."""
+    made = {name: layout_json(page) for name, page in pages.items()}
+    first = next(iter(made.values()))
+    # As for values, an address of no page is one of the first.
+    return lambda: Response(made.get(_text("page"), first), mimetype="application/json")
+
+
 def _is_named(device: Any, text: str) -> bool:
     return bool(text) and text in (device.uuid, device.label)
 
 
-def _text(name: str) -> str:
+def _text(name: str, longest: int = LONGEST_TEXT) -> str:
     given = request.args.get(name, "")
-    return given if len(given) <= LONGEST_TEXT else ""
+    return given if len(given) <= longest else ""
+
+
+def _listed(name: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    given = request.args.get(name, "")
+    return tuple(given.split(",")) if given and len(given) <= LONGEST_LIST else ()
 
 
 def _whole(name: str) -> int:

@@ -1,40 +1,37 @@
-"""The course of a run on its page: the figure with its shades, and a button for each device."""
+"""The course of a run on its page: its chart, where finer points of it come from, and buttons for its GPUs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from gpumon_web.page import Cells
+from gpumon_web.run_gpus import EACH, MEAN
 
 
 def course(document: Cells) -> Cells | None:
-    """The figure, with phases other than training shaded as far as it reaches; None where nothing can be drawn.
+    """The chart; None where nothing can be drawn.
 
-    It says where a part of it comes from with finer points (`finer`), where the document names the run and the device.
+    It says where a part of it comes from with finer points (`finer`), where the document names the run and the GPUs.
     """
-    figure: Cells | None = document.get("figure")
-    if not figure or not figure["data"]:
+    chart: Cells | None = document.get("chart")
+    if chart is None:
         return None
-    _, end = figure["layout"]["xaxis"].get("range") or (None, None)
-    shades = [
-        {
-            "type": "rect", "xref": "x", "yref": "paper", "x0": begin * 1000,
-            "x1": end if last is None else last * 1000, "y0": 0, "y1": 1,
-            "fillcolor": "@warn/0.1", "line": {"width": 0}, "layer": "below",
-        }
-        for begin, last, _ in document.get("phases") or ()
-        if last is not None or (end is not None and begin * 1000 < end)
-    ]  # fmt: skip
-    layout = figure["layout"]
-    found = {**figure, "layout": {**layout, "shapes": [*(layout.get("shapes") or ()), *shades]}}
-    if document.get("id") and document.get("device"):
-        found["finer"] = "api/run/zoom?" + urlencode({"id": document["id"], "gpu": document["device"]})
-    return found
+    if not document.get("id") or not document.get("device"):
+        return chart
+    return {**chart, "finer": "api/run/zoom?" + urlencode({"id": document["id"], "gpu": document["device"]})}
 
 
-def choice(device: Cells, shown: str | None) -> Cells:
-    """A button for one of the devices."""
-    return {
-        "arg": "gpu", "value": device["uuid"], "text": f"GPU {device['index']}", "title": device["name"],
-        "is_pressed": device["uuid"] == shown,
-    }  # fmt: skip
+def choices(devices: Sequence[Cells], shown: str | None) -> list[Cells]:
+    """The buttons for the GPUs of a run: all together, each, and one for each of them; none where there is one."""
+    if len(devices) < 2:
+        return []
+    return [
+        _button(MEAN, f"Mean of {len(devices)}", "The mean of all GPUs of this run", shown),
+        _button(EACH, "Each", "A line for each GPU", shown),
+        *(_button(one["uuid"], f"GPU {one['index']}", one["name"], shown) for one in devices),
+    ]
+
+
+def _button(value: str, words: str, title: str, shown: str | None) -> Cells:
+    return {"arg": "gpu", "value": value, "text": words, "title": title, "is_pressed": value == shown}

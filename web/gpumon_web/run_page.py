@@ -12,25 +12,33 @@ from typing import Any, NamedTuple
 
 from gpumon.analysis.epochs import Span
 from gpumon.analysis.epochs import Stretch as Seen
+from gpumon.cost.of_run import price_run, price_stretch
+from gpumon.diagnosis.as_json import finding_json
+from gpumon.diagnosis.past import findings
 from gpumon.errors import GpumonError
-from gpumon.figures.run import figure
 from gpumon.figures.run_finer import refined
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series
 from gpumon.frame import RunState
 from gpumon.history.open import open_history
 from gpumon.history.recent import RecentHistory
 from gpumon.ledger import aggregate, phase_summary
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
-from gpumon.ledger.records import Record, RunRow
+from gpumon.ledger.records import DeviceRow, Record, RunRow
 from gpumon.paths import history_beside
+from gpumon.people import SHOWN, in_force
+from gpumon.prices import Prices
 from gpumon.reports import run_json
 from gpumon.reports.about import about_json
+from gpumon.reports.charges import sentence
 from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
 from gpumon_web.course import Logged, extended, recent_course, with_newest
-from gpumon_web.epoch_cells import rows, summary
+from gpumon_web.epoch_cells import odd_epochs, rows, summary
 from gpumon_web.listed_runs import Live
 from gpumon_web.packing import compressed, packed
+from gpumon_web.run_chart import RunDrawing, run_chart
+from gpumon_web.run_gpus import EACH, MEAN, DeviceCourse
 from gpumon_web.stretch_cells import stretches
 
 ROWS = 100
@@ -44,9 +52,8 @@ Points = Mapping[str, Sequence[tuple[float, float]]]
 class Ring(NamedTuple):
     """The data of a run in the ring."""
 
-    uuid: str
-    """The device that `history` is of."""
     history: RecentHistory
+    """Of all its devices."""
     logged: Logged
     epochs: Mapping[str, Sequence[Seen]]
     """By the key of a rank: the lowest one that is here."""
@@ -67,7 +74,7 @@ class Recent(NamedTuple):
 def one(
     paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any
 ) -> Packed | str:
-    """One run: its newest epochs, its ranks, and its figure on `device` (a UUID; else its first)."""
+    """Return one run: its newest epochs, its ranks, and its chart on `device`: a UUID, `each` GPU, or all as one."""
     document, version = run_document(paths, run, device, live, ring, now, known)
     if document is None:
         return UNCHANGED
@@ -75,9 +82,13 @@ def one(
 
 
 def run_document(
-    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any
-) -> tuple[dict[str, Any] | None, str | None]:
-    """All that is known of one run, and its version: empty of a run that is not, none where it is still `known`."""
+    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
+    prices: Prices | None = None,
+) -> tuple[dict[str, Any] | None, str | None]:  # fmt: skip
+    """All that is known of one run, with `prices` what it costs, and its version.
+
+    It is empty of a run that is not, none where it is still `known`.
+    """
     try:
         with Ledgers(paths) as ledgers:
             found = find_run(ledgers, run)
@@ -86,7 +97,8 @@ def run_document(
                 version = None if live or row.state is RunState.RUNNING else _version(ledger, row)
                 if version is not None and version == known:
                     return None, version
-                return _page(ledger=ledger, run=run, device=device, live=live, ring=ring, now=now), version
+                page = _page(ledger=ledger, run=run, device=device, live=live, ring=ring, now=now, prices=prices)
+                return page, version
     except GpumonError:
         pass  # the list of runs says why; what the ring tells is still shown
     if live is None:
@@ -100,11 +112,19 @@ def epochs(paths: Sequence[str], run: str, known: Any) -> Packed | str:
     return of_record(paths, run, known, lambda record: packed(all_rows(record)))
 
 
-def all_rows(record: Record) -> dict[str, Any]:
-    """Every epoch of a run, and what is beside them."""
+def all_rows(record: Record, prices: Prices | None = None) -> dict[str, Any]:
+    """Every epoch of a run, and what is beside them; with `prices` what each costs."""
     found = aggregate.epochs(record)
     total = aggregate.whole(record, found, record.run.updated)
-    return {"epochs": rows(record, found), "parts": stretches(record, found, total)}
+    return {"epochs": rows(record, found), "parts": stretches(record, found, total), **_charges(record, found, prices)}
+
+
+def _charges(record: Record, found: Sequence[EpochSummary], prices: Prices | None) -> dict[str, Any]:
+    """Prices, and what each of these epochs costs by its ordinal; nothing without prices."""
+    if prices is None:
+        return {}
+    charges = {epoch.ordinal: price_stretch(epoch, record.devices, prices) for epoch in found}
+    return {"prices": prices, "charges": charges}
 
 
 def table(paths: Sequence[str], run: str, known: Any) -> Packed | str:
@@ -112,15 +132,20 @@ def table(paths: Sequence[str], run: str, known: Any) -> Packed | str:
     return of_record(paths, run, known, lambda record: Packed(compressed(line.encode() for line in lines(record))))
 
 
-def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring | None, now: float) -> dict[str, Any]:
+def _page(
+    ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring | None, now: float, prices: Prices | None
+) -> dict[str, Any]:  # fmt: skip
     record, traces = ledger.record(run, phases=False, times=True), ledger.traces(run)
     devices = record.devices
-    chosen = next((one for one in devices if one.uuid == device), devices[0] if devices else None)
-    uuid = chosen.uuid if chosen else ""
+    shown, chosen = chosen_of(devices, device)
     found = aggregate.epochs(record)
     total = aggregate.whole(record, found, now)
-    kept = _course(ledger.path, record, run_series(record, traces, uuid or "-"), uuid), run_series(record, traces, "")
-    recent = recent_of(record, uuid, ring, *kept) if ring else Recent(*kept)
+    logged = run_series(record, traces, "")
+    recent = [
+        _recent(record, one, ring, _course(ledger.path, record, run_series(record, traces, one.uuid), one.uuid), logged)
+        for one in chosen
+    ] or [_recent(record, None, ring, run_series(record, traces, "-"), logged)]
+    drawing = drawing_of(record, chosen, recent, with_newest(found, recent[0].epochs), ring, is_each=shown == EACH)
     return {
         "schema": run_json.SCHEMA,
         "run": run_json.run_of(record.run, now),
@@ -128,22 +153,46 @@ def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring |
         "parts": stretches(record, found, total),
         "epochs": rows(record, found[-ROWS:]),
         "epochs_total": len(found),
+        "odd": odd_epochs(found, running=record.run.state is RunState.RUNNING),
+        "findings": [finding_json(one) for one in findings(record, total, now)],
         "summary": summary(found),
         "ranks": [run_json.rank_of(rank) for rank in record.ranks],
         "marks": [run_json.mark_of(mark, record.ranks) for mark in record.marks],
         "about": about_json(record.about),
         "live": live,
-        "device": uuid or None,
+        "device": shown or None,
         "devices": [run_json.device_of(one) for one in devices],
-        "phases": phases_of(record, ring)[-PHASES:],
-        "figure": {
-            **figure(
-                recent.course, recent.logged, chosen, with_newest(found, recent.epochs), record.marks,
-                diverged=recent.diverged,
-            ),
-            "step": recent.course.step,
-        },
-    }  # fmt: skip
+        "chart": run_chart(drawing, len(devices)),
+        "cost": sentence(price_run(total, found, devices, prices), prices) if prices else "",
+        **_charges(record, found[-ROWS:], prices),
+    }
+
+
+def chosen_of(devices: Sequence[DeviceRow], asked: str) -> tuple[str, Sequence[DeviceRow]]:
+    """The name of the choice of GPUs that an address makes, and these GPUs: of several, their mean by default."""
+    one = next((device for device in devices if device.uuid == asked), None)
+    if one is not None:
+        return one.uuid, [one]
+    if len(devices) < 2:
+        return (devices[0].uuid if devices else ""), devices
+    return (EACH if asked == EACH else MEAN), devices
+
+
+def drawing_of(
+    record: Record, chosen: Sequence[DeviceRow], recent: Sequence[Recent], epochs: Sequence[EpochSummary],
+    ring: Ring | None, *, is_each: bool,
+) -> RunDrawing:  # fmt: skip
+    """Gather the parts of the chart of a run."""
+    gpus = [DeviceCourse(*one) for one in zip(chosen, (one.course for one in recent), strict=False) if one[1].points]
+    first = recent[0]
+    phases = phases_of(record, ring)[-PHASES:]
+    return RunDrawing(record.run, gpus, first.logged, epochs, record.marks, phases, first.diverged, is_each)
+
+
+def _recent(
+    record: Record, device: DeviceRow | None, ring: Ring | None, course: RunSeries, logged: RunSeries
+) -> Recent:
+    return recent_of(record, device.uuid if device else "", ring, course, logged) if ring else Recent(course, logged)
 
 
 def _course(ledger: str, record: Record, series: RunSeries, uuid: str) -> RunSeries:
@@ -195,23 +244,28 @@ def phases_of(record: Record, ring: Ring | None) -> list[list[Any]]:
 
 def of_record(paths: Sequence[str], run: str, known: Any, made: Callable[[Record], Packed]) -> Packed | str:
     """The answer that `made` gives of a run's record, unchanged until another word of the run is written."""
+    return of_ledger(paths, run, known, lambda ledger, row: made(ledger.record(row.id, phases=False, times=True)))
+
+
+def of_ledger(paths: Sequence[str], run: str, known: Any, made: Callable[[Ledger, RunRow], Packed]) -> Packed | str:
+    """The same of the ledger that has the run of this id, and of its row there."""
     try:
         with Ledgers(paths) as ledgers:
             found = find_run(ledgers, run)
             if found is None:
                 return NOTHING
-            ledger, row = found
-            version = _version(ledger, row)
+            version = _version(*found)
             if version == known:
                 return UNCHANGED
-            return made(ledger.record(run, phases=False, times=True))._replace(version=version)
+            return made(*found)._replace(version=version)
     except GpumonError:
         return NOTHING  # the list of runs says why
 
 
 def find_run(ledgers: Ledgers, run: str) -> tuple[Ledger, RunRow] | None:
     """Return the ledger that has the run of this id, and its row; None where none has."""
-    return next(((ledger, row) for ledger, row in ledgers.candidates(run) if row.id == run), None)
+    beginning = run if in_force().way == SHOWN else ""  # an id with a name in it begins otherwise in the file
+    return next(((ledger, row) for ledger, row in ledgers.candidates(beginning) if row.id == run), None)
 
 
 def _version(ledger: Ledger, row: RunRow) -> str:

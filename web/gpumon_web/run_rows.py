@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon import units
+from gpumon.diagnosis.grouping import ranges
 from gpumon.frame import NAN
 from gpumon.metrics import Unit
+from gpumon_web import levels
 from gpumon_web.page import Cells, Column
 from gpumon_web.tokens import bar, line, run_state, share, tag, text
 
@@ -36,6 +38,9 @@ EPOCHS = (
 )  # fmt: skip
 COUNTED = ("Steps", "Steps/s")
 """Columns of a run without epochs."""
+NUMBERED = 80
+"""Letters of the numbers of epochs in a sentence."""
+LEVELS = {severity.name.lower(): level for severity, level in levels.OF_SEVERITY.items() if severity is not None}
 RANKS = (
     Column("rank", "Rank", is_head=True),
     Column("state", "State", "tag", sorts_by="state_name"),
@@ -67,6 +72,7 @@ def epoch(one: Cells, run: Cells) -> Cells:
         "beside": one["beside"],
         "verdict": tag(judged["text"], judged["level"]) if judged else None,
         "verdict_text": judged["text"] if judged else None,
+        "search": f"{one['epoch']} {judged['text'] if judged else ''}".lower(),
     }
 
 
@@ -84,6 +90,7 @@ def stretch(one: Cells, run: Cells, last: int) -> Cells:
         **_measured(one, run),
         "verdict": None,
         "verdict_text": None,
+        "search": one["title"].lower(),
     }
 
 
@@ -134,6 +141,20 @@ def note(mark: Cells, ranks: Sequence[Cells]) -> Cells:
         "level": "bad", "about": "out of memory", "text": f"{where}: requested {asked}, {free} free",
         "time": mark["time"],
     }  # fmt: skip
+
+
+def found_of(finding: Cells) -> Cells:
+    """A sentence about a whole run."""
+    return {"level": LEVELS[finding["severity"]], "about": "run", "text": finding["summary"],
+            "action": finding["action"] or ""}  # fmt: skip
+
+
+def odd_note(odd: Cells, total: int) -> Cells:
+    """A sentence about epochs of one verdict: `epochs 3, 7–9: 4 of 90`."""
+    numbers = ranges(odd["epochs"])
+    cut = numbers if len(numbers) <= NUMBERED else f"{numbers[:NUMBERED].rpartition(', ')[0]} …"
+    many = "epochs" if len(odd["epochs"]) > 1 else "epoch"
+    return {"level": odd["level"], "about": odd["text"], "text": f"{many} {cut}: {len(odd['epochs']):,} of {total:,}"}
 
 
 def _number(value: Any) -> float:

@@ -7,7 +7,6 @@ from contextlib import closing
 from typing import Any
 
 from gpumon.errors import GpumonError
-from gpumon.figures.run import figure
 from gpumon.figures.run_series import run_series
 from gpumon.figures.run_zoom import zoomed
 from gpumon.history.open import open_history
@@ -18,17 +17,19 @@ from gpumon.paths import history_beside
 from gpumon_web.answers import NOTHING, Packed
 from gpumon_web.course import with_newest
 from gpumon_web.packing import packed
-from gpumon_web.run_course import course
-from gpumon_web.run_page import PHASES, Recent, Ring, find_run, phases_of, recent_of
+from gpumon_web.run_chart import RunDrawing, run_chart
+from gpumon_web.run_gpus import EACH, DeviceCourse
+from gpumon_web.run_page import PHASES, Recent, Ring, chosen_of, find_run, phases_of, recent_of
 
 
 def zoomed_figure(
     paths: Sequence[str], run: str, device: str, ring: Ring | None, recent: RecentHistory, begin: float | None,
     end: float | None,
 ) -> Packed:  # fmt: skip
-    """The figure of a run on `device` (a UUID) from `begin` to `end` (s since 1970), from `recent` frames and tiers.
+    """The chart of a run on `device` (a UUID, or all of its GPUs) from `begin` to `end` (s since 1970).
 
-    All of its time where these name none. The figure is None where nothing is kept that a trace does not have.
+    All of its time where these name none; points are those of `recent` frames and of tiers. The chart is None where
+    nothing is kept that a trace does not have.
     """
     try:
         with Ledgers(paths) as ledgers:
@@ -45,20 +46,30 @@ def _drawn(
 ) -> dict[str, Any] | None:  # fmt: skip
     """The answer; None where the run had no such device."""
     record, traces = ledger.record(run, phases=False, times=True), ledger.traces(run)
-    chosen = next((one for one in record.devices if one.uuid == device), None)
-    if chosen is None:
+    shown, chosen = chosen_of(record.devices, device)
+    if not chosen or shown != device:
         return None
-    kept = run_series(record, traces, device), run_series(record, traces, "")
-    known = recent_of(record, device, ring, *kept) if ring else Recent(*kept)
-    whole = known.course
-    if begin is None or end is None or not begin < end:
-        begin, end = whole.begun, whole.begun + whole.points * whole.step
+    logged = run_series(record, traces, "")
+    found: list[DeviceCourse] = []
+    known = Recent(logged, logged)
     with closing(open_history()) as history:
         history.look_in(history_beside(ledger.path))
         history.take(recent)
-        series = zoomed(whole, history, device, begin, end) if whole.points else None
-    if series is None:
-        return {"figure": None}
+        for one in chosen:
+            kept = run_series(record, traces, one.uuid)
+            known = recent_of(record, one.uuid, ring, kept, logged) if ring else Recent(kept, logged)
+            whole = known.course
+            first, last = begin, end
+            if first is None or last is None or not first < last:
+                first, last = whole.begun, whole.begun + whole.points * whole.step
+            series = zoomed(whole, history, one.uuid, first, last) if whole.points else None
+            if series is not None:
+                found.append(DeviceCourse(one, series))
+    if len(found) < len(chosen):  # of some GPUs as they were, and of others not, there is no mean
+        return {"chart": None}
     epochs = with_newest(aggregate.epochs(record), known.epochs)
-    made = figure(series, known.logged, chosen, epochs, record.marks, diverged=known.diverged, whole=whole)
-    return {"figure": course({"figure": {**made, "step": series.step}, "phases": phases_of(record, ring)[-PHASES:]})}
+    phases = phases_of(record, ring)[-PHASES:]
+    drawing = RunDrawing(
+        record.run, found, known.logged, epochs, record.marks, phases, known.diverged, is_each=shown == EACH
+    )
+    return {"chart": run_chart(drawing, len(record.devices))}

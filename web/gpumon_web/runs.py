@@ -11,14 +11,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from gpumon.analysis.ranks import Ranks, ranks_of
+from gpumon.analysis.ranks import ranks_of
+from gpumon.prices import Prices
 from gpumon.reports import run_json
 from gpumon_web import kept, listed_runs, run_page, run_zoom
 from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.course import COURSE
 from gpumon_web.feed import Feed, said
 from gpumon_web.fleet import run_row
-from gpumon_web.page import Args, Page
+from gpumon_web.page import Args, Kept, Page
+from gpumon_web.run_choice import RunChoice
+from gpumon_web.run_gpus import EACH, MEAN
 from gpumon_web.run_page import Ring
 from gpumon_web.work import Inline, Task, Work
 
@@ -32,8 +35,10 @@ class Runs:
     def __init__(
         self, feed: Feed, ledgers: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,
         work: Work | None = None, answers: AnswerCache | None = None, missing: str = "",
+        prices: Prices | None = None,
     ) -> None:  # fmt: skip
         """`missing` says why past runs are not there, where no ledger has them."""
+        self._prices = prices
         self._feed = feed
         self._ledgers = ledgers
         self._now = now
@@ -52,11 +57,21 @@ class Runs:
 
     def kept(self, page: Page, args: Args) -> Future[Packed]:
         """The values of a page that come from the ledger."""
-        if not page.of_run:
-            return self._of_list(("kept", page.name), kept.of_list, page.name, self._missing)
+        if page.kept_of is Kept.RUNS:
+            chosen = [args.get(name, "") for name in RunChoice._fields]
+            return self._of_list(("kept", page.name, *chosen), kept.of_list, page.name, self._missing, *chosen)
+        if page.kept_of is Kept.COMPARED:
+            asked, by = args.get("runs", ""), args.get("by", "")
+            return self._answers.get(
+                ("kept", page.name, asked, by), self._fresh,
+                lambda _: self._work.ask(
+                    kept.of_compared, lambda: (self._ledgers(), asked, by, self._now(), page.name, self._missing)
+                ),
+            )  # fmt: skip
         return self._of_run(
-            ("kept", args.get("id", ""), args.get("gpu", ""), page.name), kept.of_run, page.name, self._missing
-        )
+            ("kept", args.get("id", ""), args.get("gpu", ""), page.name), kept.of_run, page.name, self._missing,
+            self._prices,
+        )  # fmt: skip
 
     def zoomed(self, run: str, device: str, begin: float | None, end: float | None) -> Future[Packed]:
         """The figure of a run on a device (a UUID) with all points that there are from `begin` to `end` (s since 1970).
@@ -67,7 +82,7 @@ class Runs:
         def start(_: Any) -> Future[Any]:
             with self._feed.lock:
                 self._feed.refresh()
-                recent = self._feed.history.only(device, COURSE)
+                recent = self._feed.history.only(*self._devices_of(run, device), metrics=COURSE)
             ring = self._ring(run, device)
             return self._work.ask(
                 run_zoom.zoomed_figure, lambda: (self._ledgers(), run, device, ring, recent, begin, end)
@@ -77,7 +92,7 @@ class Runs:
 
     def rest(self, page: Page, args: Args) -> Future[Packed]:
         """All rows of the tables of which such values have the newest."""
-        return self._of_record(("rest", args.get("id", ""), page.name), kept.rest_of_run, page.name)
+        return self._of_record(("rest", args.get("id", ""), page.name), kept.rest_of_run, page.name, self._prices)
 
     def epochs(self, run: str) -> Future[Packed]:
         """All its epochs."""
@@ -87,6 +102,12 @@ class Runs:
         """Its table of epochs as CSV."""
         return self._of_record(("table", run), run_page.table)
 
+    def ask(self, key: tuple[Any, ...], task: Task, *more: Any) -> Future[Packed]:
+        """The answer of a task that reads ledgers: it gets their paths, now, the version that is known, and `more`."""
+        return self._answers.get(
+            key, self._fresh, lambda known: self._work.ask(task, lambda: (self._ledgers(), self._now(), known, *more))
+        )
+
     def _of_list(self, key: tuple[str, ...], task: Task, *more: str) -> Future[Packed]:
         live = self._live()
         return self._answers.get(
@@ -94,7 +115,7 @@ class Runs:
             lambda known: self._work.ask(task, lambda: (self._ledgers(), live, self._now(), known, *more)),
         )  # fmt: skip
 
-    def _of_run(self, key: tuple[str, ...], task: Task, *more: str) -> Future[Packed]:
+    def _of_run(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
         _, run, device, *_ = key
 
         def start(known: Any) -> Future[Any]:
@@ -103,7 +124,7 @@ class Runs:
 
         return self._answers.get(key, self._fresh, start)
 
-    def _of_record(self, key: tuple[str, ...], task: Task, *more: str) -> Future[Packed]:
+    def _of_record(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
         return self._answers.get(
             key, self._fresh, lambda known: self._work.ask(task, lambda: (self._ledgers(), key[1], known, *more))
         )
@@ -132,16 +153,21 @@ class Runs:
             ranks = next((one for one in ranks_of(frame.runs) if one.first.id == run), None) if frame else None
             if frame is None or ranks is None:
                 return None
-            uuid = device or self._first_of(ranks)
             keys = [one.key for one in ranks.all]
             return Ring(
-                uuid, feed.history.only(uuid, COURSE), feed.logged.only(keys),
+                feed.history.only(*self._devices_of(run, device), metrics=COURSE), feed.logged.only(keys),
                 {key: feed.epochs.stretches(key, frame.time) for key in keys[:1]},
                 {key: feed.epochs.drawn([key]).spans for key in keys[:1]},
             )  # fmt: skip
 
-    def _first_of(self, ranks: Ranks) -> str:
-        """The device with the lowest number, as the ledger orders them."""
+    def _devices_of(self, run: str, device: str) -> Sequence[str]:
+        """The UUIDs that `device` names of a run: itself, or those of its GPUs. The caller holds the feed's lock.
+
+        Of a run that is over the ring does not say which GPUs it had: they are among all.
+        """
         frame = self._feed.frame
-        on = set(ranks.gpus)
-        return next((sample.device.uuid for sample in frame.samples if sample.device.uuid in on), "") if frame else ""
+        if device not in ("", MEAN, EACH) or frame is None:
+            return (device,)
+        ranks = next((one for one in ranks_of(frame.runs) if one.first.id == run), None)
+        on = set(ranks.gpus) if ranks else None
+        return [sample.device.uuid for sample in frame.samples if on is None or sample.device.uuid in on]

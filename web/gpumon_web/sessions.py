@@ -42,9 +42,17 @@ class Session(NamedTuple):
     """When its cookie was given or renewed, the same."""
 
 
-def new_id() -> str:
-    """Return the name of a session: of hexadecimal digits, because one that began with "-" would read as an option."""
-    return secrets.token_hex(6)
+def new_id(tag: str = "") -> str:
+    """Return the name of a session: of hexadecimal digits, because one that began with "-" would read as an option.
+
+    One that a named token began has the `tag` of that token behind them.
+    """
+    return secrets.token_hex(6) + (f"@{tag}" if tag else "")
+
+
+def tag_of(session: str) -> str:
+    """Return the tag of the named token that began a session, by its id; empty where none did."""
+    return session.partition("@")[2]
 
 
 class SessionEvent(NamedTuple):
@@ -72,9 +80,9 @@ class Sessions:
         self.ended = 0
         """Times that a session was ended."""
 
-    def begin(self, peer: str, now: float) -> Session:
-        """A new session of somebody who has shown the token."""
-        found = Session(new_id(), int(now), int(now))
+    def begin(self, peer: str, now: float, tag: str = "") -> Session:
+        """A new session of somebody who has shown the token, or a named one with this `tag`."""
+        found = Session(new_id(tag), int(now), int(now))
         self._append(SessionEvent(False, found.id, found.begun, peer))
         return found
 

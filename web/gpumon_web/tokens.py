@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -26,9 +27,9 @@ def fact(name: str, words: Any, time: float | None = None) -> Cells | None:
     return {"fact": name, "text": str(words or ""), "time": time} if words or time is not None else None
 
 
-def person(name: str) -> Cells:
-    """A user, with the color that is the user's everywhere."""
-    return {"person": name}
+def person(name: str, href: str = "") -> Cells:
+    """A user, with the color that is the user's everywhere; the whole row leads to `href` (`#/…`) where it has one."""
+    return {"person": name, "link": href} if href else {"person": name}
 
 
 def link(words: str, href: str, css: str = "", label: str = "") -> Cells:
@@ -42,8 +43,18 @@ def tag(words: str, level: str = "", *, is_now: bool = False) -> Cells:
 
 
 def run_state(state: str) -> Cells:
-    """The tag of a run's state."""
-    return tag(state or units.MISSING, levels.OF_RUN.get(state, ""))
+    """The tag of a run's state. Once nothing new comes, one that went on was last seen so, or at a recording's end."""
+    found = tag(state or units.MISSING, levels.OF_RUN.get(state, ""))
+    return {**found, "old": "last seen running", "ended": "running at the end"} if state == "running" else found
+
+
+def run_tab(run: Cells) -> Cells:
+    """The title of the tab of a run: `epoch 6 (7/40) · llama-8b-sft`, of one that is over its state."""
+    name = run_name(run)
+    if run["state"] != "running":
+        ended = f"{run['state'] or units.MISSING} · {name}"
+        return {"text": ended, "old": ended}
+    return {"text": f"{place(run) or 'running'} · {name}", "old": name}
 
 
 def bar(*parts: Cells, css: str = "bar") -> Cells:
@@ -68,6 +79,12 @@ def progress(run: Cells, where: str) -> Cells:
     done = bar(share(run["progress"], user=run["user"]), css="bar thin") if run["progress"] is not None else None
     left = text(f"{units.words(run['left'])} left") if run["left"] is not None else None
     return line(text(where), done, left, css="progress")
+
+
+def pick(arg: str, title: str, chosen: str, options: Sequence[tuple[str, str]]) -> Cells | None:
+    """A list of which one sets an argument of the address; None where there is nothing to choose."""
+    known = [*options, *([(chosen, chosen)] if chosen and chosen not in dict(options) else [])]
+    return {"arg": arg, "title": title, "chosen": chosen, "options": [list(one) for one in known]} if known else None
 
 
 def gpu_address(index: Any) -> str:

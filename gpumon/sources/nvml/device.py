@@ -44,12 +44,12 @@ class NvmlDevice:
 
     def __init__(
         self, library: Library, handle: Any, index: int, uuid: str, name: str, clock: Clock, after: int = 0,
-        xids: XidErrors | None = None, power: RuntimePower | None = None,
+        xids: XidErrors | None = None, power: RuntimePower | None = None, address: str = "", minor: int = -1,
     ) -> None:  # fmt: skip
         """`after` (ns, CLOCK_MONOTONIC): utilization samples up to then were given before."""
         self.handle = handle
         self.uuid = uuid
-        self.device = Device(uuid, index, name)
+        self.device = Device(uuid, index, name, address=address, minor=minor)
         self._clock = clock
         self._xids = xids
         self._power = power or RuntimePower("")

@@ -272,6 +272,8 @@ class Discovery:
             after=self._samples_until.get(uuid, 0),
             xids=self._xids,
             power=RuntimePower(identity.address, self._pci),
+            address=identity.address,
+            minor=identity.minor,
         )
 
     def _part_with(self, device: NvmlDevice) -> None:

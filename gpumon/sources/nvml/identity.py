@@ -19,6 +19,8 @@ class Identity(NamedTuple):
     name: str = ""
     address: str = ""
     """On the PCI bus; empty where the driver does not give it."""
+    minor: int = -1
+    """Number of its device file; -1 where the driver does not give it."""
     is_known: bool = False
     """Whether its handle is that of before: nothing else was asked."""
 
@@ -35,4 +37,5 @@ def identify(library: Library, index: int, known: int | None) -> Identity:
     if code == NOT_SUPPORTED and address:
         uuid = f"PCI-{address}"  # a card that has no UUID
     name = library.text("nvmlDeviceGetName", handle)[1] if uuid else ""
-    return Identity(code, handle, uuid, name or NAMELESS, address)
+    minor = library.minor(handle) if uuid else -1
+    return Identity(code, handle, uuid, name or NAMELESS, address, minor)

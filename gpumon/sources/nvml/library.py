@@ -128,6 +128,12 @@ class Library:
         code = function(handle, buffer, ctypes.c_uint(256)) if function else FUNCTION_NOT_FOUND
         return code, clean(buffer.value.decode("utf-8", "replace")) if code == SUCCESS else ""
 
+    def minor(self, handle: Any) -> int:
+        """The number of the device file of a GPU; -1 where the driver does not give it."""
+        number = ctypes.c_uint()
+        function = self.find("nvmlDeviceGetMinorNumber")
+        return number.value if function and function(handle, ctypes.byref(number)) == SUCCESS else -1
+
     def bus_address(self, handle: Any) -> str:
         """The PCI address of a device, such as 00000000:65:00.0; empty where the driver does not give it."""
         info = pynvml.nvmlPciInfo_t()

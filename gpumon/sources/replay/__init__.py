@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gpumon.recording.portion import WHOLE
 from gpumon.recording.reader import is_recording
 from gpumon.sources.base import Request, Source
 from gpumon.sources.replay import dmon, query
@@ -24,4 +23,4 @@ def make(request: Request) -> Source:
     path, speed, clock, playback = request.argument, request.speed, request.clock, request.playback
     if is_recording(path):
         return RecordingSource(path, speed=speed, clock=clock, playback=playback)
-    return ReplaySource(path, speed=speed, clock=clock, portion=playback.portion if playback else WHOLE)
+    return ReplaySource(path, speed=speed, clock=clock, playback=playback)

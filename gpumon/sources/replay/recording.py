@@ -39,7 +39,7 @@ class RecordingSource:
         self._clock = clock
         self._speed = speed
         self._playback = playback or Playback()
-        self._playback.can_seek = True
+        self._playback.can_seek = self._playback.can_pause = True
         self._playback.path = path
         self._current: Recorded | None = None
         self._next: Recorded | None = None
@@ -51,6 +51,8 @@ class RecordingSource:
             portion = self._playback.portion
             self._begin = portion.begin_ns(reader.first_ns)
             self._end = portion.end_ns(reader.first_ns)
+            self._playback.begin = max(self._begin, reader.first_ns) / SECOND
+            self._playback.end = min(self._end, reader.last_ns) / SECOND
             self._last = clock.monotonic()
             self._play(self._begin, self._begin)
             self._check_begin()

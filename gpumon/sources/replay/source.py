@@ -10,11 +10,13 @@ from gpumon.clock import SECOND, Clock
 from gpumon.errors import SourceError, UsageError
 from gpumon.frame import Driver, Origin
 from gpumon.origin import RECORDED
-from gpumon.recording.portion import LAST, WHOLE, Portion
+from gpumon.recording.playback import Playback
+from gpumon.recording.portion import LAST
 from gpumon.sources.base import Reading
 from gpumon.sources.replay.devices import LogDevices
 from gpumon.sources.replay.form import Row
 from gpumon.sources.replay.lines import LogFile
+from gpumon.sources.replay.log_end import tell_end
 from gpumon.sources.replay.log_rows import LogRows
 from gpumon.sources.replay.ticks import LOOKAHEAD, layout, ticks
 
@@ -42,11 +44,12 @@ class ReplaySource:
     capabilities = RECORDED
 
     def __init__(
-        self, path: str, *, speed: float = 1.0, clock: Clock, start: float = 0.0, portion: Portion = WHOLE
+        self, path: str, *, speed: float = 1.0, clock: Clock, start: float = 0.0, playback: Playback | None = None
     ) -> None:
         """Open the log at `path` and read its beginning.
 
-        `speed` is log seconds per second; `start` skips so many seconds of the log; `portion` is what is played.
+        `speed` is log seconds per second; `start` skips so many seconds of the log; `playback` has the portion that is
+        played, and pauses it.
         Raises UsageError for a speed that is not positive and finite, a start that is negative or a portion that
         makes no sense, SourceError when the log cannot be read.
         """
@@ -56,6 +59,8 @@ class ReplaySource:
             raise UsageError(f"invalid start {start:g} s: give seconds from the beginning, such as 60")
         self._clock = clock
         self._speed = speed
+        self._playback = playback or Playback()
+        self._playback.can_pause = True
         self._devices = LogDevices()
         self._problem = ""
         self._log = LogFile(path)
@@ -74,12 +79,17 @@ class ReplaySource:
             self._end = LAST
             self._next = self._following()
             begin = self._next.time_ns if self._next else 0
+            portion = self._playback.portion
             self._end = portion.end_ns(begin)
             self._seek(max(int(min(start * SECOND, _FAR)), portion.begin_ns(begin) - begin))
+            self._playback.begin = self._first / SECOND
+            tell_end(path, form, self._end, self._playback)
         except BaseException:
             self._log.close()
             raise
-        self._monotonic = clock.monotonic()
+        self._monotonic = self._last = clock.monotonic()
+        self._played = 0.0
+        """ns of the log that have become due."""
 
     def _seek(self, offset: int) -> None:
         begin = self._next.time_ns if self._next else 0
@@ -137,9 +147,12 @@ class ReplaySource:
         return self._devices.driver
 
     def read(self) -> Sequence[Reading]:
-        """Every tick that has become due, oldest first, at most `BURST`; nothing after the end."""
-        elapsed = (self._clock.monotonic() - self._monotonic) * self._speed
-        due = self._first + int(min(elapsed, _FAR))
+        """Every tick that has become due, oldest first, at most `BURST`; nothing while paused, or after the end."""
+        now = self._clock.monotonic()
+        if not self._playback.is_paused:
+            self._played += min((now - self._last) * self._speed, float(_FAR))
+        self._last = now
+        due = self._first + int(min(self._played, _FAR))
         readings: list[Reading] = []
         while self._next is not None and self._next.time_ns <= due and len(readings) < BURST:
             readings.append(self._next._replace(monotonic_ns=self._monotonic + self._next.time_ns - self._first))

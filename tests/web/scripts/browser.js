@@ -56,10 +56,11 @@ class Element {
   addEventListener(name, heard) { this.told[name] = heard; }
   click() { this.told.click({}); }
   find(tag) { return [...(this.tag === tag ? [this] : []), ...this.children.flatMap((one) => (one.find ? one.find(tag) : []))]; }
-  // Of selectors `tag`, `.class`, `[data-name]`, and a tag with one of the others.
+  // Of selectors `tag`, `.class`, `[data-name]`, `[data-name="value"]`, and a tag with one of the others.
   matches(selector) {
-    const [, tag, name, data] = /^(\w*)(?:\.([\w-]+))?(?:\[data-([\w-]+)\])?$/.exec(selector);
-    return (!tag || this.tag === tag) && (!name || this.classList.contains(name)) && (!data || this.dataset[camel(data)] !== undefined);
+    const [, tag, name, data, is] = /^(\w*)(?:\.([\w-]+))?(?:\[data-([\w-]+)(?:="([\w-]*)")?\])?$/.exec(selector);
+    const found = this.dataset[camel(data || "")];
+    return (!tag || this.tag === tag) && (!name || this.classList.contains(name)) && (!data || (found !== undefined && (is === undefined || found === is)));
   }
   querySelectorAll(selector) {
     return this.children.filter((one) => one instanceof Element).flatMap((one) => [...(one.matches(selector) ? [one] : []), ...one.querySelectorAll(selector)]);

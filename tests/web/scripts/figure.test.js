@@ -7,46 +7,55 @@ const NOW = 10000;
 const plain = (value) => JSON.parse(JSON.stringify(value)); // of this world's own classes
 const settled = async () => { for (let at = 0; at < 6; at += 1) { await new Promise((done) => { setImmediate(done); }); } };
 
-// As the server makes it: lines over some seconds, and a band of epochs that ends with them.
+// As the server makes it: two panels over some seconds, and a run with an epoch that ends with them.
 function made(begin, end, more = {}) {
-  const x = Array.from({ length: end - begin + 1 }, (_, at) => (begin + at) * 1000);
-  const data = [
-    { x: [begin * 1000, end * 1000], meta: { what: "band" } },
-    { x, y: x.map(() => 50), meta: { what: "line", metric: "gpu.utilization", factor: 100 } },
-    { x: [...x], y: x.map(() => 300), meta: { what: "line", metric: "gpu.power", factor: 1 } },
-  ];
-  return { begin, end, known: { begin: 9000, end: NOW, cut: false }, figure: { data, bands: [[begin, end, 0]], runs: [], layout: { xaxis: {} } }, ...more };
+  const times = Array.from({ length: end - begin + 1 }, (_, at) => begin + at);
+  const panel = (key, unit, value) => ({ key, title: key, unit, zero: true, limits: [], lines: [{ x: 0, mean: times.map(() => value) }] });
+  const panels = [panel("gpu.utilization", "ratio", 0.5), panel("gpu.power", "watts", 300)];
+  const all = panels.map(({ key, title }) => ({ key, title, usual: true }));
+  const runs = [{ id: "a", name: "a", user: "alice", bands: [[begin, end, 0]], phases: [] }];
+  const chart = { axis: "time", begin, end, interval: 1, step: 0, times: [times], panels, all, runs, events: [], held: [[begin, end, "alice"]] };
+  return { begin, end, known: { begin: 9000, end: NOW, cut: false }, chart: { ...chart, ...more } };
 }
 
-// A card with the place of a figure and a choice of windows; the chart only notes what it is told to show.
+// A card with the place of a chart and a choice of windows; the chart only notes what it is told to show.
 function card(world, data) {
   const { gpumon } = world;
   const shown = [];
   const zoomed = {};
-  gpumon.chart = (place, go) => {
+  gpumon.panels = (place, go) => {
     zoomed.to = go;
     const chart = {
-      figure: null, range: null, show(figure, range, now) { chart.figure = figure; shown.push({ figure, range: range && [...range], now: Boolean(now) }); },
-      get whole() { return chart.figure.layout.xaxis.range.map((time) => time / 1000); }, clear() { chart.figure = null; },
+      doc: null, range: null, show(doc, range, now) { chart.doc = doc; shown.push({ doc, range: range && [...range], now: Boolean(now) }); },
+      clear() { chart.doc = null; },
     };
     return chart;
   };
   gpumon.chartTools = () => new Element("div");
-  gpumon.chartParts = () => [];
+  gpumon.chartFiles = () => new Element("div");
+  gpumon.overview = () => ({ node: new Element("div"), show() {}, hide() {} });
+  const choices = { keys: null };
+  gpumon.panelChoice = (key, usual, changed) => {
+    let all = [];
+    return {
+      node: new Element("div"), open() {}, offer(found) { all = found; }, get isKnown() { return all.length > 0; }, get wanted() { return choices.keys; },
+      shown: () => choices.keys || usual(all), choose(keys) { choices.keys = keys; changed(); },
+    };
+  };
   const address = {};
   gpumon.setArguments = (changes) => Object.assign(address, changes);
   gpumon.moved = () => {};
   const buttons = ["60", "600", "all"].map((value) => new Element("button", { "data-value": value }));
   const place = new Element("div", { class: "plot", ...data });
-  const section = new Element("section", { class: "card" }, new Element("div", {}, new Element("h2"), new Element("div", { "data-usual": "600" }, ...buttons)), place);
+  const section = new Element("section", { class: "card" }, new Element("div", { class: "cardhead" }, new Element("h2"), new Element("div", { "data-usual": "600" }, ...buttons)), place);
   const words = () => section.querySelectorAll(".empty").filter((one) => !one.hidden).map((one) => one.textContent).join();
   return { place, shown, address, buttons, words, zoom: (range) => zoomed.to(range)};
 }
 
 async function live(answers, { query = "", values = { uuid: "GPU-1", outline: "" } } = {}) {
-  const world = load(["00", "10", "12", "15", "20", "50", "55"], answers);
+  const world = load(["00", "10", "12", "15", "20", "50", "52", "56", "57"], answers);
   const { gpumon } = world;
-  const found = card(world, { "data-figure": "api/gpu?gpu=", "data-subject": "uuid", "data-outline": "outline" });
+  const found = card(world, { "data-figure": "api/gpu?gpu=", "data-subject": "uuid", "data-outline": "outline", "data-panels": "gpu.utilization gpu.power", "data-state": "state" });
   Object.assign(gpumon.feed, { state: "live", now: NOW, interval: 1 });
   const figure = gpumon.figure(found.place);
   found.back = found.place.parentElement.querySelector(".back");
@@ -64,7 +73,7 @@ async function live(answers, { query = "", values = { uuid: "GPU-1", outline: ""
 
 test("a figure is asked for by its subject and its window, and shows that window", async () => {
   const found = await live([made(9000, NOW)]);
-  assert.strictEqual(found.world.asked[0], "api/gpu?gpu=GPU-1&points=1800&window=600");
+  assert.strictEqual(found.world.asked[0], "api/gpu?gpu=GPU-1&points=900&panels=gpu.utilization%2Cgpu.power&window=600");
   assert.deepStrictEqual(found.last().range, [NOW - 600, NOW]);
   assert.ok(found.last().now, "the first one is drawn at once");
   assert.strictEqual(found.buttons[1].getAttribute("aria-pressed"), "true");
@@ -75,32 +84,70 @@ test("without a subject nothing is asked for", async () => {
   assert.deepStrictEqual((await live([], { values: { uuid: "", outline: "" } })).world.asked, []);
 });
 
-test("all lines grow by what is new, in their own units, and gaps stay gaps", async () => {
+test("all lines grow by what is new, and gaps stay gaps", async () => {
   const found = await live([made(NOW - 600, NOW)]);
   found.tick([NOW, NOW + 1, NOW + 2], { "gpu.utilization": [0.1, 0.2, null], "gpu.power": [1, 250, 260] });
-  const [, utilization, power] = found.last().figure.data;
-  assert.deepStrictEqual(plain(power.x.slice(-3)), [NOW * 1000, (NOW + 1) * 1000, (NOW + 2) * 1000], "each time once");
-  assert.deepStrictEqual(plain(utilization.y.slice(-3)), [50, 20, null]);
-  assert.deepStrictEqual(plain(power.y.slice(-3)), [300, 250, 260]);
-  assert.strictEqual(utilization.x.length, utilization.y.length);
+  const [utilization, power] = found.last().doc.panels.map((panel) => panel.lines[0]);
+  assert.strictEqual(utilization.x, power.x, "they share their times");
+  assert.deepStrictEqual(plain(power.x.slice(-3)), [NOW, NOW + 1, NOW + 2], "each time once");
+  assert.deepStrictEqual(plain(utilization.mean.slice(-3)), [0.5, 0.2, null]);
+  assert.deepStrictEqual(plain(power.mean.slice(-3)), [300, 250, 260]);
   assert.deepStrictEqual(found.last().range, [NOW - 598, NOW + 2]);
 });
 
-test("what is older than the window is left out, some points at a time", async () => {
-  const found = await live([made(NOW - 600, NOW)]);
-  found.tick([NOW + 20], { "gpu.utilization": [0.5], "gpu.power": [300] });
-  assert.strictEqual(found.last().figure.data[1].x.length, 602);
-  found.tick([NOW + 40], { "gpu.utilization": [0.5], "gpu.power": [300] });
-  assert.strictEqual(found.last().figure.data[1].x[0], (NOW - 560) * 1000);
+test("an epoch that goes on, and who holds the GPU, grow with the lines; what is over does not", async () => {
+  const found = await live([made(NOW - 600, NOW, { held: [[NOW - 600, NOW - 300, "bob"], [NOW - 300, NOW, "alice"]] })]);
+  found.tick([NOW + 1], { "gpu.utilization": [0.5], "gpu.power": [300] });
+  const { doc } = found.last();
+  assert.strictEqual(doc.runs[0].bands[0][1], NOW + 1);
+  assert.deepStrictEqual(plain(doc.held.map((one) => one[1])), [NOW - 300, NOW + 1]);
+  const over = await live([made(NOW - 600, NOW, { runs: [{ id: "a", name: "a", user: "", bands: [[NOW - 600, NOW - 100, 0]], phases: [] }] })]);
+  over.tick([NOW + 1], { "gpu.utilization": [0.5], "gpu.power": [300] });
+  assert.strictEqual(over.last().doc.runs[0].bands[0][1], NOW - 100);
 });
 
-test("the band of an epoch that goes on grows with the lines, and that of one that is over does not", async () => {
-  const found = await live([made(NOW - 600, NOW)], { values: { uuid: "GPU-1", outline: "[1]" } });
-  found.tick([NOW + 1], { "gpu.utilization": [0.5], "gpu.power": [300] });
-  assert.strictEqual(found.last().figure.data[0].x[1], (NOW + 1) * 1000);
-  const idle = await live([made(NOW - 600, NOW)]);
-  idle.tick([NOW + 1], { "gpu.utilization": [0.5], "gpu.power": [300] });
-  assert.strictEqual(idle.last().figure.data[0].x[1], NOW * 1000);
+test("while nothing new comes, what is shown ends where its data end, and the rest is not known", async () => {
+  const found = await live([made(NOW - 600, NOW)]);
+  assert.strictEqual(found.last().doc.until, NOW);
+  assert.strictEqual(found.last().doc.silent, null);
+  Object.assign(found.feed, { state: "stale", age: 30, heard: performance.now() });
+  found.figure.tick(null);
+  const { doc, range } = found.last();
+  assert.ok(doc.until >= NOW + 30 && doc.end === NOW, "the line ends before");
+  assert.ok(range[1] >= NOW + 30);
+  assert.strictEqual(doc.silent.title, "stale");
+});
+
+test("a figure of a GPU that does not answer knows why, and since when nothing is known of it", async () => {
+  const state = { state: "lost", lasts: true, silent: { title: "lost", age: null } };
+  const found = await live([made(NOW - 600, NOW)], { values: { uuid: "GPU-1", outline: "", state } });
+  assert.strictEqual(found.last().doc.silent.title, "lost");
+  found.tick([NOW + 1, NOW + 2], { "gpu.utilization": [null, null], "gpu.power": [null, null] });
+  const { doc } = found.last();
+  const line = doc.panels[0].lines[0];
+  assert.deepStrictEqual(plain(found.world.gpumon.unknown(line, doc.until, 3, true)), { from: NOW, age: 2 });
+  Object.assign(found.feed, { state: "stale", age: 30, heard: performance.now() });
+  found.figure.tick(null);
+  assert.strictEqual(found.last().doc.silent.title, "lost", "which lasts");
+});
+
+test("the end of a recording is as it was", async () => {
+  const found = await live([made(NOW - 600, NOW)]);
+  found.feed.state = "ended";
+  found.figure.tick(null);
+  assert.deepStrictEqual([found.last().doc.silent, found.last().doc.until], [null, NOW]);
+});
+
+test("a line is unknown from its last value on, once three samples are missing or its GPU does not answer", () => {
+  const { gpumon } = load(["00", "52"]);
+  const line = (mean) => ({ x: [1, 2, 3], mean });
+  const unknown = (...given) => { const found = gpumon.unknown(...given); return found && [found.from, found.age]; };
+  assert.strictEqual(unknown(line([1, 1, 1]), 5, 3, false), null);
+  assert.deepStrictEqual(unknown(line([1, 1, 1]), 7, 3, false), [3, 4]);
+  assert.deepStrictEqual(unknown(line([1, 1, null]), 3, 3, true), [2, 1]);
+  assert.deepStrictEqual(unknown({ ...line([1, 1, null]), step: 1 }, 3, 3, true), [2.5, 0.5]);
+  assert.deepStrictEqual(unknown(line([null, null, null]), 3, 3, true), [1, NaN]);
+  assert.strictEqual(unknown(line([null, null, null]), 30, 3, false), null, "which is said in other words");
 });
 
 test("lines that began anew are not put behind the old ones", async () => {
@@ -111,17 +158,17 @@ test("lines that began anew are not put behind the old ones", async () => {
 });
 
 test("a zoom is in the address, stays while points come, and is asked for with some room", async () => {
-  const found = await live([made(9000, NOW), made(9400, 9800)]);
+  const found = await live([made(9000, NOW), made(9450, 9750)]);
   found.zoom([9500, 9700]);
-  assert.deepStrictEqual(plain(found.address), { window: "600", from: "9500.0", to: "9700.0", run: null });
+  assert.deepStrictEqual(plain(found.address), { window: "600", from: "9500.0", to: "9700.0"});
   assert.deepStrictEqual(found.last().range, [9500, 9700]);
   found.world.later.at(-1).done();
   await settled();
-  assert.match(found.world.asked[1], /&from=9400&to=9800$/);
+  assert.match(found.world.asked[1], /&from=9450&to=9750$/);
   found.tick([NOW + 1], { "gpu.utilization": [0.5], "gpu.power": [300] });
   assert.deepStrictEqual(found.last().range, [9500, 9700]);
   assert.ok(!found.back.hidden);
-  assert.strictEqual(found.last().figure.data[1].x.at(-1), 9800000, "what is new is not in it");
+  assert.strictEqual(found.last().doc.panels[0].lines[0].x.at(-1), 9750, "what is new is not in it");
 });
 
 test("a zoom is kept inside of what there is", async () => {
@@ -134,7 +181,7 @@ test("the way back leads to now, and takes the zoom from the address", async () 
   const found = await live([made(9000, NOW)], { query: "from=9500&to=9700" });
   assert.deepStrictEqual(found.last().range, [9500, 9700]);
   found.back.click();
-  assert.deepStrictEqual(plain(found.address), { window: "600", from: null, to: null, run: null });
+  assert.deepStrictEqual(plain(found.address), { window: "600", from: null, to: null});
   assert.deepStrictEqual(found.last().range, [NOW - 600, NOW]);
   assert.ok(found.back.hidden);
 });
@@ -149,7 +196,7 @@ test("a link beyond what there is shows what there is of it, and says so", async
 });
 
 test("a time without a line is no figure", async () => {
-  const found = await live([made(9000, NOW, { figure: { data: [], bands: [], runs: [], layout: { xaxis: {} } } })]);
+  const found = await live([made(9000, NOW, { panels: [] })]);
   assert.strictEqual(found.words(), "No samples in this period.");
   assert.ok(found.place.hidden);
 });
@@ -164,7 +211,7 @@ test("another subject is another figure, and the one that is shown goes", async 
   found.figure.about();
   await settled();
   assert.match(found.world.asked[1], /gpu=GPU-2/);
-  assert.strictEqual(found.last().figure.data[1].x[0], 9500000);
+  assert.strictEqual(found.last().doc.panels[0].lines[0].x[0], 9500);
 });
 
 test("a figure that did not come is asked for again", async () => {
@@ -176,7 +223,7 @@ test("a figure that did not come is asked for again", async () => {
 });
 
 function kept(query = "", answers = []) {
-  const world = load(["00", "10", "12", "15", "20", "50", "57"], answers);
+  const world = load(["00", "10", "12", "15", "20", "50", "52", "56", "57", "58"], answers);
   const { gpumon } = world;
   const found = card(world, { "data-kept-figure": "course", "data-loading": "Loading.", "data-empty": "Nothing.", "data-whole": "All" });
   const figure = gpumon.keptFigure(found.place);
@@ -186,7 +233,7 @@ function kept(query = "", answers = []) {
   return { ...found, figure, comes, world, feed: gpumon.feed, last: () => found.shown.at(-1) };
 }
 
-const course = (from, to) => ({ data: [{ showlegend: false, name: "x" }], layout: { xaxis: { range: [from * 1000, to * 1000] } } });
+const course = (from, to) => made(from, to).chart;
 
 test("a figure of the ledger says that it is on its way, and that there is none", () => {
   const found = kept();
@@ -235,7 +282,7 @@ test("of something else a figure of the ledger begins anew", () => {
 });
 
 const zoomable = (from, to, more = {}) => ({ ...course(from, to), finer: "api/run/zoom?id=a&gpu=b", step: 10, ...more });
-const fine = (more = {}) => ({ figure: { ...course(100, 200), step: 1, ...more } });
+const fine = (more = {}) => ({ chart: { ...course(100, 200), step: 1, ...more } });
 async function settle(found) {
   const count = found.world.asked.length;
   found.world.later.at(-1).done();
@@ -248,15 +295,15 @@ test("a zoom into a figure of the ledger asks for its finer points, with some ro
   const found = kept("", [answer]);
   found.comes(zoomable(100, 200));
   found.zoom([120, 140]);
-  assert.strictEqual(found.last().figure.step, 10, "until they come");
-  assert.deepStrictEqual(await settle(found), ["api/run/zoom?id=a&gpu=b&from=110&to=150"]);
-  assert.deepStrictEqual([found.last().figure.step, found.last().range], [1, [120, 140]]);
-  found.zoom([112, 132]);
-  assert.strictEqual(found.last().figure.step, 1, "it still holds");
+  assert.strictEqual(found.last().doc.step, 10, "until they come");
+  assert.deepStrictEqual(await settle(found), ["api/run/zoom?id=a&gpu=b&from=115&to=145"]);
+  assert.deepStrictEqual([found.last().doc.step, found.last().range], [1, [120, 140]]);
+  found.zoom([117, 135]);
+  assert.strictEqual(found.last().doc.step, 1, "it still holds");
   found.zoom([160, 180]);
-  assert.strictEqual(found.last().figure.step, 10, "it knows nothing of that");
+  assert.strictEqual(found.last().doc.step, 10, "it knows nothing of that");
   found.back.click();
-  assert.deepStrictEqual([found.last().figure.step, found.last().range], [10, null]);
+  assert.deepStrictEqual([found.last().doc.step, found.last().range], [10, null]);
 });
 
 test("finer points come to nothing for a zoom that is over, another device, or where they are none", async () => {
@@ -267,13 +314,13 @@ test("finer points come to nothing for a zoom that is over, another device, or w
   late.figure.clear();
   late.comes(zoomable(100, 200, { finer: "api/run/zoom?id=a&gpu=c" }));
   await coming;
-  assert.strictEqual(late.last().figure.step, 10);
-  for (const answer of [fine({ step: 10 }), { figure: null }]) {
+  assert.strictEqual(late.last().doc.step, 10);
+  for (const answer of [fine({ step: 10 }), { chart: null }]) {
     const found = kept("", [answer]);
     found.comes(zoomable(100, 200));
     found.zoom([120, 140]);
     await settle(found);
-    assert.strictEqual(found.last().figure.step, 10);
+    assert.strictEqual(found.last().doc.step, 10);
   }
   const still = kept();
   still.comes(course(100, 200));
@@ -289,7 +336,7 @@ test("while a run goes on, finer points that reach to its end are asked for anew
     await settle(found);
     const timers = found.world.later.length;
     found.comes(zoomable(100, 205));
-    assert.strictEqual(found.last().figure.step, 1);
+    assert.strictEqual(found.last().doc.step, 1);
     assert.strictEqual(found.world.later.length - timers, asks - 1);
   }
 });
@@ -297,6 +344,6 @@ test("while a run goes on, finer points that reach to its end are asked for anew
 test("a link to a part of a figure of the ledger asks for its finer points", async () => {
   const found = kept("from=120&to=140", [fine()]);
   found.comes(zoomable(100, 200));
-  assert.deepStrictEqual(await settle(found), ["api/run/zoom?id=a&gpu=b&from=110&to=150"]);
-  assert.strictEqual(found.last().figure.step, 1);
+  assert.deepStrictEqual(await settle(found), ["api/run/zoom?id=a&gpu=b&from=115&to=145"]);
+  assert.strictEqual(found.last().doc.step, 1);
 });

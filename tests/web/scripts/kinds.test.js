@@ -61,3 +61,11 @@ test("memory of an unknown total has no bar", () => {
   assert.strictEqual(node(null).children.length, 1);
   assert.strictEqual(node([{ share: 0.5, user: "alice", color: "", title: "" }]).children.length, 2);
 });
+
+test("a run that went on is said to have been seen so once nothing new comes, and at the end of a recording", () => {
+  const tag = { tag: "running", level: "ok", now: false, old: "last seen running", ended: "running at the end" };
+  for (const [state, wanted] of [["live", "running"], ["stale", "last seen running"], ["ended", "running at the end"]]) {
+    assert.strictEqual(shown("tag", tag, state).textContent, wanted);
+  }
+  assert.strictEqual(shown("tag", { tag: "finished", level: "", now: false }, "stale").textContent, "finished");
+});

@@ -11,9 +11,12 @@ const HEADS = [
 // A table of these heads, with rows by key; `draw` is told what is new as the page is.
 function table(rows, { heads = HEADS, order = "name", total, values = {}, set = {} } = {}) {
   const { gpumon } = load(["00", "10", "12", "20", "25", "32"]);
+  const named = {};
+  gpumon.setArguments = (given) => { Object.assign(named, given); };
   const wanted = [];
   gpumon.feed.state = "live";
   gpumon.feed.now = 1000;
+  gpumon.feed.server = {};
   const cells = heads.map(({ num, ...data }) => {
     const head = new Element("th", { class: num ? "num" : "" });
     head.textContent = data.col;
@@ -23,10 +26,11 @@ function table(rows, { heads = HEADS, order = "name", total, values = {}, set = 
   const node = new Element("table", {}, new Element("thead", {}, new Element("tr", {}, ...cells)), new Element("tbody"));
   Object.assign(node.dataset, { rows: "t", order, down: "", empty: "Nothing.", loading: "Loading.", noMatch: "No match.", ...set });
   const box = new Element("div", {}, node);
+  const section = new Element("section", { "data-page": "page" }, box);
   const drawn = gpumon.rows(node, () => { wanted.push(1); });
   const lines = () => node.tBodies[0].children;
   const found = {
-    gpumon, node, box, drawn, wanted, lines, keys: () => lines().map((line) => line.children[0].textContent),
+    gpumon, section, node, box, drawn, wanted, lines, named, keys: () => lines().map((line) => line.children[0].textContent),
     head: (name) => node.querySelectorAll("th").find((one) => !one.hidden && one.textContent === name),
     sort: (name) => found.head(name).querySelector("button").click(),
     empty: box.querySelector(".empty"), more: box.querySelector(".more"),
@@ -52,8 +56,10 @@ test("a click sorts, numbers from the largest, and another one turns the order; 
   const t = table(ROWS);
   t.sort("size");
   assert.deepStrictEqual(t.keys(), ["a1", "a2", "a10"]);
+  assert.deepStrictEqual(t.named, { sort: "-size" }, "and its link names the order");
   t.sort("size");
   assert.deepStrictEqual(t.keys(), ["a2", "a1", "a10"]);
+  assert.deepStrictEqual(t.named, { sort: "size" });
   assert.strictEqual(t.head("size").getAttribute("aria-sort"), "ascending");
   assert.strictEqual(t.head("name").getAttribute("aria-sort"), "none");
 });

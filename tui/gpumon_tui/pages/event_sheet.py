@@ -11,23 +11,33 @@ from textual import events
 from textual.message import Message
 
 from gpumon import units
+from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo
+from gpumon_tui.pages.event_preview import EventPreview
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.process_typing import FilterField
+from gpumon_tui.renderables.attention import wrapped
 from gpumon_tui.renderables.event_lines import (
-    STRIP_FROM,
     EventHead,
     EventPlace,
     columns,
-    day,
     edge,
     head,
     heading,
     row_line,
 )
 from gpumon_tui.renderables.event_rows import ALL, GROUPS, EventRow, is_of, joined, matching, rows_of
+from gpumon_tui.renderables.event_strip import (
+    STRIP_FROM,
+    StripSpan,
+    event_strip,
+    last_day,
+    recorded,
+    strip_cells,
+    watched,
+)
 from gpumon_tui.renderables.text_width import Line, fit, safe
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
@@ -35,6 +45,8 @@ from gpumon_tui.widgets.lines import Lines
 _DIM, _KEY, _WARN = palette.ink("dim"), palette.ink("key"), palette.ink("warn")
 _ROOMY = 24
 """Rows from which blank ones stand between the parts."""
+_MOST_SAID = 2
+"""Lines on which it is said why there is no log."""
 _DAY_FROM = 20
 """Rows from which the day is drawn."""
 
@@ -61,6 +73,7 @@ class EventSheet(Lines):
         self.page = 1
         """Rows of the table on screen."""
         self.typing = FilterField(self)
+        self.preview = EventPreview(view)
         self._all: Sequence[EventRow] = ()
         self._counts: Counter[str] = Counter()
         self._of: Hashable = None
@@ -71,7 +84,7 @@ class EventSheet(Lines):
         self._places: Sequence[EventPlace] = ()
         self._drawn: Memo[Line] = Memo()
         self._head: Memo[tuple[Line, list[EventPlace]]] = Memo()
-        self._day: Memo[list[Line]] = Memo()
+        self._time_row: Memo[list[Line]] = Memo()
 
     @property
     def row(self) -> EventRow | None:
@@ -92,9 +105,14 @@ class EventSheet(Lines):
                 return
             place += step
 
+    @property
+    def groups(self) -> list[str]:
+        """Groups that have events, and those of all and on screen."""
+        return [name for name in GROUPS if self._counts[name] or name in (ALL, self.group)]
+
     def next_group(self, step: int) -> None:
         """Show another group."""
-        names = [name for name in GROUPS if self._counts[name] or name in (ALL, self.group)]
+        names = self.groups
         self.group = names[(names.index(self.group) + step) % len(names)]
 
     def next_gpu(self, step: int) -> None:
@@ -115,7 +133,8 @@ class EventSheet(Lines):
         view, happened = self.view, self.view.happened
         seen = happened.all_seen()
         is_here = Capability.LIVE in view.origin.capabilities
-        answer = happened.logged(view.history_file) if is_here else None
+        self._how_bad = _WARN if Capability.NOW in view.origin.capabilities else _DIM
+        answer = happened.logged(view.history_path) if is_here else None
         logged = (answer.found if answer else None) or ()
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
         of = (tuple(labels.items()), len(seen), seen[-1:])
@@ -135,8 +154,10 @@ class EventSheet(Lines):
 
     def _why(self, is_here: bool, problem: str, is_missing: bool) -> str:
         """Why the log is not among the rows."""
+        if Capability.NOW not in self.view.origin.capabilities:
+            return "a recording keeps no log of events: these are of what has been played of it"
         if not is_here:
-            return "these values are not of this machine, and no log is kept of them"
+            return "these values are not of this machine: no log is kept of them"
         if problem:
             return problem
         if not self.view.happened.can_read:
@@ -156,15 +177,17 @@ class EventSheet(Lines):
         blank: list[Line] = [[]] if height >= _ROOMY else []
         lines: list[Line] = [title, *blank]
         if height >= _DAY_FROM and cells >= STRIP_FROM:
-            shows = (id(rows), len(rows), rows[:1], int(view.now // 900), cells)
-            lines += [*self._day.get(0, shows, lambda: day(rows, view.now, cells)), *blank]
+            span = self._span(cells, side)
+            shows = (id(rows), len(rows), rows[:1], span.grid, span.grid.at(span.now), view.history.first_frame, cells)
+            lines += [*self._time_row.get(0, shows, lambda: self._over_time(span, cells, side)), *blank]
         if self.problem:
-            since = _since(view.happened.since) if self._all else ""
-            lines.append([Segment(fit(" " * side + safe(f"{since}{self.problem}"), cells), _WARN)])
+            told = wrapped(safe(self._since() + self.problem), cells - 2 * side)
+            lines += [[Segment(" " * side + part, self._how_bad)] for part in told][:_MOST_SAID]
         room = columns(cells)
         lines.append(heading(room, cells))
         self._first = len(lines)
-        self.page = max(1, height - len(lines) - 1)
+        below_rows = self.preview.rows(cells, height, height - len(lines) - 1 - len(rows)) if rows else 0
+        self.page = max(1, height - len(lines) - 1 - below_rows)
         most = max(0, len(rows) - self.page)
         self._top = max(0, min(self._top, self.cursor, most), self.cursor - self.page + 1)
         shown = range(self._top, min(self._top + self.page, len(rows)))
@@ -180,13 +203,43 @@ class EventSheet(Lines):
         below = len(rows) - shown.stop
         if below > 0:
             lines.append([Segment(fit(f"+{below} ▼", cells - side, right=True), _KEY)])
+        if below_rows and self.row is not None:
+            lines += self.preview.lines(self.row, cells)
         return lines[:height]
 
     def _empty(self) -> list[str]:
         """Sentences in the place of rows."""
         if self._all:
             return [f"no event matches: of {len(self._all)}, all are hidden", "Esc shows all"]
-        return ["nothing has happened" + (" since the view began" if self.problem else "")]
+        since = self.view.happened.since
+        return ["nothing has happened" + (f" since {units.clock(since)}" if self.problem and since else "")]
+
+    def _since(self) -> str:
+        """The begin of what is known without a log; what began before, and was told of later, may stand there too."""
+        since = self.view.happened.since
+        if not self._all or not since:
+            return ""
+        if self._all[-1].time < since - 1.0:
+            return f"watched since {units.clock(since)}, older rows as told then: "
+        return f"only since {units.clock(since)}: "
+
+    def _span(self, cells: int, side: int) -> StripSpan:
+        """The time that the strip spans: the last day, or that of a recording."""
+        view, room = self.view, strip_cells(cells, side)
+        if Capability.NOW in view.origin.capabilities:
+            return last_day(view.now, room)
+        begin, end = view.played
+        return recorded(begin, end, view.now, room)
+
+    def _over_time(self, span: StripSpan, cells: int, side: int) -> list[Line]:
+        view, grid = self.view, span.grid
+        gpus = [sample.device.uuid for sample in view.samples]
+        seen = watched(view.history, gpus, grid, view.frame.interval if view.frame else 1.0)
+        oldest = view.history.first_frame
+        if not span.ends_now and is_known(oldest):  # of what was played, the history has the last frames only
+            first, until = grid.at(view.happened.since), grid.at(oldest)
+            seen = [known or first <= place < until for place, known in enumerate(seen)]
+        return event_strip(self.rows, span, seen, cells, side)
 
     def on_click(self, event: events.Click) -> None:
         """Take the row under the mouse, open it where it is taken already, or do what stands there."""
@@ -214,8 +267,3 @@ class EventSheet(Lines):
         """Three rows, as elsewhere."""
         self.move(-3)
         self.show()
-
-
-def _since(time: float) -> str:
-    """The begin of what is known without a log."""
-    return f"only since {units.clock(time)}: " if time else ""

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.events import Key as Press
+from textual.geometry import Size
 
 from gpumon import units
 from gpumon_tui.keys import CHART, EVENTS, PAGES
+from gpumon_tui.pages.event_preview import LONG_AGO, gpu_of
 from gpumon_tui.pages.event_sheet import EventSheet
-from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.pages.page import TerminalPage, half_pages
 from gpumon_tui.view import View
 from gpumon_tui.widgets.bars import Footer
 from gpumon_tui.widgets.lines import Lines
-
-LONG_AGO = 3600.0
-"""Seconds from which on a moment is shown in a window of as many: what is older has coarser values."""
 
 
 class EventsPage(TerminalPage):
@@ -30,6 +29,20 @@ class EventsPage(TerminalPage):
     @property
     def drawn(self) -> tuple[Lines, ...]:
         return (self.sheet,)
+
+    def share_out(self, size: Size) -> None:
+        """Leave the sheet all but a row of air."""
+        self.leave_air(size)
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Keys that need an event, another group, or a GPU."""
+        found = set() if self.sheet.rows else {"↵", "n p", "y"}
+        if len(self.sheet.groups) < 2:
+            found.add("Tab")
+        if not self.view.samples:
+            found.add("g G")
+        return frozenset(found)
 
     def take(self, press: Press) -> bool:
         """Take what is typed into the filter."""
@@ -55,9 +68,9 @@ class EventsPage(TerminalPage):
         """Move the cursor."""
         self.sheet.move(step)
 
-    def do_page(self, pages: int) -> None:
-        """Move it by pages."""
-        self.sheet.move(pages * self.sheet.page)
+    def do_page(self, halves: int) -> None:
+        """Move it by half pages."""
+        self.sheet.move(half_pages(halves, self.sheet.page))
 
     def do_close(self) -> None:
         """Take the filter back."""
@@ -68,11 +81,7 @@ class EventsPage(TerminalPage):
         row, view = self.sheet.row, self.view
         if row is None:
             return
-        known = {sample.device.uuid for sample in view.samples}
-        gpus = row.event.details.get("gpus")
-        uuids = [row.event.of.device, *(gpus if isinstance(gpus, list) else ())]
-        subject = next((uuid for uuid in uuids if isinstance(uuid, str) and uuid in known), None)
-        if subject is not None:
+        if subject := gpu_of(row, view):
             view.select(subject)
         window = max(view.window, int(LONG_AGO)) if view.now - row.time >= LONG_AGO else view.window
         view.shown.point(row.time, window, view.history.begin, view.now)
@@ -93,3 +102,4 @@ class EventsPage(TerminalPage):
     def forget(self) -> None:
         """Close the filter."""
         self.sheet.typing.is_typed = False
+        self.sheet.preview.forget()

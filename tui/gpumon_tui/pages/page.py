@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.events import Key as Press
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 
 from gpumon_tui.keys import OVERVIEW
+from gpumon_tui.layout import AIRY_FROM
 from gpumon_tui.view import View
+from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.lines import Lines
+
+
+def half_pages(halves: int, rows: int) -> int:
+    """Return how many rows so many half pages are, of a page of `rows`."""
+    return int(halves * max(2, rows) / 2)
 
 
 class TerminalPage(Container):
@@ -24,16 +31,23 @@ class TerminalPage(Container):
     DEFAULT_CSS = "TerminalPage { height: 1fr; visibility: hidden; } TerminalPage Lines { visibility: visible; }"
     name_shown: ClassVar[str] = OVERVIEW
     """One of `keys.PAGES`."""
+    has_past: ClassVar[bool] = False
+    """Whether it shows the window of `View.shown`; every other page is of the frame on screen."""
 
     class Changed(Message):
         """The page wants to be drawn again, as when something that was read in another thread has come."""
 
     class Wanted(Message):
-        """The page wants another one to be opened: that of a number on the keys."""
+        """The page wants another one to be opened: that of a number on the keys, with a way back from a chart.
 
-        def __init__(self, number: int) -> None:
+        `opens`: what is selected is to be open there.
+        """
+
+        def __init__(self, number: int, way_back: WayBack | None = None, *, opens: bool = False) -> None:
             super().__init__()
             self.number = number
+            self.way_back = way_back
+            self.opens = opens
 
     class Clicked(Message):
         """A click on something that stands for a key: `key`, as it is shown."""
@@ -43,8 +57,15 @@ class TerminalPage(Container):
             self.key = key
 
     def __init__(self, view: View) -> None:
-        super().__init__()
         self.view = view
+        super().__init__()
+
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        """Ask Textual; where the page moves, so does all that is on it."""
+        painter = self.view.painter
+        painter.is_placed = painter.is_placed and not layout
+        painter.refuse()
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     @property
     def drawn(self) -> tuple[Lines, ...]:
@@ -60,6 +81,17 @@ class TerminalPage(Container):
         """Keys that do something only at times, for the footer: each with what it does."""
         return ()
 
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Keys, as they are shown, that do nothing just now: the footer does not offer them."""
+        return frozenset()
+
+    def leave_air(self, size: Size) -> None:
+        """Leave a row below the header where there are many."""
+        air = int(size.height >= AIRY_FROM)
+        if self.styles.padding.top != air:
+            self.styles.padding = (air, 0, 0, 0)
+
     def share_out(self, size: Size) -> None:
         """Share `size`, the room between header and footer, out to the parts; called before each picture."""
 
@@ -67,6 +99,9 @@ class TerminalPage(Container):
         """Draw the view as it is now."""
         for part in self.drawn:
             part.show()
+
+    def open_selected(self) -> None:
+        """Open what another page has selected."""
 
     def take(self, press: Press) -> bool:
         """Take a key before all else, as while text is typed; whether it was taken."""

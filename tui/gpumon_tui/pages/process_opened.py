@@ -9,10 +9,12 @@ from gpumon.analysis.unknown_of_process import unknown_of
 from gpumon.analysis.whereabouts import TITLE, whereabouts
 from gpumon.frame import Process
 from gpumon.history.query import Series
+from gpumon.history.windows import WINDOWS
 from gpumon.metrics import BY_NAME
 from gpumon.missing import NAN, is_known
 from gpumon.process_history.measures import MEASURES
 from gpumon_tui.pages.process_rows import ProcessSelection
+from gpumon_tui.process_list.tags import is_same_process
 from gpumon_tui.process_list.trail import ProcessTrail
 from gpumon_tui.renderables.plot import PlotCurve
 from gpumon_tui.renderables.process_columns import elapsed
@@ -22,11 +24,13 @@ from gpumon_tui.renderables.text_width import Line, safe
 from gpumon_tui.renderables.time_columns import halves, live_columns
 from gpumon_tui.renderables.time_marks import epochs_above, times_below
 from gpumon_tui.renderables.value_axis import Shown, ValueAxis, value_axis
-from gpumon_tui.view import View
+from gpumon_tui.view import RECENT, View
 
 CHARTS = {"sm_utilization": "util", "cpu_utilization": "temp", "memory_used": "memory", "host_memory": "run"}
 """Measures in the order of their charts, with the roles of their colors."""
 DAY = 86400.0
+COMMAND_ROWS = 6
+"""Rows that a command line may take."""
 _RATIO = Shown(0.01, "%", 0)
 _BYTES = BY_NAME["gpu.memory_used"]
 
@@ -38,27 +42,43 @@ class ProcessDetail:
         self.view = view
         self.rows = rows
         self.trail = ProcessTrail(lambda: view.kept.asked.told())
+        self.is_open = False
+        """Whether a process has been opened; else the one under the cursor is told of where there is room."""
         self._process: Process | None = None
         """As it was last seen."""
         self._is_gone = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether any is."""
-        return self._process is not None
+        self._command = ""
+        """Its command line, where it is one's own."""
 
     def open(self, process: Process) -> None:
         """Open a process."""
+        self.is_open = True
+        self.look_at(process)
+
+    def look_at(self, process: Process) -> None:
+        """Take a process, without opening it."""
+        if self._process is not None and not self._is_gone and is_same_process(self._process, process):
+            return
         self._process, self._is_gone = process, False
+        self._command = self.view.programs.command(process) if self.view.process_facts().me else ""
 
     def close(self) -> None:
         """Close it."""
-        self._process = None
+        self.is_open, self._process = False, None
 
     @property
     def process(self) -> Process | None:
         """The one that is open, as it was last seen."""
         return self._process
+
+    @property
+    def window(self) -> int:
+        """Seconds that its charts show: those of all charts, but no more than can be known of a process here."""
+        view = self.view
+        if view.shown.chosen or view.history_path:
+            return view.window
+        known = RECENT * view.state.interval
+        return min(view.window, next((one.seconds for one in WINDOWS if one.seconds >= known), view.window))
 
     def follow(self) -> None:
         """Take it from the frame on screen."""
@@ -66,7 +86,7 @@ class ProcessDetail:
         if before is None:
             return
         now = self.rows.find((before.pid, before.uuid))
-        is_same = now is not None and not abs(now.started - before.started) > 1.0  # also one whose start is not known
+        is_same = now is not None and is_same_process(before, now)
         self._is_gone = not is_same
         if now is not None and is_same:
             self._process = now
@@ -79,7 +99,7 @@ class ProcessDetail:
             return []
         facts = view.process_facts()
         wide = chart_cells(cells, edge)
-        grid = live_columns(view.window, wide, view.now)
+        grid = live_columns(self.window, wide, view.now)
         answer = self.trail.lines(process, halves(grid), view.recent, view.history_path)
         found = answer.found[1] if answer.found else None
         said = answer.problem or ("" if found else "reading its history …")
@@ -87,7 +107,9 @@ class ProcessDetail:
             said = found.problem or "no history of it in this window"
         run = facts.run(process)
         marks = view.epochs.drawn([run.key]).marks if run else ()
-        keys = [("Esc", "close")] if view.is_readonly else [("K", "end or signal…"), ("Esc", "close")]
+        keys = [("Esc", "close")] if self.is_open else [("↵", "open")]
+        if view.can_signal:
+            keys.insert(0, ("K", "end or signal…"))
         shown = OpenedProcess(
             pid=process.pid,
             about="   ".join(text for text in (safe(process.user), safe(facts.program(process))) if text),
@@ -110,7 +132,7 @@ class ProcessDetail:
         if run:
             rank = f", rank {run.rank} of {run.world_size}" if run.world_size > 1 else ""
             found.append(KnownFact("run", f"{safe(run.name)}{rank}", "run"))
-            epoch = units.epoch_place(run.epoch, run.epochs, run.base).replace("/", " of ")
+            epoch = run.epoch_text
             phase = f", {safe(run.phase)}" if run.phase else ""
             found.append(KnownFact("epoch", f"{epoch}{phase}"))
         if where := whereabouts(process):
@@ -135,7 +157,9 @@ class ProcessDetail:
         if above:
             found.append(KnownFact("started by", f"{safe(above[0].name)} ({above[0].pid})"))
         if unknown := unknown_of(process):
-            found.append(KnownFact("unknown", unknown, "dim"))
+            found.append(KnownFact("unknown", unknown, "dim", rows=2))
+        if self._command:
+            found.append(KnownFact("command", self._command, rows=COMMAND_ROWS))
         return found
 
 

@@ -7,10 +7,9 @@ from contextlib import suppress
 from time import monotonic
 
 from gpumon import units
-from gpumon.analysis.gpu_state import GpuState
-from gpumon.frame import Process, Run, RunState
-from gpumon.missing import is_known
+from gpumon.frame import Process, RunState
 from gpumon.origin import Capability
+from gpumon_tui.pages.process_consequences import Told, consequences, named
 from gpumon_tui.process_list.signals import CHOICES, TERMINATE, SignalChoice, SignalRefused, SignalTarget
 from gpumon_tui.renderables.text_width import safe
 from gpumon_tui.view import View
@@ -19,47 +18,61 @@ STILL = 10.0
 """Seconds after which a process that has not ended is named."""
 NOT_HERE = "these are no processes of this machine now: no signal can be sent"
 READ_ONLY = "started with --readonly: no signal can be sent"
+FIXED_ROWS = 12
+"""Rows of a question beside the processes that it lists."""
 
 
 class SignalQuestion:
-    """Asks, sends, and watches the end. `aim` is of tests."""
+    """Asks, sends, and watches the end. `on_sent` is called once a signal was sent; `aim` is of tests."""
 
     def __init__(
-        self, view: View, aim: Callable[[Process], SignalTarget] = SignalTarget, clock: Callable[[], float] = monotonic
-    ) -> None:
+        self, view: View, on_sent: Callable[[], object] = lambda: None, *,
+        aim: Callable[[Process], SignalTarget] = SignalTarget, clock: Callable[[], float] = monotonic,
+    ) -> None:  # fmt: skip
         self.view = view
         self.is_open = False
-        self.process: Process | None = None
+        self.processes: Sequence[Process] = ()
+        """Those that are asked about."""
         self.choice = 0
         self.is_yes = False
         self.said = ""
         """The result, in one line."""
+        self._on_sent = on_sent
         self._aim = aim
         self._clock = clock
         self._targets: list[SignalTarget] = []
-        """Those that a signal goes to: the process itself first, then the other ranks of its run."""
+        """Those that a signal goes to: those asked about, and behind one alone the other ranks of its run."""
+        self._refused: list[str] = []
+        """Why some of several get none."""
         self._sent: list[SignalTarget] = []
         self._sent_at = 0.0
         self._sent_text = self._sent_signal = ""
 
-    def ask(self, process: Process) -> None:
-        """Open the question, or say why it cannot be asked."""
+    def ask(self, *processes: Process) -> None:
+        """Open the question about one process or several, or say why it cannot be asked."""
         self.close()
         view = self.view
         if view.is_readonly:
             self.said = READ_ONLY
         elif Capability.LIVE not in view.origin.capabilities:
             self.said = NOT_HERE
-        else:
-            try:
-                self._targets = [self._aim(process)]
-            except SignalRefused as refused:
-                self.said = str(refused)
+        elif processes:
+            self._refused = []
+            for process in processes:
+                try:
+                    self._targets.append(self._aim(process))
+                except SignalRefused as refused:
+                    self._refused.append(str(refused))
+            self.processes = [target.process for target in self._targets]
+            if not self._targets:
+                more = f" ({len(self._refused) - 1} more are refused)" if len(self._refused) > 1 else ""
+                self.said = f"{self._refused[0]}{more}"
                 return
-            for rank in self._other_ranks(process):
-                with suppress(SignalRefused):  # it is not counted among those that will be sent the signal
-                    self._targets.append(self._aim(rank))
-            self.process, self.is_open, self.choice, self.is_yes, self.said = process, True, 0, False, ""
+            if len(processes) == 1:
+                for rank in self._other_ranks(processes[0]):
+                    with suppress(SignalRefused):  # it is not counted among those that will be sent the signal
+                        self._targets.append(self._aim(rank))
+            self.is_open, self.choice, self.is_yes, self.said = True, 0, False, ""
 
     def close(self) -> None:
         """Close it; nothing is sent."""
@@ -69,8 +82,8 @@ class SignalQuestion:
 
     @property
     def choices(self) -> Sequence[SignalChoice]:
-        """The signals that can be chosen; for a run of several ranks also that to all of them."""
-        if len(self._targets) < 2:
+        """The signals that can be chosen; for one of several ranks of a run also that to all of them."""
+        if len(self._targets) == len(self.processes):
             return CHOICES
         says = f"to all {len(self._targets)} ranks here"
         return (*CHOICES, SignalChoice("r", "Whole run", TERMINATE.number, says))
@@ -81,33 +94,26 @@ class SignalQuestion:
         return self.choices[self.choice]
 
     @property
-    def run(self) -> Run | None:
-        """The run that the process is of, while it goes on."""
-        run = self.view.process_facts().run(self.process) if self.process else None
-        return run if run and run.state is RunState.RUNNING else None
+    def title(self) -> tuple[str, str]:
+        """The question, and the process where it is one."""
+        if len(self.processes) != 1:
+            return f"End {len(self.processes)} processes?", ""
+        process = self.processes[0]
+        return f"End process {process.pid}?", named(process, self.view.process_facts())
 
-    def consequences(self) -> list[tuple[str, bool]]:
-        """Return what a signal leads to, in sentences, each with whether it is a grave one."""
-        process, run, facts = self.process, self.run, self.view.process_facts()
-        if process is None:
-            return []
-        said: list[tuple[str, bool]] = []
-        if not facts.is_own(process):
-            said.append((f"It belongs to {safe(process.user) or 'an unknown user'}, not to you.", True))
-        if run is not None:
-            name = safe(run.name)
-            is_rank = run.world_size > 1
-            lead = f"It is rank {run.rank} of {run.world_size} of {name}" if is_rank else f"It is the run {name}"
-            said.append((f"{lead}: the whole run will fail.", True))
-            if run.epoch >= 0:
-                epoch = units.epoch_place(run.epoch, run.epochs, run.base)
-                said.append((f"Epoch {epoch.replace('/', ' of ')}, {safe(run.phase)}.".replace(", .", "."), False))
-            return said
-        holds = units.bytes_binary(process.memory_used) if is_known(process.memory_used) else "memory"
-        said.append((f"It holds {holds}; work that it has not saved is lost.", False))
-        if facts.idle.get(process.uuid):
-            said.append((f"Its GPU is {GpuState.HELD.title}.", False))
-        return said
+    def told(self, rows: int) -> list[Told]:
+        """Return what is said below the title in so many rows: who of several, who not and why, what it leads to."""
+        facts = self.view.process_facts()
+        leads_to = consequences(self.processes, facts)
+        if len(self.processes) + len(self._refused) < 2:
+            return leads_to
+        room = max(2, rows - FIXED_ROWS - len(leads_to))
+        listed = [(f"{process.pid}  {named(process, facts)}", False) for process in self.processes]
+        listed += [(f"not sent: {text}", True) for text in self._refused]
+        if len(listed) > room:
+            more = len(listed) - room + 1
+            listed = [*listed[: room - 1], (f"and {more} more", False)]
+        return [*listed, *leads_to]
 
     def take(self, key: str) -> bool:
         """Take a key; all are taken while the question is open."""
@@ -130,7 +136,7 @@ class SignalQuestion:
             self.close()
             return
         choice = self.chosen
-        targets = self._targets if choice.key == "r" else self._targets[:1]
+        targets = self._targets if choice.key == "r" else self._targets[: len(self.processes)]
         sent, refused = [], ""
         for target in targets:
             try:
@@ -141,9 +147,10 @@ class SignalQuestion:
         self._targets = [target for target in self._targets if target not in sent]
         self.close()
         if sent:
+            self._on_sent()
             self._forget_sent()
             self._sent, self._sent_at = sent, self._clock()
-            self._sent_text = self._names(sent)
+            self._sent_text = self._names(sent, "ranks" if choice.key == "r" else "processes")
             self._sent_signal = choice.number.name
             self.said = f"{choice.number.name} sent to {self._sent_text}{f'; {refused}' if refused else ''}"
         else:
@@ -158,7 +165,9 @@ class SignalQuestion:
             self.said = f"{self._sent_text} ended {units.brief(seconds)} after {self._sent_signal}"
             self._forget_sent()
         elif seconds >= STILL:
-            self.said = f"{self._sent_text} still runs {units.words(seconds)} after {self._sent_signal}"
+            left = sum(not target.is_over for target in self._sent)
+            who = f"{left} of {self._sent_text} still run" if len(self._sent) > 1 else f"{self._sent_text} still runs"
+            self.said = f"{who} {units.words(seconds)} after {self._sent_signal}"
 
     def forget(self) -> None:
         """Close the question, and watch nothing any more."""
@@ -171,10 +180,10 @@ class SignalQuestion:
             target.close()
         self._sent = []
 
-    def _names(self, sent: Sequence[SignalTarget]) -> str:
+    def _names(self, sent: Sequence[SignalTarget], several: str) -> str:
         facts, first = self.view.process_facts(), sent[0].process
         name = safe(facts.program(first))
-        return f"{len(sent)} ranks" if len(sent) > 1 else f"{first.pid} {name}".rstrip()
+        return f"{len(sent)} {several}" if len(sent) > 1 else f"{first.pid} {name}".rstrip()
 
     def _other_ranks(self, process: Process) -> list[Process]:
         """The processes of the other ranks of its run, as far as they are on GPUs here; each once."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from gpumon.frame import Process
 from gpumon_tui.process_list.filters import Term, matching, terms_of
 from gpumon_tui.process_list.left_out import NONE_LEFT_OUT, LeftOutReader
+from gpumon_tui.process_list.tags import ProcessTags
 from gpumon_tui.process_list.tree import Parents, TreeRow, arranged
 from gpumon_tui.process_list.user_totals import UserTotal, user_totals
 from gpumon_tui.renderables.process_columns import COLUMNS, FIRST_ORDER, ProcessColumn, in_order, needed
@@ -60,6 +61,7 @@ class ProcessSelection:
         """Of the users of the processes that match."""
         self.terms: tuple[Term, ...] = ()
         self.parents = parents or Parents()
+        self.tags = ProcessTags()
         self.others = LeftOutReader(lambda: view.kept.asked.told())
         self.left_out = NONE_LEFT_OUT
         """Of `all`, those that come from kept history."""
@@ -76,18 +78,24 @@ class ProcessSelection:
         """Columns by which that can be sorted."""
         return tuple(column for column in (USER_COLUMNS if self.is_by_user else needed(self.all)) if column.order)
 
-    def sort_by(self, name: str) -> None:
-        """Sort by a column; again by the same: the other way round."""
+    def sort_by(self, name: str, *, anew: bool = False) -> None:
+        """Sort by a column; again by the same: the other way round, or with `anew` the way in which it begins."""
         column = next((column for column in self.orders if column.name == name), None)
         if column is None:
             return
+        order = RowOrder(name, column.falls) if anew else self.order.next(column)
         if self.is_by_user:
-            self.user_order = self.user_order.next(column)
+            self.user_order = order
         else:
-            self.process_order = self.process_order.next(column)
-        order = self.order
+            self.process_order = order
         name_kept = USERS_SORTED if self.is_by_user else SORTED
         self.view.remembered.keep(name_kept, f"{order.name} {DOWN if order.falls else UP}")
+
+    def sort_beside(self, step: int) -> None:
+        """Sort by a neighbor of the column, from the last on by the first."""
+        names = [column.name for column in self.orders]
+        at = names.index(self.order.name) if self.order.name in names else 0
+        self.sort_by(names[(at + step) % len(names)], anew=True)
 
     def follow(self) -> None:
         """Take the processes of the frame on screen. The cursor stays on its row."""
@@ -106,6 +114,8 @@ class ProcessSelection:
         self.terms = terms_of(self.filter)
         self.left_out = found
         self.all = (*view.processes, *found.processes) if found.processes else view.processes
+        if view.frame is not None:
+            self.tags.follow(self.all)
         self.matched = matching(self.all, self.terms, facts) if self.terms else self.all
         self.totals = user_totals(self.matched)
         name, falls = self.order
@@ -143,6 +153,13 @@ class ProcessSelection:
     def process(self) -> Process | None:
         """The one under the cursor."""
         return self.rows[self.cursor].process if self.cursor < len(self.rows) else None
+
+    @property
+    def meant(self) -> Sequence[Process]:
+        """Those that a signal or a copy is for: the tagged ones, or else the one under the cursor."""
+        if self.tags:
+            return self.tags.processes
+        return (self.process,) if self.process is not None else ()
 
     def find(self, key: RowKey) -> Process | None:
         """Return the process of a key, whatever is filtered."""

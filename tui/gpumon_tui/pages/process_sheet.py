@@ -34,8 +34,12 @@ ROOMY = 28
 """Rows from which a blank one stands below the title."""
 SPLIT_FROM = 28
 """Rows from which a process that is open stands below the table."""
+PREVIEW_FROM = 9
+"""Rows left by the table from which the process under the cursor is told of below it."""
 MOST_BELOW = 30
 """Rows that it takes there at most."""
+TABLE_ROWS = 5
+"""Rows of the table besides those of processes, with the blank one below it."""
 SUMS_FROM = 12
 """Rows from which the sums by user stand below the table."""
 _DIM, _TEXT, _KEY, _SELECT = (
@@ -61,8 +65,10 @@ class ProcessSheet(Lines):
         self._top = 0
         self._first = 0
         """The line of the first row."""
-        self.question = SignalQuestion(view)
+        self.question = SignalQuestion(view, self.rows.tags.clear)
         self.detail = ProcessDetail(view, self.rows)
+        self.has_detail = False
+        """Whether a process is told of beside the table, or in its place."""
         self.said = ""
         """A line below the table, until the next key."""
         self._columns: Sequence[PlacedColumn] = ()
@@ -79,19 +85,21 @@ class ProcessSheet(Lines):
             name = safe(rows.totals[rows.cursor].user).partition(" ")[0]
             rows.filter, rows.is_by_user = f"user:{name}" if name else "", False
         elif rows.process is not None:
-            is_same = self.detail.process is not None and self.detail.process[:2] == rows.process[:2]
-            if is_same:
+            found = self.detail.process
+            if self.detail.is_open and found is not None and found[:2] == rows.process[:2]:
                 self.detail.close()
             else:
                 self.detail.open(rows.process)
 
     def close(self) -> None:
-        """Close what was opened last; then the filter, then the tree or the totals."""
+        """Close what was opened last; then the filter, then the tags, then the tree or the totals."""
         rows = self.rows
         if self.detail.is_open:
             self.detail.close()
         elif rows.filter:
             rows.filter = ""
+        elif rows.tags:
+            rows.tags.clear()
         else:
             rows.is_by_user = rows.is_tree = False
 
@@ -102,17 +110,16 @@ class ProcessSheet(Lines):
         self.detail.close()
         self.said = ""
 
-    def row_text(self) -> str:
-        """Return the cells under the cursor, separated by tabs."""
+    def rows_text(self) -> str:
+        """Return the cells of the tagged rows, or else of that under the cursor, separated by tabs."""
         rows, facts = self.rows, self.view.process_facts()
         if rows.is_by_user:
-            cells = [column.cell(rows.totals[rows.cursor], facts) for column in USER_COLUMNS if column.title]
-        elif rows.process is not None:
-            columns = needed(rows.all)
-            cells = [column.cell(rows.process, facts) for column in columns if column.title]
+            chosen = [[column.cell(total, facts) for column in USER_COLUMNS if column.title]
+                      for total in rows.totals[rows.cursor : rows.cursor + 1]]  # fmt: skip
         else:
-            return ""
-        return "\t".join(cell.text for cell in cells)
+            columns = [column for column in needed(rows.all) if column.title]
+            chosen = [[column.cell(process, facts) for column in columns] for process in rows.meant]
+        return "\n".join("\t".join(cell.text for cell in cells) for cells in chosen)
 
     def lines(self) -> list[Line]:
         """Title, headings, rows, and sums; what is open lies over them."""
@@ -130,21 +137,28 @@ class ProcessSheet(Lines):
         return lines
 
     def _question(self, cells: int, rows: int) -> tuple[list[Line], list[tuple[int, ClickPlace]]]:
-        asked, facts = self.question, self.view.process_facts()
-        process = asked.process
-        assert process is not None
-        owner = "yours" if process.user == facts.me else safe(process.user)
-        about = ", ".join(text for text in (safe(facts.program(process)), f"GPU {facts.label(process)}", owner) if text)
+        asked = self.question
         return question(
-            f"End process {process.pid}?", about, asked.consequences(), asked.choices,
-            chosen=asked.choice, is_yes=asked.is_yes, cells=cells, rows=rows,
-        )  # fmt: skip
+            *asked.title,
+            asked.told(rows),
+            asked.choices,
+            chosen=asked.choice,
+            is_yes=asked.is_yes,
+            cells=cells,
+            rows=rows,
+        )
 
     def _page(self, cells: int, height: int) -> list[Line]:
-        """The table, and below it the process that is open; where both have no room, that alone."""
-        if not self.detail.is_open:
+        """The table, and below it the process under the cursor; one that is open has all of that room, or the page."""
+        below = height - max(1, len(self.rows)) - TABLE_ROWS
+        self.has_detail = self.detail.is_open or (below >= PREVIEW_FROM and self.rows.process is not None)
+        if not self.has_detail:
             return self._table(cells, height)
-        if height < SPLIT_FROM:
+        if not self.detail.is_open and self.rows.process is not None:
+            self.detail.look_at(self.rows.process)
+            above = self._table(cells, height - below - 1)
+            return [*above, [], *self.detail.lines(cells, min(MOST_BELOW, height - len(above) - 1))]
+        if height < SPLIT_FROM or below >= PREVIEW_FROM:
             self.page, self._heading_at, self._first = 1, -1, height
             self._places = ()
             return [*self.detail.lines(cells, height - 1), *self._result(cells)]
@@ -159,11 +173,14 @@ class ProcessSheet(Lines):
         return [[Segment(" "), Segment(fit(clean(said), cells - 2), _KEY)]] if said else []
 
     def _table(self, cells: int, height: int) -> list[Line]:
-        rows = self.rows
+        view, rows = self.view, self.rows
         title, self._places = self._head(cells)
         lines: list[Line] = [title]
         if height >= ROOMY:
             lines.append([])
+        if not view.tells_processes:  # no row will ever come: headings would tell of nothing
+            self._heading_at, self._first = -1, len(lines)
+            return [*lines, *([Segment(f" {line}", _DIM)] for line in self._empty(cells))][:height]
         columns = USER_COLUMNS if rows.is_by_user else needed(rows.all)
         self._columns = placed(columns, cells)
         self._heading_at = len(lines)
@@ -188,6 +205,7 @@ class ProcessSheet(Lines):
         of = HeadShown(
             shown=len(rows.matched),
             there=len(rows.all),
+            tagged=len(rows.tags),
             is_told=view.frame is not None and are_told(view.samples),
             left_out=max(0, view.frame.dropped - kept) if view.frame else 0,
             kept=kept,
@@ -225,6 +243,7 @@ class ProcessSheet(Lines):
 
     def _row(self, place: int, cells: int) -> Line:
         rows, facts = self.rows, self.view.process_facts()
+        is_tagged = False
         if rows.is_by_user:
             content = [column.cell(rows.totals[place], facts) for column, _, _ in self._columns]
         else:
@@ -232,13 +251,15 @@ class ProcessSheet(Lines):
             lead = "  " * (depth - 1) + TREE if depth else ""
             if process is not None:
                 content = [column.cell(process, facts) for column, _, _ in self._columns]
+                is_tagged = process in rows.tags
             else:
                 content = [_of_parent(column.name, parent) for column, _, _ in self._columns]
             if lead:
                 content[-1] = content[-1]._replace(text=lead + content[-1].text)
         is_selected = place == rows.cursor
-        shows = self._columns, tuple(content), cells, is_selected
-        return self._drawn.get(place - self._top, shows, lambda: laid(content, self._columns, cells, is_selected))
+        marked = is_selected, is_tagged
+        shows = self._columns, tuple(content), cells, *marked
+        return self._drawn.get(place - self._top, shows, lambda: laid(content, self._columns, cells, *marked))
 
     def _scroll(self) -> None:
         most = max(0, len(self.rows) - self.page)

@@ -66,7 +66,8 @@ class OrderChooser:
         """Show them, the present one first under the cursor."""
         names = [column.name for column in self.rows.orders]
         self.is_open = True
-        self.cursor = names.index(self.rows.order.name)
+        name = self.rows.order.name  # one that was kept may be of a column that no process has anything for
+        self.cursor = names.index(name) if name in names else 0
 
     def take(self, key: str) -> bool:
         """Take a key; all are taken while it is open."""

@@ -8,10 +8,13 @@ from textual.events import Key as Press
 from textual.geometry import Size
 
 from gpumon_tui.keys import PROCESSES
-from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.pages.page import TerminalPage, half_pages
 from gpumon_tui.pages.process_sheet import ProcessSheet
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
+
+_OF_ROWS = frozenset(("Space", "o", "↵", "y", "u", "t"))
+_OF_CHARTS = frozenset(("+ -",))
 
 
 class ProcessesPage(TerminalPage):
@@ -31,11 +34,18 @@ class ProcessesPage(TerminalPage):
     def share_out(self, size: Size) -> None:
         """Take the processes of the frame on screen."""
         self.rows.follow()
+        self.leave_air(size)
 
     @property
     def offered(self) -> tuple[tuple[str, str], ...]:
         """The key that ends a process, where that is allowed."""
-        return () if self.view.is_readonly else (("K", "end…"),)
+        return (("K", "end…"),) if self.view.can_signal and self.rows.process is not None else ()
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Keys that need a row, or the charts of a process."""
+        window = frozenset() if self.sheet.has_detail else _OF_CHARTS
+        return window if len(self.rows) else window | _OF_ROWS
 
     def take(self, press: Press) -> bool:
         """Take what is typed into the filter, and keys of what is open above the table."""
@@ -58,6 +68,22 @@ class ProcessesPage(TerminalPage):
         """Turn the order."""
         self.rows.sort_by(self.rows.order.name)
 
+    def do_by_memory(self) -> None:
+        """Sort by GPU memory."""
+        self.rows.sort_by("mem", anew=True)
+
+    def do_by_cpu(self) -> None:
+        """Sort by use of the CPU."""
+        self.rows.sort_by("cpu", anew=True)
+
+    def do_by_time(self) -> None:
+        """Sort by age."""
+        self.rows.sort_by("time", anew=True)
+
+    def do_next_order(self, step: int) -> None:
+        """Sort by a neighbor of the column."""
+        self.rows.sort_beside(step)
+
     def do_by_user(self) -> None:
         """Show totals by user, or processes again."""
         self.rows.is_by_user = not self.rows.is_by_user
@@ -71,9 +97,9 @@ class ProcessesPage(TerminalPage):
         """Move the cursor."""
         self._move(step)
 
-    def do_page(self, pages: int) -> None:
-        """Move it by pages."""
-        self._move(pages * self.sheet.page)
+    def do_page(self, halves: int) -> None:
+        """Move it by half pages."""
+        self._move(half_pages(halves, self.sheet.page))
 
     def _move(self, step: int) -> None:
         """Move the cursor; what is open follows it."""
@@ -81,27 +107,47 @@ class ProcessesPage(TerminalPage):
         if self.sheet.detail.is_open and self.rows.process is not None:
             self.sheet.detail.open(self.rows.process)
 
+    def do_zoom(self, step: int) -> None:
+        """A shorter or a longer window, from what the charts of the process show."""
+        self.view.shown.chosen = self.view.shown.chosen or self.sheet.detail.window
+        self.view.zoom(step)
+
     def do_table(self) -> None:
         """Choose between No and Yes, while a question is open."""
         if self.sheet.question.is_open:
             self.sheet.question.take("tab")
 
     def do_signal(self) -> None:
-        """Ask whether to end the process under the cursor."""
+        """Ask whether to end the tagged processes, or that under the cursor."""
+        self.sheet.question.ask(*self.rows.meant)
+
+    def do_tag(self) -> None:
+        """Tag the process under the cursor, or take its tag away, and go to the next."""
         if self.rows.process is not None:
-            self.sheet.question.ask(self.rows.process)
+            self.rows.tags.turn(self.rows.process)
+            self._move(1)
+
+    def do_untag(self) -> None:
+        """Take all tags away."""
+        self.rows.tags.clear()
 
     def do_open(self) -> None:
         """Open what is under the cursor: of a user, the processes."""
         self.sheet.open()
+
+    def open_selected(self) -> None:
+        """Open the process that another page has selected."""
+        self.rows.follow()
+        if self.rows.process is not None:
+            self.sheet.detail.open(self.rows.process)
 
     def do_close(self) -> None:
         """Close what was opened last."""
         self.sheet.close()
 
     def do_copy(self) -> None:
-        """Copy the row under the cursor to the clipboard of the terminal."""
-        text = self.sheet.row_text()
+        """Copy the tagged rows, or that under the cursor, to the clipboard of the terminal."""
+        text = self.sheet.rows_text()
         if text:
             self.app.copy_to_clipboard(text)
             self.sheet.said = "copied, if the terminal lets programs copy (OSC 52)"

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from textual.events import Key as Press
 
-from gpumon_tui.keys import RUNS
-from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.keys import CHART, PAGES, RUNS
+from gpumon_tui.pages.page import TerminalPage, half_pages
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.runs_sheet import RunsSheet
@@ -31,6 +31,11 @@ class RunsPage(TerminalPage):
         """Keys for where the page is: in the list, in a run, in a comparison."""
         return self.sheet.offered
 
+    @property
+    def withheld(self) -> frozenset[str]:
+        """The key to another table, where there is one table."""
+        return frozenset() if self.sheet.opened.id and self.sheet.pair is None else frozenset(("Tab",))
+
     def take(self, press: Press) -> bool:
         """Take letters while a filter is typed."""
         return self.sheet.type_in(press.key, press.character or "")
@@ -39,13 +44,17 @@ class RunsPage(TerminalPage):
         """Move the cursor of what has the keys."""
         self.sheet.move(step)
 
-    def do_page(self, pages: int) -> None:
-        """Move it by pages."""
-        self.sheet.move(pages * self.sheet.page)
+    def do_page(self, halves: int) -> None:
+        """Move it by half pages."""
+        self.sheet.move(half_pages(halves, self.sheet.page))
 
     def do_open(self) -> None:
         """Open the run under the cursor, or compare it with the one that waits for that."""
         self.sheet.open()
+
+    def open_selected(self) -> None:
+        """Open the run that another page has selected."""
+        self.sheet.open_run(self.view.selected_run)
 
     def do_back(self) -> None:
         """Close the innermost thing."""
@@ -70,6 +79,15 @@ class RunsPage(TerminalPage):
     def do_swap(self) -> None:
         """The other run of a comparison as the baseline."""
         self.sheet.swap()
+
+    def do_equal(self) -> None:
+        """Settings that are equal in both, or only those that differ."""
+        self.sheet.toggle_equal()
+
+    def do_on_chart(self) -> None:
+        """Show the epoch under the cursor on the chart, with a way back to here."""
+        if way_back := self.sheet.show_epoch():
+            self.post_message(self.Wanted(PAGES.index(CHART) + 1, way_back))
 
     def do_report(self) -> None:
         """Write the report of a run into a new file."""

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from gpumon.analysis.whereabouts import whereabouts
 from gpumon.frame import Process
+from gpumon.missing import NAN
 from gpumon_tui.process_list.facts import ProcessFacts
 
 Test = Callable[[Process, ProcessFacts], bool]
 Value = Callable[[Process, ProcessFacts], float]
 _GIB = 2.0**30
-HINTS = ("user:", "gpu:", "run:", "mem>", "cpu>", "time>")
+HINTS = ("user:", "gpu:", "run:", "mem>", "cpu>", "time>", "idle>")
 """Beginnings of terms, for the hint beside the field."""
 
 TEXTS: dict[str, Callable[[Process, ProcessFacts], str]] = {
@@ -35,8 +36,12 @@ NUMBERS: dict[str, Value] = {
     "cpu": lambda process, facts: process.cpu_utilization * 100,
     "host": lambda process, facts: process.host_memory / _GIB,
     "time": lambda process, facts: facts.now - process.started,
+    "idle": lambda process, facts: facts.idle.get(process.uuid, NAN),
 }
-"""Fields of numbers: GiB, percent, and for `time` seconds, or such as `90m`. No term holds for an unknown one."""
+"""Fields of numbers: GiB, percent, and for those of `SECONDS` seconds, or such as `90m`.
+
+`idle` is how long its allocated GPU has done nothing. No term holds for an unknown one."""
+SECONDS = ("time", "idle")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq,
 }  # fmt: skip
@@ -79,7 +84,7 @@ def _test(word: str) -> Test:
         refused = _test(word[1:])
         return lambda process, facts: not refused(process, facts)
     found = _NUMBER.fullmatch(word.lower())
-    if found and found[1] in NUMBERS and (found[1] == "time" or not found[4]):
+    if found and found[1] in NUMBERS and (found[1] in SECONDS or not found[4]):
         return _compared(NUMBERS[found[1]], _COMPARE[found[2]], float(found[3]) * _SECONDS[found[4]])
     field, colon, wanted = word.partition(":")
     wanted = wanted.casefold()

@@ -1,7 +1,8 @@
 """Scripts that this user's own processes run: `train.py`, where the driver's list says `python`.
 
 Command lines hold passwords and tokens, and those of others are theirs: only processes of the same user are looked
-at, and only the name of the script or module is kept, never an argument. A pid of a frame may be another process
+at, not even by root those of others, and only the name of the script or module is kept. The whole line is read where
+somebody opens an own process, with `***` for what its options call a secret. A pid of a frame may be another process
 here, as in a container or after it was used again, so one counts only if it began when the frame says so.
 """
 
@@ -11,6 +12,7 @@ import os
 import pwd
 import re
 from collections.abc import Sequence
+from shlex import quote
 
 from gpumon.frame import Process
 from gpumon.missing import is_known
@@ -27,6 +29,12 @@ _MOST = 8192
 _NAME = 64
 _PYTHON = re.compile(rb"(?:python|pypy)[0-9.]*[td]?(?:\.exe)?")
 _SHELL = re.compile(rb"(?:ba|da|z|k)?sh")
+_SECRET = re.compile(r"(?i)token(?!iz|s)|secret|passw|passphrase|api[-_]?key|access[-_]?key|credential|\bauth")
+_LOGIN = re.compile(r"//[^/@\s]*:[^/@\s]*@")
+"""User and password of an address."""
+HIDDEN = "***"
+MOST_SHOWN = 600
+"""Letters of a command line."""
 _MODULE = re.compile(rb"\w+(?:\.\w+)*")
 _TAKES_ARGUMENT = b"WX"
 """Options of Python that have an argument of their own."""
@@ -53,20 +61,24 @@ class OwnPrograms:
         if found is None:
             if len(self._known) >= _MOST:
                 self._known.clear()
-            found = self._known[key] = self._read(process)
+            found = self._known[key] = script_of(self._words(process))
         return found
 
-    def _read(self, process: Process) -> str:
+    def command(self, process: Process) -> str:
+        """Return the command line of a process without its secrets; empty where it is another user's or unknown."""
+        return command_of(self._words(process)) if is_known(process.started) else ""
+
+    def _words(self, process: Process) -> Sequence[bytes]:
         try:
             home = os.open(f"{self._proc}/{process.pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
-            return ""
+            return ()
         try:
             if os.fstat(home).st_uid != self._uid or not self._is_same(process, read_in(home, "stat", 2048)):
-                return ""
-            return script_of(read_in(home, "cmdline", LONGEST).split(b"\0"))
+                return ()
+            return read_in(home, "cmdline", LONGEST).split(b"\0")
         except OSError:
-            return ""
+            return ()
         finally:
             os.close(home)
 
@@ -102,6 +114,29 @@ def script_of(words: Sequence[bytes]) -> str:
     if _SHELL.fullmatch(program):
         return _file(words[1]) if len(words) > 1 and words[1][:1] not in (b"-", b"+") else ""
     return _of_python(words[1:]) if _PYTHON.fullmatch(program) else ""
+
+
+def command_of(words: Sequence[bytes]) -> str:
+    """Return a command line as a shell would take it, with `***` for what its options call a secret.
+
+    >>> command_of([b"python", b"train.py", b"--token=abc", b"--api-key", b"abc", b"--lr", b"0.1", b""])
+    'python train.py --token=*** --api-key *** --lr 0.1'
+    """
+    shown: list[str] = []
+    hides = False
+    for word in words:
+        text = word.decode("utf-8", "replace")
+        name, is_pair, value = text.partition("=")
+        if hides and not text.startswith("-"):
+            text = HIDDEN
+        elif is_pair and value and _SECRET.search(name):
+            text = f"{name}={HIDDEN}"
+        hides = not is_pair and text.startswith("-") and bool(_SECRET.search(name))
+        text = _LOGIN.sub(f"//{HIDDEN}@", text)
+        shown.append(text if HIDDEN in text else quote(text))
+    while shown and shown[-1] == "''":
+        shown.pop()
+    return clean(" ".join(shown), MOST_SHOWN)
 
 
 def _user(uid: int) -> str:

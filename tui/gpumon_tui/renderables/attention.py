@@ -8,7 +8,9 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon import units
+from gpumon.diagnosis.coverage import nothing_found
 from gpumon.diagnosis.finding import Finding, Severity
+from gpumon.diagnosis.grouping import FindingGroup, grouped
 from gpumon_tui import theme
 from gpumon_tui.renderables.text_width import Line, cut, safe, width
 
@@ -16,7 +18,6 @@ STYLES: dict[Severity, Style] = {
     Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: theme.CRITICAL,
 }  # fmt: skip
 _INDENT = "  "
-NOTHING = "Nothing needs attention."
 UNKNOWN = "The current state is unknown."
 LAST_SEEN = "The current state is unknown; this is what was last seen."
 
@@ -26,15 +27,21 @@ def selected_first(found: Sequence[Finding], selected: Collection[str]) -> list[
     return sorted(found, key=lambda one: (one.subject.id not in selected, -one.severity))
 
 
-def attention(found: Sequence[Finding], selected: Collection[str], cells: int, is_old: bool = False) -> list[Line]:
-    """A block of lines for each finding, none wider than `cells`; `is_old`: nothing newer is known."""
+def attention(
+    found: Sequence[Finding], selected: Collection[str], cells: int, is_old: bool = False, unknown: Sequence[str] = ()
+) -> list[Line]:
+    """A block of lines for each finding, none wider than `cells`; `is_old`: nothing newer is known.
+
+    `unknown` is what no rule could judge.
+    """
     lines: list[Line] = [cut([Segment(LAST_SEEN if found else UNKNOWN, theme.WARN)], cells), []] if is_old else []
     if not found and not is_old:
-        lines.append(cut([Segment(NOTHING, theme.PLAIN)], cells))
-    for one in selected_first(found, selected):
+        lines += [[Segment(part, theme.PLAIN)] for part in wrapped(nothing_found(unknown), cells)]
+    for group in grouped(selected_first(found, selected)):
+        one = group.first
         style = STYLES[one.severity]
         head: Line = [
-            Segment(safe(one.subject.title), theme.TITLE if one.subject.id in selected else theme.STRONG),
+            Segment(safe(group.title), theme.STRONG if group.ids.isdisjoint(selected) else theme.TITLE),
             Segment(f"  {one.severity.name.lower()}", style),
         ]
         lines.append(cut(head, cells))
@@ -56,6 +63,6 @@ def wrapped(text: str, cells: int) -> Iterator[str]:
         yield line
 
 
-def counted(found: Sequence[Finding]) -> str:
+def counted(found: Sequence[FindingGroup]) -> str:
     """The number of findings for people: `2 findings`; empty for none."""
     return units.counted(len(found), "finding") if found else ""

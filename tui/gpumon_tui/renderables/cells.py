@@ -71,7 +71,14 @@ def crossed(line: Line, cell: int, free: str) -> Line:
 
 @lru_cache(maxsize=512)
 def _cursor(under: Style | None) -> Style:
-    return Style(color=palette.color("key"), bgcolor=under.bgcolor if under else None)
+    ground = under.bgcolor if under else None
+    _, share = (palette.meant(ground.name) if ground else None) or ("ground", 0.0)
+    role = "strong" if _FILLED <= share < 1.0 else "key"  # on much of a hue, another hue is hardly seen
+    return Style(color=palette.color(role), bgcolor=ground)
+
+
+_FILLED = 0.2
+"""Share of a hue from which a ground is filled."""
 
 
 def laid(line: Line, cell: int, text: str, style: Style | None) -> Line:

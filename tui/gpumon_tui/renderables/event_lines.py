@@ -1,8 +1,8 @@
-"""Lines of the page of events: groups, a day by its quarters of an hour, headings and rows."""
+"""Lines of the page of events: groups, headings and rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -17,15 +17,11 @@ _TITLE, _TEXT, _DIM, _FAINT = (
     palette.ink("strong", bold=True), palette.ink("text"), palette.ink("dim"), palette.ink("faint"),
 )  # fmt: skip
 _CHOSEN, _KEY = palette.ink("strong", "select", bold=True), palette.ink("key", bold=True)
-_HEADING, _TRACK = palette.ink("dim", "panel"), palette.ink("track")
+_HEADING = palette.ink("dim", "panel")
 _FIELD, _CARET = palette.ink("strong", "panel"), palette.ink("key", "panel")
 _SELECTED = Style(bgcolor=palette.color("select"))
 _MARK = Segment("▌", palette.ink("key"))
 _BOLD = ("crit", "warn")
-_STEPS = "▁▂▃▄▅▆▇"
-STRIP_FROM = 80
-"""Cells from which the day is drawn."""
-DAY = 86400
 
 
 class EventPlace(NamedTuple):
@@ -110,40 +106,6 @@ def head(of: EventHead, cells: int) -> tuple[Line, list[EventPlace]]:
     line += [Segment(" " * left), *right]
     places.append(EventPlace(cells - length(right), cells, ""))
     return line, places
-
-
-def day(rows: Sequence[EventRow], now: float, cells: int) -> list[Line]:
-    """Return the last 24 hours: how many events each stretch has, in the color of the worst of them, and the times."""
-    step = 900 if cells >= 120 else 1800
-    count, side = DAY // step, edge(cells)
-    last = int(now // step)
-    counts, worst = [0] * count, [0] * count
-    for row in rows:  # the newest first
-        place = count - 1 - (last - int(row.time // step))
-        if place < 0:
-            break
-        if place < count:
-            counts[place] += 1
-            worst[place] = max(worst[place], ("info", "warning", "critical").index(row.severity))
-    most = max([*counts, 1])
-    left = max(side + 18, cells - side - count)
-    strip: Line = [Segment(fit(" " * side + "24 hours", left), _DIM)]
-    for number, how in zip(counts, worst, strict=True):
-        if not number:
-            strip.append(Segment("▁", _TRACK))
-            continue
-        role = ("run", "warn", "crit")[how]
-        step_of = min(6, round(6 * number / most))
-        strip.append(Segment(_STEPS[max(1, step_of)], palette.ink(role)))
-    axis = list(" " * count)
-    for place in range(count):
-        time = (last - count + 1 + place) * step
-        label = units.clock(time)[:5]
-        if label.endswith(":00") and label[:2].isdecimal() and int(label[:2]) % 4 == 0 and place + 9 < count:
-            axis[place : place + 5] = label
-    axis[-3:] = "now"
-    said = f"{step // 60} min a cell"
-    return [strip, [Segment(fit(" " * side + said, left), _FAINT), Segment("".join(axis), _FAINT)]]
 
 
 def heading(room: EventColumns, cells: int) -> Line:

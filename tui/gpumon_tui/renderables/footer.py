@@ -15,7 +15,7 @@ NAMED_FROM, ONE_NAMED_FROM = 100, 60
 KEY_NAMES = {
     "?": "question_mark", "+": "plus", "-": "minus", "/": "slash", "!": "exclamation_mark", "Esc": "escape",
     "↵": "enter", "[": "left_square_bracket", "]": "right_square_bracket", "{": "left_curly_bracket",
-    "^Z": "ctrl+z", "F2": "f2", ":": "colon",
+    "^Z": "ctrl+z", "F2": "f2", ":": "colon", "Space": "space", "Tab": "tab",
 }  # fmt: skip
 """Textual's names of keys that are shown as they are written."""
 PINNED = ("q", "?")
@@ -28,10 +28,14 @@ Place = tuple[int, int, str]
 
 def footer(
     pages: Sequence[str], page: str, bindings: Sequence[tuple[str, str]], cells: int, said: str = "",
-    is_ascii: bool = False,
+    is_ascii: bool = False, played: Line | None = None,
 ) -> tuple[Line, list[Place]]:  # fmt: skip
-    """The pages at the left, as many keys as fit at the right or what is `said` to the user, and where to click."""
+    """The pages at the left, as many keys as fit at the right or what is `said` to the user, and where to click.
+
+    `played` stands behind the pages: the place in a recording.
+    """
     line, places = _pages(pages, page, cells)
+    line += played or []
     at = length(line)
     if said:
         return spread(line, cut([Segment(f" {safe(said)} ", theme.BAR_STRONG)], cells - at), cells, theme.BAR), places

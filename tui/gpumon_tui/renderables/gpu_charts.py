@@ -17,10 +17,11 @@ from gpumon.history.grid import Grid
 from gpumon.metrics import BY_NAME, Metric
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
-from gpumon_tui.renderables.cells import painted
+from gpumon_tui.renderables.gpu_facts import card_head
+from gpumon_tui.renderables.kept_plot import KeptPlots
 from gpumon_tui.renderables.memory_bar import CELL, memory_bar, tint
 from gpumon_tui.renderables.numerals import numerals
-from gpumon_tui.renderables.plot import PlotCurve, plot
+from gpumon_tui.renderables.plot import PlotCurve
 from gpumon_tui.renderables.section import NAME
 from gpumon_tui.renderables.text_width import Line, cut, fit, length
 from gpumon_tui.renderables.time_marks import epochs_above, times_below
@@ -33,14 +34,18 @@ TITLES = {"gpu.power": "Power", "gpu.temperature": "Temperature", "gpu.clock_sm"
           "gpu.pcie_received": "PCIe in"}  # fmt: skip
 ROLES = {UTILIZATION: "util", MEMORY: "memory", "gpu.power": "power", "gpu.temperature": "temp",
          "gpu.clock_sm": "text", "gpu.pcie_received": "key"}  # fmt: skip
-FEWEST_ROWS = 8
+FEWEST_ROWS = 11
 """Below, nothing is drawn."""
 NARROW = 20
 """Cells before a chart up to which there are no large numbers."""
 NUMBERS_FROM = 100
 """Cells from which numbers stand large beside their curves."""
-SMALL_FROM = 15
+SIDE = 18
+"""Cells for the large numbers and what is told below them."""
+SMALL_FROM = 17
 """Rows from which there are small charts."""
+AROUND_SMALL = 3
+"""Rows beside theirs: a blank one, names, times."""
 
 
 class ChartsPlan(NamedTuple):
@@ -51,7 +56,10 @@ class ChartsPlan(NamedTuple):
     utilization: int
     memory: int
     small: int
+    """Rows of each of the small charts; 0 where there are none."""
     small_cells: int
+    head: int
+    """Rows that say who has the GPU, and its facts."""
 
 
 class GpuCharts(NamedTuple):
@@ -69,45 +77,76 @@ class GpuCharts(NamedTuple):
     edge: str
     sent: float
     """Bytes per second that it sends, or NaN."""
+    fine: Grid
+    """The columns of the small charts."""
+    who: Line
+    """State, user and run of it in words, where no row says so; else empty."""
 
 
-def charts_plan(cells: int, rows: int) -> ChartsPlan:
-    """Share out a room: the utilization has most of it."""
+def small_of(sample: Sample) -> tuple[str, ...]:
+    """Return the metrics of the small charts that a GPU has a sensor for."""
+    return tuple(name for name in SMALL if name not in sample.device.missing)
+
+
+def charts_plan(cells: int, rows: int, *, alone: bool = False, smalls: int = len(SMALL)) -> ChartsPlan:
+    """Share out a room: the utilization has most of it.
+
+    `alone`: no row of a table says who has the GPU. `smalls`: small charts that stand side by side.
+    """
     is_wide = cells >= NUMBERS_FROM
-    before = 27 if is_wide else 8
+    before = 27 if is_wide else 11
     inner = cells - before - (2 if is_wide else 1)
-    fixed = 5
-    small = max(2, (rows - fixed - 2) // 4) if rows >= SMALL_FROM and is_wide else 0
-    rest = rows - fixed - (small + 2 if small else 0)
+    head = 2 if alone and not is_wide else 1
+    fixed = 5 + head
+    small = max(2, (rows - fixed - AROUND_SMALL) // 4) if rows >= SMALL_FROM and is_wide and smalls else 0
+    rest = rows - fixed - (small + AROUND_SMALL if small else 0)
     memory = max(4 if rest >= 11 else 2, rest // 3)
-    return ChartsPlan(before, inner, rest - memory, memory, small, max(1, (cells - 4 - 3 * 4) // 4 - 6))
+    across = max(1, smalls)
+    small_cells = max(1, (cells - 4 - (across - 1) * 4) // across - 6)
+    return ChartsPlan(before, inner, rest - memory, memory, small, small_cells, head)
 
 
-def gpu_charts(gpu: GpuCharts, plan: ChartsPlan) -> list[Line]:
-    """Return all rows of the charts."""
+def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -> list[Line]:
+    """Return all rows of the charts; `plots` are those of the last time."""
     sample, before = gpu.sample, plan.before
+    is_wide = before > NARROW
     utilization, memory = (gpu.large[name] for name in LARGE)
     percent, used = sample.value(UTILIZATION), sample.value(MEMORY)
     whole = sample.value("gpu.memory_total")
     minutes = units.words(gpu.window)
     known = [value for value in utilization.mean if is_known(value)]
     lows = [value for value in utilization.low if is_known(value)]
-    stats = [
-        (f"{minutes:<8}", units.percent(fmean(known) if known else nan)),
-        (f"{'lowest':<8}", units.percent(min(lows, default=nan))),
+    stats: list[Line] = [
+        [Segment(f"{name:<8}", theme.DIM), Segment(f"{units.percent(value):>5}", theme.PLAIN)]
+        for name, value in ((minutes, fmean(known) if known else nan), ("lowest", min(lows, default=nan)))
     ]
-    title = "Utilization" if before > NARROW else "Util"
-    lines: list[Line] = [_beside([Segment(title, NAME)], before, epochs_above(gpu.marks, gpu.grid, gpu.faults))]
-    lines += _chart(gpu, UTILIZATION, plan.utilization, _side(units.whole(percent * 100), "%", "util", stats), plan)
+    peak = units.gibibytes(max(_known(memory.high), default=nan))
+    of = f"of {units.gibibytes(whole)}, peak {peak}"
+    told = [Segment(of if len(of) <= SIDE else f"peak {peak}", theme.DIM)]
+    side = (
+        _side(units.whole(percent * 100), "%", "util", stats, plan.utilization),
+        _side(units.gibibytes(used), "GiB", "memory", [told], plan.memory),
+    )
+    title: Line = [Segment("Utilization" if is_wide else "Util", NAME)]
+    beside: Line = []
+    if not is_wide:
+        title = [*title, Segment(f"{units.percent(percent):>5}", palette.ink("util", bold=True))]
+        beside = [
+            Segment(units.gibibytes(used), palette.ink("memory", bold=True)),
+            Segment(f" {of} GiB", theme.DIM),
+        ]
+    margin = 2 if is_wide else 1
+    lines = card_head(sample, gpu.who, cells, margin, charted=plan.small > 0, rows=plan.head)
+    lines.append(_beside(title, before, epochs_above(gpu.marks, gpu.grid, gpu.faults)))
+    lines += _chart(gpu, UTILIZATION, plan.utilization, side[0], plan, plots)
     lines.append(_beside([], before, times_below(gpu.grid, gpu.now, gpu.edge)))
-    of = [(f"of {units.gibibytes(whole)}, peak ", units.gibibytes(max(_known(memory.high), default=nan)))]
-    lines.append(_beside([Segment("Memory", NAME)], before, []))
-    lines += _chart(gpu, MEMORY, plan.memory, _side(units.gibibytes(used), "GiB", "memory", of), plan)
+    lines.append(_beside([Segment("Memory", NAME)], before, beside))
+    lines += _chart(gpu, MEMORY, plan.memory, side[1], plan, plots)
     lines.append(_beside([], before, memory_bar(sample, plan.cells)))
     lines.append(_beside([], before, legend(sample, gpu.run, plan.cells)))
     if plan.small:
         lines.append([])
-        lines += _small(gpu, plan)
+        lines += _small(gpu, plan, plots)
     return lines
 
 
@@ -121,18 +160,21 @@ def legend(sample: Sample, run: Run | None, cells: int) -> Line:
     known = known_parts(divided)
     alone = sum(part.name not in ("free", "driver") for part, _ in known) == 1
     line: Line = []
-    for is_long in (True, False):
+    for is_long, between, given_up in (
+        (True, 3, ()), (False, 3, ()), (False, 2, ()), (False, 2, ("driver",)), (False, 2, ("driver", "context")),
+    ):  # fmt: skip
         line = []
         for part, size in known:
+            if part.name in given_up:
+                continue
             name = part.title if is_long else part.name
+            line += [Segment(" " * between)] if line else []
             line += [
                 Segment(CELL, tint(part.name, part.title, alone=alone)), Segment(f" {name} ", theme.DIM),
-                Segment(f"{units.gibibytes(size)}   ", theme.PLAIN),
+                Segment(units.gibibytes(size), theme.PLAIN),
             ]  # fmt: skip
-        if length(line) <= cells + 3:
+        if length(line) <= cells:
             break
-    text, style, _ = line[-1]
-    line[-1] = Segment(text.rstrip(), style)
     fragments, held = sample.value("gpu.run_inactive_split"), sample.value("gpu.run_reserved")
     if run is not None and held > 0 and is_known(fragments):
         line.append(Segment(f"   fragments {units.percent(fragments / held)}", theme.DIM))
@@ -141,23 +183,26 @@ def legend(sample: Sample, run: Run | None, cells: int) -> Line:
     return cut(line, cells)
 
 
-def _side(text: str, unit: str, role: str, stats: Sequence[tuple[str, str]]) -> list[Line]:
-    """A number in large, and below it what is told of its past."""
-    rows = numerals(text)
-    ink = palette.ink(role)
-    lines: list[Line] = [[Segment(row, ink)] for row in rows]
+def _side(text: str, unit: str, role: str, stats: Sequence[Line], rows: int) -> list[Line]:
+    """A number, in large where there are rows for it, and below it what is told of its past."""
+    large = numerals(text)
+    is_large = len(large) <= rows
+    ink = palette.ink(role, bold=not is_large)
+    lines: list[Line] = [[Segment(row, ink)] for row in (large if is_large else [text])]
     lines[-1].append(Segment(f" {unit}", theme.DIM))
-    return [*lines, *([Segment(name, theme.DIM), Segment(f"{value:>5}", theme.PLAIN)] for name, value in stats)]
+    return [*lines, *stats]
 
 
-def _chart(gpu: GpuCharts, name: str, rows: int, side: Sequence[Line], plan: ChartsPlan) -> list[Line]:
+def _chart(
+    gpu: GpuCharts, name: str, rows: int, side: Sequence[Line], plan: ChartsPlan, plots: KeptPlots
+) -> list[Line]:  # fmt: skip
     curve, axis = gpu.large[name], _axis(gpu, name, gpu.large[name])
-    labels = axis.labels(rows, 7)
+    labels = axis.labels(rows, 7) if _known(curve.mean) else {}
     lines: list[Line] = []
-    for at, row in enumerate(plot(curve, axis, rows, ROLES[name])):
+    for at, row in enumerate(plots.lines(name, curve, axis, rows, ROLES[name])):
         left = side[at] if at < len(side) and plan.before > NARROW else []
         label = labels.get(at, "")
-        lines.append(_beside(left, plan.before, painted(row), label))
+        lines.append(_beside(left, plan.before, row, label))
     if not _known(curve.mean) and lines:
         why = gpu.sample.device.missing.get(name)
         reason = why.reason if why is not None else "no samples in this window"
@@ -165,21 +210,19 @@ def _chart(gpu: GpuCharts, name: str, rows: int, side: Sequence[Line], plan: Cha
     return lines
 
 
-def _small(gpu: GpuCharts, plan: ChartsPlan) -> list[Line]:
-    """Four charts side by side, each below its name and its value of now."""
+def _small(gpu: GpuCharts, plan: ChartsPlan, plots: KeptPlots) -> list[Line]:
+    """The small charts side by side, each below its name and its value of now."""
     cells = plan.small_cells + 6
     blocks: list[list[Line]] = []
-    for name in SMALL:
-        curve = gpu.small[name]
+    for name, curve in gpu.small.items():
         axis = _axis(gpu, name, curve)
-        labels = axis.labels(plan.small, 5)
+        labels = axis.labels(plan.small, 5) if _known(curve.mean) else {}
         head = _head(gpu, name, axis, cells)
-        rows = plot(curve, axis, plan.small, ROLES[name])
+        rows = plots.lines(name, curve, axis, plan.small, ROLES[name])
         body: list[Line] = [
-            [Segment(fit(labels.get(at, ""), 5, right=True) + " ", theme.FAINT), *painted(row)]
-            for at, row in enumerate(rows)
+            [Segment(fit(labels.get(at, ""), 5, right=True) + " ", theme.FAINT), *row] for at, row in enumerate(rows)
         ]
-        blocks.append([head, *body])
+        blocks.append([head, *body, [Segment(" " * 6), *times_below(gpu.fine, gpu.now, gpu.edge)]])
     lines: list[Line] = []
     for parts in zip(*blocks, strict=True):
         line: Line = [Segment("  ")]
@@ -194,6 +237,7 @@ def _head(gpu: GpuCharts, name: str, axis: ValueAxis, cells: int) -> Line:
     newest = next(reversed(_known(gpu.small[name].mean)), nan) if name == SMALL[3] else gpu.sample.value(name)
     limit = gpu.sample.value(metric.limit) if metric.limit else nan
     unit = f" of {axis.shown.text(limit)} {axis.shown.unit}" if is_known(limit) else f" {axis.shown.unit}"
+    unit = unit if is_known(newest) else ""
     out = f", out {axis.shown.text(gpu.sent)}" if name == SMALL[3] and is_known(gpu.sent) else ""
     if len(TITLES[name]) + len(axis.shown.text(newest)) + len(unit) + len(out) < cells:
         unit += out
@@ -216,7 +260,7 @@ def _known(values: Sequence[float]) -> list[float]:
 def _beside(left: Line, before: int, right: Line, label: str = "") -> Line:
     """A line with what stands at the left, the number on the axis, and the picture."""
     margin = 2 if before > NARROW else 1
-    line: Line = [Segment(" " * margin), *(cut(left, before - margin - 8) if before > NARROW else left[:1])]
+    line: Line = [Segment(" " * margin), *cut(left, SIDE if before > NARROW else before - margin)]
     room = before - 1 - length(line)
     if room < len(label):
         return cut([*line, Segment(" "), *right], before) if right else line

@@ -10,8 +10,24 @@ SHORT = 56
 SHORT_CELLS = 39
 """Of a short line where several stand side by side."""
 WIDE = 100
+VERY_WIDE = 198
+"""Cells from which there are columns of what drivers do not always tell:"""
+SELDOM_TOLD = {
+    "gpu.fan": ("fan", "fan %", 7), "gpu.performance_state": ("state", "P", 4),
+    "gpu.encoder_utilization": ("encoder", "enc %", 7), "gpu.decoder_utilization": ("decoder", "dec %", 7),
+}  # fmt: skip
+"""Field, heading and cells by metric."""
+MEASURED = {
+    "temperature": "gpu.temperature", "power": "gpu.power", "clock": "gpu.clock_sm", "received": "gpu.pcie_received",
+    "sent": "gpu.pcie_sent", "throttled": "gpu.event_reasons", "bar": "gpu.memory_total",
+}  # fmt: skip
+"""Metrics by the columns that leave where no GPU has them."""
+HOLDERS = "holders"
+"""Name of the columns that leave where nobody tells who has a GPU."""
 TAIL, SHORT_TAIL = 42, 26
 """Cells for who has a GPU, from 100 cells on and below."""
+STATE_TAIL = 16
+"""Cells for the state of a GPU alone."""
 
 
 class GpuColumns(NamedTuple):
@@ -39,6 +55,12 @@ class GpuColumns(NamedTuple):
     run: int
     epoch: int
     end: int
+    fan: int = 0
+    state: int = 0
+    """Of the performance state."""
+    encoder: int = 0
+    decoder: int = 0
+    has_holders: bool = True
 
     @property
     def is_short(self) -> bool:
@@ -47,24 +69,31 @@ class GpuColumns(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def gpu_columns(cells: int, label: int = 1, *, totals: bool = False) -> GpuColumns:
+def gpu_columns(
+    cells: int, label: int = 1, *, totals: bool = False, told: frozenset[str] = frozenset(),
+    missing: frozenset[str] = frozenset(),
+) -> GpuColumns:  # fmt: skip
     """Share out `cells`; `label` is the cells of the longest number of a GPU.
 
-    `totals`: memory is not the same on all, so that each row says how much there is.
+    `totals`: memory is not the same on all, so that each row says how much there is. `told`: metrics of `SELDOM_TOLD`
+    that some driver tells; `missing`: columns of `MEASURED` that no GPU has anything for, and maybe `HOLDERS`.
     """
     if cells < SHORT:
         return _short(cells, label)
     is_wide = cells >= WIDE
     begin = 2 if is_wide else 1
     index = begin + max(3, label)
-    bar_cells = 20 if cells >= 185 else 12 if is_wide else 8 if cells >= 66 else 0
+    bar_cells = 0 if "bar" in missing else 20 if cells >= 185 else 12 if is_wide else 8 if cells >= 66 else 0
     wanted = {
         "of": 6 * (totals and cells >= 80), "temperature": (4 + is_wide) * (cells >= 70),
         "power": (5 + is_wide) * (cells >= 76),
         "clock": 8 * (cells >= 150), "received": 8 * (cells >= 185), "sent": 6 * (cells >= 185),
+        **{name: width * (cells >= VERY_WIDE and metric in told) for metric, (name, _, width) in SELDOM_TOLD.items()},
         "throttled": 14 * (cells >= 150),
     }  # fmt: skip
-    tail = TAIL if is_wide else SHORT_TAIL
+    wanted |= dict.fromkeys(missing & wanted.keys(), 0)
+    has_holders = HOLDERS not in missing
+    tail = STATE_TAIL if not has_holders else TAIL + 4 * (cells >= 150) if is_wide else SHORT_TAIL
     margin = 2 if is_wide else 1
     numbers = 5 + (bar_cells + 2 if bar_cells else 0) + 6 + is_wide + sum(wanted.values())
     room = cells - margin - index - 2 - numbers - 2 - is_wide - tail
@@ -85,7 +114,7 @@ def gpu_columns(cells: int, label: int = 1, *, totals: bool = False) -> GpuColum
     return GpuColumns(
         cells=cells, begin=begin, label=index, strip=strip, strip_cells=strip_cells, percent=percent, bar=bar,
         bar_cells=bar_cells, used=used, user=user, user_cells=user_cells, run=user + user_cells,
-        epoch=cells - margin - 11 if is_wide else cells - margin, end=cells - margin, **ends,
+        epoch=cells - margin - 11 if is_wide else cells - margin, end=cells - margin, has_holders=has_holders, **ends,
     )  # fmt: skip
 
 

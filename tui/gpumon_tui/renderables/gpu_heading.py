@@ -15,8 +15,8 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import Sample
 from gpumon.history.grid import Grid
 from gpumon_tui import theme
-from gpumon_tui.freshness import NOW
-from gpumon_tui.renderables.gpu_columns import GpuColumns
+from gpumon_tui.freshness import END, NOW, window_texts
+from gpumon_tui.renderables.gpu_columns import SELDOM_TOLD, GpuColumns
 from gpumon_tui.renderables.gpu_row import FREE
 from gpumon_tui.renderables.placed import Placed, drawn
 from gpumon_tui.renderables.text_width import Line, cut, width
@@ -32,30 +32,36 @@ def totals(samples: Sequence[Sample]) -> set[float]:
     return {round(total / 2**30, 1) for total in found if isfinite(total)}
 
 
-def heading(columns: GpuColumns, grid: Grid, sizes: set[float], edge: str = NOW) -> Line:
-    """Return the headings of the columns; `edge` says until when the strips go."""
+def heading(columns: GpuColumns, grid: Grid, sizes: set[float], edge: str = NOW, first: str = "GPU") -> Line:
+    """Return the headings of the columns; `edge` says until when the strips go, `first` is that of the first column."""
     row = Placed()
     ink = theme.HEADING
-    row.put(columns.begin, "GPU", ink)
+    if not columns.is_short:
+        row.put(columns.begin, first, ink)
     minutes = units.words(grid.step * grid.buckets)
-    until = (f"last {minutes}", minutes) if edge == NOW else (f"until {edge}", edge)
+    until = window_texts(minutes, edge)
     for text in (f"utilization, {until[0]}", *until):
         if width(text) <= columns.strip_cells + 1:
             row.put(columns.strip, text, ink)
             break
-    if columns.cells >= 100 and edge == NOW:
-        row.right(columns.percent, NOW, ink)
+    if columns.cells >= 100 and edge in (NOW, END):
+        row.right(columns.percent, edge, ink)
     size = f"{next(iter(sizes)):.1f}".removesuffix(".0") if len(sizes) == 1 else ""
     title = f"GiB of {size}" if size else "GiB"
     row.put(columns.bar, title, ink) if columns.bar_cells else row.right(columns.used, "GiB", ink)
     for end, name in (
         (columns.temperature, "°C"), (columns.power, "W"), (columns.clock, "GHz"), (columns.received, "PCIe in"),
-        (columns.sent, "out"),
+        (columns.sent, "out"), *((getattr(columns, name), title) for name, title, _ in SELDOM_TOLD.values()),
     ):  # fmt: skip
         if end:
             row.right(end, name, ink)
     if columns.throttled:
         row.put(columns.throttled, "throttled", ink)
+    if columns.is_short:
+        return drawn(row.pieces, columns.cells)
+    if not columns.has_holders:
+        row.right(columns.end, "state", ink)
+        return drawn(row.pieces, columns.cells)
     row.put(columns.user, "user", ink)
     row.put(columns.run, "run or program" if columns.cells >= 100 else "run", ink)
     row.right(columns.epoch, "epoch", ink)

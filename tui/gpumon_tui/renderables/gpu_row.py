@@ -25,10 +25,11 @@ BRACKET = ("┌", "│", "└")
 """The first, the middle and the last GPU of a run."""
 SHORTER = {
     "allocated, idle": "idle", "heat-throttled": "throttled", "divided by MIG": "divided", "state unknown": "unknown",
+    "no GPU driver answers": "no driver",
 }  # fmt: skip
 """States where there is no room for the whole word; beside who has the GPU, idle says that it is allocated."""
 WIDE_USERS = 7
-FREE = palette.tinted("util", 1.0, "util", 0.16) + Style(bold=True)
+FREE = palette.tinted("util", 1.0, "util", 0.06) + Style(bold=True)
 _FADED = frozenset({GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE})
 """States of a GPU whose values are old, or none."""
 
@@ -115,6 +116,13 @@ def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) ->
     number(columns.clock, f"{clock:.2f}" if isfinite(clock) else units.MISSING, theme.PLAIN)
     for end, rate in ((columns.received, gpu.received), (columns.sent, gpu.sent)):
         number(end, units.gibibytes(rate), theme.DIM if rate < 0.05 * 2**30 else theme.PLAIN)
+    for end, name in ((columns.fan, "fan"), (columns.encoder, "encoder_utilization"),
+                      (columns.decoder, "decoder_utilization")):  # fmt: skip
+        if end:
+            share = sample.value(f"gpu.{name}")
+            number(end, units.whole(share * 100), theme.DIM if share < 0.005 else theme.PLAIN)
+    if columns.state:
+        number(columns.state, units.performance_state(sample.value("gpu.performance_state")), theme.DIM)
     if columns.throttled:
         reasons = clock_event_reasons(sample)
         text = units.MISSING if reasons is None else ", ".join(one for one in reasons if one != IDLE) or "no"
@@ -140,26 +148,32 @@ def _tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
     end = columns.end
     if gpu.label.quiet and who.epoch:
         if is_first:
-            end = _epoch(row, gpu, columns)
+            end = _epoch(row, gpu, columns, columns.epoch - at - width(name) - 1)
     elif is_first or not gpu.label.quiet:
         room = end - at - (min(width(name), 8) + 1 if name else 0)
         text = _word(gpu, room, beside=bool(who.users))
+        if text.endswith("…"):  # the state is worth more than the name
+            text = _word(gpu, end - at, beside=bool(who.users))
         end = row.right(end, text, gpu.label.style)
     if name and end - 1 > at:
         row.put(at, fit(name, end - 1 - at).rstrip(), theme.RUN if who.is_run else theme.PLAIN)
 
 
-def _epoch(row: Placed, gpu: GpuLine, columns: GpuColumns) -> int:
-    """The place of a run; return the cell where it begins."""
+def _epoch(row: Placed, gpu: GpuLine, columns: GpuColumns, room: int) -> int:
+    """The place of a run, briefly where its name needs the room; return the cell where it begins."""
     if columns.epoch < columns.end and isfinite(gpu.left):
         row.right(columns.end, units.short(gpu.left), theme.PLAIN)
-    return row.right(columns.epoch, gpu.holder.epoch, theme.STRONG)
+    who = gpu.holder
+    is_brief = width(who.epoch) > room
+    return row.right(columns.epoch, who.brief if is_brief else who.epoch, theme.STRONG)
 
 
 def _users(row: Placed, users: tuple[str, ...], at: int, cells: int) -> None:
     if not users:
         return
-    more = f"{' ' * (cells > WIDE_USERS)}+{len(users) - 1}" if len(users) > 1 else ""
+    others = f"+{len(users) - 1}"
+    wanted = (f" {others}" if cells > WIDE_USERS else others, "+", "") if len(users) > 1 else ("",)
+    more = next((one for one in wanted if width(users[0]) + len(one) <= cells), "")
     row.put(at, fit(users[0], cells - len(more)).rstrip() + more, theme.PLAIN)
 
 
@@ -182,7 +196,7 @@ def _short_tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
         return
     end, room = columns.end, columns.end - columns.user
     if gpu.label.quiet and who.epoch:
-        begin = row.right(end, fit(who.epoch.removeprefix("step "), room).strip(), theme.RUN)
+        begin = row.right(end, fit(who.brief, room).strip(), theme.RUN)
     else:
         user = min(width(who.users[0]), columns.user_cells) + 1 if who.users else 0
         text = _word(gpu, room - user, beside=bool(who.users))

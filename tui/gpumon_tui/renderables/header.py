@@ -31,11 +31,14 @@ _LIVENESS_ENDS, _POWER_ENDS = 11, 29
 _STATE, _WIDE_STATE, _USUAL_POWER = 14, 17, 15
 """Cells that are kept for the liveness and for the power, whatever they are just now."""
 _GAP = 2
+_APART = 4
+"""Cells between the machine and what stands at its sides."""
+_GIB = 2.0**30
 _BRIEF_FROM = 3
 """Models from which only their number is told."""
 _MEMORY_KIND = re.compile(r" HBM\w*$")
 _ON = "panel"
-_WARNED = 0.12
+_WARNED = 0.06
 """Share of the color of a warning behind the line that gives its reason."""
 _COUNTED = (
     (GpuState.BUSY, "busy", "busy", "strong"),
@@ -69,6 +72,11 @@ def header(view: View, cells: int) -> Line:
     head, counts, power = _parts(view, name, chips, min(at, ends - (_STATE if cells < WIDE else _WIDE_STATE)), cells)
     before = cells - _POWER_ENDS - length(power) if power else at
     line = _placed(head, counts, _middle(head, counts, before - _GAP, cells)) if counts else head
+    for machine in _machine(view) if cells >= WIDE else ():
+        place = before - _APART - length(machine)
+        if place >= length(line) + _APART:
+            line = _placed(line, machine, place)
+            break
     if power:
         line = _placed(line, power, cells - _POWER_ENDS - length(power))
     line = _placed(_placed(line, state, at), clock, cells - 1 - length(clock))
@@ -83,7 +91,10 @@ def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple
     if cells >= WIDE:
         power = _power(view)
         before = cells - _POWER_ENDS - (length(power) or _USUAL_POWER)
-        for head, counts in ((everything, full), (everything, brief), (hosted, brief)):
+        versioned = [*name, *host, *models, *_driver(view), *chips]
+        for head, counts in ((versioned, full), (everything, full), (everything, brief), (hosted, brief)):
+            if head is versioned and cells // 2 - 4 - length(counts) // 2 < length(head) + _GAP:
+                continue  # the counts stay where they are
             if length(head) + _GAP + length(counts) + _GAP <= before:
                 return head, counts, power
     for head, counts in ((everything, brief), (hosted, brief), (bare, brief), (hosted, [])):
@@ -123,12 +134,37 @@ def _models(view: View) -> Line:
     return [_text("  " + " + ".join(f"{count} × {safe(name)}" for name, count in found.items()), "dim")]
 
 
+def _driver(view: View) -> Line:
+    """The version of the driver, where it is known."""
+    version = safe(view.driver.version)
+    is_gone = bool(view.samples) and all(sample.state is Availability.NO_DRIVER for sample in view.samples)
+    return [_text(f"  driver {version}", "dim")] if version and not is_gone else []
+
+
+def _machine(view: View) -> list[Line]:
+    """The host's CPU and memory, as far as they are known and of now: both, and for less room the CPU alone."""
+    if view.age > 0:
+        return []
+    cpu, used, total = (view.host(f"host.{name}") for name in ("cpu_utilization", "memory_used", "memory_total"))
+    found: Line = []
+    if isfinite(cpu):
+        found = [_text("CPU ", "dim"), _text(f"{100 * cpu:3.0f}", "strong", bold=True), _text("%", "dim")]
+    if not (isfinite(used) and isfinite(total) and total > 0):
+        return [found] if found else []
+    size = f"{total / _GIB:.0f}"
+    memory = [
+        _text("   RAM ", "dim"), _text(f"{used / _GIB:.0f}".rjust(len(size)), "strong", bold=True),
+        _text(f" of {size} GiB", "dim"),
+    ]  # fmt: skip
+    return [[*found, *memory], found] if found else [memory]
+
+
 def _chips(view: View) -> Line:
     """Chips that say that numbers are not of live hardware, or not of now."""
     chips: Line = []
     label = safe(view.origin.label).split(" ")[0]
     style = theme.CHIP if label == "REPLAY" else theme.LABEL
-    for text, own in ((label, style), ("PAST" if view.shown.is_past else "", theme.CHIP)):
+    for text, own in ((label, style), ("PAST" if view.shows_past else "", theme.CHIP)):
         if text:
             chips += [_text(" ", "text"), Segment(f" {text} ", own)]
     return chips

@@ -25,6 +25,7 @@ def host_row(history: Line, host: Callable[[str], float], name: str, columns: Gp
         full = min(columns.bar_cells, round(columns.bar_cells * used / total))
         row.put(columns.bar, CELL * full, palette.tinted("memory", 0.45))
         row.put(columns.bar + full, CELL * (columns.bar_cells - full), TINTS["free"])
-    row.right(columns.used, units.gibibytes(used), theme.PLAIN)
+    size = units.gibibytes(used)
+    row.right(columns.used, f"{used / 2**30:.0f}G" if columns.is_short and isfinite(used) else size, theme.PLAIN)
     row.put(columns.user, f"host {name}".rstrip(), theme.DIM)
     return row.pieces

@@ -61,9 +61,14 @@ def section_head(name: str, detail: Line, more: Line, cells: int, left: int) -> 
 
 
 @lru_cache(maxsize=64)
-def fitting(columns: tuple[LeanColumn, ...], begin: int, end: int) -> tuple[LeanPlace, ...]:
-    """Return the columns that have room from cell `begin` to `end`, two cells apart."""
-    chosen = list(enumerate(columns))
+def fitting(
+    columns: tuple[LeanColumn, ...], begin: int, end: int, empty: frozenset[str] = frozenset()
+) -> tuple[LeanPlace, ...]:
+    """Return the columns that have room from cell `begin` to `end`, two cells apart.
+
+    `empty`: titles of those for which no row has anything.
+    """
+    chosen = [one for one in enumerate(columns) if one[1].title not in empty]
     while len(chosen) > 1 and sum((column.cells or FLEXIBLE) + 2 for _, column in chosen) - 2 > end - begin:
         chosen.remove(min(chosen, key=lambda placed: placed[1].keep))
     spare = end - begin - sum(column.cells + 2 for _, column in chosen) + 2

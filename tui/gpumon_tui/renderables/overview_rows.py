@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 
 from rich.segment import Segment
@@ -10,8 +10,10 @@ from rich.segment import Segment
 from gpumon import units
 from gpumon.analysis.progress import Progress
 from gpumon.analysis.ranks import Ranks
-from gpumon.diagnosis.finding import Finding, Severity
+from gpumon.diagnosis.finding import Severity
+from gpumon.diagnosis.grouping import FindingGroup
 from gpumon.frame import Process, Run, RunState
+from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.process_list.facts import ProcessFacts
 from gpumon_tui.renderables import process_columns
@@ -26,16 +28,19 @@ ACTION_FROM = 100
 """Cells from which a finding stands with what to do about it."""
 
 RUN_COLUMNS = (
-    LeanColumn("run", 16, keep=12),
-    LeanColumn("user", 8, keep=7),
-    LeanColumn("GPUs", 6, keep=9),
-    LeanColumn("", 0, keep=5),
-    LeanColumn("epoch", 7, right=True, keep=11),
-    LeanColumn("phase", 8, keep=6),
-    LeanColumn("loss", 8, right=True, keep=8),
+    LeanColumn("run", 15, keep=12),
+    LeanColumn("user", 8, keep=5),
+    LeanColumn("GPUs", 6, keep=7),
+    LeanColumn("", 0, keep=4),
+    LeanColumn("epoch", 10, right=True, keep=11),
+    LeanColumn("phase", 8, keep=3),
+    LeanColumn("steps/s", 7, right=True, keep=8),
+    LeanColumn("loss", 7, right=True, keep=9),
+    LeanColumn("change", 7, right=True, keep=6),
     LeanColumn("left", 11, right=True, keep=10),
-    LeanColumn("ends", 8, right=True, keep=3),
+    LeanColumn("ends", 5, right=True, keep=2),
 )
+EPOCH_CELLS = next(column.cells for column in RUN_COLUMNS if column.title == "epoch")
 NARROW_RUN_COLUMNS = tuple(
     one._replace(keep=99, cells=min(one.cells, 13)) if one.title in ("run", "", "left") else one for one in RUN_COLUMNS
 )
@@ -62,17 +67,17 @@ STATES = {
 """The ends of runs, in the place of the time left."""
 
 
-def subject_cells(found: Sequence[Finding], place: int, cells: int) -> int:
+def subject_cells(found: Sequence[FindingGroup], place: int, cells: int) -> int:
     """Return the cells of a finding's subject: as many as of the others, where there is room."""
-    sizes = [width(safe(one.subject.title)) for one in found]
+    sizes = [width(safe(one.title)) for one in found]
     return min(20, max(sizes)) if cells >= ACTION_FROM else sizes[place]
 
 
-def finding_row(found: Finding, cells: int, left: int, subject: int) -> Placed:
-    """One finding: severity, subject and summary; with room also what to do."""
-    row = Placed()
+def finding_row(group: FindingGroup, cells: int, left: int, subject: int) -> Placed:
+    """One finding, of one or several GPUs: severity, subject and summary; with room also what to do."""
+    row, found = Placed(), group.first
     row.put(left, MARKS[found.severity], INKS[found.severity])
-    row.put(left + 2, fit(safe(found.subject.title), subject), theme.STRONG)
+    row.put(left + 2, fit(safe(group.title), subject), theme.STRONG)
     at = left + 2 + subject + 2
     end = cells - left
     summary = safe(found.summary)
@@ -81,6 +86,26 @@ def finding_row(found: Finding, cells: int, left: int, subject: int) -> Placed:
     if cells >= ACTION_FROM and action and at + 3 + width(action) <= end:
         row.right(end, action, theme.DIM)
     return row
+
+
+def empty_of_runs(of: Sequence[Ranks]) -> frozenset[str]:
+    """Return the titles of columns for which no run has anything."""
+    has_loss, goes_on = any(loss_text(one.first)[0] for one in of), any(one.state is RunState.RUNNING for one in of)
+    found = () if has_loss else ("loss", "change")
+    return frozenset(found if goes_on else (*found, "phase", "steps/s", "ends"))
+
+
+_PROCESS_HAS: Mapping[str, Callable[[Process], bool]] = {
+    "sm": lambda one: is_known(one.sm_utilization), "cpu": lambda one: is_known(one.cpu_utilization),
+    "host": lambda one: is_known(one.host_memory), "time": lambda one: is_known(one.started),
+    "user": lambda one: bool(one.user),
+}  # fmt: skip
+
+
+def empty_of_processes(of: Sequence[Process]) -> frozenset[str]:
+    """Return the titles of columns for which no process has anything."""
+    names = (name for name, has in _PROCESS_HAS.items() if not any(map(has, of)))
+    return frozenset(process_columns.BY_NAME[name].title for name in names)
 
 
 def progress_bar(done: float, cells: int) -> Line:
@@ -92,14 +117,20 @@ def progress_bar(done: float, cells: int) -> Line:
     return [*line, Segment("━" * rest, theme.TRACK)] if rest else line
 
 
-def run_texts(ranks: Ranks, far: Progress, gpus: str, *, now: float, bar_cells: int) -> tuple[Told | Line, ...]:
-    """Return the texts of a run, as far as its slowest rank is, by `RUN_COLUMNS`."""
+def run_texts(
+    ranks: Ranks, far: Progress, gpus: str, *, now: float, bar_cells: int, pace: str, change: float
+) -> tuple[Told | Line, ...]:  # fmt: skip
+    """Return the texts of a run, as far as its slowest rank is, by `RUN_COLUMNS`.
+
+    `pace`: steps per second as text; `change`: of the loss against the epoch before, as a share; NaN where unknown.
+    """
     first, slowest = ranks.first, ranks.slowest
     goes_on = ranks.state is RunState.RUNNING
     ended = STATES.get(ranks.state, ("", theme.PLAIN))
     by_steps = slowest.epoch < 0 and not slowest.epochs
-    place = slowest.step_text if by_steps else units.epoch_place(slowest.epoch, slowest.epochs, slowest.base)
-    loss, ink = _loss(first)
+    number = slowest.epoch, slowest.epochs, slowest.base
+    place = slowest.step_text if by_steps else units.epoch_within(EPOCH_CELLS, *number) if slowest.epoch >= 0 else ""
+    loss, ink = loss_text(first)
     has_left = goes_on and isfinite(far.left)
     return (
         (safe(first.name), theme.RUN),
@@ -108,19 +139,26 @@ def run_texts(ranks: Ranks, far: Progress, gpus: str, *, now: float, bar_cells: 
         progress_bar(far.done, bar_cells),
         (place or units.MISSING, theme.STRONG if place else theme.FAINT),
         (safe(slowest.phase) if goes_on else "", theme.PLAIN),
+        (pace if goes_on else "", theme.PLAIN),
         (loss, ink),
+        (units.change(change) if is_known(change) else "", theme.GOOD if change < 0 else theme.PLAIN),
         (units.short(far.left), theme.PLAIN) if has_left else (units.MISSING, theme.FAINT) if goes_on else ended,
         (units.clock(now + far.left).rpartition(":")[0], theme.DIM) if has_left else ("", theme.DIM),
     )
 
 
-def _loss(run: Run) -> Told:
+def loss_name(run: Run) -> str:
+    """Return the name of the loss among what a run logs; empty where there is none."""
+    return next((one for one in run.metrics if "loss" in one.lower()), "")
+
+
+def loss_text(run: Run) -> Told:
     """The loss, or else the first value logged; one that is no number comes first and alarms."""
     odd = next(((name, value) for name, value in run.metrics.items() if not isfinite(value)), None)
     if odd is not None:
         return units.plain(odd[1]), theme.CRITICAL
-    name = next((one for one in run.metrics if "loss" in one.lower()), None)
-    return (units.plain(run.metrics[name]), theme.PLAIN) if name else ("", theme.PLAIN)
+    name = loss_name(run)
+    return (units.digits(run.metrics[name]), theme.PLAIN) if name else ("", theme.PLAIN)
 
 
 def run_brief(ranks: Ranks, far: Progress) -> Line:

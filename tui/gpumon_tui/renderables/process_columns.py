@@ -24,6 +24,7 @@ IDLE_FROM = 60.0
 """Seconds of an allocated GPU's idleness from which its processes say so."""
 _BAR = palette.tinted("memory", 0.62)
 TIME_CELLS = 8
+_EPOCH_CELLS = 10
 _UNKNOWN = float("nan")
 BAR_CELLS = 6
 WIDE = 100
@@ -110,7 +111,7 @@ def _about(seconds: float) -> str:
 
 def _epoch(process: Process, facts: ProcessFacts) -> Cell:
     run = facts.run(process)
-    text = units.epoch_place(run.epoch, run.epochs, run.base) if run and run.epoch >= 0 else ""
+    text = units.epoch_within(_EPOCH_CELLS, run.epoch, run.epochs, run.base) if run and run.epoch >= 0 else ""
     return Cell(text, _PLAIN)
 
 
@@ -128,40 +129,54 @@ def _program(process: Process, facts: ProcessFacts) -> Cell:
     return _base(process, facts)._replace(text=safe(facts.program(process)) or units.MISSING)
 
 
+def _some(name: str) -> Callable[[Sequence[Process]], bool]:
+    """Whether any process has a value of a field."""
+    return lambda processes: any(is_known(getattr(one, name)) for one in processes)
+
+
 COLUMNS: tuple[ProcessColumn[Process], ...] = (
     ProcessColumn("pid", "PID", 7, 8.5, lambda p, f: p.pid, _pid, falls=False),
-    ProcessColumn("gpu", "GPU", 3, 9, lambda p, f: f.places.get(p.uuid, _UNKNOWN), _gpu, falls=False),
+    ProcessColumn(
+        "gpu", "GPU", 3, 9, lambda p, f: f.places.get(p.uuid, _UNKNOWN), _gpu, falls=False, brief_cells=4
+    ),
     ProcessColumn("user", "user", 8, 10, lambda p, f: p.user.casefold(), _user, False, False, wide_cells=12),
     ProcessColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE),
     ProcessColumn("mem", "GPU GiB", 5, 12, lambda p, f: p.memory_used, _memory, brief="GiB"),
     ProcessColumn(
-        "sm", "SM %", 4, 8, lambda p, f: p.sm_utilization, lambda p, f: _share(p.sm_utilization, p, f)
+        "sm", "SM %", 4, 8, lambda p, f: p.sm_utilization, lambda p, f: _share(p.sm_utilization, p, f),
+        brief="SM%", is_needed=_some("sm_utilization"),
     ),
     ProcessColumn(
         "bandw", "bandw. %", 8, 1, lambda p, f: p.memory_utilization,
-        lambda p, f: _share(p.memory_utilization, p, f), brief="bw %", brief_cells=4,
+        lambda p, f: _share(p.memory_utilization, p, f), brief="bw%", brief_cells=4,
+        is_needed=_some("memory_utilization"),
     ),
     ProcessColumn(
         "enc", "enc %", 5, 0.5, lambda p, f: p.encoder_utilization, lambda p, f: _share(p.encoder_utilization, p, f),
-        is_needed=use_video,
+        is_needed=use_video, brief="enc%",
     ),
     ProcessColumn(
         "dec", "dec %", 5, 0.5, lambda p, f: p.decoder_utilization, lambda p, f: _share(p.decoder_utilization, p, f),
-        is_needed=use_video,
+        is_needed=use_video, brief="dec%",
     ),
     ProcessColumn(
-        "cpu", "CPU %", 5, 7, lambda p, f: p.cpu_utilization, lambda p, f: _share(p.cpu_utilization, p, f)
+        "cpu", "CPU %", 5, 7, lambda p, f: p.cpu_utilization, lambda p, f: _share(p.cpu_utilization, p, f),
+        brief="CPU%", is_needed=_some("cpu_utilization"),
     ),
     ProcessColumn(
         "host", "host GiB", 8, 2, lambda p, f: p.host_memory,
         lambda p, f: _number(units.gibibytes(p.host_memory), p, f), brief="host", brief_cells=6,
+        is_needed=_some("host_memory"),
     ),
     ProcessColumn(
         "time", "time", TIME_CELLS, 4, lambda p, f: f.now - p.started,
-        lambda p, f: Cell(elapsed(f.now - p.started), _DIM),
+        lambda p, f: Cell(elapsed(f.now - p.started), _DIM), is_needed=_some("started"),
     ),
     ProcessColumn("run", "run", 12, 5, _run_order, _run, False, False, wide_cells=22),
-    ProcessColumn("epoch", "epoch", 7, 3, _epoch_order, _epoch),
+    ProcessColumn(
+        "epoch", "epoch", _EPOCH_CELLS, 3, _epoch_order, _epoch,
+        is_needed=lambda processes: any(one.run for one in processes),
+    ),
     ProcessColumn(
         "job", "job or container", 22, 2.5, lambda p, f: whereabouts(p).casefold(),
         lambda p, f: _base(p, f)._replace(text=safe(whereabouts(p))), False, False,
@@ -193,8 +208,8 @@ def in_order(
 
 
 def elapsed(seconds: float) -> str:
-    """Whole minutes from the first on: a column that changes every second repaints every row."""
+    """Whole minutes from the first on, `12 m`: a column that changes every second repaints every row."""
     if not seconds >= 0:
         return units.MISSING
-    text = units.duration(seconds if seconds < 60 else seconds // 60 * 60)
-    return text if len(text) <= TIME_CELLS else text.partition(" d")[0] + " d"
+    text = units.short(seconds)
+    return text if len(text) <= TIME_CELLS else " ".join(text.split()[:2])

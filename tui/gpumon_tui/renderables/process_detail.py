@@ -10,7 +10,7 @@ from rich.segment import Segment
 from gpumon_tui import palette
 from gpumon_tui.renderables.cells import painted
 from gpumon_tui.renderables.plot import PlotCurve, plot
-from gpumon_tui.renderables.text_width import Line, cut, fit, length
+from gpumon_tui.renderables.text_width import Line, cut, fit, length, width
 from gpumon_tui.renderables.value_axis import ValueAxis
 
 BESIDE_FROM = 100
@@ -36,6 +36,8 @@ class KnownFact(NamedTuple):
     name: str
     text: str
     role: str = "text"
+    rows: int = 1
+    """Rows that a long text may take."""
 
 
 class TrailCurve(NamedTuple):
@@ -111,10 +113,26 @@ def _title(of: OpenedProcess, edge: int, cells: int) -> Line:
 
 def _facts(facts: Sequence[KnownFact], cells: int, rows: int) -> list[Line]:
     lines: list[Line] = []
-    for name, text, role in facts[:rows]:
-        shown = fit(text, max(1, cells - NAME - 2)).rstrip()
-        lines.append([Segment(fit(name, NAME), _FAINT), Segment(shown, palette.ink(role))])
-    return lines
+    room = max(1, cells - NAME - 2)
+    for name, text, role, most in facts[:rows]:
+        begin, left = name, text
+        for row in range(most):
+            is_last = row == most - 1
+            part = left if is_last else _beginning(left, room)
+            lines.append([Segment(fit(begin, NAME), _FAINT), Segment(fit(part, room).rstrip(), palette.ink(role))])
+            begin, left = "", left[len(part) :].lstrip()
+            if not left:
+                break
+    return lines[:rows]
+
+
+def _beginning(text: str, cells: int) -> str:
+    """As many whole words as have room; of a longer word a part."""
+    if width(text) <= cells:
+        return text
+    cut_off = next(place for place in range(len(text), 0, -1) if width(text[:place]) <= cells)
+    at = text.rfind(" ", 0, cut_off + 1)
+    return text[:at] if at > 0 else text[:cut_off]
 
 
 def _charts(of: OpenedProcess, rows: int) -> list[Line]:

@@ -12,7 +12,7 @@ from gpumon.missing import is_known
 from gpumon_tui import palette
 from gpumon_tui.process_list.filters import HINTS
 from gpumon_tui.process_list.user_totals import KnownSum, UserTotal
-from gpumon_tui.renderables.text_width import Line, fit, length, safe, width
+from gpumon_tui.renderables.text_width import Line, cut, fit, length, safe, width
 
 _TITLE, _TEXT, _DIM, _FAINT = (
     palette.ink("strong", bold=True), palette.ink("text"), palette.ink("dim"), palette.ink("faint"),
@@ -38,6 +38,7 @@ class HeadShown(NamedTuple):
 
     shown: int
     there: int
+    tagged: int
     is_told: bool
     """Whether each GPU tells of its processes."""
     left_out: int
@@ -67,6 +68,8 @@ def head(of: HeadShown, edge: int, cells: int) -> tuple[Line, list[ClickPlace]]:
         line.append(Segment(f"  {of.kept} of history, {units.words(of.kept_age)} old", _WARN))
     if of.left_out:
         line.append(Segment(f"  {of.left_out} more have no room" if cells >= NARROW else f" +{of.left_out}", _WARN))
+    if of.tagged:
+        line.append(Segment(f"  {of.tagged} tagged", _KEY))
     places: list[ClickPlace] = []
     switches: Line = []
     for key, name, does, is_on in (("u", "by user", "by_user", of.is_by_user), ("t", "tree", "tree", of.is_tree)):
@@ -104,11 +107,11 @@ def _moved(place: ClickPlace, by: int) -> ClickPlace:
 
 def _field(of: HeadShown, cells: int) -> Line:
     """The end of what is typed is what one looks at."""
-    shown = safe(of.text)
-    while width(shown) > cells - 2:
+    shown, room = safe(of.text), max(0, cells - 2)
+    while width(shown) > room:
         shown = shown[1:]
     caret = Segment("▏", _CARET) if of.is_typed else Segment(" ", _FIELD)
-    return [Segment(f" {shown}", _FIELD), caret, Segment(" " * (cells - 2 - width(shown)), _FIELD)]
+    return cut([Segment(f" {shown}", _FIELD), caret, Segment(" " * (room - width(shown)), _FIELD)], cells)
 
 
 def sums(totals: Sequence[UserTotal], memory: float, below: int, edge: int, cells: int) -> Line:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from rich.segment import Segment
@@ -17,6 +18,7 @@ from gpumon_tui.renderables.text_width import Line, fit
 LEAST_PROGRAM = 10
 """Fewest cells of the column that takes what is left."""
 MARK = Segment("▌", palette.ink("key"))
+TAGGED = Segment("+", palette.ink("key", bold=True))
 _SELECTED = Style(bgcolor=palette.color("select"))
 _PANEL = Style(bgcolor=palette.color("panel"))
 _HEADING, _SORTED = palette.ink("dim", "panel"), palette.ink("strong", "panel", bold=True)
@@ -48,18 +50,23 @@ def placed(columns: tuple[ProcessColumn[Any], ...], cells: int) -> tuple[PlacedC
             return column.wide_cells
         return (column.cells if is_wide else column.brief_cells or column.cells) or LEAST_PROGRAM
 
-    def taken(column: ProcessColumn[Any]) -> int:
-        return room(column) + (gap if column.title else 0)  # the bar belongs to the number behind it
+    def apart(before: ProcessColumn[Any], column: ProcessColumn[Any]) -> int:
+        """Return the cells between two: the mark of the order may stand in them, and touches no word."""
+        if not before.title:  # the bar belongs to the number behind it
+            return 0
+        return gap + (gap == 1 and before.right and not column.right)
+
+    def taken(of: list[ProcessColumn[Any]]) -> int:
+        return sum(map(room, of)) + sum(apart(before, one) for before, one in pairwise(of))
 
     chosen = [column for column in columns if column.from_cells <= cells]
-    while len(chosen) > 1 and sum(map(taken, chosen)) - gap > cells - 2 * edge:
+    while len(chosen) > 1 and taken(chosen) > cells - 2 * edge:
         chosen.remove(min(chosen, key=lambda column: column.keep))
-    spare = cells - 2 * edge - sum(map(taken, chosen)) + gap
-    found, at = [], edge
+    spare = cells - 2 * edge - taken(chosen)
+    found: list[PlacedColumn] = []
     for column in chosen:
-        own = room(column) if column.cells else LEAST_PROGRAM + spare
-        found.append(PlacedColumn(column, at, own))
-        at += own + (gap if column.title else 0)
+        at = found[-1].begin + found[-1].cells + apart(found[-1].column, column) if found else edge
+        found.append(PlacedColumn(column, at, room(column) if column.cells else LEAST_PROGRAM + spare))
     return tuple(found)
 
 
@@ -83,10 +90,12 @@ def heading(columns: Sequence[PlacedColumn], cells: int, sorted_by: str, falls: 
     return [*line, Segment(" " * max(0, cells - at), _PANEL)]
 
 
-def laid(content: Sequence[Cell], columns: Sequence[PlacedColumn], cells: int, selected: bool) -> Line:
+def laid(
+    content: Sequence[Cell], columns: Sequence[PlacedColumn], cells: int, selected: bool, tagged: bool = False
+) -> Line:
     """Return cells in their columns; neighbors of one style are one segment: each costs bytes on the way."""
     under = _SELECTED if selected else None
-    line: Line = [MARK] if selected else [Segment(" ")]
+    line: Line = [TAGGED if tagged else MARK if selected else Segment(" ")]
     text, style, at = "", None, 1
     for (column, begin, room), cell in zip(columns, content, strict=True):
         if cell.style is not style and text:

@@ -17,6 +17,8 @@ def no_process(samples: Sequence[Sample], problem: str) -> str:
     if not samples:
         return "no GPU can be read"
     silent = [sample for sample in samples if sample.state is not Availability.OK]
+    if len(silent) == len(samples):
+        return f"unknown: {silent[0].state.reason}"  # what to do about that stands below the header
     if silent:
         return f"unknown: {problem or silent[0].state.reason}"
     samples = [sample for sample in samples if not sample.device.is_divided]  # its instances tell

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
 
@@ -12,95 +12,127 @@ from gpumon import units
 from gpumon.frame import NAN
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
-from gpumon_tui.renderables.run_plot import extremes, numbers, plot, resampled, round_scale, scaled
+from gpumon_tui.renderables.by_epoch import extremes, joined, levels, stretch_of
+from gpumon_tui.renderables.cells import crossed, painted
+from gpumon_tui.renderables.plot import BAND, Overlaid, PlotCurve, plot
 from gpumon_tui.renderables.section import NAME
 from gpumon_tui.renderables.text_width import Line, fit, length, safe
+from gpumon_tui.renderables.value_axis import Shown, ValueAxis, axis_around
 
 if TYPE_CHECKING:
-    from gpumon_tui.run_reading import OpenRun
+    from gpumon_tui.run_reading.rows import OpenRun
 
 LABELS = 7
 """Cells of the numbers beside a curve."""
 APART = 8
 """Fewest cells between two marks of epochs."""
 STEPS = (1, 2, 5)
+CROSSED = " ▁▂▃▄▅▆▇█"
+"""Glyphs over which the cursor goes: all but the line itself."""
+_ROOMY = 44
+"""Cells of the curves from which their legend is in words."""
+SHARES = ValueAxis(0.0, 1.0, 2, Shown(0.01, "%", 0))
 CHIP = palette.ink("ground", "key", bold=True)
 
 
-def curves(run: OpenRun, cells: int, rows: int, selected: int) -> list[Line]:
-    """Both curves in exactly `rows` lines of `cells`; `selected`: place of the epoch under the cursor, -1 for none."""
+class RunCurves(NamedTuple):
+    """Both curves without a cursor: with thousands of epochs they take a while, and the cursor moves often."""
+
+    lines: list[Line]
+    pictures: Sequence[range]
+    """Lines through which a cursor goes."""
+    wide: int
+    """Cells of the curves; 0 where there are none."""
+
+
+def curves(run: OpenRun, cells: int, rows: int) -> RunCurves:
+    """Return both curves in exactly `rows` lines of `cells`, with the last one free for the epoch under a cursor."""
     wide = cells - LABELS
-    if wide < 8 or rows < 8 or not run.rows:
-        return []
-    many = len(run.rows)
-    cursor = -1 if selected < 0 else round(selected * (wide - 1) / max(1, many - 1))
-    names = [name for name in run.metrics if any(name in one.of.metrics for one in run.rows)][:1]
-    is_measured = any(is_known(one.of.value("utilization_mean")) for one in run.rows)
-    if not (names or is_measured):
-        return []
+    names = [name for name in run.metrics if any(name in one.metrics for one in run.rows.stretches)][:1]
+    is_measured = any(is_known(one.value("utilization_mean")) for one in run.rows.stretches)
+    if wide < 8 or rows < 8 or not (names or is_measured):
+        return RunCurves([], (), 0)
     each = (rows - 3) // 2 if names and is_measured else rows - 2
     lines: list[Line] = []
+    pictures = []
     if names:
-        lines += _logged(run, names[0], wide, each - 1, cursor)
+        lines += _logged(run, names[0], wide, each - 1)
+        pictures.append(range(1, len(lines)))
     if is_measured:
-        lines += _used(run, wide, rows - 3 - len(lines), cursor)
-    lines += [_axis(run, wide), _chip(run, wide, selected, cursor)]
-    return [*lines, *([[]] * (rows - len(lines)))][:rows]
+        first = len(lines) + 1
+        lines += _used(run, wide, rows - 3 - len(lines))
+        pictures.append(range(first, len(lines)))
+    lines.append(_axis(run, wide))
+    return RunCurves([*lines, *([[]] * (rows - len(lines)))][:rows], pictures, wide)
 
 
-def _logged(run: OpenRun, name: str, wide: int, rows: int, cursor: int) -> list[Line]:
-    values = [one.of.metrics.get(name, NAN) for one in run.rows]
-    low, high, step = round_scale(values)
-    odd = sum(not isfinite(one.of.metrics.get(name, 0.0)) for one in run.rows)
+def with_cursor(drawn: RunCurves, run: OpenRun, selected: int) -> list[Line]:
+    """Return the curves with a line at an epoch, by its place, and its name below; -1 for none."""
+    lines = list(drawn.lines)
+    if not (drawn.wide and 0 <= selected < len(run.rows)):
+        return lines
+    cursor = stretch_of(selected, len(run.rows), drawn.wide)
+    for row in (row for picture in drawn.pictures for row in picture):
+        lines[row] = [lines[row][0], *crossed(lines[row][1:], cursor, CROSSED)]
+    axis = drawn.pictures[-1].stop
+    if axis + 1 < len(lines):
+        lines[axis + 1] = _chip(run, drawn.wide, selected, cursor)
+    return lines
+
+
+def _logged(run: OpenRun, name: str, wide: int, rows: int) -> list[Line]:
+    values = [one.metrics.get(name, NAN) for one in run.rows.stretches]
+    odd = sum(not isfinite(one.metrics.get(name, 0.0)) for one in run.rows.stretches)
     title: Line = [Segment(safe(name).capitalize(), NAME), Segment(" ⠒⠒ by epoch", theme.DIM)]
     if odd:
         title.append(Segment(f"  diverged in {units.counted(odd, 'epoch')}", palette.ink("crit")))
-    dots = resampled(scaled(values, low, high), 2 * wide)
-    drawn = plot([(dots, theme.RUN)], wide, rows, role="run", cursor=cursor)
-    return [title, *_labeled(drawn, numbers(low, high, step, rows), units.plain)]
+    curve = PlotCurve((), joined(values, 2 * wide), ())  # a band or an area would lie about ratios
+    return [title, *labeled(curve, axis_around(values), rows, "run")]
 
 
-def _used(run: OpenRun, wide: int, rows: int, cursor: int) -> list[Line]:
-    mean = [one.of.value("utilization_mean") for one in run.rows]
-    low = [one.of.value("utilization_p5") for one in run.rows]
-    high = [one.of.value("utilization_p95") for one in run.rows]
+def _used(run: OpenRun, wide: int, rows: int) -> list[Line]:
+    mean = [one.value("utilization_mean") for one in run.rows.stretches]
+    low = [_either(one.value("utilization_p5"), own) for one, own in zip(run.rows.stretches, mean, strict=True)]
+    high = [_either(one.value("utilization_p95"), own) for one, own in zip(run.rows.stretches, mean, strict=True)]
+    words = " 5th to 95th percentile" if wide >= _ROOMY else " p5 to p95"
     title: Line = [
         Segment("Utilization", NAME), Segment(" ⠒⠒", theme.GOOD), Segment(" mean  ", theme.DIM),
-        Segment("▆▆", palette.tinted("util", 0.15)), Segment(" 5th to 95th percentile", theme.DIM),
+        Segment("▆▆", palette.tinted("util", BAND)), Segment(words, theme.DIM),
     ]  # fmt: skip
-    if len(run.rows) > wide:
-        below, above = extremes(low, wide, highest=False), extremes(high, wide, highest=True)
-    else:
-        below, above = resampled(low, wide), resampled(high, wide)
-    drawn = plot(
-        [(resampled(mean, 2 * wide), theme.GOOD)], wide, rows - 1, role="util", low=below, high=above, filled=True,
-        cursor=cursor,
+    points = 2 * wide
+    curve = PlotCurve(
+        extremes(low, points, highest=False), levels(mean, points), extremes(high, points, highest=True)
     )  # fmt: skip
-    return [title, *_labeled(drawn, numbers(0.0, 1.0, 0.5, rows - 1), units.percent)]
+    return [title, *labeled(curve, SHARES, rows - 1, "util")]
 
 
-def _labeled(drawn: list[Line], values: dict[int, float], write: Callable[[float], str]) -> list[Line]:
-    texts = {row: write(value) for row, value in values.items()}
+def labeled(curve: PlotCurve, axis: ValueAxis, rows: int, role: str, others: Sequence[Overlaid] = ()) -> list[Line]:
+    """Draw a curve with the numbers of its axis before it, in a segment of their own."""
+    texts = axis.labels(rows, LABELS - 1)
     return [
-        [Segment(fit(texts.get(row, ""), LABELS - 1, right=True) + " ", theme.FAINT), *line]
-        for row, line in enumerate(drawn)
+        [Segment(fit(texts.get(at, ""), LABELS - 1, right=True) + " ", theme.FAINT), *painted(row)]
+        for at, row in enumerate(plot(curve, axis, rows, role, others))
     ]
+
+
+def _either(value: float, otherwise: float) -> float:
+    return value if is_known(value) else otherwise
 
 
 def _axis(run: OpenRun, wide: int) -> Line:
     """Titles of epochs below the curves, at round numbers of them."""
     many = len(run.rows)
     step, power = 1, 0
-    while step * (wide - 1) / max(1, many - 1) < APART + (4 if run.is_by_steps else 0) and step < many:
+    while step * wide / max(1, many) < APART + (4 if run.is_by_steps else 0) and step < many:
         power += 1
         step = STEPS[power % 3] * 10 ** (power // 3)
     text = [" "] * wide
     free = 0
-    for place, one in enumerate(run.rows):
-        if place and (one.of.epoch % step if not run.is_by_steps else place % step):
+    for place, one in enumerate(run.rows.stretches):
+        if place and (one.epoch % step if not run.is_by_steps else place % step):
             continue
-        at = round(place * (wide - 1) / max(1, many - 1))
-        title = one.title
+        at = stretch_of(place, many, wide)
+        title = run.rows[place].title
         if at >= free and at + len(title) <= wide:
             text[at : at + len(title)] = title
             free = at + len(title) + 2

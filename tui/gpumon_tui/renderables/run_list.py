@@ -17,44 +17,23 @@ from gpumon.frame import NAN, RunState
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
-from gpumon_tui.renderables.runs import ENDED_BADLY
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
 from gpumon_tui.renderables.text_width import Line, safe
+from gpumon_tui.run_reading.rows import ENDED_BADLY, ListedRun, text_of
 
 if TYPE_CHECKING:
-    from gpumon_tui.run_reading import ListedRun, RunDetail
+    from gpumon_tui.run_reading.rows import RunDetail
 
 BAR = 10
+NARROW = 50
+"""Cells of a page below which columns are narrower."""
+EPOCH, NARROW_EPOCH = 10, 7
+"""Cells of an epoch: `12 (13/90)`, and in a narrower page `e12/90`."""
 _YEAR = 300 * 86400
 """Seconds for which a day needs no year."""
 SEVERE: Mapping[Severity | None, Style] = {
     None: theme.DIM, Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: palette.ink("crit"),
 }  # fmt: skip
-
-
-class ShownRun(NamedTuple):
-    """A run of the list, wherever it is known from."""
-
-    id: str
-    name: str
-    user: str
-    state: str
-    is_over: bool
-    ended_badly: bool
-    gpus: int
-    done: str
-    share: float
-    started: float
-    seconds: float
-    left: float
-    utilization: float
-    energy: float
-    text: str
-    """All that a filter looks in."""
-    is_kept: bool
-    """Whether a ledger has it."""
-    metric: str = ""
-    """The last of what it logs, of one that frames tell of."""
 
 
 class Order(NamedTuple):
@@ -63,7 +42,7 @@ class Order(NamedTuple):
     name: str
     column: str
     """Title of the column that shows it."""
-    key: Callable[[ShownRun], Any]
+    key: Callable[[ListedRun], Any]
     falls: bool = True
     """Whether the latest, the largest or the worst stand first."""
 
@@ -89,43 +68,43 @@ ORDERS = (
 """The orders, in the turn in which a key takes them."""
 
 
-def of_ledger(run: ListedRun) -> ShownRun:
-    """A run as a ledger tells of it."""
-    return ShownRun(
-        id=run.id, name=run.name, user=run.user, state=run.state, is_over=run.is_over or run.state == "unseen",
-        ended_badly=run.ended_badly, gpus=run.gpus, done=run.done, share=run.share, started=run.started,
-        seconds=run.seconds, left=NAN, utilization=run.utilization, energy=run.energy, text=run.text, is_kept=True,
-    )  # fmt: skip
+UNSEEN = "unseen"
+"""The state of a run that went on when it was last heard of, as `gpumon runs` has it."""
 
 
-def of_frame(ranks: Ranks, kept: ListedRun | None, epochs: Epochs, now: float) -> ShownRun:
-    """A run as the frame on screen tells of it, with what a ledger knows besides."""
+def of_frame(ranks: Ranks, kept: ListedRun | None, epochs: Epochs, now: float, *, is_old: bool = False) -> ListedRun:
+    """A run as the frame on screen tells of it, with what a ledger knows besides; `is_old`: that is not of now."""
     first, slowest, far = ranks.first, ranks.slowest, progress(ranks, epochs, now)
     name = next(iter(sorted(first.metrics, key=lambda name: "loss" not in name.casefold())), "")
     is_over = ranks.state is not RunState.RUNNING
-    state = ranks.state.name.lower()
-    return ShownRun(
-        id=first.id, name=first.name, user=first.user, state=state, is_over=is_over,
+    state = UNSEEN if is_old and not is_over else ranks.state.name.lower()
+    has_epoch = slowest.epoch >= 0
+    place = (slowest.epoch, slowest.epochs, slowest.base)
+    tags = kept.tags if kept else ()
+    return ListedRun(
+        id=first.id, name=first.name, user=first.user, state=state, is_over=is_over or is_old,
         ended_badly=ranks.state in ENDED_BADLY, gpus=len(ranks.gpus),
-        done=units.epoch_place(slowest.epoch, slowest.epochs, slowest.base) if slowest.epoch >= 0 else first.step_text
+        done=units.epoch(*place) if has_epoch else first.step_text
         if first.facts.planned_steps > 0 else units.MISSING,
+        brief=units.epoch_place(*place) if has_epoch else "",
         share=far.done, started=first.started, seconds=max(0.0, (first.updated if is_over else now) - first.started),
-        left=NAN if is_over else far.left, utilization=kept.utilization if kept else NAN,
+        left=NAN if is_over or is_old else far.left, utilization=kept.utilization if kept else NAN,
         energy=kept.energy if kept else NAN,
-        text=" ".join((first.name, first.id, first.user, state, *(kept.tags if kept else ()))).casefold(),
-        is_kept=kept is not None, metric=f"{name} {units.plain(first.metrics[name])}" if name else "",
+        tags=tags,
+        text=text_of(first.name, first.id, first.user, first.framework, state, *tags), is_kept=kept is not None,
+        metric=f"{name} {units.digits(first.metrics[name])}" if name else "",
     )  # fmt: skip
 
 
-def matching(runs: Sequence[ShownRun], words: str) -> list[ShownRun]:
-    """The runs in which every word is found: in name, id, user, state or a tag."""
+def matching(runs: Sequence[ListedRun], words: str) -> list[ListedRun]:
+    """The runs in which every word is found: in name, id, user, framework, state or a tag."""
     wanted = words.casefold().split()
     return [run for run in runs if all(word in run.text for word in wanted)] if wanted else list(runs)
 
 
 def columns(cells: int) -> tuple[TableColumn, ...]:
     """The columns for a page of so many cells."""
-    name = 12 if cells < 50 else 14 if cells < 70 else 18 if cells < 200 else 26
+    name = 12 if cells < NARROW else 14 if cells < 70 else 18 if cells < 200 else 26
     return (
         TableColumn("", 1, keep=100),
         TableColumn("run", name, keep=99),
@@ -134,9 +113,9 @@ def columns(cells: int) -> tuple[TableColumn, ...]:
         TableColumn("GPUs", 4, right=True, keep=40),
         TableColumn("began", 11, right=True, keep=65),
         TableColumn("progress", BAR, keep=20),
-        TableColumn("epoch", 7 if cells < 50 else 9, right=True, keep=95),
-        TableColumn("took", 7, right=True, keep=85),
-        TableColumn("left", 7, right=True, keep=60),
+        TableColumn("epoch", NARROW_EPOCH if cells < NARROW else EPOCH, right=True, keep=95),
+        TableColumn("took", 8, right=True, keep=85),
+        TableColumn("left", 8, right=True, keep=60),
         TableColumn("util", 4, right=True, keep=80),
         TableColumn("wait", 4, right=True, keep=50),
         TableColumn("energy", 9, right=True, keep=75),
@@ -145,8 +124,24 @@ def columns(cells: int) -> tuple[TableColumn, ...]:
     )
 
 
-def row(run: ShownRun, detail: RunDetail | None, now: float, *, is_open: bool) -> Row:
-    """A run in a row; `detail` is known a moment later."""
+_KNOWN: Mapping[str, Callable[[ListedRun], bool]] = {
+    "user": lambda run: bool(run.user), "GPUs": lambda run: run.gpus > 0, "progress": lambda run: is_known(run.share),
+    "left": lambda run: is_known(run.left), "util": lambda run: is_known(run.utilization),
+    "wait": lambda run: run.is_kept, "energy": lambda run: is_known(run.energy),
+    "metric": lambda run: run.is_kept or bool(run.metric),
+}  # fmt: skip
+"""Whether a run has something for a column; one that a ledger has is told of a moment later."""
+
+
+def empty(columns: Sequence[TableColumn], runs: Sequence[ListedRun]) -> frozenset[int]:
+    """Return the places of columns for which no run has anything."""
+    titles = {title for title, has in _KNOWN.items() if not any(map(has, runs))} if runs else set(_KNOWN)
+    return frozenset(place for place, column in enumerate(columns) if column.title in titles)
+
+
+def row(run: ListedRun, detail: RunDetail | None, now: float, *, is_open: bool, cells: int) -> Row:
+    """A run in a row of a page of so many cells; `detail` is known a moment later."""
+    place = run.done if len(run.done) <= (NARROW_EPOCH if cells < NARROW else EPOCH) else run.brief or run.done
     quiet = theme.DIM if run.is_over else theme.PLAIN
     told = detail is not None and (detail.severity is not None or not run.state or run.state == "finished")
     verdict = detail.verdict if told and detail is not None and detail.verdict else run.state
@@ -162,7 +157,7 @@ def row(run: ShownRun, detail: RunDetail | None, now: float, *, is_open: bool) -
         Cell(str(run.gpus or units.MISSING), quiet),
         Cell(_began(run.started, now), theme.DIM),
         Cell("", parts=thin(run.share, BAR, theme.FAINT if run.is_over else theme.RUN)),
-        Cell(run.done, theme.PLAIN if run.is_over else strong),
+        Cell(place, theme.PLAIN if run.is_over else strong),
         Cell(units.span(run.seconds)),
         Cell(units.duration(run.left) if is_known(run.left) else ""),
         Cell(units.percent(run.utilization)),
@@ -173,7 +168,7 @@ def row(run: ShownRun, detail: RunDetail | None, now: float, *, is_open: bool) -
     )
 
 
-def mark(run: ShownRun) -> tuple[str, Style]:
+def mark(run: ListedRun) -> tuple[str, Style]:
     """The glyph of a run's state, and its style: the state stands in words beside it."""
     if run.ended_badly:
         return "▲", palette.ink("crit", bold=True)

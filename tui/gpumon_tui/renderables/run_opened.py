@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -17,34 +17,36 @@ from gpumon_tui import palette, theme
 from gpumon_tui.renderables.run_list import SEVERE
 from gpumon_tui.renderables.section import margin
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
-from gpumon_tui.renderables.text_width import Line, cut, safe, width
+from gpumon_tui.renderables.text_width import SENTENCE, Line, cut, length, safe, width
 
 if TYPE_CHECKING:
-    from gpumon_tui.run_reading import OpenRun, StretchRow
+    from gpumon.ledger.epoch_summary import EpochSummary
+    from gpumon_tui.run_reading.rows import OpenRun, StretchRow
 
 BAR = 10
 FINDINGS = 2
 """Lines of findings above the table."""
 STRONG = palette.ink("strong", bold=True)
-_TRAIN, _WAIT, _OTHER = palette.tinted("util", 0.42), theme.WARN, theme.TRACK
+_TRAIN, _WAIT, _WAITS_LONG = palette.tinted("util", 0.42), palette.tinted("warn", 0.42), theme.WARN
 _PHASES = {
     "validate": palette.tinted("power", 0.42), "evaluate": palette.tinted("power", 0.42),
     "test": palette.tinted("power", 0.42), "checkpoint": palette.tinted("temp", 0.42),
 }  # fmt: skip
+INPUT_BOUND = "input_bound"
 _GOES_ON = " ▸"
-_WIDE, _NARROW = 130, 10
-"""Cells of a table from which titles have all their room, and their cells in a narrower one."""
+_WIDE, _HALF_WIDE, _NARROW = 130, 76, 10
+"""Cells of a table from which titles have all their room, or most of it; and their cells in a narrower one."""
 
 
 def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
     """The columns of the table of a run's epochs, or of its steps."""
     longest = max((width(one.title.strip()) for one in (*run.rows[-1:], *run.beside)), default=0) + len(_GOES_ON)
-    titles = min(max(8, longest), _NARROW if cells < _WIDE else 17)
+    titles = min(max(8, longest), _title_cells(cells))
     metrics = [TableColumn(_heading(name), 8, right=True, keep=50 - place) for place, name in enumerate(run.metrics)]
     changes = [TableColumn("change", 7, right=True, keep=52)] if metrics else []
     return (
         TableColumn("steps" if run.is_by_steps else "epoch", titles, right=True, keep=100),
-        TableColumn("took", 7, right=True, keep=99),
+        TableColumn("took", 8, right=True, keep=99),
         TableColumn("change", 7, right=True, keep=70),
         TableColumn("time spent", BAR, keep=66),
         TableColumn("steps/s", 7, right=True, keep=60),
@@ -60,21 +62,53 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
     )
 
 
-def row(one: StretchRow, longest: float) -> Row:
-    """An epoch in a row; `longest`: seconds of a full bar."""
+class RowScale(NamedTuple):
+    """Common to all rows of a run, found in all of them once."""
+
+    longest: float
+    """Seconds of a full bar."""
+    decimals: int
+    """Of steps per second."""
+    empty: frozenset[int]
+    """Places of columns for which no row has anything."""
+
+
+def scale_of(run: OpenRun) -> RowScale:
+    """Return what the rows of a run have in common."""
+    rows = run.rows.stretches
+    longest = max((one.seconds for one in rows if is_known(one.seconds)), default=0.0)
+    every = [*(one.of for one in run.beside), *rows]
+    empty = {place for place, has in _HAS.items() if not any(map(has, every))}
+    if len(rows) < 2:
+        empty |= {CHANGE, max(_HAS) + 2} if run.metrics else {CHANGE}
+    return RowScale(longest, units.pace_decimals(one.steps_per_second for one in every), frozenset(empty))
+
+
+CHANGE = 2
+"""Place of the change against the epoch before."""
+_HAS: Mapping[int, Callable[[EpochSummary], bool]] = {
+    4: lambda of: is_known(of.steps_per_second), 5: lambda of: is_known(of.wait_share),
+    6: lambda of: is_known(of.value("utilization_mean")), 7: lambda of: is_known(of.value("idle_share")),
+    8: lambda of: is_known(of.value("memory_used_peak")), 9: lambda of: is_known(of.value("energy")),
+}  # fmt: skip
+"""Whether a row has something for a column, by its place; behind them stand a metric and its change."""
+
+
+def row(one: StretchRow, scale: RowScale) -> Row:
+    """An epoch in a row."""
     of = one.of
     style = STRONG if one.goes_on else theme.PLAIN
     judged = one.verdict
     severity = judged.severity if judged is not None else None
-    is_slow = judged is not None and judged.kind == "input_bound"
+    is_slow = judged is not None and judged.kind == INPUT_BOUND
     idle = judged is not None and judged.kind == "mostly_idle"
     logged = [Cell(text, style) for text in one.logged]
     return (
         Cell(one.title + (_GOES_ON if one.goes_on else ""), theme.RUN),
         Cell(units.span(of.seconds), style),
         Cell(_change(one.took_change), theme.DIM),
-        Cell("", parts=went(one, longest, BAR)),
-        Cell(_known(units.figures(of.steps_per_second)), theme.DIM),
+        Cell("", parts=went(one, scale.longest, BAR)),
+        Cell(_known(units.pace(of.steps_per_second, scale.decimals)), theme.DIM),
         Cell(units.percent(of.wait_share), theme.WARN if is_slow else theme.DIM),
         Cell(units.percent(of.value("utilization_mean")), style),
         Cell(units.percent(of.value("idle_share")), theme.WARN if idle else theme.DIM),
@@ -87,17 +121,17 @@ def row(one: StretchRow, longest: float) -> Row:
     )
 
 
-def beside_row(one: StretchRow, longest: float, cells: int, *, is_whole: bool) -> Row:
+def beside_row(one: StretchRow, scale: RowScale, cells: int, *, is_whole: bool) -> Row:
     """The whole run, or what lies between its epochs, in a row below them, of a table of so many cells."""
     of = one.of
     style = STRONG if is_whole else theme.PLAIN if one.title == one.title.strip() else theme.DIM
     logged = [Cell(text, style) for text in one.logged]
     return (
-        Cell(safe(one.title.partition(" ×")[0] if cells < _WIDE else one.title).strip(), style),
+        Cell(safe(_title(one.title, cells)).strip(), style),
         Cell(units.span(of.seconds), style),
         Cell(""),
-        Cell("", parts=[] if is_whole else went(one, longest, BAR)) if one.parts else Cell(""),
-        Cell(_known(units.figures(of.steps_per_second)), style),
+        Cell("", parts=[] if is_whole else went(one, scale.longest, BAR)) if one.parts else Cell(""),
+        Cell(_known(units.pace(of.steps_per_second, scale.decimals)), style),
         Cell(units.percent(of.wait_share), style),
         Cell(units.percent(of.value("utilization_mean")), style),
         Cell(units.percent(of.value("idle_share")), style),
@@ -110,6 +144,16 @@ def beside_row(one: StretchRow, longest: float, cells: int, *, is_whole: bool) -
     )
 
 
+def _title_cells(cells: int) -> int:
+    """The most cells of a row's title in a table of so many."""
+    return 17 if cells >= _WIDE else 14 if cells >= _HALF_WIDE else _NARROW
+
+
+def _title(title: str, cells: int) -> str:
+    """Return a title with how often it was, as `checkpoint ×4`, where there is room for both."""
+    return title if width(title.strip()) <= _title_cells(cells) else title.partition(" ×")[0]
+
+
 def went(one: StretchRow, longest: float, cells: int) -> Line:
     """Time as a bar: work, waits for data, then each other phase."""
     seconds = one.of.seconds
@@ -118,26 +162,34 @@ def went(one: StretchRow, longest: float, cells: int) -> Line:
     beside = [(name, length) for name, length in one.parts if name != TRAINING and length > 0]
     wait = min(seconds, one.of.wait) if is_known(one.of.wait) else 0.0
     work = max(0.0, seconds - wait - sum(length for _, length in beside))
-    pieces = [(work, _TRAIN), (wait, _WAIT), *((length, _PHASES.get(name, theme.FAINT)) for name, length in beside)]
+    is_slow = one.verdict is not None and one.verdict.kind == INPUT_BOUND
+    pieces = [
+        (work, _TRAIN),
+        (wait, _WAITS_LONG if is_slow else _WAIT),
+        *((length, _PHASES.get(name, theme.FAINT)) for name, length in beside),
+    ]
     line: Line = []
     at = 0.0
-    for length, style in pieces:
-        first, at = round(at / longest * cells), at + length
+    for long, style in pieces:
+        first, at = round(at / longest * cells), at + long
         count = min(cells, round(at / longest * cells)) - first
         if count > 0:
             line.append(Segment("▆" * count, style))
     return line
 
 
-def legend(run: OpenRun) -> Line:
-    """Colors of the bars, for the phases that the run has."""
-    names = dict.fromkeys(name for one in run.rows for name, _ in one.parts if name != TRAINING)
+def legend(run: OpenRun, cells: int) -> list[Line]:
+    """Colors of the bars, for the phases that the run has, in as many lines as they take."""
+    names = [name for name in run.phases if name != TRAINING]
     pairs = [("train", _TRAIN), ("waits for data", _WAIT)]
-    pairs += [(safe(name), _PHASES.get(name, theme.FAINT)) for name in list(names)[:4]]
-    line: Line = []
+    pairs += [(safe(name), _PHASES.get(name, theme.FAINT)) for name in names[:4]]
+    lines: list[Line] = [[]]
     for name, style in pairs:
-        line += [Segment("  " if line else ""), Segment("▆▆", style), Segment(f" {name}", theme.DIM)]
-    return line
+        told: Line = [Segment("▆▆", style), Segment(f" {name}", theme.DIM)]
+        if lines[-1] and length(lines[-1]) + 2 + length(told) > cells:
+            lines.append([])
+        lines[-1] += [Segment("  "), *told] if lines[-1] else told
+    return [cut(line, cells) for line in lines]
 
 
 def head(run: OpenRun, cells: int, rows: int) -> list[Line]:
@@ -158,16 +210,20 @@ def head(run: OpenRun, cells: int, rows: int) -> list[Line]:
         glyph = "▲ " if finding.severity is Severity.CRITICAL else "△ "
         text = f"{finding.summary[:1].upper()}{finding.summary[1:]}. {finding.action}".rstrip()
         style = SEVERE[finding.severity]
-        told: Line = [Segment(indent), Segment(glyph, style + Style(bold=True)), Segment(safe(text), theme.PLAIN)]
+        told: Line = [
+            Segment(indent),
+            Segment(glyph, style + Style(bold=True)),
+            Segment(safe(text, SENTENCE), theme.PLAIN),
+        ]
         found.append(cut(told, cells - side))
-    found += [cut([Segment(indent), Segment(safe(text), theme.DIM)], cells - side) for text in run.about[:3]]
+    found += [cut([Segment(indent), Segment(safe(text, SENTENCE), theme.DIM)], cells - side) for text in run.about[:3]]
     return found[: max(1, rows)]
 
 
 def _epochs(run: OpenRun) -> str:
     if run.is_by_steps:
         return units.counted(len(run.rows), "row") + " of steps"
-    ended = sum(not one.goes_on for one in run.rows)
+    ended = sum(is_known(one.ended) for one in run.rows.stretches)
     planned = run.record.run.epochs
     return f"{ended} of {planned} epochs" if planned else units.counted(ended, "epoch") if run.rows else "no epochs"
 
@@ -187,8 +243,3 @@ def _change(share: float) -> str:
 
 def _known(text: str) -> str:
     return text if text else units.MISSING
-
-
-def longest_of(rows: Sequence[StretchRow]) -> float:
-    """Seconds of the longest of them."""
-    return max((one.of.seconds for one in rows if is_known(one.of.seconds)), default=0.0)

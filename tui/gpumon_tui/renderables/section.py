@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from rich.segment import Segment
@@ -50,10 +50,15 @@ def keys(*pairs: tuple[str, str]) -> Line:
     return line
 
 
-def placed(columns: Sequence[TableColumn], cells: int) -> tuple[tuple[int, TableColumn], ...]:
-    """The columns that have room, the least important left out first; the flexible one has what is left."""
+def placed(
+    columns: Sequence[TableColumn], cells: int, empty: Collection[int] = ()
+) -> tuple[tuple[int, TableColumn], ...]:
+    """The columns that have room, the least important left out first; the flexible one has what is left.
+
+    `empty`: places of columns for which no row has anything.
+    """
     room = cells - 2 * margin(cells)
-    chosen = list(enumerate(columns))
+    chosen = [one for one in enumerate(columns) if one[0] not in empty]
     while len(chosen) > 1 and sum((column.cells or FLEXIBLE) + GAP for _, column in chosen) - GAP > room:
         chosen.remove(min(chosen, key=lambda one: one[1].keep))
     spare = room - sum(column.cells + GAP for _, column in chosen) + GAP

@@ -12,15 +12,17 @@ from rich.style import Style
 from gpumon.text import clean
 
 Line = list[Segment]
+SENTENCE = 400
+"""Letters of a sentence: more than the widest screen has cells."""
 
 # Latin letters, dashes, dots, arrows, lines, blocks and braille: one cell each, none combines.
 _NARROW = re.compile("[ -\u02ff\u2010-\u2026\u2190-\u2193\u2500-\u259f\u25cf\u2800-\u28ff]*")
 
 
 @lru_cache(maxsize=2048)
-def safe(text: str) -> str:
-    """Sanitize untrusted text for a terminal; every text of a frame passes here."""
-    return clean(text, 128)
+def safe(text: str, letters: int = 128) -> str:
+    """Sanitize untrusted text for a terminal, and cut it; every text of a frame passes here."""
+    return clean(text, letters)
 
 
 @lru_cache(maxsize=4096)  # most of what is measured was on screen a second ago
@@ -71,13 +73,3 @@ def cut(line: Line, cells: int) -> Line:
 def length(line: Line) -> int:
     """Cells that a line takes."""
     return sum([width(text) for text, _, _ in line])
-
-
-def rule(title: Line, right: Line, cells: int, style: Style) -> Line:
-    """A section's title on a thin line across the screen."""
-    head: Line = [Segment("─ ", style), *title, Segment(" ", style)]
-    tail: Line = [Segment(" ", style), *right, Segment(" ─", style)] if right else []
-    room = cells - length(head) - length(tail)
-    if room < 1:
-        return cut(head, cells)
-    return [*head, Segment("─" * room, style), *tail]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import floor, inf, log10, nan
+from collections.abc import Iterable
+from math import ceil, floor, inf, isfinite, log10, nan
 from typing import NamedTuple
 
 from gpumon.metrics import Kind, Metric, Unit
@@ -26,6 +27,9 @@ class Shown(NamedTuple):
         return f"{value / self.divisor:,.{self.decimals}f}" if is_known(value) else "–"
 
 
+_BARE = Shown(1.0, "", 4)
+
+
 class ValueAxis(NamedTuple):
     """From the bottom to the top of a chart, in base units."""
 
@@ -42,15 +46,44 @@ class ValueAxis(NamedTuple):
 
     def labels(self, rows: int, cells: int) -> dict[int, str]:
         """Return numbers by the row that they stand beside, the unit with the topmost where there is room."""
-        parts = self.parts if rows > 2 * self.parts else 2 if rows > 4 else 1
-        found = {}
-        for part in range(parts + 1):
-            value = self.low + (self.high - self.low) * part / parts
-            text = f"{value / self.shown.divisor:.4g}"
-            if part == parts and len(text) + 1 + len(self.shown.unit) <= cells:
-                text = f"{text} {self.shown.unit}"
-            found[round((rows - 1) * (1 - part / parts))] = text[:cells]
+        found: dict[int, str] = {}
+        for parts in self._parts():
+            if rows <= 2 * parts and parts > 1:
+                continue
+            texts = [
+                _written(self.low + (self.high - self.low) * part / parts, self.shown) for part in range(parts + 1)
+            ]
+            with_unit = f"{texts[-1]} {self.shown.unit}".rstrip()
+            texts[-1] = with_unit if len(with_unit) <= cells else texts[-1]
+            found = {round((rows - 1) * (1 - part / parts)): text[:cells] for part, text in enumerate(texts)}
+            if max(map(len, texts)) <= cells:
+                break
         return found
+
+    def _parts(self) -> list[int]:
+        """Parts between the numbers that are shown: all, else every second one and so on where that is even."""
+        return [self.parts // each for each in range(1, self.parts + 1) if self.parts % each == 0]
+
+
+def _written(value: float, how: Shown) -> str:
+    text = f"{value / how.divisor:.4g}"
+    return text.replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
+
+
+def axis_around(values: Iterable[float]) -> ValueAxis:
+    """Return the axis of numbers that a training logged: from a round one below all finite `values` to one above."""
+    known = [value for value in values if isfinite(value)]
+    if not known:
+        return ValueAxis(0.0, 1.0, 2, _BARE)
+    low, high = min(known), max(known)
+    if high <= low:
+        low, high = low - abs(low or 1.0) * 0.5, high + abs(high or 1.0) * 0.5
+    raw = (high - low) / 4
+    decade = 10.0 ** floor(log10(raw)) if 0 < raw < inf else 1.0
+    step = next((n * decade for n in (1, 2, 2.5, 5, 10) if n * decade >= raw * 0.999), 10 * decade)
+    begin = floor(low / step + 1e-9) * step
+    parts = max(1, ceil((high - begin) / step - 1e-9))
+    return ValueAxis(begin, begin + step * parts, parts, _BARE)
 
 
 def value_axis(metric: Metric, largest: float, limit: float = nan) -> ValueAxis:

@@ -20,7 +20,7 @@ class Findings(Text):
         view = self.view
         return [
             [Segment("Attention", theme.TITLE)],
-            *attention(view.findings(), view.selected, cells, is_old=view.age > 0),
+            *attention(view.findings(), view.selected, cells, is_old=view.age > 0, unknown=view.not_judged()),
             [],
             [Segment("press any key to close", theme.DIM)],
         ]

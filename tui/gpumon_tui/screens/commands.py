@@ -20,6 +20,7 @@ ROWS = 12
 _LONGEST = 40
 """Letters that can be typed."""
 _HIDDEN = ("commands", "open_page")
+_LAST = "quit"
 
 
 class Command(NamedTuple):
@@ -32,10 +33,15 @@ class Command(NamedTuple):
 
 
 def commands_of(page: str, pages: Sequence[str]) -> list[Command]:
-    """Return what can be done on a page: what its keys do, and the other pages."""
+    """Return what can be done on a page: what its keys do, and the other pages; the end of the view comes last.
+
+    The list opens on its first row, and Enter does that: nobody is to quit who typed a colon in the wrong place.
+    """
     others = [Command(f"page: {name}", str(digit), str(digit)) for digit, name in enumerate(PAGES, 1) if name in pages]
     keys = [key for key in applying(page) if key.what and key.action not in _HIDDEN]
-    return [*(Command(key.what, key.shown, key.keys.split(",")[0]) for key in keys), *others]
+    rows = [(key.action == _LAST, Command(key.what, key.shown, key.keys.split(",")[0])) for key in keys]
+    rows += [(False, one) for one in others]
+    return [one for _, one in sorted(rows, key=lambda row: row[0])]
 
 
 def found(commands: Sequence[Command], typed: str) -> list[Command]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from rich.segment import Segment
+from rich.style import Style
 
 from gpumon_tui import theme
+from gpumon_tui.key_habits import habits
 from gpumon_tui.keys import applying
-from gpumon_tui.renderables.text_width import Line
+from gpumon_tui.renderables.attention import wrapped
+from gpumon_tui.renderables.footer import SPELLED
+from gpumon_tui.renderables.text_width import Line, length
 from gpumon_tui.screens.scrolled import Scrolled, Text
 from gpumon_tui.view import View
 
@@ -32,6 +36,7 @@ COLORS: tuple[Line, ...] = (
 )  # fmt: skip
 WORDS = (
     ("busy", "kernels ran in the latest samples"),
+    ("light load", "the same, for less than a fifth of the time; counted as busy"),
     ("pausing", "processes hold memory, and kernels ran within the last minute"),
     ("allocated", "processes hold memory; too early to tell a pause from idleness"),
     ("allocated, idle", "the same, and nothing has run for a minute"),
@@ -51,6 +56,13 @@ WORDS = (
 )
 
 
+def told_beside(sign: Line, text: str, cells: int, style: Style | None = theme.PLAIN) -> list[Line]:
+    """Return a text in as many lines as it needs, all beside the width of `sign`, which stands before the first."""
+    at = length(sign)
+    rows: list[Line] = [[Segment(part, style)] for part in wrapped(text, max(8, cells - at))]
+    return [[*(sign if place == 0 else [Segment(" " * at)]), *row] for place, row in enumerate(rows)]
+
+
 class Explained(Text):
     """The help's lines, with the keys of the page on screen."""
 
@@ -59,25 +71,31 @@ class Explained(Text):
         self.page = page
 
     def told(self, cells: int) -> list[Line]:
-        keys: list[Line] = [
-            [Segment(f"{key.shown:>7} ", theme.TITLE), Segment(key.what, theme.PLAIN)]
+        is_ascii = self.view.look.is_ascii
+        keys = [
+            (f"{SPELLED.get(key.shown, key.shown) if is_ascii else key.shown:>7} ", key.what)
             for key in applying(self.page)
             if key.what
         ]
-        words: list[Line] = [[Segment(f"{word:>13} ", theme.STRONG), Segment(what, theme.DIM)] for word, what in WORDS]
-        head = [[Segment(text, theme.TITLE)] for text in ("Keys", "Colors", "Terms")]
-        return [
-            head[0],
-            *keys,
-            [],
-            head[1],
-            *COLORS,
-            [],
-            head[2],
-            *words,
-            [],
-            [Segment("press any key to close", theme.DIM)],
+        elsewhere = " · ".join(f"{one.shown}: {one.there}" for one in habits(self.page))
+        parts: list[tuple[str, list[Line]]] = [
+            ("Keys", [row for key, what in keys for row in told_beside([Segment(key, theme.TITLE)], what, cells)]),
+            ("In other tools these keys mean", told_beside([], elsewhere, cells)),
+            ("Colors", [row for *sign, (what, style, _) in COLORS for row in told_beside(sign, what, cells, style)]),
+            (
+                "Terms",
+                [
+                    row
+                    for word, what in WORDS
+                    for row in told_beside([Segment(f"{word:>15} ", theme.STRONG)], what, cells, theme.DIM)
+                ],
+            ),
         ]
+        found: list[Line] = []
+        for title, rows in parts:
+            if rows:
+                found += [[Segment(title, theme.TITLE)], *rows, []]
+        return [*found, [Segment("↑ ↓ scroll, any other key closes", theme.DIM)]]
 
 
 class Help(Scrolled):

@@ -6,6 +6,7 @@ from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.geometry import Size
 from textual.screen import ModalScreen
 
 from gpumon_tui import palette
@@ -13,6 +14,11 @@ from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.widgets.lines import Lines
 
 _SCROLL = frozenset(("up", "down", "pageup", "pagedown", "home", "end"))
+_AS_IN_VIM = {
+    "j": "down", "k": "up", "g": "home", "G": "end", "ctrl+d": "page_down", "ctrl+f": "page_down", "space": "page_down",
+    "ctrl+u": "page_up", "ctrl+b": "page_up",
+}  # fmt: skip
+"""Keys that scroll as well."""
 
 
 EDGE: Line = [Segment("▌", palette.ink("key", "panel")), Segment(" ")]
@@ -24,12 +30,15 @@ class Text(Lines):
     DEFAULT_CSS = "Text { height: auto; }"
     ground = "panel"
 
-    def get_content_height(self, *_: object) -> int:
-        """Return the number of lines."""
-        return len(self.lines())
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return the number of lines in a width."""
+        return len(self._lines_in(width))
 
     def lines(self) -> list[Line]:
-        return [[*EDGE, *line] for line in ([], *self.told(max(1, self.size.width - 4)), [])]
+        return self._lines_in(self.size.width)
+
+    def _lines_in(self, width: int) -> list[Line]:
+        return [[*EDGE, *line] for line in ([], *self.told(max(1, width - 4)), [])]
 
     def told(self, cells: int) -> list[Line]:
         """Return what is told, each line in so many cells."""
@@ -63,9 +72,13 @@ class Scrolled(ModalScreen[None]):
 
     def on_key(self, event: events.Key) -> None:
         """Close, unless the key scrolls."""
-        if event.key not in _SCROLL and not self.is_closed:
-            event.stop()
-            event.prevent_default()
+        if event.key in _SCROLL or self.is_closed:
+            return
+        event.stop()
+        event.prevent_default()
+        if event.key in _AS_IN_VIM:
+            getattr(self.query_one(VerticalScroll), f"scroll_{_AS_IN_VIM[event.key]}")(animate=False)
+        else:
             self.close()
 
     def on_click(self) -> None:

@@ -1,42 +1,68 @@
 """Everything that relies on private parts of Textual, and a plain way without it.
 
-Two costs of the public way, measured with Textual 8: a partial update sends whole lines (`cell_diff`), and frames
-queue up behind a slow terminal (`flow_control`). At the start `missing` looks whether the installed Textual still has
-the private names; where it lacks one, the view draws as Textual does, which costs more and shows the same.
+Three costs of the public way, measured with Textual 8: a partial update sends whole lines (`cell_diff`), frames queue
+up behind a slow terminal (`flow_control`), and keys are looked for ten times a second (`waiting_input`). At the start
+`missing` looks whether the installed Textual still has the private names; where it lacks one, the view does as Textual
+does, which costs more and shows the same.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
-from textual.app import App
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from textual.app import App
+    from textual.driver import Driver
 
-PARTS = (
+Parts = Sequence[tuple[str, str, tuple[str, ...]]]
+PARTS: Parts = (
     ("textual._compositor", "CompositorUpdate.render_segments", ("console",)),
     ("textual._compositor", "ChopsUpdate", ("chops", "spans", "chop_ends")),
     ("textual.app", "App._display", ("screen", "renderable")),
 )
 """Module, name and parameters of what `cell_diff` overrides or reads."""
+INPUT_PARTS: Parts = (
+    ("textual._xterm_parser", "XTermParser", ("debug",)),
+    ("textual._xterm_parser", "XTermParser.feed", ("data",)),
+    ("textual._xterm_parser", "XTermParser.tick", ()),
+    ("textual.drivers.linux_driver", "LinuxDriver.run_input_thread", ()),
+    ("textual.drivers.linux_driver", "LinuxDriver.disable_input", ()),
+    ("textual.drivers.linux_driver", "LinuxDriver.process_message", ("message",)),
+)
+"""The same of `waiting_input`."""
 
-Display = Callable[[RenderableType | None], Any]
+Display = Callable[["RenderableType | None"], Any]
 
 
-def missing(parts: Sequence[tuple[str, str, tuple[str, ...]]] = PARTS) -> list[str]:
+def missing(parts: Parts = PARTS) -> list[str]:
     """Return the names of `parts` that the installed Textual lacks, or has with other parameters."""
     return [f"{module}.{name}" for module, name, parameters in parts if not _has(module, name, parameters)]
 
 
-def partial_updates(parts: Sequence[tuple[str, str, tuple[str, ...]]] = PARTS) -> Display:
+def partial_updates(parts: Parts = PARTS) -> Display:
     """Return the function that every update passes on its way to the terminal; the identity if a part is missing."""
     if missing(parts):
         return _unchanged
     from gpumon_tui.textual_private.cell_diff import cell_diff
 
     return cell_diff
+
+
+def waiting_driver(
+    driver: type[Driver], parts: Sequence[tuple[str, str, tuple[str, ...]]] = INPUT_PARTS
+) -> type[Driver]:
+    """Return the driver that waits for keys, in the place of Textual's for terminals; any other unchanged."""
+    is_usual = driver.__module__ == "textual.drivers.linux_driver"
+    if not is_usual or sys.platform != "linux" or missing(parts):  # elsewhere terminals cannot be polled
+        return driver
+    from gpumon_tui.textual_private.waiting_input import WaitingDriver
+
+    return WaitingDriver
 
 
 def write(app: App[Any], text: str) -> bool:

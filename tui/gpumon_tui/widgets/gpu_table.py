@@ -1,34 +1,11 @@
-"""All GPUs, a line each; what was drawn of one that is as before is kept."""
+"""All GPUs, with the mouse."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rich.segment import Segment
 from textual import events
 from textual.message import Message
 
-from gpumon import units
-from gpumon.analysis.gpu_state import GpuState
-from gpumon.analysis.gpu_status import GpuStatus
-from gpumon.analysis.progress import progress
-from gpumon.analysis.ranks import Ranks
-from gpumon.frame import NAN, Frame
-from gpumon.history.grid import Grid
-from gpumon.history.query import HOST
-from gpumon.history.windows import WINDOWS
-from gpumon.missing import is_known
-from gpumon_tui import theme
-from gpumon_tui.gpu_status import gpu_status, holder
-from gpumon_tui.memo import Memo
-from gpumon_tui.renderables import gpu_heading, nogpu
-from gpumon_tui.renderables.gpu_columns import GpuColumns, gpu_columns
-from gpumon_tui.renderables.gpu_rooms import BETWEEN, GpuRooms, gpu_rooms
-from gpumon_tui.renderables.gpu_row import BRACKET, GpuLine, gpu_row
-from gpumon_tui.renderables.host_row import host_row
-from gpumon_tui.renderables.placed import Piece, drawn
-from gpumon_tui.renderables.strip import StripHistory, strip, strip_grid
-from gpumon_tui.renderables.text_width import Line, cut, length, safe, spread
+from gpumon_tui.pictures.gpu_table import GpuTablePicture
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
@@ -46,73 +23,16 @@ class GpuTable(Lines):
             super().__init__()
             self.uuid = uuid
 
-    def __init__(self, view: View, *, id: str | None = None) -> None:
-        super().__init__(view, id=id)
-        self.active = True
-        """Whether keys go here: the line under the cursor stands on a ground of its own."""
-        self._top = 0
-        self._followed: tuple[str, int, int] = ("", 0, 0)
-        self._recent = StripHistory()
-        self._pictures: Memo[Line] = Memo()
-        self._rows: Memo[Line] = Memo()
-        self._lefts: tuple[Frame | None, dict[str, float]] = None, {}
-
-    def lines(self) -> list[Line]:
-        view, samples = self.view, self.view.samples
-        cells, height = self.size
-        if not samples:
-            return self._problem(cells)[:height]
-        rooms, columns, grid = self._rooms, self._columns, self._grid
-        self._follow(rooms)
-        statuses = view.statuses
-        self._recent.keep({sample.device.uuid for sample in samples})
-        self._pictures.keep({sample.device.uuid for sample in samples})
-        lines = self._head(statuses, rooms, columns, grid)
-        runs = [self._run_of(status) for status in statuses]
-        for row in range(self._top, self._top + rooms.rows):
-            across: list[Line] = []
-            for place in range(row, len(samples), rooms.down):
-                first = place - row + self._top
-                bracket = _bracket(runs, place, first, min(len(samples), first + rooms.rows))
-                across.append(self._line(statuses[place], bracket, columns, grid))
-            lines.append(self._join(row, across, rooms))
-        if rooms.has_mark:
-            mark = self._mark(statuses, rooms)
-            if len(lines) < height:
-                lines.append(spread([], mark, cells))
-            else:
-                lines[-1] = spread(lines[-1], mark, cells)
-        elif rooms.epochs:
-            lines.append(self._epochs(columns, grid))
-        return lines[:height]
-
-    def problem_rows(self, cells: int) -> int:
-        """Rows that it takes to say why there is no GPU."""
-        return len(self._problem(cells))
-
-    def move(self, step: int) -> None:
-        """Select another GPU; there is none before the first or behind the last."""
-        uuids = [sample.device.uuid for sample in self.view.samples]
-        if uuids:
-            at = uuids.index(self.view.subject) if self.view.subject in uuids else -1 if step > 0 else len(uuids)
-            self.view.select(uuids[max(0, min(len(uuids) - 1, at + step))])
-
-    @property
-    def page(self) -> int:
-        """GPUs on screen of one column."""
-        return self._rooms.rows
+    def __init__(self, view: View, picture: GpuTablePicture, *, id: str) -> None:
+        super().__init__(view, picture, id=id)
+        self._table = picture
 
     def on_click(self, event: events.Click) -> None:
         """Select the GPU under the mouse, or go on to those that are not on screen."""
-        rooms = self._rooms
-        row, column = event.y - rooms.first, event.x // (rooms.cells + BETWEEN)
-        if row >= rooms.rows and rooms.has_mark:
-            self._scroll(rooms.rows)
-            return
-        place = self._top + row + column * rooms.down
-        samples = self.view.samples
-        if 0 <= row < rooms.rows and column < rooms.across and place < len(samples):
-            self.post_message(self.Selected(samples[place].device.uuid))
+        if self._table.is_mark(event.y):
+            self._scroll(self._table.page)
+        elif uuid := self._table.at(event.y, event.x):
+            self.post_message(self.Selected(uuid))
 
     def on_mouse_scroll_down(self) -> None:
         """Show GPUs further down."""
@@ -123,155 +43,5 @@ class GpuTable(Lines):
         self._scroll(-WHEEL)
 
     def _scroll(self, rows: int) -> None:
-        self._top += rows
+        self._table.top += rows
         self.show()
-
-    @property
-    def _rooms(self) -> GpuRooms:
-        return gpu_rooms(self.size.width, self.size.height, len(self.view.samples))
-
-    @property
-    def _columns(self) -> GpuColumns:
-        samples = self.view.samples
-        if not samples:
-            return gpu_columns(self.size.width, len("CPU"))
-        longest = max((len(sample.device.label) for sample in samples), default=1)
-        return gpu_columns(self._rooms.cells, longest, totals=len(gpu_heading.totals(samples)) > 1)
-
-    @property
-    def _grid(self) -> Grid:
-        window = max(self.view.window, WINDOWS[0].seconds, 60)
-        return strip_grid(window, max(1, self._columns.strip_cells), self.view.now)
-
-    def _problem(self, cells: int) -> list[Line]:
-        view = self.view
-        if view.frame is None:
-            lines = nogpu.waiting(view.origin.problem or view.freshness.text, cells)
-        else:
-            lines = nogpu.problem(view.origin, view.has_simulation, cells)
-            lines += [[], *self._host(cells)]
-            lines += nogpu.past(view.past, view.now, cells)
-        return [cut(line, cells) for line in lines]
-
-    def _host(self, cells: int) -> list[Line]:
-        """The machine itself, as a line below its headings, with the epochs of the selected run."""
-        view = self.view
-        columns, grid = gpu_columns(cells, len("CPU")), self._grid
-        known, edge = (view.history.begin, view.filling and view.history.end), view.freshness.edge
-        shares = self._recent.shares(
-            view.history, HOST, "host.cpu_utilization", grid=grid, interval=view.state.interval, known=known
-        )
-        total = view.host("host.memory_total")
-        sizes = {round(total / 2**30, 1)} if is_known(total) else set()
-        line = host_row(strip(shares), view.host, safe(view.hostname), columns)
-        return [gpu_heading.heading(columns, grid, sizes, edge), drawn(line, cells), self._epochs(columns, grid)]
-
-    def _head(self, statuses: Sequence[GpuStatus], rooms: GpuRooms, columns: GpuColumns, grid: Grid) -> list[Line]:
-        samples = self.view.samples
-        if rooms.answer:
-            states = tuple(status.state for status in statuses)
-            told = gpu_heading.answer(samples, states, columns.cells) if not self.view.age else []
-            return [self._rows.get("answer", (states, told), lambda: told), []]
-        if not rooms.heading:
-            return []
-        sizes = gpu_heading.totals(samples)
-        edge = self.view.freshness.edge
-        shows = columns, grid.step, sizes, edge
-        line = self._rows.get("heading", shows, lambda: gpu_heading.heading(columns, grid, sizes, edge))
-        return [self._join(-1, [line] * rooms.across, rooms)]
-
-    def _line(self, status: GpuStatus, bracket: str, columns: GpuColumns, grid: Grid) -> Line:
-        view, sample, state = self.view, status.sample, status.state
-        uuid = sample.device.uuid
-        run = view.epochs.run(sample.run) if sample.run else None
-        since = status.since
-        idle = ""
-        if state is GpuState.HELD and since is not None and since.seconds >= 60:
-            idle = f"{'> ' if since.at_least else ''}{units.short(since.seconds)}"
-        last = view.history.last
-        gpu = GpuLine(
-            sample=sample, state=state, label=gpu_status(sample, view.history, state, view.age), idle=idle,
-            holder=holder(sample, run, status.processes), left=self._left(run.id) if run else NAN,
-            received=last(uuid, "gpu.pcie_received") if columns.received else NAN,
-            sent=last(uuid, "gpu.pcie_sent") if columns.sent else NAN, history=self._history(uuid, grid),
-            bracket=bracket, is_selected=uuid == view.subject,
-        )  # fmt: skip
-        ground = theme.CURSOR if gpu.is_selected and self.active else None
-        pieces: list[Piece] = gpu_row(gpu, columns)
-        return self._rows.get(uuid, (pieces, columns, ground), lambda: drawn(pieces, columns.cells, ground))
-
-    def _history(self, uuid: str, grid: Grid) -> Line:
-        view = self.view
-        known = view.history.begin, view.filling and view.history.end
-        shares = self._recent.shares(
-            view.history, uuid, "gpu.utilization", grid=grid, interval=view.state.interval, known=known
-        )
-        return self._pictures.get(uuid, shares, lambda: strip(shares))
-
-    def _left(self, run: str) -> float:
-        """Seconds until a run ends, worked out once a frame."""
-        view = self.view
-        if self._lefts[0] is not view.frame:
-            self._lefts = view.frame, {}
-        found = self._lefts[1]
-        if run not in found:
-            ranks: Ranks | None = next((one for one in view.ranks if one.first.id == run), None)
-            found[run] = progress(ranks, view.epochs, view.now).left if ranks else NAN
-        return found[run]
-
-    def _run_of(self, status: GpuStatus) -> str:
-        run = self.view.epochs.run(status.sample.run) if status.sample.run else None
-        return run.id if run else ""
-
-    def _join(self, row: int, across: list[Line], rooms: GpuRooms) -> Line:
-        """The lines of a row side by side: the same object where all of them are as before."""
-        if len(across) == 1:
-            return across[0]
-
-        def join() -> Line:
-            line: Line = []
-            for part in across:
-                line += [*part, Segment(" " * (rooms.cells - length(part) + BETWEEN))]
-            return line
-
-        return self._rows.get(("row", row), (across, rooms), join)
-
-    def _epochs(self, columns: GpuColumns, grid: Grid) -> Line:
-        """Begins of epochs of the selected run."""
-        view = self.view
-        ranks = next((one for one in view.ranks if one.first.id == view.selected_run), None)
-        if ranks is None:
-            return []
-        marks, name = view.epochs.drawn([run.key for run in ranks.all]).marks, safe(ranks.first.name)
-        shows = marks, name, columns, grid
-        return self._rows.get("epochs", shows, lambda: gpu_heading.epoch_ticks(columns, grid, marks, name))
-
-    def _follow(self, rooms: GpuRooms) -> None:
-        """Bring a GPU on screen when it is selected; from then on the wheel decides."""
-        subject = self.view.subject
-        selection = subject, rooms.rows, rooms.down
-        if selection != self._followed:
-            self._followed = selection
-            selected = next((i for i, s in enumerate(self.view.samples) if s.device.uuid == subject), -1)
-            row = selected % rooms.down if selected >= 0 else self._top
-            self._top = min(max(self._top, row - rooms.rows + 1), row)
-        self._top = max(0, min(self._top, rooms.down - rooms.rows))
-
-    def _mark(self, statuses: Sequence[GpuStatus], rooms: GpuRooms) -> Line:
-        """Count GPUs above and below those on screen, and name the free ones among them."""
-        above = [one for at, one in enumerate(statuses) if at % rooms.down < self._top]
-        below = [one for at, one in enumerate(statuses) if at % rooms.down >= self._top + rooms.rows]
-        free = [one.sample.device.label for one in (*above, *below) if one.state is GpuState.FREE]
-        return gpu_heading.hidden(len(above), len(below), free, self.size.width)
-
-
-def _bracket(runs: Sequence[str], place: int, first: int, end: int) -> str:
-    """The part of the bracket at a GPU: its neighbors on screen, from `first` to `end`, may be of the same run."""
-    run = runs[place]
-    if not run:
-        return ""
-    above = place > first and runs[place - 1] == run
-    below = place + 1 < end and runs[place + 1] == run
-    if not above and not below:
-        return ""
-    return BRACKET[0] if not above else BRACKET[1] if below else BRACKET[2]

@@ -6,20 +6,23 @@ from itertools import zip_longest
 from typing import Self
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from gpumon_tui.pictures.picture import Picture, Room
+from gpumon_tui.pictures.style_cache import StyleCache
 from gpumon_tui.renderables.difference import changed
 from gpumon_tui.renderables.text_width import Line, length
+from gpumon_tui.textual_private.painter import Change
 from gpumon_tui.view import View
-from gpumon_tui.widgets.style_cache import StyleCache
 
 BLANK: Line = [Segment("")]
 
 
 class Lines(Widget):
-    """Draws `lines()` of the view it was shown last.
+    """Draws `picture` of the view it was shown last; a widget without one has `lines()` of its own.
 
     A line that is the same object as before is taken to be unchanged; its strip is kept too.
     """
@@ -30,9 +33,10 @@ class Lines(Widget):
     ground = "ground"
     """The role of what lies behind the lines."""
 
-    def __init__(self, view: View, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, view: View, picture: Picture | None = None, *, id: str | None = None) -> None:
         self.view = view
+        self.picture = picture
+        super().__init__(id=id)
         self._lines: list[Line] = []
         self._strips: dict[int, Strip] = {}
         self._strip_cells = 0
@@ -44,9 +48,17 @@ class Lines(Widget):
         """The whole widget: there is no border or padding that Textual would have to look for at each question."""
         return self.outer_size
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether there is nothing to draw any more that has room."""
+        return bool(self._lines) or not self.display
+
     def lines(self) -> list[Line]:
         """The picture for the widget's size."""
-        raise NotImplementedError
+        if self.picture is None:
+            raise NotImplementedError
+        self.picture.size = Room(*self.size)
+        return self.picture.lines()
 
     def show(self) -> None:
         """Draw again, and repaint what differs from what is on screen."""
@@ -59,22 +71,25 @@ class Lines(Widget):
             self.refresh()
         old, new = self._lines, self.lines()
         self._lines = new
-        regions: list[Region] = []
+        changes: list[Change] = []
         for row, (before, after) in enumerate(zip_longest(old[:rows], new[:rows], fillvalue=BLANK)):
             if before is after:
                 continue
             ranges = changed(before, after, cells)
             if ranges:
                 self._strips.pop(row, None)
-                regions += [Region(begin, row, end - begin, 1) for begin, end in ranges]
-        if regions:
-            self.refresh(*regions)
+                changes += [(row, begin, end) for begin, end in ranges]
+        if changes and not self.view.painter.take(self, changes):
+            self.refresh(*(Region(begin, row, end - begin, 1) for row, begin, end in changes))
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
         """Of no region: everything, in styles that may be others."""
         if not regions:
             self._strips.clear()
             self._style_cache.clear()
+        painter = self.view.painter
+        painter.is_placed = painter.is_placed and not layout
+        painter.refuse()
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def on_resize(self) -> None:
@@ -101,13 +116,14 @@ class Lines(Widget):
             return [strip.crop(*crop.column_span) for strip in found]
         return found
 
+    def pieces(self, row: int) -> list[tuple[str, Style]]:
+        """Return the texts of a row, at least as long as the widget, with their styles on this terminal."""
+        line = self._lines[row] if row < len(self._lines) else []
+        return self._style_cache.pieces(line, self.size.width)
+
     def _strip(self, row: int, cells: int) -> Strip:
         """A line as the screen wants it."""
-        line, styles = self._lines[row] if row < len(self._lines) else [], self._style_cache
-        letters = self.view.look.letters
-        segments = [Segment(text if text.isascii() else letters(text, style), styles[style]) for text, style, _ in line]
-        used = length(line)
-        if used < cells:
-            segments.append(Segment(" " * (cells - used), styles[None]))
-        strip = Strip(segments, max(used, cells))
+        segments = [Segment(text, style) for text, style in self.pieces(row)]
+        used = length(segments)
+        strip = Strip(segments, used)
         return strip if used <= cells else strip.crop(0, cells)

@@ -11,20 +11,26 @@ from gpumon_tui import theme
 from gpumon_tui.asked import Answer
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import run_opened
-from gpumon_tui.renderables.run_curves import curves
+from gpumon_tui.renderables.run_curves import RunCurves, curves, with_cursor
+from gpumon_tui.renderables.run_opened import RowScale
 from gpumon_tui.renderables.section import heading, keys, margin, more, placed, rows, section, side_by_side
-from gpumon_tui.renderables.table import Row
+from gpumon_tui.renderables.table import LazyRows, Row
 from gpumon_tui.renderables.text_width import Line, cut, safe
 from gpumon_tui.view import View
-from gpumon_tui.widgets.table import LazyRows
 
 if TYPE_CHECKING:
-    from gpumon_tui.run_reading import OpenRun, StretchRow
+    from gpumon.ledger.epoch_summary import EpochSummary
+    from gpumon_tui.run_reading.rows import OpenRun, StretchRow
 
 CURVES_FROM = 130
 """Cells from which curves stand beside the table of epochs."""
 CURVES, MOST_CURVES = 42, 170
 """Cells of the curves, at least and at most."""
+MOST_TALL = 48
+"""Their rows at most: taller ones tell no more."""
+NOT_RECORDED = "Epochs of a run of a simulation or a recording are kept in no ledger."
+LEGEND_FROM = 20
+"""Rows beside the table from which the colors of its bars are told."""
 TABLE = 150
 """Cells of a table with all of its columns."""
 
@@ -47,6 +53,8 @@ class OpenedRun:
         self._top = 0
         self._drawn: Memo[Line] = Memo()
         self._pictures: Memo[list[Line]] = Memo()
+        self._drawn_curves: Memo[RunCurves] = Memo()
+        self._scales: Memo[RowScale] = Memo()
 
     def open(self, run_id: str) -> None:
         """Open a run; empty closes the one that is open."""
@@ -58,35 +66,53 @@ class OpenedRun:
         run = self._answer().found
         if run is not None and run.rows:
             place = max(0, min(len(run.rows) - 1, self._place(run) - step))
-            self._epoch = run.rows[place].of.ordinal
+            self._epoch = run.rows.stretches[place].ordinal
 
     def press(self, row: int) -> None:
         """Take the row that was clicked, counted from the first on screen."""
         run = self._answer().found
         place = len(run.rows) - 1 - self._top - row if run is not None else -1
         if run is not None and 0 <= place < len(run.rows):
-            self._epoch = run.rows[place].of.ordinal
+            self._epoch = run.rows.stretches[place].ordinal
+
+    @property
+    def found(self) -> OpenRun | None:
+        """The run, where it has been read."""
+        return self._answer().found if self.id else None
+
+    @property
+    def row(self) -> StretchRow | None:
+        """The epoch under the cursor."""
+        run = self.found
+        return run.rows[self._place(run)] if run is not None and run.rows else None
 
     def row_text(self) -> Row:
         """The row under the cursor; empty where there is none."""
         run = self._answer().found
         place = self._place(run) if run is not None else -1
-        return run_opened.row(run.rows[place], 0.0) if run is not None and place >= 0 else ()
+        return run_opened.row(run.rows[place], self._scale(run)) if run is not None and place >= 0 else ()
 
-    def lines(self, cells: int, height: int, *, name: str, is_over: bool, has_keys: bool) -> list[Line]:
-        """The run in at most `height` lines; `has_keys`: the cursor of its table is the page's."""
+    def lines(
+        self, cells: int, height: int, live: list[Line], *, name: str, is_over: bool, has_keys: bool
+    ) -> list[Line]:
+        """The run in at most `height` lines; `has_keys`: the cursor of its table is the page's.
+
+        `live`: what its processes tell, above its table.
+        """
         self._is_over = is_over
         answer = self._answer()
         run = answer.found
         self.page = 0
         if run is None:
             text = answer.problem or "Reading the ledger …"
+            if answer.problem and not self.view.is_recorded:
+                text = NOT_RECORDED
             title = section(safe(name), [], keys(("Esc", "close")), cells)
-            return [title, cut([Segment(" " * (margin(cells) + 1)), Segment(safe(text), theme.DIM)], cells)]
+            return [title, cut([Segment(" " * (margin(cells) + 1)), Segment(safe(text), theme.DIM)], cells), *live]
         press = keys(("v", "compare…"), ("r", "report"), ("Esc", "close"))
         airy = height >= 30
         head = run_opened.head(run, cells, 6 if airy else 2 if height < 18 else 3)
-        lines = [section(safe(name), _about(run), press, cells), *head, *([[]] if airy else [])]
+        lines = [section(safe(name), _about(run), press, cells), *head, *live, *([[]] if airy else [])]
         self.rows_at = len(lines) + 1
         return [*lines, *self._body(run, answer.until, cells, height - len(lines), has_keys=has_keys)]
 
@@ -101,24 +127,40 @@ class OpenedRun:
         beside = max(CURVES, min(MOST_CURVES, cells - TABLE)) if has_room else 0
         if not beside and self.curves_only and run.rows:
             shows = known, self.id, cells, height, selected
-            return self._pictures.get("curves", shows, lambda: curves(run, cells - 2, height, selected))
+            return self._pictures.get("curves", shows, lambda: self._curves(run, known, cells - 2, height, selected))
         left = cells - beside
         of_table = known, self.id, left, height, place, has_keys, self._top
-        body = self._pictures.get("table", of_table, lambda: self._table(run, left, height, place, has_keys=has_keys))
+        body = self._pictures.get(
+            "table", of_table, lambda: self._table(run, known, left, height, place, has_keys=has_keys)
+        )
         self.page = min(self._rows, len(run.rows))
         if not beside:
             return body
-        tall = min(height, max(len(body), 20))
+        tall = min(height, MOST_TALL)
         of_curves = known, self.id, cells, tall, selected
-        drawn = self._pictures.get("beside", of_curves, lambda: curves(run, beside - 2, tall, selected))
-        return self._pictures.get("both", (of_table, of_curves), lambda: side_by_side(body, drawn, left, beside))
+        drawn = self._pictures.get("beside", of_curves, lambda: self._beside(run, known, beside - 4, tall, selected))
+        return self._pictures.get(
+            "both", (of_table, of_curves), lambda: side_by_side(body, drawn, left + 2, beside - 2)
+        )
 
     _rows = 0
 
-    def _table(self, run: OpenRun, cells: int, height: int, place: int, *, has_keys: bool) -> list[Line]:
+    def _curves(self, run: OpenRun, known: float, cells: int, rows: int, selected: int) -> list[Line]:
+        shows = known, self.id, cells, rows
+        return with_cursor(self._drawn_curves.get(0, shows, lambda: curves(run, cells, rows)), run, selected)
+
+    def _beside(self, run: OpenRun, known: float, cells: int, rows: int, selected: int) -> list[Line]:
+        """Curves, and below them what the colors of the table's bars mean."""
+        if rows < LEGEND_FROM:
+            return self._curves(run, known, cells, rows, selected)
+        legend = self._pictures.get("legend", (known, self.id, cells), lambda: run_opened.legend(run, cells))
+        return [*self._curves(run, known, cells, rows - 1 - len(legend), selected), [], *legend]
+
+    def _table(self, run: OpenRun, known: float, cells: int, height: int, place: int, *, has_keys: bool) -> list[Line]:
         """The table of epochs, the newest first, and the rows beside them."""
         many = len(run.rows)
-        chosen = placed(run_opened.columns(run, cells), cells)
+        scale = self._scale(run)
+        chosen = placed(run_opened.columns(run, cells), cells, scale.empty)
         last = run.beside if height >= 22 else [*run.beside[:1], run.whole] if height >= 12 else [run.whole]
         last = last[-1:] if len(run.beside) == 1 else last[-6:]
         rule = 1 if height >= 10 else 0
@@ -128,8 +170,7 @@ class OpenedRun:
         from_top = many - 1 - place
         self._top = max(0, min(self._top, from_top, many - room), from_top - room + 1)
         self._rows = room
-        longest = run_opened.longest_of(run.rows)
-        found = LazyRows(many, lambda at: run_opened.row(run.rows[many - 1 - at], longest))
+        found = LazyRows(many, lambda at: run_opened.row(run.rows[many - 1 - at], scale))
         lines = [heading(chosen, cells)]
         lines += rows(
             chosen, found, cells, top=self._top, height=room, cursor=from_top, has_keys=has_keys, drawn=self._drawn,
@@ -139,23 +180,27 @@ class OpenedRun:
         if rule and many:
             side = margin(cells)
             lines.append([Segment(" " * side + "─" * (cells - 2 * side), theme.RULE)])
-        below = [run_opened.beside_row(one, longest, cells, is_whole=one is run.whole) for one in last]
+        below = [run_opened.beside_row(one, scale, cells, is_whole=one is run.whole) for one in last]
         return [*lines, *rows(chosen, below, cells, top=0, height=len(last), cursor=-1, has_keys=False, drawn=Memo())]
+
+    def _scale(self, run: OpenRun) -> RowScale:
+        return self._scales.get(0, (self._answer().until, self.id), lambda: run_opened.scale_of(run))
 
     def _place(self, run: OpenRun) -> int:
         """Place of the epoch under the cursor among the rows; the newest where none is chosen."""
-        found = -1 if self._epoch is None else _by_ordinal(run.rows, self._epoch)
+        found = -1 if self._epoch is None else _by_ordinal(run.rows.stretches, self._epoch)
         return found if found >= 0 else len(run.rows) - 1
 
 
 def _about(run: OpenRun) -> Line:
     row = run.record.run
-    parts = [part for part in (row.user, row.id, row.framework, row.label) if part]
+    resumes = f"resumes {row.resumes}" if row.resumes else ""
+    parts = [part for part in (row.user, row.id, row.framework, row.label, resumes) if part]
     return [Segment(safe(" · ".join(parts)), theme.DIM)]
 
 
-def _by_ordinal(found: Sequence[StretchRow], ordinal: int) -> int:
+def _by_ordinal(found: Sequence[EpochSummary], ordinal: int) -> int:
     """Place of an ordinal; most runs have them without gaps."""
-    if 0 <= ordinal < len(found) and found[ordinal].of.ordinal == ordinal:
+    if 0 <= ordinal < len(found) and found[ordinal].ordinal == ordinal:
         return ordinal
-    return next((place for place, one in enumerate(found) if one.of.ordinal == ordinal), -1)
+    return next((place for place, one in enumerate(found) if one.ordinal == ordinal), -1)

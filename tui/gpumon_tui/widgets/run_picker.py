@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
 from heapq import merge
 
 from rich.segment import Segment
 
+from gpumon.origin import Capability
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import run_list
-from gpumon_tui.renderables.run_list import ORDERS, ShownRun
+from gpumon_tui.renderables.run_list import ORDERS, UNSEEN
 from gpumon_tui.renderables.run_opened import STRONG
 from gpumon_tui.renderables.section import column_at, heading, keys, margin, more, placed, rows, section
-from gpumon_tui.renderables.table import Row
+from gpumon_tui.renderables.table import LazyRows, Row, TableColumn
 from gpumon_tui.renderables.text_width import Line, cut, safe
+from gpumon_tui.run_reading.rows import ListedRun
 from gpumon_tui.view import View
-from gpumon_tui.widgets.table import LazyRows
 
 HEAD = 2
 """Lines above the rows: the title and the heading."""
+MOST = 80
+"""Letters of a filter."""
+_ALL = 1000
+"""Cells of a page that has room for every word."""
+PlacedColumns = tuple[tuple[int, TableColumn], ...]
 
 
 class RunPicker:
@@ -33,17 +40,18 @@ class RunPicker:
         self.typing = False
         self.run = ""
         """Id of the run under the cursor."""
-        self.shown: list[ShownRun] = []
+        self.shown: list[ListedRun] = []
         self.page = 1
         """Rows on screen."""
         self._cursor = self._top = 0
         self._hidden = 0
-        self._sorted: Memo[list[ShownRun]] = Memo()
+        self._sorted: Memo[list[ListedRun]] = Memo()
         self._drawn: Memo[Line] = Memo()
         self._heading: Memo[Line] = Memo()
         self._cells: Memo[Row] = Memo()
+        self._places: Memo[PlacedColumns] = Memo()
 
-    def find(self, run_id: str) -> ShownRun | None:
+    def find(self, run_id: str) -> ListedRun | None:
         """The run of an id, if it is shown."""
         return next((run for run in self.shown if run.id == run_id), None)
 
@@ -90,14 +98,16 @@ class RunPicker:
             self.words = self.words[:-1]
         elif key == "ctrl+u":
             self.words = ""
+        elif key == "ctrl+w":
+            self.words = self.words.rstrip().rpartition(" ")[0]
         elif character.isprintable():
-            self.words += character
+            self.words = (self.words + character)[:MOST]
         return True
 
     def press_heading(self, cells: int, x: int) -> None:
         """Sort by the column that was clicked, where there is such an order."""
-        columns = run_list.columns(cells)
-        place = column_at(placed(columns, cells), cells, x)
+        columns, chosen = self._columns(cells)
+        place = column_at(chosen, cells, x)
         title = columns[place].title if place >= 0 else ""
         self.order = next((i for i, order in enumerate(ORDERS) if order.column == title), self.order)
 
@@ -111,7 +121,7 @@ class RunPicker:
     def row_text(self) -> Row:
         """The row under the cursor; empty where there is none."""
         run = self.find(self.run)
-        return self._row(run, is_open=False) if run is not None else ()
+        return self._row(run, _ALL, is_open=False) if run is not None else ()
 
     def lines(self, cells: int, height: int, *, opened: str, has_keys: bool, choosing: str) -> list[Line]:
         """The list in at most `height` lines.
@@ -119,8 +129,7 @@ class RunPicker:
         `opened` and `choosing`: ids of the opened run, and of one that waits to be compared; empty for none.
         """
         shown = self.shown
-        columns = run_list.columns(cells)
-        chosen = placed(columns, cells)
+        columns, chosen = self._columns(cells)
         room = max(1, height - HEAD)
         rest = len(shown) > room
         room -= rest and room > 1
@@ -129,11 +138,11 @@ class RunPicker:
         self._cells.keep({run.id for run in shown[self._top : self._top + room]})
         by = next((place for place, column in enumerate(columns) if column.title == ORDERS[self.order].column), -1)
         falls = ORDERS[self.order].falls
-        names = self._heading.get(0, (cells, by, falls), lambda: heading(chosen, cells, by, falls=falls))
-        lines = [self._title(cells, choosing), names]
+        names = self._heading.get(0, (chosen, cells, by, falls), lambda: heading(chosen, cells, by, falls=falls))
+        lines = [self._title(cells, choosing), *([names] if shown else [])]
+        of = LazyRows(len(shown), lambda place: self._row(shown[place], cells, is_open=shown[place].id == opened))
         lines += rows(
-            chosen, LazyRows(len(shown), lambda place: self._row(shown[place], is_open=shown[place].id == opened)),
-            cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys, drawn=self._drawn,
+            chosen, of, cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys, drawn=self._drawn,
         )  # fmt: skip
         if not shown:
             lines.append(cut([Segment(" " * (margin(cells) + 1)), Segment(safe(self._why_empty()), theme.DIM)], cells))
@@ -141,32 +150,53 @@ class RunPicker:
             lines.append(more(len(shown) - self._top - room, self._top, cells))
         return lines[:height]
 
-    def _runs(self) -> list[ShownRun]:
+    def _columns(self, cells: int) -> tuple[tuple[TableColumn, ...], PlacedColumns]:
+        """All columns, and those that some run has something for and that have room."""
+        columns = run_list.columns(cells)
+        by = (
+            self.view.kept.listed().until,
+            self.words,
+            len(self.shown),
+            tuple(self.shown[: len(self.view.ranks)]),
+            cells,
+        )
+        return columns, self._places.get(0, by, lambda: placed(columns, cells, run_list.empty(columns, self.shown)))
+
+    def _runs(self) -> list[ListedRun]:
         """The runs in their order: those of the frame as it tells of them, the others as a ledger does."""
         view, order = self.view, ORDERS[self.order]
         answer = view.kept.listed()
         kept = answer.found or []
         live_ids = {ranks.first.id for ranks in view.ranks}
 
-        def of_ledger() -> list[ShownRun]:
-            return sorted((run_list.of_ledger(run) for run in kept if run.id not in live_ids), key=order.key)
+        def of_ledger() -> list[ListedRun]:
+            return sorted((run for run in kept if run.id not in live_ids), key=order.key)
 
         known = answer.until, frozenset(live_ids), self.order
         past = self._sorted.get(0, known, of_ledger)
         matching = self._sorted.get(1, (known, self.words), lambda: run_list.matching(past, self.words))
         by_id = {run.id: run for run in kept if run.id in live_ids} if live_ids else {}
-        live = [run_list.of_frame(ranks, by_id.get(ranks.first.id), view.epochs, view.now) for ranks in view.ranks]
+        live = [
+            run_list.of_frame(ranks, by_id.get(ranks.first.id), view.epochs, view.now, is_old=view.age > 0)
+            for ranks in view.ranks
+        ]
         found = list(merge(sorted(run_list.matching(live, self.words), key=order.key), matching, key=order.key))
         self._hidden = len(past) + len(live) - len(found)
         return found
 
     def _title(self, cells: int, choosing: str) -> Line:
-        shown = self.shown
-        running = sum(not run.is_over for run in shown)
-        detail: Line = [
-            Segment(str(running), STRONG), Segment(" running  ", theme.DIM), Segment(str(len(shown) - running), STRONG),
-            Segment(" past", theme.DIM),
-        ]  # fmt: skip
+        view, shown = self.view, self.shown
+        more_past = "" if self.view.kept.is_all_listed else "+"  # the others are still being read
+        answer = self.view.kept.listed()
+        is_unread = answer.found is None and not answer.problem
+        running, lost = sum(not run.is_over for run in shown), sum(run.state == UNSEEN for run in shown)
+        past = "…" if is_unread else f"{len(shown) - running - lost}{more_past}"
+        told = [(str(running), view.running)] if running or not lost else []
+        told += [(str(lost), UNSEEN)] if lost else []
+        told += [(past, "past")] if view.kept.can_read or past != "0" else []
+        detail: Line = []
+        for count, what in told if view.tells_processes else ():
+            detail += [Segment("  " if detail else ""), Segment(count, STRONG), Segment(f" {what}", theme.DIM)]
         if choosing:
             run = self.find(choosing)
             name = safe(run.name if run is not None else choosing)
@@ -175,21 +205,26 @@ class RunPicker:
             detail = [
                 Segment("/ ", theme.TITLE), Segment(safe(self.words) if self.words else "", STRONG),
                 Segment("▏" if self.typing else "", theme.GOOD),
-                Segment(f"  {len(shown)} of {len(shown) + self._hidden}", theme.DIM),
+                Segment(f"  {len(shown)} of {len(shown) + self._hidden}{more_past}", theme.DIM),
             ]  # fmt: skip
         return section("Runs", detail, keys(("/", "filter"), ("o", ORDERS[self.order].name)), cells, hairline=False)
 
     def _why_empty(self) -> str:
-        answer = self.view.kept.listed()
+        answer, can = self.view.kept.listed(), self.view.origin.capabilities
         if self._hidden:
             return f"The filter hides all {self._hidden} runs; Esc shows them."
+        if Capability.NOW not in can and Capability.PROCESSES not in can:
+            return "This recording holds no runs: whoever wrote it knew no training."
+        if Capability.NOW not in can:
+            return "This recording holds no run until here."
         if answer.problem:
             return answer.problem
         if answer.found is None:
             return "Reading the ledger …"
         return "no runs recorded yet: start 'gpumon daemon', then a training that publishes its epochs"
 
-    def _row(self, run: ShownRun, *, is_open: bool) -> Row:
+    def _row(self, run: ListedRun, cells: int, *, is_open: bool) -> Row:
         detail = self.view.kept.detail(run.id, is_over=run.is_over).found if run.is_kept else None
-        shows = run, detail, is_open
-        return self._cells.get(run.id, shows, lambda: run_list.row(run, detail, self.view.now, is_open=is_open))
+        shows = run, detail, is_open, cells
+        draw = partial(run_list.row, run, detail, self.view.now, is_open=is_open, cells=cells)
+        return self._cells.get(run.id, shows, draw)

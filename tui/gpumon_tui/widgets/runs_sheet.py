@@ -9,10 +9,14 @@ from textual import events
 
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
-from gpumon_tui.renderables import run_compared
-from gpumon_tui.renderables.section import keys, margin, section
-from gpumon_tui.renderables.text_width import Line, cut, safe
+from gpumon_tui.pictures.overview_past import EpochPicture
+from gpumon_tui.pictures.picture import Room
+from gpumon_tui.renderables import run_compared, run_live
+from gpumon_tui.renderables.section import keys, margin, more, section
+from gpumon_tui.renderables.text_width import SENTENCE, Line, cut, safe, width
 from gpumon_tui.view import View
+from gpumon_tui.way_back import WayBack
+from gpumon_tui.widgets.epoch_on_chart import epoch_on_chart
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.opened_run import CURVES_FROM, OpenedRun
 from gpumon_tui.widgets.run_picker import HEAD, RunPicker
@@ -21,7 +25,13 @@ BOTH_FROM = 36
 """Rows from which the list stays above the opened run."""
 AIRY_FROM = 30
 """Rows from which a line is left empty below the header."""
+LIVE_FROM, LIVE_ROWS = 30, 8
+"""Rows of an opened run from which its ranks are told of above its epochs, and those that they take at most."""
+EPOCHS_FROM = 6
+"""Rows below the list from which the newest epochs of the run under the cursor stand there."""
 WHEEL = 3
+MOST_LOOKED = 50
+"""Runs that are looked at for one to compare with."""
 
 
 class RunsSheet(Lines):
@@ -43,12 +53,17 @@ class RunsSheet(Lines):
         """Id of the run that waits to be compared with another."""
         self.pair: tuple[str, str] | None = None
         """The compared runs, the baseline first."""
-        self._report: tuple[str, int] | None = None
-        """Run and number of the report that was asked for last."""
+        self.has_equal = False
+        """Whether a comparison shows settings that are equal, too."""
+        self._report: tuple[str, int, str] | None = None
+        """Run and number of the report that was asked for last, and the directory where it goes."""
         self._reports = 0
         self._list_rows = self._opened_at = self._above = self._compare_top = 0
         self._compare_page = 1
         self._pictures: Memo[list[Line]] = Memo()
+        self._drawn_live: Memo[Line] = Memo()
+        self._newest = EpochPicture(self.view)
+        self._newest.opens = "", ""
 
     def lines(self) -> list[Line]:
         cells, height = self.size
@@ -64,15 +79,20 @@ class RunsSheet(Lines):
         if self.list.typing:
             return (("↵", "filter"), ("Esc", "clear"))
         if self.pair is not None:
-            return (("x", "swap"), ("Esc", "close"), ("r", "report"))
+            return (("x", "swap"), ("d", "equal settings"), ("Esc", "close"), ("r", "report"))
         if self.choosing:
             return (("↵", "compare with it"), ("Esc", "not now"))
-        common = (("v", "compare"), ("r", "report"))
+        is_kept = (run := self.list.find(self.opened.id or self.list.run)) is not None and run.is_kept
+        has_others = sum(one.is_kept for one in self.list.shown[:MOST_LOOKED]) > 1
+        common = ((("v", "compare"),) if is_kept and has_others else ()) + ((("r", "report"),) if is_kept else ())
         if not self.opened.id:
+            if not self.list.shown:
+                return (("/", "filter"),) if self.list.words else ()
             return (("↵", "open"), *common, ("/", "filter"), ("o", "order"), ("y", "copy"))
         return (
             ("Esc", "close"),
             *common,
+            *((("e", "epoch on chart"),) if self.opened.row is not None else ()),
             *((("c", "curves"),) if self.size.width < CURVES_FROM else ()),
             ("y", "copy"),
         )
@@ -109,6 +129,12 @@ class RunsSheet(Lines):
             self.in_list = False
         elif self.list.run != self.choosing:
             self.pair, self.choosing, self._compare_top = (self.list.run, self.choosing), "", 0
+
+    def open_run(self, run_id: str) -> None:
+        """Open a run, whatever is open."""
+        self.pair, self.choosing, self.list.run = None, "", run_id
+        self.opened.open(run_id)
+        self.in_list = not run_id
 
     def close(self) -> None:
         """Close the innermost thing."""
@@ -148,7 +174,10 @@ class RunsSheet(Lines):
     def begin_comparison(self) -> None:
         """Choose a run in the list to compare this one with."""
         subject = self.opened.id or self.list.run
-        if self.pair is None and subject:
+        run = self.list.find(subject)
+        if run is not None and not run.is_kept:
+            self.view.say("this run is in no ledger: there is nothing to compare")
+        elif self.pair is None and subject:
             self.choosing, self.in_list = subject, True
             self.opened.open("")
             self.list.move_beside(subject)
@@ -158,12 +187,32 @@ class RunsSheet(Lines):
         if self.pair is not None:
             self.pair = self.pair[1], self.pair[0]
 
+    def toggle_equal(self) -> None:
+        """Show the settings that are equal, or hide them."""
+        self.has_equal = not self.has_equal
+
+    def show_epoch(self) -> WayBack | None:
+        """Point the charts at the epoch under the cursor, or say why that cannot be; the way back from there."""
+        found, row = self.opened.found, self.opened.row
+        if self.pair is not None or self.choosing or found is None or row is None:
+            return None
+        way_back, problem = epoch_on_chart(self.view, found, row)
+        if problem:
+            self.view.say(problem)
+        return way_back
+
     def write_report(self) -> None:
         """Write the report of the run: its path is said when it is there."""
         subject = self.pair[1] if self.pair is not None else self.opened.id or self.list.run
-        if subject:
-            self._reports += 1
-            self._report = subject, self._reports
+        if not subject:
+            return
+        try:
+            directory = os.getcwd()
+        except OSError as error:
+            self.view.say(f"no report: the directory this was started in is gone ({error.strerror})")
+            return
+        self._reports += 1
+        self._report = subject, self._reports, directory
 
     def toggle_curves(self) -> None:
         """Show curves in the place of the table, or the table again."""
@@ -213,37 +262,74 @@ class RunsSheet(Lines):
             )  # fmt: skip
             self._list_rows = runs.page
         if not opened.id:
-            return above
+            above += self._live(runs.run, cells, room - len(above))
+            return [*above, *self._epochs(runs.run, cells, room - len(above))]
         above += [[]] if above else []
         self._opened_at = len(above)
         run = runs.find(opened.id)
+        live = self._live(opened.id, cells, LIVE_ROWS, head=False) if room - len(above) >= LIVE_FROM else []
         below = opened.lines(
-            cells, room - len(above), name=run.name if run is not None else opened.id,
+            cells, room - len(above), live, name=run.name if run is not None else opened.id,
             is_over=runs.is_over(opened.id), has_keys=not self.in_list,
         )  # fmt: skip
+        if opened.found is None:
+            below = [*below, *self._epochs(opened.id, cells, room - len(above) - len(below))]
         return [*above, *below]
+
+    def _epochs(self, run_id: str, cells: int, height: int) -> list[Line]:
+        """The newest epochs of a run that a frame tells of, in at most so many lines."""
+        if height < EPOCHS_FROM or run_id != self.view.selected_run:
+            return []
+        picture = self._newest
+        many = picture.many()
+        if not many:
+            return []
+        picture.left, picture.size = margin(cells), Room(cells, min(height - 1, many + HEAD))
+        return [[], *picture.lines()]
+
+    def _live(self, run_id: str, cells: int, height: int, *, head: bool = True) -> list[Line]:
+        """The run under the cursor as its processes tell of it, while it goes on, in at most so many lines."""
+        view = self.view
+        ranks = next((one for one in view.ranks if one.first.id == run_id), None)
+        if ranks is None or height < run_live.ROWS + 2 * head:
+            return []
+        labels = {sample.device.uuid: sample.device.label for sample in view.samples}
+        kept = view.kept.opened(run_id, is_over=False).found if self.opened.id else None
+        resumes = kept.record.run.resumes if kept is not None else ""
+        edge: Line = [Segment(view.freshness.edge, theme.DIM)]
+        above = [[], section(safe(ranks.first.name), edge, keys(("↵", "open")), cells)] if head else []
+        return [*above, *run_live.live(ranks, labels, resumes, cells, height - len(above), self._drawn_live)]
 
     def _comparison(self, pair: tuple[str, str], cells: int, room: int) -> list[Line]:
         answer = self.view.kept.compared(*pair)
-        self._compare_page = max(1, room - 2)
         found = answer.found
         if found is None:
             text = answer.problem or "Reading both runs …"
             title = section("Compare", [], keys(("Esc", "close")), cells)
             return [title, cut([Segment(" " * (margin(cells) + 1)), Segment(safe(text), theme.DIM)], cells)]
-        shows = answer.until, pair, cells, room
-        whole = self._pictures.get("compared", shows, lambda: run_compared.compared(found, cells, room))
-        self._compare_top = max(0, min(self._compare_top, len(whole) - room))
-        return whole[self._compare_top :]
+        shows = answer.until, pair, cells, room, self.has_equal
+        whole = self._pictures.get(
+            "compared", shows, lambda: run_compared.compared(found, cells, room, has_equal=self.has_equal)
+        )
+        shown = room - (len(whole) > room)
+        self._compare_page = shown
+        self._compare_top = max(0, min(self._compare_top, len(whole) - shown))
+        below = whole[self._compare_top : self._compare_top + shown]
+        if len(whole) <= room:
+            return below
+        return [*below, more(len(whole) - self._compare_top - shown, self._compare_top, cells)]
 
     def _foot(self, cells: int) -> list[Line]:
         """The result of the report that was asked for."""
         if self._report is None:
             return []
-        answer = self.view.kept.report(*self._report, os.getcwd())
+        answer = self.view.kept.report(*self._report)
         text, style = "Writing the report …", theme.DIM
         if answer.found is not None:
             text, style = f"Report written: {answer.found}", theme.GOOD
+            if width(text) > cells - 2 * margin(cells):  # the name first: it is what one looks for
+                directory, name = os.path.split(answer.found)
+                text = f"Report: {name} in {directory}"
         elif answer.problem:
             text, style = answer.problem, theme.WARN
-        return [cut([Segment(" " * margin(cells)), Segment(safe(text), style)], cells)]
+        return [cut([Segment(" " * margin(cells)), Segment(safe(text, SENTENCE), style)], cells)]

@@ -101,8 +101,22 @@ window.gpumon = window.gpumon || {};
     return past < 3600 ? `${Math.floor(past / 60)} min ago` : `${Math.floor(past / 3600)} h ago`;
   }
 
+  // For a list: `today 20:24`, `Fri 23:51`, `18 Nov 09:10`.
+  const DAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+  const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+  function when(seconds, now) {
+    const [at, today] = [new Date(seconds * 1000), new Date(now * 1000)];
+    if (!known(seconds) || Number.isNaN(at.getTime())) { return MISSING; }
+    const time = `${two(at.getHours())}:${two(at.getMinutes())}`;
+    if (at.toDateString() === today.toDateString()) { return `today ${time}`; }
+    const days = (today - at) / 86400000;
+    if (days > 0 && days < 6) { return `${DAYS[at.getDay()]} ${time}`; }
+    const year = at.getFullYear() === today.getFullYear() ? "" : ` ${at.getFullYear()}`;
+    return `${at.getDate()} ${MONTHS[at.getMonth()]}${year} ${time}`;
+  }
+
   g.text = {
-    MISSING, known, bytes, duration, brief, span, joules, plain, odd, moment, clock, age,
+    MISSING, known, bytes, duration, brief, span, joules, plain, odd, moment, clock, age, when,
     percent: (value) => (known(value) ? `${fixed(value * 100, 0)} %` : MISSING),
     watts: (value) => (known(value) ? `${fixed(value, 0)} W` : MISSING),
     celsius: (value) => (known(value) ? `${fixed(value, 0)} °C` : MISSING),

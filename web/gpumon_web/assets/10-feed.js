@@ -207,7 +207,7 @@
   function failed(error) {
     const locked = error.status === 401;
     feed.state = locked ? "locked" : "reconnecting";
-    feed.said = locked ? "open the link that gpumon web printed" : "reconnecting";
+    feed.said = locked ? "reload the page to sign in" : "reconnecting";
     wait = Math.min(SLOWEST, wait * GROWTH);
     again(document.hidden ? HIDDEN : wait);
     tell({ reset: false, delta: null, values: [], tables: new Map() });

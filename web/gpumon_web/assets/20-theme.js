@@ -73,6 +73,8 @@
   g.theme = {
     color, ofUser, meet, isDark,
     on(listener) { listeners.push(listener); },
+    // A theme for a while, null: that of before.
+    lend(theme) { apply(theme || stored()); },
     start() {
       label();
       document.getElementById("theme").addEventListener("click", () => {

@@ -11,6 +11,7 @@
     count: t.count, percent: t.percent, bytes: t.bytes, watts: t.watts, celsius: t.celsius, megahertz: t.megahertz,
     joules: (value, node) => t.joules(value, node.dataset.most ? g.feed.value(node.dataset.most) : undefined), duration: t.brief, span: lasted,
     elapsed: (value) => (t.known(value) ? t.span(now() - value) : t.MISSING), age: (value) => t.age(value, now()),
+    when: (value, node) => { g.attribute(node, "title", t.known(value) ? t.moment(value) : ""); return t.when(value, Date.now() / 1000); },
     // A number of seconds, or since when something has lasted.
     lasting: (value) => t.brief(absent(value) ? NaN : value.since === undefined ? value : now() - value.since),
   };
@@ -31,10 +32,10 @@
     state: (one) => {
       const state = g.stateNow(one);
       const title = state === one.state ? one.title : g.feed.oldState();
-      return [g.make("a", { class: "row", href: address(one.link), title: one.name },
-        g.make("span", { class: `state ${state}`, "aria-hidden": "true" }),
+      const parts = [g.make("span", { class: `state ${state}`, "aria-hidden": "true" }),
         g.make("span", { class: "sr", text: one.before }), g.make("b", { text: one.text }),
-        g.make("span", { class: "sr", text: `, ${one.name}, ${title}` }))];
+        g.make("span", { class: "sr", text: `, ${one.name}, ${title}` })];
+      return [one.group ? g.opener(one.group, ...parts) : g.make("a", { class: "row", href: address(one.link), title: one.name }, ...parts)];
     },
     // A state in words.
     standing: (one) => [g.stateNow(one) === one.state ? g.make("span", { class: `tag ${one.level}`, text: one.text })
@@ -66,12 +67,44 @@
       if (note.link) { return g.make("li", {}, g.make("a", { href: address(note.link), title: note.action || null }, about, g.make("span", { text }))); }
       return g.make("li", {}, about, g.make("span", { class: about ? null : "mut", text }));
     }),
+    // What is well and what is not, each with its state as a shape and a word.
+    checks: (all) => all.map((one) => g.make("li", { class: one.level },
+      g.make("span", { class: `check ${one.level}`, "aria-hidden": "true" }), g.make("span", { class: "mut", text: one.title }),
+      g.make("span", { class: "says" }, g.make("b", { text: one.text }), one.more ? g.make("span", { class: "mut", text: ` ${one.more}` }) : null,
+        g.make("span", { class: "sr", text: { ok: ", well", warn: ", needs attention", bad: ", needs attention", unknown: ", unknown" }[one.level] || "" })))),
     // A number of the user's own: one that is none is no missing value but an alarm.
     logged: (value) => [g.make("span", { class: t.odd(value) ? "alarm" : null, text: t.plain(value) })],
     // Buttons of which one is pressed: each sets an argument of the address.
     choices: (all) => all.map((one) => g.make("button", {
-      type: "button", text: one.text, title: one.title, "aria-pressed": String(one.is_pressed), click: () => { g.go({ [one.arg]: one.value }); },
+      type: "button", text: one.text, title: one.title, "aria-pressed": String(one.is_pressed), click: () => { g.go({ ...Object.fromEntries((one.without || []).map((name) => [name, null])), [one.arg]: one.value }); },
     })),
+    tick: (one) => [g.tick(one)],
+    picked: (one) => g.picked(one),
+    // A list of which one sets an argument of the address.
+    pick: (one) => {
+      const options = [["", `All ${one.title}s`], ...one.options].map(([value, text]) => g.make("option", { value, text, selected: value === one.chosen }));
+      const list = g.make("select", { class: one.chosen ? "pick chosen" : "pick", "aria-label": one.title }, ...options);
+      list.addEventListener("change", () => { g.go({ [one.arg]: list.value || null }); });
+      return [list];
+    },
+    // The way to another server, which whoever runs this one wrote down.
+    away: (one) => (/^https?:\/\//.test(one.href) ? [g.make("a", { class: "button", text: one.text, href: one.href, rel: "noreferrer" })] : []),
+    // A field whose words set an argument of the address, once they are entered.
+    asked: (one) => {
+      const field = g.make("input", { type: "search", class: "search", placeholder: one.words, "aria-label": one.title, value: one.text, spellcheck: "false" });
+      field.addEventListener("change", () => { g.go({ [one.arg]: field.value.trim() || null }); });
+      return [field];
+    },
+    strip: (one) => [g.strip(one)],
+    day: (uuids) => g.day(uuids),
+    mine: (one) => g.mine(one),
+    filters: (all) => g.filters(all),
+    // Labels beside each other, each at its share of the width.
+    ticks: (all) => all.map((one) => {
+      const label = g.make("span", { text: one.time === undefined ? one.text : t.when(one.time, Date.now() / 1000).replace("today ", "") });
+      label.style.left = `${one.at * 100}%`;
+      return label;
+    }),
     download: (one) => [g.make("a", { class: "button", text: one.text, href: one.href.startsWith("api/") ? one.href : "#/", download: true })],
   };
 
@@ -86,12 +119,17 @@
 
   // One piece of a line; null where it is not to be said of what is old.
   function token(one) {
-    if ("person" in one) { return g.person(one.person); }
+    if ("person" in one) { return one.link ? g.make("a", { class: "row", href: address(one.link) }, g.person(one.person)) : g.person(one.person); }
     if ("link" in one) { return g.make("a", { class: one.css, text: one.text, href: address(one.link), "aria-label": one.label || null }); }
-    if ("tag" in one) { return one.now && !g.feed.isFresh() ? null : g.make("span", { class: `tag ${one.level}`, text: one.tag }); }
+    if ("tag" in one) { return one.now && !g.feed.isFresh() ? null : g.make("span", { class: `tag ${one.level}`, text: tagged(one) }); }
     if ("fact" in one) { return g.make("span", { class: "fact" }, `${one.fact} `, g.make("b", { text: one.time === null ? one.text : t.moment(one.time) })); }
     if ("bar" in one) { return g.bar(pieces(one.bar), one.css); }
     return g.make("span", { class: one.css, text: one.text });
+  }
+
+  function tagged(one) {
+    if (one.old === undefined || g.feed.isFresh()) { return one.tag; }
+    return g.feed.state === "ended" ? one.ended : one.old;
   }
 
   // The state that may be said now: an old one is none, but for those that last.
@@ -100,6 +138,8 @@
   // `node` shows `value` as `kind`. A cell of a small unit has a span for it.
   g.show = function (node, kind, value) {
     if (kind === "spark") { spark(node, value); return; }
+    if (kind === "tiles") { g.tiles(node, value); return; }
+    if (kind === "nodes") { g.nodes(node, value); return; }
     if (!g.feed.isFresh() && node.dataset.old !== undefined) { old(node, kind); return; }
     if (!texts[kind]) { node.replaceChildren(...(absent(value) ? [] : drawn[kind](value))); return; }
     const text = texts[kind](value, node);
@@ -116,11 +156,17 @@
   // What moves by itself, though no value came.
   g.moves = (kind) => kind === "spark" || kind === "age" || kind === "lasting" || kind === "elapsed";
 
+  // The mean of lines; unknown where one of them is.
+  function mean(lines) {
+    if (lines.length === 1) { return lines[0]; }
+    return lines[0].map((_, at) => (lines.some((one) => !t.known(one[at])) ? null : lines.reduce((sum, one) => sum + one[at], 0) / lines.length));
+  }
+
   function spark(node, value) {
     if (absent(value)) { return; }
     const canvas = node.firstChild || node.appendChild(g.make("canvas", { class: "spark", "aria-hidden": "true" }));
     const { t: times, lines } = g.feed.view.series;
     const role = !g.feed.isFresh() ? "mut" : value.color || g.theme.ofUser(value.user);
-    g.spark(canvas, times, lines.get(value.series) || [], g.feed.clock(), WINDOW, role);
+    g.spark(canvas, times, mean(value.series.map((name) => lines.get(name) || [])), g.feed.clock(), WINDOW, role);
   }
 })(window.gpumon);

@@ -8,7 +8,7 @@
   // `table`: the element with data-rows; `rest` is called when somebody wants rows that are not here: to see them, or to
   // sort by them. Gives what draws it.
   g.rows = function (table, rest) {
-    const { rows: name, order: first, down: isDown, empty: nothing, loading, noMatch, dense, emptyFrom } = table.dataset;
+    const { rows: name, order: first, down: isDown, empty: nothing, loading, noMatch, dense, emptyFrom, few } = table.dataset;
     const places = [...table.querySelectorAll("th[data-col]")];
     let heads = places;
     let shape = ""; // what the columns depend on
@@ -16,11 +16,29 @@
     const empty = g.make("p", { class: "empty", hidden: true });
     const more = g.make("button", { class: "more", type: "button", hidden: true, click: () => { grow(); } });
     const drawn = new Map(); // key -> its line and cells
+    const groups = table.dataset.within ? g.groups(table) : null;
     let by = first;
     let down = Boolean(isDown);
-    let limit = CHUNK;
+    let limit = Number(few) || CHUNK;
     let wanted = "";
+    const handle = { button: null }; // the one that saves the rows
+    let saves = null; // who waits for the rows that are not here yet
     table.parentElement.append(empty, more);
+
+    // The order and the words that are sought stand in the address, so that a link shows the same.
+    const page = table.closest("[data-page]");
+    const main = page.querySelector(`[data-rows="${page.dataset.page}"]`) || page.querySelector("[data-rows]");
+    const named = (what) => (main === table ? what : `${what}-${name}`);
+
+    function open(params) {
+      const sort = params.get(named("sort")) || "";
+      const column = sort.replace(/^-/, "");
+      if (groups) { groups.open(params); }
+      const known = (groups && groups.isFirst(column)) || places.some((place) => place.dataset.columns || (place.dataset.sort && nameOf(place) === column));
+      [by, down] = known && column ? [column, sort.startsWith("-")] : [first, Boolean(isDown)];
+      wanted = (params.get(named("q")) || "").trim().toLowerCase();
+      mark();
+    }
 
     const nameOf = (head) => `${head.dataset.col} ${head.dataset.part || ""}`.trim();
     const cellOf = (row, { col, part }) => (part === undefined ? row[col] : Object.hasOwn(row[col], part) ? row[col][part] : t.MISSING);
@@ -34,6 +52,7 @@
       button.addEventListener("click", () => {
         down = by === nameOf(head) ? !down : head.classList.contains("num");
         by = nameOf(head);
+        g.setArguments({ [named("sort")]: by === first && down === Boolean(isDown) ? null : `${down ? "-" : ""}${by}` });
         mark();
         draw(new Map());
         if (lacks()) { rest(); }
@@ -47,6 +66,10 @@
     // The columns as they are now: one that stands for several is in the page as those.
     function columns() {
       heads = places.flatMap((place) => {
+        if (place.dataset.needs) {
+          place.hidden = !g.feed.value(place.dataset.needs);
+          return place.hidden ? [] : [place];
+        }
         if (!place.dataset.columns) { return [place]; }
         place.hidden = true;
         while (place.previousElementSibling && place.previousElementSibling.dataset.part !== undefined) { place.previousElementSibling.remove(); }
@@ -61,7 +84,7 @@
         });
       });
       for (const head of heads.filter((one) => one.dataset.titled)) { g.put(head.firstChild, g.feed.value(head.dataset.titled) || head.dataset.title); }
-      if (!heads.some((head) => nameOf(head) === by)) { by = first; down = Boolean(isDown); }
+      if (!heads.some((head) => nameOf(head) === by) && !(groups && groups.isFirst(by))) { by = first; down = Boolean(isDown); }
       mark();
       for (const [key, made] of drawn) { made.line.remove(); drawn.delete(key); }
     }
@@ -83,7 +106,7 @@
 
     // What is missing comes last in either direction.
     function sorted(rows, found) {
-      const head = heads.find((one) => nameOf(one) === by).dataset;
+      const head = (heads.find((one) => nameOf(one) === by) || heads.find((one) => nameOf(one) === first)).dataset;
       const cell = (row) => (head.part === undefined ? row[head.by] : t.odd(cellOf(row, head)) ? Infinity : cellOf(row, head));
       const value = new Map(found.map((key) => [key, plain(cell(rows.get(key)))]));
       return [...found].sort((one, other) => {
@@ -108,13 +131,20 @@
       return { line: g.make("tr", { role: "row" }, ...cells), shown, isNew: true };
     }
 
+    const fitting = ({ order, rows }) => (wanted ? order.filter((key) => (rows.get(key).search || "").includes(wanted)) : order);
+
     // `changed`: the names of the cells that are new, by row; null: all are.
     function draw(changed) {
-      const now = JSON.stringify(places.flatMap(({ dataset }) => [dataset.columns, dataset.most, dataset.titled]).map((one) => one && g.feed.value(one)));
+      const now = JSON.stringify(places.flatMap(({ dataset }) => [dataset.columns, dataset.most, dataset.titled]).map((one) => one && g.feed.value(one)))
+        + places.map(({ dataset }) => Number(Boolean(dataset.needs && g.feed.value(dataset.needs)))).join("");
       if (shape !== now) { shape = now; columns(); }
-      const { order, rows, total } = all() || { order: [], rows: new Map(), total: 0 };
-      const found = wanted ? order.filter((key) => (rows.get(key).search || "").includes(wanted)) : order;
-      const keys = found.length ? sorted(rows, found).slice(0, limit) : [];
+      const source = all() || { order: [], rows: new Map(), total: 0 };
+      const { order, total } = source;
+      const plan = groups ? groups.plan(source, wanted, { by, isDown: down, sorted }) : null;
+      const rows = plan ? plan.rows : source.rows;
+      const found = plan ? plan.keys : fitting(source);
+      const most = g.isPrinting ? Infinity : limit;
+      const keys = plan ? found.slice(0, most) : found.length ? sorted(rows, found).slice(0, most) : [];
       const keep = new Set(keys);
       for (const [key, made] of drawn) { if (!keep.has(key)) { made.line.remove(); drawn.delete(key); } }
       keys.forEach((key, place) => {
@@ -123,15 +153,35 @@
         fill(made, rows.get(key), changed && !made.isNew ? changed.get(key) || [] : null);
         if (body.children[place] !== made.line) { body.insertBefore(made.line, body.children[place] || null); }
         made.isNew = false;
+        if (groups) { groups.mark(made.line, rows.get(key)); }
       });
       if (dense) { table.parentElement.classList.toggle("dense", order.length > Number(dense)); }
-      if (emptyFrom) { g.show(empty, "text", g.feed.view.values.get(emptyFrom)); }
-      else { g.put(empty, !all() ? loading : wanted && order.length ? noMatch : nothing); }
+      if ((!all() || !g.feed.server) && loading) { g.put(empty, loading); }
+      else if ((wanted || plan) && order.length) { g.put(empty, noMatch); }
+      else if (emptyFrom) { g.show(empty, "text", g.feed.value(emptyFrom)); } else { g.put(empty, nothing); }
       g.hide(empty, keys.length > 0);
       g.hide(table, !keys.length);
-      const count = wanted ? found.length : total;
-      g.hide(more, count <= limit);
-      if (count > limit) { g.put(more, `Show more: ${count - limit} of ${count} are hidden`); }
+      if (handle.button) { g.hide(handle.button, !keys.length); }
+      const count = wanted || plan ? found.length : total;
+      g.hide(more, count <= most);
+      if (count > most) { g.put(more, `Show more: ${count - limit} of ${count} are hidden`); }
+      if (!changed) { sought(); }
+      if (saves && !lacks()) { const then = saves; saves = null; then(view()); }
+    }
+
+    // All rows that fit what is sought, in their order, those of groups that are closed too, and the columns.
+    function view() {
+      const source = all() || { order: [], rows: new Map() };
+      const fits = fitting(source);
+      const found = groups ? groups.plan(source, wanted, { by, isDown: down, sorted }).leaves : fits.length ? sorted(source.rows, fits) : [];
+      return { heads: heads.map((head) => ({ ...head.dataset })), rows: found.map((key) => source.rows.get(key)) };
+    }
+
+    // The same for `then`, once all rows have come.
+    function whole(then) {
+      if (!lacks()) { then(view()); return; }
+      saves = then;
+      rest();
     }
 
     function fill({ line, shown }, row, cells) {
@@ -150,10 +200,19 @@
     }
 
     new IntersectionObserver((seen) => {
-      if (seen.some((one) => one.isIntersecting) && limit < 4 * CHUNK) { grow(); }
+      if (seen.some((one) => one.isIntersecting) && !few && limit < 4 * CHUNK) { grow(); }
     }).observe(more);
     mark();
-    return { name, draw, search(text) { wanted = text.trim().toLowerCase(); draw(new Map()); } };
+    function search(text) {
+      wanted = text.trim().toLowerCase();
+      g.setArguments({ [named("q")]: wanted ? text.trim() : null });
+      draw(new Map());
+      sought();
+    }
+    // What is sought may be among the rows that are not here yet.
+    function sought() { if (wanted && lacks()) { rest(); } }
+    Object.assign(handle, { name, within: table.dataset.within, draw, open, whole, search, sought: (params) => params.get(named("q")) || "" });
+    return handle;
   };
 
   // The field that filters a table, in its place in the layout.
@@ -162,5 +221,6 @@
     const field = g.make("input", { type: "search", class: "search", placeholder: words, "aria-label": label, spellcheck: "false" });
     field.addEventListener("input", () => table.search(field.value));
     place.replaceWith(field);
+    return { open(params) { const text = table.sought(params); if (field.value.trim() !== text) { field.value = text; } } };
   };
 })(window.gpumon);

@@ -8,10 +8,14 @@
   function stateWords() {
     const { state, recorded, interval } = g.feed;
     if (state !== "live") { return [WORDS[state], ""]; }
+    if (!g.feed.server) { return ["waiting", ""]; }
     if (recorded) { return [g.position.isPaused ? "paused" : "playing", ` · ${g.text.clock(g.feed.now, g.feed.now)}`]; }
     if (g.feed.problem) { return ["no GPU can be read", ""]; } // what the machine says of itself is of now, and no GPU is
     return ["live", ` · ${interval >= 1 ? g.text.duration(interval).replace(".0", "") : `${Math.round(interval * 1000)} ms`}`];
   }
+
+  // The same in a word, for what is not of now.
+  g.stateWord = () => WORDS[g.feed.state];
 
   let said = "";
   let timer = 0;
@@ -19,7 +23,7 @@
   g.status = function () {
     const feed = g.feed;
     const place = document.getElementById("live");
-    place.className = `live ${feed.state}${feed.state === "live" && feed.problem ? " without" : ""}`;
+    place.className = `live ${feed.state}${feed.state === "live" && (feed.problem || !feed.server) ? " without" : ""}`;
     const [word, more] = stateWords();
     g.put(place, word + more);
     g.attribute(place, "title", feed.said);
@@ -32,6 +36,7 @@
     g.attribute(document.body, "data-fresh", String(feed.isFresh()));
     g.attribute(document.body, "data-recorded", String(feed.recorded));
     g.player();
+    g.title();
     const label = document.getElementById("label");
     g.hide(label, !feed.label);
     g.put(label, feed.label);
@@ -58,7 +63,7 @@
   // What is read out as an alert has no seconds in it that count up: those stand apart.
   function problemText() {
     const feed = g.feed;
-    if (feed.state === "locked") { return "This browser is signed out: open the link that gpumon web printed when it started."; }
+    if (feed.state === "locked") { return "This browser is signed out: reload the page to sign in."; }
     if (feed.problem && !isOld()) { return feed.problem; } // what was wrong once is no news while nothing comes
     if (feed.state === "stale") { return `${why(feed.said)}.${lastSeen()}`; }
     if (feed.state === "ended") { return `The recording has ended. Its last values are from ${g.text.moment(feed.now)}.`; }

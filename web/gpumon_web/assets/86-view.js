@@ -5,6 +5,9 @@
   const SETTLES = 1; // s that the ledger may take to write what just happened
   const LATE = 1; // s after which what a page showed when it was left may not stand there any more
 
+  // Arguments that the browser knows by itself.
+  const own = { zone: Intl.DateTimeFormat().resolvedOptions().timeZone };
+
   // The layout of the page that is opened first is asked for before Dash is up, by its name in the address.
   let early = null;
   g.fetchLayout = function (name) {
@@ -37,6 +40,7 @@
     const names = section.dataset.keptArgs.split(" ").filter(Boolean);
     let bound = null; // name -> elements, once the layout is there
     let tables = [];
+    let fields = [];
     let figures = [];
     let params = new URLSearchParams();
     let asked = 0;
@@ -54,9 +58,9 @@
         bound.get(node.dataset.bind).push(node);
       }
       tables = [...section.querySelectorAll("[data-rows]")].map((table) => g.rows(table, rest));
-      for (const place of section.querySelectorAll("[data-search]")) {
-        g.searchField(place, tables.find((table) => table.name === place.dataset.search));
-      }
+      fields = [...section.querySelectorAll("[data-search]")].map((place) => g.searchField(place, tables.find((table) => table.name === place.dataset.search)));
+      for (const place of section.querySelectorAll("[data-csv]")) { g.csvButton(place, tables.find((table) => table.name === place.dataset.csv)); }
+      for (const one of [...tables, ...fields]) { one.open(params); }
       figures = [...section.querySelectorAll("[data-figure]")].map(g.figure)
         .concat([...section.querySelectorAll("[data-kept-figure]")].map(g.keptFigure));
       for (const figure of figures) { figure.open(params); }
@@ -69,6 +73,7 @@
       params = given;
       outline = "";
       if (!bound) { return; }
+      for (const one of [...tables, ...fields]) { one.open(params); }
       if (isKept && seen !== g.feed.view) { clear(); }
       seen = g.feed.view;
       clearTimeout(late);
@@ -122,10 +127,18 @@
       if (!bound) { return; }
       if (wasFresh !== g.feed.isFresh()) { about(); }
       for (const name of news ? news.values : []) { for (const node of bound.get(name) || []) { value(node, name); } }
-      for (const table of tables) { table.draw((news && news.tables.get(table.name)) || new Map()); }
+      for (const table of tables) { table.draw(changed(news, table)); }
+      for (const node of section.querySelectorAll("[data-kind=tiles]")) { value(node, node.dataset.bind); }
       if (news && news.values.length) { places(); }
       for (const figure of figures) { figure.tick(news); }
       load();
+    }
+
+    // The cells that are new, of the rows of a table and of its groups.
+    function changed(news, table) {
+      const found = (news && news.tables.get(table.name)) || new Map();
+      const groups = news && table.within && news.tables.get(table.within);
+      return groups ? new Map([...found, ...groups]) : found;
     }
 
     // What comes from the ledger: seldom, and soon after a run began, ended, or is in another epoch.
@@ -146,14 +159,14 @@
       });
     }
 
-    const query = () => new URLSearchParams([["page", section.dataset.page], ...names.map((name) => [name, params.get(name) || ""])]);
+    const query = () => new URLSearchParams([["page", section.dataset.page], ...names.map((name) => [name, params.get(name) || own[name] || ""])]);
 
     function keep(found) {
       g.theme.meet(found.users);
       const news = g.feed.keep(found);
       for (const name of news.values) { for (const node of bound.get(name) || []) { value(node, name); } }
-      for (const table of tables) { table.draw(news.tables.get(table.name) || new Map()); }
-      if (news.values.length) { places(); }
+      for (const table of tables) { table.draw(news.values.length ? null : news.tables.get(table.name) || new Map()); }
+      if (news.values.length) { places(); g.title(); }
       for (const figure of figures) { figure.about(); }
     }
 

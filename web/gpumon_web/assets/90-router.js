@@ -16,7 +16,11 @@
   }
 
   // What values are of, and no figure: a change of the other arguments is none of the page.
-  const subject = (params) => (params.get("id") ? { id: params.get("id") } : {});
+  const subject = (params, name) => {
+    const section = byName(name);
+    const names = section ? section.dataset.subject.split(" ") : ["id"];
+    return Object.fromEntries(names.filter((one) => params.get(one)).map((one) => [one, params.get(one)]));
+  };
 
   // Other arguments of the address, those that are null without: the browser's history keeps pages, and not each turn of
   // the wheel.
@@ -95,15 +99,15 @@
     }
     const moved = current && current !== section;
     current = section;
-    document.title = `${shown.title} · gpumon`;
     const notice = document.getElementById("notice");
     const unknown = name && !byName(name) ? name : "";
     g.hide(notice, !unknown);
     g.put(notice, unknown ? `No such page: "${unknown.slice(0, 40)}". This is the ${sections[0].dataset.title.toLowerCase()}.` : "");
     // The server, too, takes the first page for an unknown one, so that the question can go out before this script.
     const known = section === asked && byName(name) === asked;
-    g.feed.open(known || section === sections[0] ? name : section.dataset.page, subject(params));
+    g.feed.open(known || section === sections[0] ? name : section.dataset.page, subject(params, section.dataset.page));
     shown.show(params);
+    g.title(shown.title);
     if (moved) { window.scrollTo(0, 0); document.getElementById("main").focus({ preventScroll: true }); }
   }
 
@@ -131,6 +135,8 @@
       document.getElementById("main").focus();
     });
     g.theme.on(again);
+    g.notifier();
+    g.printer();
     window.addEventListener("hashchange", route);
     window.addEventListener("resize", again);
     g.feed.on(heard);
@@ -145,7 +151,7 @@
   function whenThere() {
     const { name, params } = place();
     g.position.open(params);
-    g.feed.open(name, subject(params));
+    g.feed.open(name, subject(params, name));
     g.fetchLayout(name);
     if (document.getElementById("main")) { start(); return; }
     const watch = new MutationObserver(() => {

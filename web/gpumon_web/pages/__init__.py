@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gpumon_web.page import Page
-from gpumon_web.pages import fleet, gpu, none, run, runs
+from gpumon_web.pages import compare, events, fleet, gpu, none, run, runs, users
 
 PAGES: dict[str, Page] = {
-    page.name: page for page in (fleet.PAGE, gpu.PAGE, runs.PAGE, run.PAGE, none.PAGE)
+    page.name: page for page in (fleet.PAGE, gpu.PAGE, runs.PAGE, run.PAGE, compare.PAGE, users.PAGE, events.PAGE,
+                              none.PAGE)
 }  # fmt: skip

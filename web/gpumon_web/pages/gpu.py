@@ -1,4 +1,4 @@
-"""One GPU: its numbers now, its metrics on one time axis with the epochs behind them, its memory and processes."""
+"""One GPU: who is on it, its health, its metrics on one time axis with the epochs above them, and its processes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.metrics import Unit
 from gpumon.panels import GPU_PANELS
 from gpumon_web import levels
-from gpumon_web.holders import by_user, idle_for, memory_parts
+from gpumon_web.gpu_chart import USUAL as USUAL_PANELS
+from gpumon_web.gpu_lines import SILENT
+from gpumon_web.health import attention
+from gpumon_web.holders import by_user, holder_names, idle_for, memory_parts
 from gpumon_web.page import Args, Cells, Column, Gpu, Now, Page, Rows
-from gpumon_web.tokens import bar, gpu_address, link, run_address, run_name, text
+from gpumon_web.tokens import bar, gpu_address, line, link, person, progress, run_address, run_name, run_state, text
+from gpumon_web.tokens import place as epoch_place
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -33,7 +37,7 @@ COLUMNS = (
     Column("pid", "PID", "count"),
     Column("kind", "Kind"),
     Column("memory", "GPU memory", "bytes"),
-    Column("sm", "Busy", "percent", "Share of time in which its kernels ran"),
+    Column("sm", "Busy", "percent", "Share of time in which its kernels ran", csv="busy_ratio"),
     Column("video", "", "percent", each_of="video_titles"),
     Column("cpu", "CPU", "percent", "Of one core"),
     Column("started", "Running for", "elapsed", sorts_by="running"),
@@ -43,26 +47,40 @@ COLUMNS = (
 
 
 def layout() -> Component:
-    """The head, five headlines, the figure, the division of memory, and the processes."""
+    """Its holders beside its health, the chart, and the processes."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, choice, figure, headline, headlines, shown_if, table
+    from gpumon_web.parts import aria, bound, card, choice, data, download, figure, hidden_if, shown_if, table
 
     head = [
         bound("title", "text", html.H1), bound("state", "standing"), bound("model", "text", className="mut"),
-        bound("others", "places", html.Nav, className="others", **aria(label="GPUs")),
+        bound("idle", "text", className="mut", old=""), bound("others", "places", html.Nav, className="others",
+                                                              **aria(label="GPUs")),
     ]  # fmt: skip
-    numbers = headlines(
-        headline("Utilization", "utilization", "percent", "activity"),
-        headline("Memory", "memory", "text", "holders", extra="memory_bar"),
-        headline("Power", "power", "text", "power_share"),
-        headline("Temperature", "temperature", "celsius"),
-        headline("Clock", "clock", "megahertz", "idle", old_below=""),
-        dims="is_stale",
+    memory = html.Div(
+        [
+            html.B("Memory"), bound("memory", "text"), bound("memory_free", "text", className="mut end", old=""),
+        ], className="memory",
+    )  # fmt: skip
+    who = card(
+        "Who is on it",
+        html.Div(
+            [
+                bound("who", "rich", html.Div, className="holding"),
+                memory,
+                shown_if("divided", bound("divided", "parts", html.Div, className="split")),
+                hidden_if("divided", bound("memory_bar", "rich", html.Div)),
+                bound("holders", "text", html.P, className="mut below"),
+            ],
+            className="inside",
+        ),
+        has_head=False,
     )
+    health = card("Health", bound("health", "checks", html.Ul, className="checks"),
+                  tools=[bound("attention", "text", className="mut note")])  # fmt: skip
     over_time = card(
-        "Over time",
-        figure("api/gpu?gpu=", "uuid", "outline", "Metrics of this GPU over time"),
+        "Course",
+        figure("api/gpu?gpu=", "uuid", "outline", "Metrics of this GPU over time", USUAL_PANELS, "state"),
         bound("missing", "text", html.P, className="mut missing"),
         tools=[choice("window", "Window", BUTTONS, str(USUAL.seconds))],
     )
@@ -70,11 +88,18 @@ def layout() -> Component:
     return html.Div(
         [
             html.Div(head, className="head"),
-            shown_if("uuid", numbers),
+            shown_if("uuid", html.Div([who, health], className="beside", **data(dim="is_stale"))),
             shown_if("look", card("Attention", bound("look", "notes", html.Ul, className="look", old=""))),
             shown_if("uuid", over_time),
-            shown_if("divided", card("Memory", bound("divided", "parts", html.Div, className="split"))),
-            shown_if("uuid", card("Processes", processes, bound("notice", "text", html.P, className="mut missing"))),
+            shown_if(
+                "uuid",
+                card(
+                    "Processes",
+                    processes,
+                    bound("notice", "text", html.P, className="mut missing"),
+                    tools=[download("processes", "Processes")],
+                ),
+            ),
         ]
     )
 
@@ -91,14 +116,19 @@ def live(now: Now, args: Args) -> Cells:
     runs = now.runs_of(gpu)
     return {
         **values,
-        **numbers(gpu),
+        **memory(gpu),
+        "who": who(gpu, runs),
+        "health": about["health"],
+        "attention": attention(about["health"]),
         "title": f"GPU {about['label']}",
         "model": about["name"],
         "uuid": about["uuid"],
+        "tab": tab(gpu, runs),
         "is_stale": state is GpuState.STALE,
         "state": {
             "state": state.value, "text": about["reason"] or state.title, "level": levels.OF_GPU[state],
             "lasts": state in (GpuState.LOST, GpuState.UNREADABLE),
+            "silent": {"title": state.title, "age": about["age"]} if state.value in SILENT else None,
         },
         "idle": about["held_clocks"] if since is None else f"idle{idle_for(about, now.time)}",
         "outline": json.dumps([[run["id"], run["state"], run["epoch"], run["phase"]] for run in runs]) if runs else "",
@@ -111,6 +141,14 @@ def live(now: Now, args: Args) -> Cells:
         "where_titles": [TITLE] if any(one["where"] for one in about["processes"]) else [],
         "processes": Rows(process(one, now.runs) for one in about["processes"]),
     }  # fmt: skip
+
+
+def tab(gpu: Gpu, runs: Sequence[Cells]) -> Cells:
+    """The title of its tab: `GPU 2 busy, llama-8b-sft`; once nothing new comes, the number, and what lasts."""
+    state, name = GpuState(gpu.about["state"]), f"GPU {gpu.about['label']}"
+    named = f", {run_name(runs[0])}" if len(runs) == 1 and runs[0]["state"] == "running" else ""
+    is_lasting = state in (GpuState.LOST, GpuState.UNREADABLE)
+    return {"text": f"{name} {state.title}{named}", "old": f"{name} {state.title}" if is_lasting else name}
 
 
 def find(gpus: Sequence[Gpu], named: str) -> Gpu | None:
@@ -130,24 +168,43 @@ def place(gpu: Gpu, shown: Gpu | None) -> Cells:
     }  # fmt: skip
 
 
-def numbers(gpu: Gpu) -> Cells:
-    """The headlines."""
+def who(gpu: Gpu, runs: Sequence[Cells]) -> list[Cells]:
+    """A line for each run on it with its progress, and for each holder without a run."""
+    found = []
+    for run in runs[:NAMED]:
+        ranks = text(f"{run['ranks']} ranks", "mut") if run["ranks"] else None
+        phase = text(run["phase"], "mut") if run["phase"] else None
+        where = epoch_place(run)
+        found.append(line(person(run["user"]), link(run_name(run), run_address(run["id"]), "mono name"), ranks, phase,
+                          None if run["state"] == "running" else run_state(run["state"]), css="main"))  # fmt: skip
+        if where:
+            found.append(progress(run, where))
+    names = {run["user"] for run in runs}
+    others = [one for one in gpu.about["holders"] if not one["run"] and one["user"] not in names]
+    for one in others[:NAMED]:
+        named = person(one["user"]) if one["user"] else text("somebody", "mut")
+        what = holder_names(one) or f"pid {one['pid']}"
+        found.append(line(named, text(what, "mono name"), css="main"))
+    if not found:
+        state = GpuState(gpu.about["state"])
+        words = "No process is on it." if gpu.about["empty"] else "Who is on it is not known."
+        found.append(line(text(words if state is not GpuState.DIVIDED else "Its MIG instances have the work.", "mut")))
+    return found
+
+
+def memory(gpu: Gpu) -> Cells:
+    """Its memory now: used and free, and who holds how much."""
     about, values = gpu.about, gpu.values
-    used, total, power = values.get("gpu.memory_used"), about["memory_total"], values.get("gpu.power")
-    limit, activity = about["power_limit"], values.get("gpu.memory_utilization")
+    used, total = values.get("gpu.memory_used"), about["memory_total"]
     held = [f"{name} {units.number(size, Unit.BYTES)}" for _, name, size in by_user(about["holders"])]
     more = f" and {len(held) - NAMED} more" if len(held) > NAMED else ""
     nobody = {"text": "no process", "old": "holder unknown"} if about["empty"] else "holder unknown"
+    free = "" if used is None or not total else f"{units.number(max(0.0, total - used), Unit.BYTES)} free"
     return {
-        "utilization": values.get("gpu.utilization"),
-        "activity": "" if activity is None else f"{units.number(activity, Unit.RATIO)} memory activity",
         "memory": "shared with the host" if about["shares_memory"] else of_total(used, total),
+        "memory_free": free,
         "memory_bar": [bar(*memory_parts(about, used))] if total else [],
         "holders": ", ".join(held[:NAMED]) + more if held else nobody,
-        "power": units.MISSING if power is None else f"{power:.0f} {f'/ {limit:.0f} W' if limit else 'W'}",
-        "power_share": f"{units.number(power / limit, Unit.RATIO)} of its limit" if limit and power is not None else "",
-        "temperature": values.get("gpu.temperature"),
-        "clock": values.get("gpu.clock_sm"),
     }
 
 
@@ -216,9 +273,9 @@ def _lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
 
 
 _NAMES = (
-    "state", "model", "uuid", "is_stale", "utilization", "activity", "memory", "memory_bar", "holders", "power",
-    "power_share", "temperature", "clock", "idle", "outline", "look", "missing", "divided", "no_processes",
-    "video_titles", "where_titles", "notice",
+    "state", "model", "uuid", "is_stale", "who", "health", "attention", "memory", "memory_free", "memory_bar",
+    "holders", "idle", "outline", "look", "missing", "divided", "no_processes", "video_titles", "where_titles",
+    "notice", "tab",
 )  # fmt: skip
 """Values that are none where no GPU is shown."""
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from gpumon_web.page import Args, Cells, KeptValues, Now, Page, Rows
+from gpumon_web.compare_rows import PICK, address
+from gpumon_web.costs import COSTS, cost_cells, has_costs
+from gpumon_web.page import Args, Cells, Kept, KeptValues, Now, Page, Rows
 from gpumon_web.run_about import about, notes
-from gpumon_web.run_course import choice, course
+from gpumon_web.run_course import choices, course
 from gpumon_web.run_head import facts, far, going, pace, usage
-from gpumon_web.run_rows import COUNTED, EPOCHS, RANKS, epoch, logged_names, note, rank, stretch
-from gpumon_web.tokens import run_name, run_state
+from gpumon_web.run_rows import COUNTED, EPOCHS, RANKS, epoch, found_of, logged_names, note, odd_note, rank, stretch
+from gpumon_web.tokens import link, run_name, run_state, run_tab
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -26,7 +28,7 @@ def layout() -> Component:
     """The head, five headlines, the course, what is noted, the epochs, and the ranks."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, headline, headlines, hidden_if, kept_figure, shown_if, table
+    from gpumon_web.parts import aria, bound, card, headline, headlines, hidden_if, kept_figure, search, shown_if, table
 
     head = [
         bound("title", "text", html.H1), bound("state", "tag"), bound("facts", "rich", className="facts"),
@@ -44,23 +46,27 @@ def layout() -> Component:
     )  # fmt: skip
     devices = shown_if("devices", bound("devices", "choices", html.Div, className="seg", role="group",
                                         **aria(label="GPU")))  # fmt: skip
-    epochs = table("epochs", "Epochs", EPOCHS, "epoch", down=True, css="epochs", loading="Loading the epochs …",
-                   empty="No epoch has started yet.")  # fmt: skip
+    epochs = table("epochs", "Epochs", (*EPOCHS, *COSTS), "epoch", down=True, css="epochs",
+                   loading="Loading the epochs …", empty="No epoch has started yet.",
+                   no_match="No matching epochs.")  # fmt: skip
+    noted = shown_if("noted", card("Noted", bound("noted", "notes", html.Ul, className="look"), has_head=False))
+    config = shown_if(
+        "has_about",
+        card(
+            "Config and notes",
+            bound("about", "rich", html.Div, className="about"),
+            bound("notes", "notes", html.Ul, className="look"),
+        ),
+    )
+    tools = [search("epochs", "Epoch or verdict", "Filter epochs by number or verdict"), bound("csv", "download")]
     return html.Div(
         [
             html.Div(head, className="head"),
+            bound("cost", "text", html.P, className="cost"),
             hidden_if("gone", numbers),
+            html.Div([noted, config], className="aside"),
             hidden_if("without", card("Course", drawn, tools=[devices])),
-            shown_if("noted", card("Noted", bound("noted", "notes", html.Ul, className="look"))),
-            hidden_if("without", card("Epochs", epochs, tools=[bound("csv", "download")], titled="epochs_title")),
-            shown_if(
-                "has_about",
-                card(
-                    "Config and notes",
-                    bound("about", "rich", html.Div, className="about"),
-                    bound("notes", "notes", html.Ul, className="look"),
-                ),
-            ),
+            hidden_if("without", card("Epochs", epochs, tools=tools, titled="epochs_title")),
             shown_if("has_ranks", card("Ranks", table("ranks", "Ranks", RANKS, "rank"))),
             bound("without", "text", html.P, className="empty"),
         ]
@@ -74,7 +80,13 @@ def live(now: Now, args: Args) -> Cells:
         return dict.fromkeys(_LIVE)
     # What a run took comes from the ledger, a moment later; until then nothing may say that it goes on.
     far = going(run, now.time) if run["state"] == "running" else {"left_is": "Took"}
-    return {**dict.fromkeys(_LIVE), "title": run_name(run), "state": run_state(run["state"]), **far}
+    return {
+        **dict.fromkeys(_LIVE),
+        "title": run_name(run),
+        "state": run_state(run["state"]),
+        "tab": run_tab(run),
+        **far,
+    }
 
 
 def kept(document: Cells) -> KeptValues:
@@ -93,29 +105,37 @@ def kept(document: Cells) -> KeptValues:
     told, said = (about(particulars), notes(particulars)) if particulars else ([], [])
     parts = document.get("parts") or []
     is_whole = bool(parts) and not found and not run.get("epochs_planned")
-    noted = [note(mark, ranks) for mark in document["marks"] if mark["mark"] == "out_of_memory"]
+    failed = [note(mark, ranks) for mark in document["marks"] if mark["mark"] == "out_of_memory"][-NOTED:][::-1]
+    # What is said of single allocations and epochs is not said of the run once more.
+    wrong = [
+        found_of(one) for one in document.get("findings") or () if one["kind"] not in ("out_of_memory", "diverged")
+    ]
+    odd = [odd_note(one, document["epochs_total"]) for one in document.get("odd") or ()]
     values = {
         "title": run_name(run),
         "state": run_state(run["state"]),
-        "facts": facts(run),
+        "tab": run_tab(run),
+        "facts": [*facts(run), link("Compare …", address([run["id"]], page="runs", arg=PICK), "button")],
         **far(document, run),
         **pace(summary, total if is_whole else None),
         **usage(total),
-        "noted": noted[-NOTED:][::-1],
+        "noted": [*failed, *wrong, *odd],
         "has_ranks": bool(ranks),
         "ranks": Rows(rank(one) for one in ranks),
         "logged_names": logged_names(found or parts),
         "most_energy": summary.get("most_energy") or max((one["energy"] or 0 for one in parts), default=0),
         **_titles(is_whole, any(one["is_steps"] for one in parts)),
         "stepless": is_whole and total["steps"] is None and not run.get("step_text"),
-        "epochs": _rows(found, parts, run),
+        "epochs": _rows(found, parts, run, document),
+        "cost": document.get("cost", ""),
+        **has_costs(document.get("prices")),
         "csv": {"text": "Download as CSV", "href": f"api/run.csv?id={quote(run['id'], safe='')}"}
         if found or is_whole
         else None,
         "about": told,
         "notes": said,
         "has_about": bool(told or said),
-        "devices": [choice(one, document["device"]) for one in devices] if len(devices) > 1 else [],
+        "devices": choices(devices, document.get("device")),
         "gone": "",
         "without": f"No timeline and no epochs are shown. {missing}" if missing else "",
     }
@@ -127,13 +147,15 @@ def kept(document: Cells) -> KeptValues:
 
 def rest(document: Cells) -> KeptValues:
     """Every epoch of a run."""
-    return KeptValues({"epochs": _rows(document["epochs"], document["parts"], document["run"])})
+    return KeptValues({"epochs": _rows(document["epochs"], document["parts"], document["run"], document)})
 
 
-def _rows(found: Sequence[Cells], parts: Sequence[Cells], run: Cells) -> Rows:
+def _rows(found: Sequence[Cells], parts: Sequence[Cells], run: Cells, document: Cells) -> Rows:
     """Epochs, then what is beside them: steps, what lies outside epochs, and the whole run."""
     last = found[-1]["ordinal"] if found else -1
-    return Rows([*(epoch(one, run) for one in found), *(stretch(one, run, last) for one in parts)])
+    prices, charges = document.get("prices"), document.get("charges") or {}
+    epochs = [{**epoch(one, run), **cost_cells(charges.get(one["ordinal"]), prices)} for one in found]
+    return Rows([*epochs, *({**stretch(one, run, last), **cost_cells(None, prices)} for one in parts)])
 
 
 def _titles(is_whole: bool, has_steps: bool) -> Cells:
@@ -146,16 +168,16 @@ def _titles(is_whole: bool, has_steps: bool) -> Cells:
     }  # fmt: skip
 
 
-_LIVE = ("title", "state", "epoch_is", "epoch", "epoch_below", "bar", "left_is", "left", "left_below")
+_LIVE = ("title", "tab", "state", "epoch_is", "epoch", "epoch_below", "bar", "left_is", "left", "left_below")
 """Values that the ring tells of a run that goes on."""
 _KEPT = (
     *_LIVE, "facts", "mean", "mean_range", "utilization", "idle", "energy", "power", "noted", "has_ranks",
     "stepless", "has_about", "about", "notes", "logged_names", "most_energy", "mean_is", "epochs_title", "epoch_column",
-    "counted_names", "csv", "devices",
+    "counted_names", "csv", "devices", "cost", *has_costs(None),
 )  # fmt: skip
 """Values that are none where there is no such run."""
 
 PAGE = Page(
-    "run", "Run", layout, live, kept, rest, of_run=True, args={"id": ""}, kept_args={"gpu": ""}, tab="runs",
+    "run", "Run", layout, live, kept, rest, kept_of=Kept.RUN, args={"id": ""}, kept_args={"gpu": ""}, tab="runs",
     is_tab=False, needs_id=True,
 )  # fmt: skip

@@ -5,19 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpumon import units
+from gpumon_web import levels
+from gpumon_web.compare_rows import FEWEST, MOST, PICK
 from gpumon_web.page import Cells, Column, KeptValues, Page, Rows
-from gpumon_web.tokens import line, link, place, progress, run_address, run_name, run_state, text
+from gpumon_web.run_choice import RunChoice, options
+from gpumon_web.tokens import line, link, pick, place, progress, run_address, run_name, run_state, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+NO_RUNS = "No runs yet. A training appears here once it uses a gpumon callback or gpumon.run()."
+NO_MATCH = "No matching runs."
+WORDS = {"24h": "began in the last 24 hours", "7d": "in 7 days", "31d": "in 31 days", "1y": "in a year"}
+"""Names of `run_choice.TIMES` for people."""
 COLUMNS = (
+    Column("tick", "", "tick", sort=False, css="c-tick"),
     Column("run", "Run", "link", sorts_by="name", is_head=True),
     Column("user", "User", "person"),
     Column("state", "State", "tag", sorts_by="state_name"),
     Column("started", "Started", "age"),
     Column("seconds", "Time", "lasting"),
-    Column("epochs", "Epochs", "rich", css="c-epochs", sorts_by="epochs_done", is_number=True),
+    Column("epochs", "Epochs", "rich", css="c-epochs", sorts_by="epochs_done", is_number=True, csv="epochs_done"),
     Column("utilization", "Utilization", "percent"),
     Column("energy", "Energy", "joules"),
     Column("gpus", "GPUs", "count"),
@@ -29,26 +37,50 @@ def layout() -> Component:
     """A search field and the table."""
     from dash import html
 
-    from gpumon_web.parts import bound, card, search, table
+    from gpumon_web.parts import bound, card, download, search, table
 
     found = table(
         "runs", "Runs", COLUMNS, "started", down=True, css="runs", loading="Loading the runs …",
-        empty="No runs yet. A training appears here once it uses a gpumon callback or gpumon.run().",
-        no_match="No matching runs.",
+        empty_from="nothing", no_match=NO_MATCH,
     )  # fmt: skip
+    picked = bound("picked", "picked", className="picked", role="status")
     field = search("runs", "Name, user or tag", "Filter runs by name, user or tag")
     problem = bound("problem", "text", html.P, className="empty")
+    tools = [bound(name, "pick") for name in ("states", "people", "frameworks", "times")]
     return html.Div(
-        [html.Div([html.H1("Runs"), field], className="head"), card("Runs", problem, found, has_head=False)]
+        [
+            html.Div([html.H1("Runs"), picked, field, download("runs", "Runs", key="id")], className="head"),
+            html.Div([*tools, bound("config", "asked")], className="toolbar"),
+            card("Runs", problem, found, has_head=False),
+        ]
     )
 
 
 def kept(document: Cells) -> KeptValues:
     """Rows of the runs that the ledger and the ring know, and why those of the past are missing if they are."""
     problem, missing = document["problem"], document.get("missing", "")
+    choice: RunChoice = document["choice"]
     return KeptValues(
         {
-            "problem": f"Past runs are unavailable: {problem}" if problem else missing,
+            "problem": f"Past runs cannot be listed: {problem}." if problem else missing,
+            "states": pick("state", "state", choice.state, options(levels.OF_RUN)),
+            "people": pick("user", "user", choice.user, options(document["users"])),
+            "frameworks": pick("framework", "framework", choice.framework, options(document["frameworks"])),
+            "times": pick("since", "time", choice.since, [*WORDS.items()]),
+            "config": {
+                "arg": "where",
+                "title": "Filter runs by their config",
+                "words": "Config, such as lr=0.1",
+                "text": choice.where,
+            },
+            "nothing": NO_MATCH if not choice.is_any else NO_RUNS,
+            "picked": {
+                "arg": PICK,
+                "page": "compare",
+                "as": "runs",
+                "fewest": FEWEST,
+                "words": f"Tick {FEWEST} to {MOST} runs to compare them",
+            },
             "runs": Rows(row(run) for run in document["runs"]),
         }
     )
@@ -63,6 +95,7 @@ def row(run: Cells) -> Cells:
     return {
         "key": run["id"],
         "name": run["name"],
+        "tick": {"arg": PICK, "value": run["id"], "label": f"Compare {run_name(run)}", "most": MOST},
         "run": link(run_name(run), run_address(run["id"]), "row"),
         "user": run["user"],
         "state": run_state(run["state"]),
@@ -91,4 +124,4 @@ def epochs(run: Cells, ring: Cells, *, is_running: bool) -> Cells:
     return line(text(f"{done:.0f} of {planned}" if planned else f"{done:.0f}"))
 
 
-PAGE = Page("runs", "Runs", layout, kept=kept)
+PAGE = Page("runs", "Runs", layout, kept=kept, kept_args=dict.fromkeys(RunChoice._fields, ""))

@@ -21,7 +21,7 @@ class MetricChooser(Lines):
 
     ROWS = 21
     """At most, with the heading."""
-    DEFAULT_CSS = "MetricChooser { layer: above; display: none; offset: 2 3; width: 48; height: 10; }"
+    DEFAULT_CSS = "MetricChooser { layer: above; offset: 2 3; width: 48; height: 10; }"
 
     def __init__(self, state: ChartState) -> None:
         super().__init__(state.view)
@@ -30,6 +30,7 @@ class MetricChooser(Lines):
         self.place = 0
         self.most = self.ROWS
         """Rows that there is room for."""
+        self.display = False  # from the first key on, which may come before the styles of its class do
 
     def open(self) -> None:
         """Show what can be chosen, from the metric of the chart on."""
@@ -44,7 +45,7 @@ class MetricChooser(Lines):
 
     def choose(self) -> None:
         """Show the metric under the cursor, and close."""
-        self.state.metric = self.known[self.place]
+        self.state.show(self.known[self.place])
         self.display = False
 
     def row_of(self, y: int) -> int:

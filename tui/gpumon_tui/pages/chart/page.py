@@ -10,7 +10,7 @@ from textual.containers import Container
 from textual.geometry import Size
 
 from gpumon.missing import is_known
-from gpumon_tui.keys import CHART
+from gpumon_tui.keys import CHART, PAGES
 from gpumon_tui.pages.chart.board import ChartBoard, shown_gpus
 from gpumon_tui.pages.chart.chooser import MetricChooser
 from gpumon_tui.pages.chart.heading import ChartHeading
@@ -36,6 +36,7 @@ class ChartPage(TerminalPage):
     ChartPage #charted { layout: horizontal; height: 1fr; visibility: hidden; }
     """
     name_shown: ClassVar[str] = CHART
+    has_past: ClassVar[bool] = True
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
@@ -49,6 +50,12 @@ class ChartPage(TerminalPage):
     @property
     def drawn(self) -> tuple[Lines, ...]:
         return (self.heading, self.board, self.read_out, self.chooser)
+
+    @property
+    def offered(self) -> tuple[tuple[str, str], ...]:
+        """The way back to where the chart was opened from."""
+        way_back = self.view.way_back
+        return (("Esc", f"back to {way_back.what}"),) if way_back else ()
 
     def compose(self) -> ComposeResult:
         """Yield what lies on the page."""
@@ -127,9 +134,30 @@ class ChartPage(TerminalPage):
             if end < view.now and window != view.window:
                 shown.hold(end, view.window)
 
+    def do_back(self) -> None:
+        """Go back to the page that led here, or as `do_to_now`."""
+        way_back = self.view.way_back
+        if way_back is None:
+            self.do_to_now()
+            return
+        self.view.shown.restore(way_back.window)
+        self.post_message(self.Wanted(PAGES.index(way_back.page) + 1))
+
     def do_to_now(self) -> None:
         """Back to the window that ends now, without a cursor."""
         self.view.shown.to_now()
+
+    def do_preset(self, step: int) -> None:
+        """Another set of metrics."""
+        self.state.step_preset(step)
+
+    def do_layout(self) -> None:
+        """Other parts of the page."""
+        self.state.step_layout()
+
+    def do_window(self, step: int) -> None:
+        """The next of the windows with a round name."""
+        self.view.step_window(step)
 
     def do_overlay(self) -> None:
         """Other lines in the large chart."""

@@ -17,10 +17,14 @@ def place_in_run(state: ChartState, time: float, *, is_brief: bool = False) -> L
     view = state.view
     drawn, _ = view.epochs_drawn()
     marks = [mark for mark in drawn.marks if mark.time <= time]
-    run = next((run for run in view.runs if view.subject in run.gpus and marks and run.id == marks[-1].run), None)
-    if run is None or not marks:
+    if not marks:
         return []
     line: Line = [Segment(f"{'e' if is_brief else 'epoch '}{marks[-1].epoch}", theme.RUN)]
+    run = next((run for run in view.runs if view.subject in run.gpus and run.id == marks[-1].run), None)
+    if run is None:
+        led = view.way_back
+        is_of_led = led is not None and led.run == marks[-1].run and not time >= led.ended
+        return line if is_of_led else []  # of a run that the frames tell nothing of, step and phase are not known
     if step := step_at(state, run.key, time):
         line.append(Segment(f"  step {step}", theme.PLAIN))
     phase = _phase(drawn, time)

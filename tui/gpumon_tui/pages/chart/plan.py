@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gpumon_tui.pages.chart.presets import LAYOUTS, ChartLayout
+
 WIDE, NARROW = 100, 60
 """Cells of the page from which numbers stand further from the charts, and below which they stand nearest."""
 SIDE_FROM = 110
@@ -59,8 +61,14 @@ class ChartPlan(NamedTuple):
         return self.heat_title + 1 + self.gpus if self.gpus else 1 + self.rows + 2
 
 
-def chart_plan(width: int, height: int, gpus: int) -> ChartPlan:
-    """Share out a page of `width` cells and `height` rows on a machine with so many GPUs."""
+def chart_plan(
+    width: int, height: int, gpus: int, layout: ChartLayout = LAYOUTS[0], most: int = SMALLS
+) -> ChartPlan:  # fmt: skip
+    """Share out a page of `width` cells and `height` rows on a machine with so many GPUs.
+
+    `most`: small charts of which there are values.
+    """
+    most = min(SMALLS, most)
     left = 8 if width >= WIDE else 7 if width >= NARROW else 6
     side = 0 if width < SIDE_FROM else 30 if width < 140 else 32 if width < 200 else 38 if width < 260 else 48
     cells = max(1, width - left - (side or (1 if width < WIDE else 2)))
@@ -69,10 +77,10 @@ def chart_plan(width: int, height: int, gpus: int) -> ChartPlan:
     gap = 1 if airy else 0
     room = height - title - 3 - gap  # the last row is free where there is room
     least = LEAST_AIRY if airy else LEAST
-    shown = min(gpus, room - least - 1 - gap) if gpus > 1 else 0
+    shown = min(gpus, room - least - 1 - gap) if gpus > 1 and layout.has_heat else 0
     shown = shown if shown >= 2 else 0
     room -= shown + 1 + gap if shown else 0
-    smalls = max(0, min(SMALLS, (room - max(LEAST_AIRY, least)) // 3))
-    small_rows = min(MOST_SMALL, max(2, room // 12)) if smalls == SMALLS else 2
+    smalls = max(0, min(most, (room - max(LEAST_AIRY, least)) // 3)) if layout.has_small else 0
+    small_rows = min(MOST_SMALL, max(2, room // 12)) if smalls == most else 2
     room -= smalls * (small_rows + 1)
     return ChartPlan(left, cells, side, title, max(1, room), gap, shown, smalls, small_rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from math import floor, isfinite, nan
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gpumon.frame import RunState
 from gpumon.history.grid import Grid
@@ -15,21 +15,24 @@ from gpumon.missing import is_known
 from gpumon.panels import PANELS
 from gpumon_tui.freshness import NOW
 from gpumon_tui.memo import Memo
-from gpumon_tui.pages.chart.columns import Columns, at_column
-from gpumon_tui.pages.chart.plan import ChartPlan, chart_plan
+from gpumon_tui.pages.chart.plan import SMALLS, ChartPlan, chart_plan
+from gpumon_tui.pages.chart.presets import LAYOUTS, PRESETS, UTILIZATION, ChartLayout, ChartPreset
+from gpumon_tui.pictures.columns import Columns, at_column
 from gpumon_tui.renderables.plot import LimitLine, PlotCurve
 from gpumon_tui.renderables.time_columns import live_columns, still_columns
 from gpumon_tui.renderables.value_axis import ValueAxis, value_axis
 from gpumon_tui.view import View
 
-UTILIZATION = "gpu.utilization"
-SMALL = ("gpu.power", "gpu.temperature", "gpu.clock_sm", "gpu.pcie_received", "gpu.memory_used", UTILIZATION)
 SMALL_OF_HOST = ("host.cpu_utilization", "host.memory_used", "host.disk_read", "host.network_received")
 """In the order in which they have a small chart, as far as there is room."""
+METRIC, PRESET, OVERLAY, LAYOUT = "chart metric", "chart preset", "chart overlay", "chart layout"
+"""Names of the choices that are kept for the next time."""
 SMALL_NAMES = {
     "gpu.utilization": "Util", "gpu.memory_used": "Mem", "gpu.power": "Power", "gpu.temperature": "Temp",
     "gpu.clock_sm": "Clock", "gpu.pcie_received": "PCIe", "host.memory_used": "Mem", "host.disk_read": "Disk",
-    "host.network_received": "Net", "host.cpu_utilization": "CPU",
+    "host.network_received": "Net", "host.cpu_utilization": "CPU", "gpu.run_allocated": "Live",
+    "gpu.run_reserved": "Held", "gpu.memory_utilization": "Mem bw", "gpu.fan": "Fan", "gpu.temperature_memory": "T mem",
+    "gpu.pcie_sent": "Sent", "gpu.nvlink_received": "NVLink", "gpu.nvlink_sent": "NVsent",
 }  # fmt: skip
 ROLES = {
     "gpu.utilization": "util", "gpu.memory_used": "memory", "gpu.power": "power", "gpu.temperature": "temp",
@@ -67,15 +70,35 @@ def role_of(metric: str) -> str:
     return ROLES.get(metric, "key")
 
 
+Named = TypeVar("Named", ChartPreset, ChartLayout)
+
+
+def _named(of: Sequence[Named], name: str) -> Named:
+    """Return the one with a name, else the first."""
+    return next((one for one in of if one.name == name), of[0])
+
+
+def _is_offered(metric: Metric) -> bool:
+    return metric.unit is not Unit.BITS
+
+
 class ChartState:
     """The choices on the page, and what follows from them for the frame on screen."""
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self.metric = BY_NAME[UTILIZATION]
-        self.overlay = Overlay.PEERS
+        kept = view.remembered.get
+        self.preset = _named(PRESETS, kept(PRESET))
+        self.layout = _named(LAYOUTS, kept(LAYOUT))
+        self.overlay = next((one for one in Overlay if one.name.lower() == kept(OVERLAY)), Overlay.PEERS)
+        chosen = BY_NAME.get(kept(METRIC), BY_NAME[self.preset.large])
+        is_of_gpu = chosen.scope is Scope.GPU and _is_offered(chosen)
+        self._of_gpu = chosen if is_of_gpu else BY_NAME[self.preset.large]
+        """The metric of the large chart while that is of a GPU."""
+        self.metric = self._of_gpu
         self.plan: ChartPlan = chart_plan(80, 22, 0)
         self.grid = Grid(0, 1.0, 1)
+        self._size = 80, 22
         self._columns = Columns()
         self._smalls: Memo[list[Metric]] = Memo()
         self._at: Memo[Mapping[str, Mapping[str, ReadOut]]] = Memo()
@@ -87,9 +110,10 @@ class ChartState:
     def share_out(self, width: int, height: int) -> None:
         """Follow the page's size, the window and the time."""
         view = self.view
-        self.plan = chart_plan(width, height, len(view.samples))
+        self._size = width, height
         if self.metric.scope is not (Scope.GPU if view.subject != HOST else Scope.HOST):
-            self.metric = BY_NAME["host.cpu_utilization" if view.subject == HOST else UTILIZATION]
+            self.metric = BY_NAME["host.cpu_utilization"] if view.subject == HOST else self._of_gpu
+        self.plan = self._plan(self.layout)
         shown, cells = view.shown, self.plan.cells
         grid = self._grid()
         if is_known(shown.cursor) and not shown.is_past and shown.cursor < grid.begin:
@@ -97,6 +121,11 @@ class ChartState:
             shown.hold(floor(shown.cursor / grid.step) * grid.step + (cells - 0.5) * grid.step, view.window)
             grid = self._grid()
         self.grid = grid
+
+    def _plan(self, layout: ChartLayout) -> ChartPlan:
+        width, height = self._size
+        most = SMALLS if self.view.filling else len(self._known_smalls())
+        return chart_plan(width, height, len(self.view.samples), layout, most)
 
     def _grid(self) -> Grid:
         view, cells = self.view, self.plan.cells
@@ -125,7 +154,7 @@ class ChartState:
         known = [
             metric
             for metric in METRICS
-            if metric.scope is scope and metric.unit is not Unit.BITS
+            if metric.scope is scope and _is_offered(metric)
             and (metric is self.metric or view.history.has(subject, metric.name))
         ]  # fmt: skip
         return sorted(known, key=lambda metric: _FIRST.get(metric.name, len(_FIRST)))
@@ -133,23 +162,52 @@ class ChartState:
     def step_metric(self, step: int) -> None:
         """Show the next or the previous metric."""
         known = self.metrics()
-        self.metric = known[(known.index(self.metric) + step) % len(known)]
+        self.show(known[(known.index(self.metric) + step) % len(known)])
+
+    def show(self, metric: Metric) -> None:
+        """Show a metric in the large chart; one of GPUs is kept for the next time."""
+        self.metric = metric
+        if metric.scope is Scope.GPU:
+            self._of_gpu = metric
+            self.view.remembered.keep(METRIC, metric.name)
+
+    def step_preset(self, step: int) -> None:
+        """Show the metrics of the next preset, of a GPU."""
+        self.preset = PRESETS[(PRESETS.index(self.preset) + step) % len(PRESETS)]
+        self.view.remembered.keep(PRESET, self.preset.name)
+        self._of_gpu = BY_NAME[self.preset.large]
+        if self.view.subject != HOST:
+            self.show(self._of_gpu)
+        self.view.say(f"charts: {self.preset.name}")
+
+    def step_layout(self) -> None:
+        """Show the next layout that is another one in this room."""
+        plans = [(one, self._plan(one)) for one in LAYOUTS]
+        begin = LAYOUTS.index(self.layout) + 1
+        self.layout = next((one for one, plan in plans[begin:] if plan != self.plan), LAYOUTS[0])
+        self.view.remembered.keep(LAYOUT, self.layout.name)
+        self.view.say(f"layout: {self.layout.name}")
 
     def step_overlay(self) -> None:
         """Lay other lines over the large chart."""
         modes = list(Overlay)
         self.overlay = modes[(modes.index(self.overlay) + 1) % len(modes)]
+        self.view.remembered.keep(OVERLAY, self.overlay.name.lower())
 
     def smalls(self) -> list[Metric]:
         """Return the metrics of the small charts: the first of which there are values, without the large one."""
-        view, most = self.view, self.plan.smalls
-        names = SMALL_OF_HOST if view.subject == HOST else SMALL
+        return self._known_smalls()[: self.plan.smalls]
+
+    def _known_smalls(self) -> list[Metric]:
+        view = self.view
+        names = SMALL_OF_HOST if view.subject == HOST else self.preset.small
 
         def known() -> list[Metric]:
-            has = [name for name in names if name != self.metric.name and view.history.has(view.subject, name)]
-            return [BY_NAME[name] for name in has[:most]]
+            return [
+                BY_NAME[name] for name in names if name != self.metric.name and view.history.has(view.subject, name)
+            ]
 
-        shows = view.subject, self.metric.name, most, self.grid.first, view.filling and view.history.end
+        shows = view.subject, self.metric.name, names, self.grid.first, view.filling and view.history.end
         return self._smalls.get(0, shows, known)
 
     @property

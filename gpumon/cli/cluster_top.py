@@ -1,0 +1,34 @@
+"""Pictures of a whole cluster for `gpumon top --prometheus`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from gpumon.cli.cluster_options import open_engine
+from gpumon.cli.streams import terminal_width
+from gpumon.errors import EXIT_NO_GPU, EXIT_OK
+
+
+@contextmanager
+def cluster_pictures(arguments: argparse.Namespace) -> Iterator[Callable[[], tuple[list[str], int]]]:
+    """A function that asks the engine, and returns the lines of the picture with the exit code for it."""
+    engine, _ = open_engine(arguments)
+    from gpumon.cluster.polling import ClusterPoller
+    from gpumon.cluster.questions import QUESTIONS, Period, of_period
+    from gpumon.reports.cluster_text import lines
+
+    period = Period(arguments.period)
+    poller = ClusterPoller(engine, of_period(QUESTIONS, period))
+
+    def picture() -> tuple[list[str], int]:
+        found = poller.round()
+        answered = found.answers().get("gpus")
+        return list(lines(found, engine.name, period, terminal_width())), EXIT_OK if answered else EXIT_NO_GPU
+
+    try:
+        yield picture
+    finally:
+        poller.close()
+        engine.close()

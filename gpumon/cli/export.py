@@ -1,0 +1,192 @@
+"""Export metrics of this node to Prometheus.
+
+Reads what a daemon samples, and asks no driver itself. By default it listens on this machine only. Of a node whose
+daemon is silent it says so, and nothing that was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from gpumon.cli.options import add_places, resolve_options
+from gpumon.errors import EXIT_OK, UsageError
+from gpumon.live import follow
+
+if TYPE_CHECKING:
+    from gpumon.exporters.scrape import Exporter
+    from gpumon.listening import Address
+
+NATIVE = "native"
+PORTS = {NATIVE: 9401, "dcgm": 9400, "jobstats": 9445}
+"""Port that is usual for a dialect."""
+USERS = ("name", "uid", "hash", "off")
+_OPTIONS = ("--listen",)
+_NEVER_EMPTY = ("listen", "socket", "socket_group", "textfile", "web_config", "token_file", "host_label")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("where to")
+    one = group.add_mutually_exclusive_group()
+    ports = ", ".join(f"{port} for {name}" for name, port in PORTS.items())
+    one.add_argument(
+        "--listen", metavar="[HOST]:PORT",
+        help=f"address to serve /metrics on (default: 127.0.0.1, this machine only; port {ports}); "
+        "without HOST all addresses, of IPv4 and of IPv6; port 0 picks a free one",
+    )  # fmt: skip
+    one.add_argument("--socket", metavar="PATH", help="serve on a Unix socket with mode 0600 instead of a port")
+    group.add_argument(
+        "--socket-group", metavar="GROUP",
+        help="group that may open the socket, too, such as that of a proxy: its mode is then 0660",
+    )  # fmt: skip
+    one.add_argument(
+        "--textfile", metavar="FILE",
+        help="write FILE every 15 s for the textfile collector of node_exporter; it is removed at exit",
+    )  # fmt: skip
+    group.add_argument("--once", action="store_true", help="print the metrics once, or write FILE once, and exit")
+    who = parser.add_argument_group("who may scrape")
+    who.add_argument(
+        "--web-config", metavar="FILE",
+        help="TLS, client certificates and passwords, in the format of --web.config.file of node_exporter",
+    )  # fmt: skip
+    who.add_argument(
+        "--token-file", metavar="FILE",
+        help="file with a token that scrapers must show (in Prometheus: authorization: credentials_file)",
+    )  # fmt: skip
+    what = parser.add_argument_group("what to tell")
+    what.add_argument(
+        "--dialect", choices=tuple(PORTS), default=NATIVE,
+        help="names, units and labels of the metrics: those of gpumon (native, the default), of NVIDIA's "
+        "dcgm-exporter, or of the exporter that jobstats asks",
+    )  # fmt: skip
+    what.add_argument(
+        "--users", choices=USERS, default=USERS[0], help="tell users by name, by number, by hash, or not at all"
+    )
+    what.add_argument(
+        "--host-label", metavar="NAME",
+        help="label with the name of this host in the dialect dcgm: Hostname (default), hostname, or none",
+    )  # fmt: skip
+    add_places(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    _refuse_empty(arguments)
+    where, arguments = resolve_options(arguments)
+    from gpumon.exporters.dialects import DialectOptions
+    from gpumon.exporters.people import UserNames
+    from gpumon.exporters.scrape import Exporter
+
+    options = DialectOptions(UserNames(arguments.users), _host_label(arguments.host_label))
+    exporter = Exporter(follow(where), arguments.dialect, options)
+    if arguments.once or arguments.textfile:
+        _refuse_doors(arguments)
+    if arguments.textfile:
+        return _textfile(exporter, arguments.textfile, once=arguments.once)
+    if arguments.once:
+        sys.stdout.buffer.write(exporter.scrape().body)
+        return EXIT_OK
+    return _serve(exporter, arguments)
+
+
+def _host_label(name: str | None) -> str | None:
+    if name == "none":
+        return ""
+    if name is not None and not (name.isascii() and name.isidentifier()):
+        raise UsageError(f"--host-label is a name of letters, digits and underscores, or none, not '{name}'")
+    if name is not None:
+        from gpumon.exporters.dcgm import TAKEN_LABELS
+
+        if name in TAKEN_LABELS or name.startswith("__"):
+            raise UsageError(f"--host-label: {name} is the name of another label: pass one such as hostname")
+    return name
+
+
+def _refuse_empty(arguments: argparse.Namespace) -> None:
+    """Refuse a variable of a shell that is not set: it would leave a door open, or open another one."""
+    for name in _NEVER_EMPTY:
+        if getattr(arguments, name) == "":
+            raise UsageError(f"--{name.replace('_', '-')} is empty: pass a value, or omit it")
+
+
+def _refuse_doors(arguments: argparse.Namespace) -> None:
+    given = arguments.web_config or arguments.token_file or (arguments.once and (arguments.listen or arguments.socket))
+    given = given or arguments.socket_group
+    if given:
+        raise UsageError(
+            "nobody scrapes with --once or --textfile: omit --listen, --socket, --web-config, --token-file"
+        )
+
+
+def _textfile(exporter: Exporter, file: str, *, once: bool) -> int:
+    from gpumon.exporters.textfile import keep_textfile, write_textfile
+
+    if once:
+        write_textfile(exporter, file)
+        return EXIT_OK
+    stop = _stopped()
+    keep_textfile(exporter, file, stop, say=_say)
+    return EXIT_OK
+
+
+def _serve(exporter: Exporter, arguments: argparse.Namespace) -> int:
+    from gpumon.access_token import token_from
+    from gpumon.exporters.doors import Doors
+    from gpumon.exporters.server import PATH, ScrapeServer, own_names
+    from gpumon.listening import SocketFile, listen
+
+    if arguments.socket_group and not arguments.socket:
+        raise UsageError("--socket-group is for --socket: pass both, or omit it")
+    address = _address(arguments)
+    token = token_from(arguments.token_file, make=False, is_mounted=True) if arguments.token_file else ""
+    doors = Doors(arguments.web_config or "", token, _say)
+    opened = listen(address, _OPTIONS)
+    file = SocketFile(address.path)
+    names = own_names() if address.is_local and not address.path else None
+    server = ScrapeServer(exporter, opened, doors, names)
+    stop = _stopped()
+    Thread(target=server.run, name="gpumon-export", daemon=True).start()
+    if doors.are_open and not address.is_local:
+        _say("whoever reaches this address can read the metrics, with names of users: see --web-config, --token-file")
+    scheme = "https" if doors.had_tls else "http"
+    place = address.path or f"{scheme}://{_named(address, opened.getsockname()[1])}{PATH}"
+    print(f"gpumon export: {place} ({arguments.dialect})", flush=True)
+    stop.wait()
+    file.remove()
+    server.close()
+    return EXIT_OK
+
+
+def _address(arguments: argparse.Namespace) -> Address:
+    from gpumon.listening import LOCAL, Address
+
+    if arguments.socket:
+        return Address(path=arguments.socket, group=arguments.socket_group or "")
+    if not arguments.listen:
+        return Address(LOCAL[0], PORTS[arguments.dialect])
+    host, colon, port = arguments.listen.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()):
+        raise UsageError(f"--listen is [HOST]:PORT, such as 127.0.0.1:9401 or :9401, not '{arguments.listen}'")
+    host = host.removeprefix("[").removesuffix("]")
+    return Address(host or "::", int(port[:6]), is_everywhere=not host)
+
+
+def _named(address: Address, port: int) -> str:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{host}:{port}"
+
+
+def _stopped() -> Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = Event()
+    handler: Callable[..., None] = lambda *_: stop.set()  # noqa: E731
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+    return stop
+
+
+def _say(line: str) -> None:
+    print(f"gpumon export: {line}", file=sys.stderr, flush=True)

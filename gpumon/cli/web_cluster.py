@@ -1,0 +1,37 @@
+"""The pages of a whole cluster for `gpumon web --prometheus`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gpumon.cli.cluster_options import open_engine
+
+if TYPE_CHECKING:
+    from dash import Dash
+
+    from gpumon_web.gate import Gate
+
+
+@contextmanager
+def cluster_app(arguments: argparse.Namespace) -> Iterator[Callable[[Gate], Dash]]:
+    """Yield what makes the app of the cluster of `--prometheus`; its one poller asks while somebody looks."""
+    engine, access = open_engine(arguments)
+    from gpumon.cluster.gpus import OF_GPUS
+    from gpumon.cluster.polling import ClusterPoller
+    from gpumon.cluster.priced import cost_questions
+    from gpumon.cluster.questions import QUESTIONS
+    from gpumon_web.app import make_cluster_app
+    from gpumon_web.cluster.pages import CLUSTER_PAGES
+    from gpumon_web.cluster.views import ClusterViews
+
+    poller = ClusterPoller(engine, (*QUESTIONS, *OF_GPUS, *cost_questions(arguments.prices)))
+    views = ClusterViews(poller, engine.name, arguments.prices, access.node_page)
+    try:
+        poller.start()
+        yield lambda gate: make_cluster_app(views, CLUSTER_PAGES, gate)
+    finally:
+        poller.close()
+        engine.close()

@@ -1,0 +1,70 @@
+"""`gpumon web token`: named tokens for people and programs, which are ended one by one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from gpumon.cli.options import add_places
+from gpumon.cli.streams import output_width
+from gpumon.errors import EXIT_OK
+from gpumon.paths import Places
+from gpumon.reports.text_table import TextColumn, draw
+from gpumon.units import moment
+
+_NONE = "no tokens; 'gpumon web token add NAME' adds one"
+_COLUMNS = (
+    TextColumn("NAME", 100, right=False), TextColumn("CREATED", 80, right=False),
+    TextColumn("LAST USED", 90, right=False), TextColumn("FROM", 70, right=False),
+)  # fmt: skip
+
+
+def add_parser(commands: Any, formatter: Any) -> None:
+    """Add the subcommand to `gpumon web`."""
+    text = "add, list or revoke named tokens, which open the page and the interface for programs"
+    parser = commands.add_parser(
+        "token", help=text, description=f"{text[0].upper()}{text[1:]}.", formatter_class=formatter,
+        argument_default=argparse.SUPPRESS,
+    )  # fmt: skip
+    below = parser.add_subparsers(metavar="COMMAND", title="subcommands", required=True, dest="token_action")
+    for name, help in (
+        ("add", "add a token and print it, once; it is kept as a hash"),
+        ("list", "list the names of tokens, and when each was used last"),
+        ("revoke", "revoke a token: what it opened is closed, also where gpumon web runs"),
+    ):
+        one = below.add_parser(
+            name, help=help, description=f"{help[0].upper()}{help[1:]}.", formatter_class=formatter,
+            argument_default=argparse.SUPPRESS,
+        )  # fmt: skip
+        if name != "list":
+            one.add_argument("token_name", metavar="NAME", help="name of the token, such as that of a program")
+        add_places(one)
+
+
+def run(where: Places, arguments: argparse.Namespace) -> int:
+    """Do what is asked for in the state directory, which is there. Raises GpumonError."""
+    from gpumon_web.token_file import TOKENS, USES, add_token, read_tokens, read_uses, revoke_token
+
+    path, now = f"{where.state}/{TOKENS}", time.time()
+    if arguments.token_action == "add":
+        token = add_token(path, arguments.token_name, now)
+        print(token, flush=True)
+        print(
+            f"gpumon: this is the token '{arguments.token_name}': it cannot be shown again. Programs send it as "
+            "'Authorization: Bearer TOKEN', people enter it in the sign-in form",
+            file=sys.stderr,
+        )
+    elif arguments.token_action == "revoke":
+        revoke_token(path, arguments.token_name)
+        print(f"revoked the token '{arguments.token_name}'")
+    else:
+        uses = read_uses(f"{where.state}/{USES}")
+        rows = []
+        for one in read_tokens(path):
+            use = uses.get(one.tag)
+            rows.append((one.name, moment(one.created), moment(use.time) if use else "never", use.peer if use else ""))
+        for line in draw(_COLUMNS, rows, output_width()) if rows else [_NONE]:
+            print(line)
+    return EXIT_OK

@@ -1,0 +1,1 @@
+"""A cluster, as the Prometheus sees it that scrapes the exporters of its nodes."""

@@ -1,0 +1,204 @@
+"""The engine: a Prometheus, or what answers as one (VictoriaMetrics, Mimir, Thanos), asked by its HTTP API.
+
+https://prometheus.io/docs/prometheus/latest/querying/api/
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from time import monotonic
+from time import time as wall_clock
+from typing import Any, NamedTuple
+
+import httpx
+
+from gpumon.cluster.access import NO_ACCESS, EngineAccess
+from gpumon.errors import GpumonError, UsageError
+from gpumon.text import clean
+
+MOST_BYTES = 8 * 2**20
+"""Of an answer; a larger one is refused before it is read to its end."""
+PATIENCE = 4.0
+"""Seconds for an answer; the engine is told to give up a second before."""
+_LONGEST_SAID = 160
+"""Letters of an engine's error that are repeated."""
+_LONGEST_LABEL = 200
+
+
+class EngineError(GpumonError):
+    """The engine did not answer a question; the text says why, without credentials."""
+
+
+class EngineSeries(NamedTuple):
+    """A series of an answer."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class EngineAnswer(NamedTuple):
+    """An answer to a question at one moment."""
+
+    rows: Sequence[EngineSeries]
+    warning: str = ""
+    """Word of the engine about it, such as that a part of its data was not there; empty for nothing."""
+
+
+class Engine:
+    """Asks one engine; to be used by one thread at a time for each question."""
+
+    def __init__(
+        self, url: str, access: EngineAccess = NO_ACCESS, transport: httpx.BaseTransport | None = None,
+        patience: float = PATIENCE, now: Callable[[], float] = wall_clock,
+    ) -> None:  # fmt: skip
+        """`transport`: of tests. Raises UsageError for what is no URL of a server, or a certificate that is none."""
+        self._patience = patience
+        self._now = now
+        self._base = _checked_url(url)
+        self.name = _without_user(self._base)
+        """The URL as people may see it."""
+        self.ahead = 0.0
+        """Seconds by which its clock was ahead of ours when it last answered; 0 where it does not tell its time."""
+        headers = {"Accept-Encoding": "gzip", **access.headers}
+        if access.token:
+            headers["Authorization"] = f"Bearer {access.token}"
+        credentials = (access.username, access.password) if access.username else None
+        self._client = httpx.Client(
+            auth=credentials, headers=headers, timeout=patience, transport=transport, trust_env=False,
+            follow_redirects=False, verify=_trusted(access),
+            limits=httpx.Limits(max_connections=8, max_keepalive_connections=8),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Let go of its connections."""
+        self._client.close()
+
+    def ask(self, expression: str, at: float) -> EngineAnswer:
+        """Evaluate an expression at a moment (s since 1970). Raises EngineError."""
+        form = {"query": expression, "time": f"{at:.3f}", "timeout": f"{max(1.0, self._patience - 1):g}s"}
+        return _vector(self._post("api/v1/query", form))
+
+    def _post(self, path: str, form: Mapping[str, str]) -> Mapping[str, Any]:
+        deadline = monotonic() + self._patience
+        try:
+            with self._client.stream("POST", self._base.join(path), data=form) as response:
+                self.ahead = self._apart(response.headers.get("Date", ""))
+                if response.is_redirect:
+                    raise EngineError(
+                        f"{self.name} sends us elsewhere ({_elsewhere(response)}): give --prometheus that URL"
+                    )
+                return _document(response.status_code, self._read(response, deadline))
+        except httpx.TimeoutException as error:
+            raise EngineError(f"{self.name} has not answered within {self._patience:g} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
+            raise EngineError(f"cannot ask {self.name}: {clean(str(error))[:_LONGEST_SAID] or 'no answer'}") from None
+
+    def _apart(self, date: str) -> float:
+        """The difference of its clock to ours, in whole seconds as the header has it."""
+        try:
+            return round(parsedate_to_datetime(date).timestamp() - self._now())
+        except (ValueError, OverflowError):
+            return 0.0
+
+    def _read(self, response: httpx.Response, deadline: float) -> bytes:
+        parts, size = [], 0
+        for part in response.iter_bytes():
+            size += len(part)
+            if monotonic() > deadline:  # a drip: no single read is late
+                raise EngineError(f"{self.name} has not answered within {self._patience:g} s")
+            if size > MOST_BYTES:
+                raise EngineError(f"{self.name} answered with more than {MOST_BYTES // 2**20} MiB, which is not read")
+            parts.append(part)
+        return b"".join(parts)
+
+
+def _checked_url(url: str) -> httpx.URL:
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError):
+        raise UsageError("--prometheus takes a URL, such as http://prometheus:9090") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise UsageError("--prometheus takes a URL, such as http://prometheus:9090")
+    if parsed.userinfo:
+        raise UsageError("--prometheus takes no password: write it into the file of --prometheus-config")
+    return parsed.copy_with(path=parsed.path.rstrip("/") + "/", query=None, fragment=None)
+
+
+def _without_user(url: httpx.URL) -> str:
+    return str(url.copy_with(userinfo=b"")).rstrip("/")
+
+
+def _trusted(access: EngineAccess) -> ssl.SSLContext | bool:
+    if not (access.ca or access.certificate):
+        return True
+    try:
+        context = ssl.create_default_context(cafile=access.ca or None)
+        if access.certificate:
+            context.load_cert_chain(access.certificate, access.key or None)
+    except (OSError, ssl.SSLError) as error:
+        why = getattr(error, "strerror", None) or "no certificate in PEM"
+        raise UsageError(f"cannot use the certificates of --prometheus-config: {why}") from None
+    return context
+
+
+def _elsewhere(response: httpx.Response) -> str:
+    try:
+        return clean(_without_user(httpx.URL(response.headers.get("Location", "")).copy_with(query=None)))[
+            :_LONGEST_SAID
+        ]
+    except httpx.InvalidURL:
+        return "to no URL"
+
+
+def _document(status: int, body: bytes) -> Mapping[str, Any]:
+    """The data of an answer. Raises EngineError where it is an error, or none of this API."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if status in (401, 403):
+        raise EngineError(f"the engine refuses us ({status}): see --prometheus-config")
+    if isinstance(found, dict) and found.get("status") == "error":
+        raise EngineError(f"the engine says: {clean(str(found.get('error', '')))[:_LONGEST_SAID]} ({status})")
+    if status != 200 or not isinstance(found, dict) or not isinstance(found.get("data"), dict):
+        raise EngineError(f"no Prometheus answers there: HTTP {status}")
+    return found
+
+
+def _vector(found: Mapping[str, Any]) -> EngineAnswer:
+    """The series of an instant query. Raises EngineError."""
+    data = found["data"]
+    result = data.get("result")
+    if data.get("resultType") != "vector" or not isinstance(result, list):
+        raise EngineError("the engine's answer is no list of series")
+    rows = [row for one in result if (row := _row(one)) is not None]
+    return EngineAnswer(rows, _warning(found))
+
+
+@lru_cache(maxsize=65536)
+def _label(text: str) -> str:
+    """A name or value of a label as people may see it: the same few thousand come again and again."""
+    return clean(text)[:_LONGEST_LABEL]
+
+
+def _row(one: Any) -> EngineSeries | None:
+    """A series; None where it is none, or has no number."""
+    try:
+        labels = {_label(str(name)): _label(str(value)) for name, value in one["metric"].items()}
+        value = float(one["value"][1])
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        return None
+    return EngineSeries(labels, value) if math.isfinite(value) else None
+
+
+def _warning(found: Mapping[str, Any]) -> str:
+    """Warnings of Prometheus and Thanos, and VictoriaMetrics' word for an answer that lacks a part."""
+    warnings = found.get("warnings")
+    if isinstance(warnings, list) and warnings:
+        return clean(str(warnings[0]))[:_LONGEST_SAID]
+    return "a part of its data did not answer" if found.get("isPartial") is True else ""

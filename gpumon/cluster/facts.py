@@ -1,0 +1,256 @@
+"""Answers of the engine as facts of a cluster: nodes, users and runs. A fact without an answer is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gpumon import units
+from gpumon.cluster.engine import EngineSeries
+from gpumon.cluster.questions import SILENT, Period
+from gpumon.frame import NAN
+from gpumon.missing import is_known
+
+Answers = Mapping[str, Sequence[EngineSeries]]
+"""Rows by question; a question that was never answered is not in it."""
+_UNKNOWN = "with GPUs in an unknown state"
+STATES = ("free", "busy", "held_idle", "lost", "unknown")
+"""Of GPUs, as `gpumon_gpus` counts them."""
+
+
+class Node(NamedTuple):
+    """A node as its exporter told it last."""
+
+    name: str
+    """Its `instance`."""
+    seen: float = NAN
+    """When its newest sample was taken, s since 1970."""
+    silent: float = 0.0
+    """Seconds without a sample, where nothing is claimed of it any more; else 0."""
+    gpus: Mapping[str, int] | None = None
+    """GPUs by state; None where the engine did not say."""
+    models: Sequence[str] = ()
+    busy: float = NAN
+    """Share of the last five minutes in which its GPUs were busy."""
+    power: float = NAN
+
+    @property
+    def total(self) -> int:
+        """GPUs that it tells of."""
+        return sum(self.gpus.values()) if self.gpus else 0
+
+    def count(self, state: str) -> int:
+        """GPUs in a state; none of a node that is silent."""
+        return 0 if self.silent or self.gpus is None else self.gpus.get(state, 0)
+
+
+class ClusterUser(NamedTuple):
+    """A user's GPUs."""
+
+    name: str
+    held: float = NAN
+    """GPUs now."""
+    idle: float = NAN
+    """GPUs of these that compute nothing, for a minute and longer."""
+    held_seconds: float = NAN
+    """In the period."""
+    busy_seconds: float = NAN
+    idle_seconds: float = NAN
+    energy: float = NAN
+
+
+class IdleHolder(NamedTuple):
+    """A GPU that somebody holds and does not use."""
+
+    node: str
+    gpu: str
+    user: str
+    seconds: float
+
+
+class ClusterRun(NamedTuple):
+    """A run on its node."""
+
+    name: str
+    run: str
+    user: str
+    job: str
+    nodes: Sequence[str]
+    """Names of its nodes, where they are known: in a large cluster nobody asks."""
+    gpus: int
+    epoch: float = NAN
+    planned: float = NAN
+    """Epochs that it plans."""
+    node_count: float = NAN
+
+
+class Wrong(NamedTuple):
+    """A thing that somebody should look at."""
+
+    node: str
+    text: str
+    severe: bool
+    kind: str = ""
+    """Words for several nodes with the same, behind their number: `silent`."""
+
+
+class FreeGpus(NamedTuple):
+    """Free GPUs that are together on one node."""
+
+    model: str
+    together: int
+    whole: bool
+    """Whether all of their nodes is free."""
+    nodes: Sequence[str]
+
+    @property
+    def gpus(self) -> int:
+        return self.together * len(self.nodes)
+
+
+def nodes(answers: Answers, now: float) -> list[Node]:
+    """Return the nodes by name; `now` is when the engine was asked."""
+    gpus: dict[str, dict[str, int]] = {}
+    for row in answers.get("gpus", ()):
+        state = row.labels.get("state", "")
+        by_state = gpus.setdefault(_node(row), {})
+        by_state[state if state in STATES else "unknown"] = int(row.value)
+    models: dict[str, dict[str, float]] = {}
+    for row in answers.get("models", ()):
+        models.setdefault(_node(row), {})[row.labels.get("model", "")] = row.value
+    before, now_seen, busy, power = (
+        _by_node(answers.get(name, ())) for name in ("seen_before", "seen", "busy", "power")
+    )
+    seen = before | now_seen
+    found = []
+    for name in sorted({*seen, *gpus}, key=in_order):
+        age = now - seen.get(name, NAN)
+        found.append(
+            Node(
+                name, seen.get(name, NAN), age if age > SILENT else 0.0, gpus.get(name) if "gpus" in answers else None,
+                sorted(models.get(name, {})), busy.get(name, NAN), power.get(name, NAN),
+            )
+        )  # fmt: skip
+    return found
+
+
+def in_order(name: str) -> tuple[object, ...]:
+    """Sort names with numbers as people do: gn2 before gn10."""
+    parts: list[tuple[bool, int, str]] = []
+    digits = text = ""
+    for letter in f"{name}\0":
+        if letter.isascii() and letter.isdigit():
+            digits += letter
+            continue
+        if digits:
+            parts.append((False, int(digits[:18]), text))
+            digits = text = ""
+        text += letter
+    return (*parts, (True, 0, text))
+
+
+def free(found: Iterable[Node]) -> list[FreeGpus]:
+    """Return free GPUs, those with the most together first."""
+    groups: dict[tuple[bool, int, str], list[str]] = {}
+    for node in found:
+        count = node.count("free")
+        if count:
+            model = ", ".join(node.models) or "unknown model"
+            groups.setdefault((count == node.total, count, model), []).append(node.name)
+    ordered = sorted(groups.items(), key=lambda one: (-one[0][1], one[0][2], not one[0][0]))
+    return [FreeGpus(model, count, whole, names) for (whole, count, model), names in ordered]
+
+
+def wrong(found: Iterable[Node], answers: Answers, *, tells_states: bool = True) -> list[Wrong]:
+    """Return what is wrong, the severe first; `tells_states`: whether exporters can say that a GPU is free."""
+    told = []
+    for node in found:
+        if node.silent:
+            told.append(Wrong(node.name, f"silent for {units.words(node.silent)}", severe=True, kind="silent"))
+        elif node.count("lost"):
+            told.append(Wrong(node.name, f"{units.counted(node.count('lost'), 'GPU')} lost", True, "with lost GPUs"))
+        if node.count("unknown") and tells_states:
+            told.append(
+                Wrong(node.name, f"{units.counted(node.count('unknown'), 'GPU')} in an unknown state", False, _UNKNOWN)
+            )
+    for row in answers.get("xids", ()):
+        gpu, xid = row.labels.get("gpu", "?"), row.labels.get("xid", "?")
+        told.append(Wrong(_node(row), f"XID {xid} on GPU {gpu} at {units.moment(row.value)}", False, f"with XID {xid}"))
+    for row in answers.get("last_xid", ()):
+        gpu = row.labels.get("gpu", "?")
+        told.append(Wrong(_node(row), f"XID {row.value:.0f} on GPU {gpu}, at an unknown time", False, "with an XID"))
+    for row in answers.get("throttled", ()):
+        by = row.labels.get("cause", "")
+        told.append(
+            Wrong(
+                _node(row), f"a GPU is throttled by {by} {units.percent(row.value)} of the time", False,
+                f"throttled by {by}",
+            )
+        )  # fmt: skip
+    return sorted(told, key=lambda one: (not one.severe, in_order(one.node), one.text))
+
+
+def users(answers: Answers, period: Period) -> list[ClusterUser]:
+    """Return the users, by held seconds of the period, the most first."""
+    fields = {
+        "held": "held_now", "idle": "idle_now", "held_seconds": f"held_{period}", "busy_seconds": f"busy_{period}",
+        "idle_seconds": f"idle_held_{period}", "energy": f"energy_{period}",
+    }  # fmt: skip
+    found: dict[str, dict[str, float]] = {}
+    for field, question in fields.items():
+        for row in answers.get(question, ()):
+            found.setdefault(row.labels.get("user", ""), {})[field] = row.value
+    told = [ClusterUser(name, **values) for name, values in found.items()]
+    shown = [one for one in told if any(is_known(value) and value > 0 for value in (one.held, one.held_seconds))]
+    return sorted(shown, key=lambda one: (-_or_none(one.held_seconds), -_or_none(one.held), one.name))
+
+
+def idle_holders(answers: Answers) -> list[IdleHolder]:
+    """Return who holds GPUs without using them, the longest first."""
+    found = [
+        IdleHolder(_node(row), row.labels.get("gpu", ""), row.labels.get("user", ""), row.value)
+        for row in answers.get("idle_holders", ())
+    ]
+    return sorted(found, key=lambda one: (-one.seconds, in_order(one.node), one.gpu))
+
+
+def runs(answers: Answers) -> list[ClusterRun]:
+    """Return the runs, those on the most GPUs first."""
+    places: dict[str, list[str]] = {}
+    for row in answers.get("run_places", ()):
+        places.setdefault(row.labels.get("run", ""), []).append(_node(row))
+    epochs, planned, counts = (_by(answers, name, "run") for name in ("epochs", "planned", "run_nodes"))
+    found = []
+    for row in answers.get("runs", ()):
+        labels = row.labels
+        run = labels.get("run", "")
+        found.append(
+            ClusterRun(
+                labels.get("name", ""), run, labels.get("user", ""), labels.get("slurm_job", ""),
+                sorted(places.get(run, ()), key=in_order), round(row.value), epochs.get(run, NAN),
+                planned.get(run, NAN), counts.get(run, NAN),
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda one: (-one.gpus, one.name, one.run))
+
+
+def single(answers: Answers, name: str) -> float:
+    """Return the value of an answer of one row; NaN without one."""
+    rows = answers.get(name, ())
+    return rows[0].value if len(rows) == 1 else NAN
+
+
+def _by(answers: Answers, name: str, label: str) -> dict[str, float]:
+    return {row.labels.get(label, ""): row.value for row in answers.get(name, ())}
+
+
+def _node(row: EngineSeries) -> str:
+    return row.labels.get("instance", "")
+
+
+def _by_node(rows: Sequence[EngineSeries]) -> dict[str, float]:
+    return {_node(row): row.value for row in rows}
+
+
+def _or_none(value: float) -> float:
+    return value if is_known(value) else 0.0

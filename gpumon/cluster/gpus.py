@@ -1,0 +1,66 @@
+"""Questions about each GPU: of all, where a cluster is small, and of one node or one user that somebody looks at."""
+
+from __future__ import annotations
+
+from gpumon.cluster.questions import LISTED, Question
+
+_OF_GPUS = {
+    "info": "max by (instance, gpu, model) (gpumon_gpu_info{})",
+    "users": "max by (instance, gpu, user) (gpumon_gpu_user_info{})",
+    "used": (
+        "max by (instance, gpu) (rate(gpumon_gpu_utilization_seconds_total{}[5m])"
+        " / rate(gpumon_gpu_utilization_observed_seconds_total{}[5m]))"
+    ),
+    "idle": "max by (instance, gpu) (gpumon_gpu_idle_seconds{})",
+    "silent": "max by (instance, gpu, reason) (gpumon_gpu_unavailable{all})",
+}
+_OF_NODE = {
+    "memory": "max by (gpu) (gpumon_gpu_memory_used_bytes{})",
+    "size": "max by (gpu) (gpumon_gpu_memory_total_bytes{})",
+    "power": "max by (gpu) (gpumon_gpu_power_watts{})",
+    "temperature": "max by (gpu) (gpumon_gpu_temperature_celsius{})",
+    "held_idle": "max by (gpu) (gpumon_gpu_user_idle_seconds{})",
+    "runs": (
+        "max by (gpu, run, name, user) (max by (instance, uuid, gpu) (gpumon_gpu_info{})"
+        " * on (instance, uuid) group_right (gpu) max by (instance, uuid, run, name, user) (gpumon_run_info{}))"
+    ),
+}
+_OF_USER = {
+    "places": "count by (instance) (max by (instance, uuid) (gpumon_gpu_user_info{}))",
+    "jobs": (
+        "count by (run, name, slurm_job, instance) (max by (run, name, slurm_job, instance, uuid) (gpumon_run_info{}))"
+    ),
+}
+OF_GPUS = tuple(
+    Question(f"gpu_{name}", text.replace("{all}", '{metric="all"}').replace("{}", ""), every=30.0, is_small=True)
+    for name, text in _OF_GPUS.items()
+)
+"""Questions with a row for each GPU."""
+
+
+def of_node(node: str) -> tuple[Question, ...]:
+    """Questions about the GPUs of one node."""
+    only = f"instance={quoted(node)}"
+    return tuple(
+        Question(f"node_{name} {node}", text.replace("{all}", f'{{metric="all",{only}}}').replace("{}", f"{{{only}}}"))
+        for name, text in (_OF_GPUS | _OF_NODE).items()
+    )
+
+
+def of_user(user: str) -> tuple[Question, ...]:
+    """Questions about one user: the nodes and runs of theirs."""
+    only = f"{{user={quoted(user)}}}"
+    return tuple(
+        Question(f"user_{name} {user}", f"topk({LISTED}, {text.replace('{}', only)})", every=30.0)
+        for name, text in _OF_USER.items()
+    )
+
+
+def quoted(text: str) -> str:
+    """A string of PromQL.
+
+    >>> quoted('a"b')
+    '"a\\\\"b"'
+    """
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

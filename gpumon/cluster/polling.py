@@ -1,0 +1,221 @@
+"""One poller for all who look: asks each question in its turn, and keeps its last answer with its age.
+
+Each question fails alone. All that are due are asked for the same moment, so that one picture shows one time. What
+only some look at, such as one node, is asked while they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Lock, Thread
+from time import monotonic
+from time import time as wall_clock
+from typing import NamedTuple, Protocol
+
+from gpumon.cluster.dcgm import DCGM_QUESTIONS
+from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
+from gpumon.cluster.questions import QUESTIONS, SMALL, THERE, Question
+
+TICK = 15.0
+"""Seconds between two looks at what is due."""
+UNWATCHED = 120.0
+"""Seconds without a viewer after which nothing is asked."""
+_AT_ONCE = 4
+_MOST_SUBJECTS = 16
+"""Nodes and users that are asked for by themselves at a time: those that were looked at last."""
+_CLOCKS_APART = 10.0
+"""Seconds by which the engine's clock may differ from ours before we take its time."""
+_OWN, _DCGM = "gpumon_gpus", "DCGM_FI_DEV_GPU_UTIL"
+_LOOK_FOR_RULES = 300.0
+_LOOK_AGAIN = 2 * TICK
+"""The same, while some are missing."""
+_EARLY = 1.0
+"""Seconds by which a question may be asked before it is due."""
+
+
+class AskedEngine(Protocol):
+    """An engine, or a stand-in."""
+
+    name: str
+    ahead: float
+    """Seconds by which its clock was ahead of ours when it last answered; 0 where that is not known."""
+
+    def ask(self, expression: str, at: float) -> EngineAnswer:
+        """Evaluate an expression at a moment. Raises EngineError."""
+
+
+class KeptAnswer(NamedTuple):
+    """The last answer to a question."""
+
+    rows: Sequence[EngineSeries] | None = None
+    """None until there was one."""
+    at: float = 0.0
+    """The moment that it is of, s since 1970."""
+    problem: str = ""
+    """Why there is no newer one; empty where there is."""
+    failing: float = 0.0
+    """Since when there is none, s since 1970; 0 where there is."""
+    warning: str = ""
+    due: float = 0.0
+    """When it is asked again, by the steady clock."""
+
+
+class ClusterPicture(NamedTuple):
+    """Everything that is known at a moment."""
+
+    at: float
+    """When the engine was last asked, s since 1970; 0 before."""
+    kept: Mapping[str, KeptAnswer]
+    recorded: bool
+    """Whether the engine has the recorded series of our rules."""
+    took: float
+    """Seconds for all that was asked in the last round."""
+    is_dcgm: bool = False
+    """Whether the engine has nothing but NVIDIA's exporters."""
+    ahead: float = 0.0
+    """Seconds by which the engine's clock is ahead of ours, where it is another; its time is taken then."""
+    answered: float = 0.0
+    """When anything was last answered, s since 1970, by our clock; 0: never."""
+    now: float = 0.0
+    """When the engine was last asked, by our clock."""
+
+    def answers(self) -> dict[str, Sequence[EngineSeries]]:
+        """Return the rows of all that was ever answered."""
+        return {name: one.rows for name, one in self.kept.items() if one.rows is not None}
+
+    @property
+    def seen_at(self) -> float:
+        """The moment at which nodes were asked for their newest samples: whether one is silent is of then."""
+        return self.kept.get("seen", KeptAnswer()).at or self.at
+
+    def problems(self) -> dict[str, str]:
+        """Return why some are not of now, by question."""
+        return {name: one.problem for name, one in self.kept.items() if one.problem}
+
+
+class ClusterPoller:
+    """Asks while somebody looks."""
+
+    def __init__(
+        self, engine: AskedEngine, questions: Sequence[Question] = QUESTIONS, clock: Callable[[], float] = monotonic,
+        now: Callable[[], float] = wall_clock,
+    ) -> None:  # fmt: skip
+        self._engine = engine
+        self._questions = questions
+        self._clock = clock
+        self._now = now
+        self._lock = Lock()
+        self._picture = ClusterPicture(0.0, {}, recorded=False, took=0.0)
+        self._rules_due = 0.0
+        self._there: frozenset[str] = frozenset()
+        self._subjects: dict[str, tuple[Sequence[Question], float]] = {}
+        self._looked_at = clock()
+        self._wake, self._stop = Event(), Event()
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gpumon-cluster")
+        self._thread: Thread | None = None
+
+    def start(self) -> ClusterPoller:
+        """Begin to ask, in a thread of its own."""
+        self._thread = Thread(target=self._run, name="gpumon-cluster", daemon=True)
+        self._thread.start()
+        return self
+
+    def picture(self) -> ClusterPicture:
+        """Return what is known now; whoever calls it looks."""
+        slept = self._clock() - self._looked_at > UNWATCHED
+        self._looked_at = self._clock()
+        if slept:
+            self._wake.set()
+        with self._lock:
+            return self._picture
+
+    def look_at(self, subject: str, questions: Callable[[str], Sequence[Question]]) -> None:
+        """Ask about a subject, such as a node by its name, too, as long as somebody looks at it."""
+        with self._lock:
+            known = self._subjects.pop(subject, None)
+            self._subjects[subject] = (known[0] if known else questions(subject), self._clock())
+            while len(self._subjects) > _MOST_SUBJECTS:
+                del self._subjects[next(iter(self._subjects))]
+        if known is None:
+            self._wake.set()
+
+    def close(self) -> None:
+        """Stop asking."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._pool.shutdown(cancel_futures=True)
+
+    def round(self) -> ClusterPicture:
+        """Ask what is due, for one moment, and return what is known then."""
+        began, ours, before = self._clock(), self._now(), self._picture
+        known, names = self._there, self._names(ours)
+        is_dcgm = _DCGM in names and _OWN not in names
+        apart = self._engine.ahead if abs(self._engine.ahead) > _CLOCKS_APART else 0.0
+        at = ours + apart
+        kept, answered, asked = dict(before.kept), before.answered, list[Question]()
+        if names != known:  # what was not there before may be now
+            kept = {name: one._replace(due=0.0) for name, one in kept.items()}
+        for _ in range(1 if "seen" in before.answers() else 2):  # what is asked next depends on the number of nodes
+            asked = self._asked(kept, is_dcgm=is_dcgm)
+            due = [one for one in asked if kept.get(one.name, KeptAnswer()).due <= began + _EARLY]
+            due.sort(key=lambda one: one.every)  # a month may keep an engine busy: what moves quickly goes first
+            answers = self._pool.map(lambda one: self._ask(one, at, recorded=one.records <= names), due)
+            for question, (answer, problem) in zip(due, answers, strict=True):
+                kept[question.name] = _next(kept.get(question.name, KeptAnswer()), question, answer, problem, began, at)
+                answered = ours if answer is not None else answered
+        wanted = {question.name for question in asked}
+        kept = {name: one for name, one in kept.items() if name in wanted}
+        recorded = all(one.records <= names for one in asked)
+        made = ClusterPicture(at, kept, recorded, self._clock() - began, is_dcgm, apart, answered, ours)
+        with self._lock:
+            self._picture = made
+        return made
+
+    def _asked(self, kept: Mapping[str, KeptAnswer], *, is_dcgm: bool) -> list[Question]:
+        """Questions of now: those of all, and of what somebody looks at."""
+        seen = kept.get("seen", KeptAnswer()).rows
+        is_small = seen is not None and len(seen) <= SMALL
+        with self._lock:
+            now = self._clock()
+            self._subjects = {name: one for name, one in self._subjects.items() if now - one[1] <= UNWATCHED}
+            subjects = [question for questions, _ in self._subjects.values() for question in questions]
+        if is_dcgm:
+            return list(DCGM_QUESTIONS)
+        return [one for one in self._questions if is_small or not one.is_small] + subjects
+
+    def _ask(self, question: Question, at: float, *, recorded: bool) -> tuple[EngineAnswer | None, str]:
+        try:
+            return self._engine.ask(question.expression(recorded=recorded), at), ""
+        except EngineError as error:
+            return None, str(error)
+
+    def _names(self, at: float) -> frozenset[str]:
+        """Names that the engine has, of our rules and of exporters."""
+        if self._clock() < self._rules_due:
+            return self._there
+        try:
+            self._there = frozenset(row.labels.get("__name__", "") for row in self._engine.ask(THERE, at).rows)
+        except EngineError:
+            return self._there  # the questions will say why
+        all_there = all(one.records <= self._there for one in self._questions)
+        self._rules_due = self._clock() + (_LOOK_FOR_RULES if all_there else _LOOK_AGAIN)
+        return self._there
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if self._clock() - self._looked_at <= UNWATCHED:
+                self.round()
+            self._wake.wait(TICK)
+            self._wake.clear()
+
+
+def _next(
+    known: KeptAnswer, question: Question, answer: EngineAnswer | None, problem: str, began: float, at: float
+) -> KeptAnswer:  # fmt: skip
+    """An answer, or the one before with what keeps it from being of now; that is asked again soon."""
+    if answer is None:
+        return known._replace(due=began + min(question.every, TICK), problem=problem, failing=known.failing or at)
+    return KeptAnswer(answer.rows, at, "", 0.0, answer.warning, began + question.every)

@@ -1,0 +1,121 @@
+"""Charges of a cluster's users: what is asked for them beside their hours, and what follows from the answers.
+
+Held time is priced by model. Where electricity has tariffs, energy is asked for by the hours of each price; hours are
+those of this machine's time zone, by its difference to UTC now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from math import isfinite
+
+from gpumon.cluster.facts import Answers
+from gpumon.cluster.questions import Period, Question, seldom, summed
+from gpumon.cluster.recorded import OF_MODEL, RECORDED
+from gpumon.cost.charge import JOULES_PER_KWH, UNKNOWN, Amount, Charge, amount
+from gpumon.history.tiers import HOUR
+from gpumon.prices import HOURS, Prices
+
+_STEP = 300
+"""Seconds between the samples of power that are priced by tariff; it divides an hour."""
+_BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_model:gpumon_gpus_idle_held:rate5m"}
+_POWER = "user:gpumon_power_watts:rate5m"
+_RAW_POWER = "sum by (user) (max by (instance, uuid, user) (rate(gpumon_user_energy_joules_total[5m])))"
+
+
+def cost_questions(prices: Prices | None, east: float | None = None) -> tuple[Question, ...]:
+    """Return what has to be asked for the prices; `east`: seconds by which their hours are ahead of UTC."""
+    if prices is None:
+        return ()
+    found: list[Question] = []
+    for period in Period:
+        if prices.gpu_hour:
+            found += [_by_model(what, record, period) for what, record in _BY_MODEL.items()]
+        if _has_tariffs(prices):
+            offset = time.localtime().tm_gmtoff if east is None else east
+            found += [_at_price(place, hours, offset, period) for place, hours in enumerate(_tariffs(prices).values())]
+    return tuple(found)
+
+
+def charges(answers: Answers, prices: Prices, period: Period) -> dict[str, Charge]:
+    """Return the charge of each user of whom anything was told; what was not answered is unknown."""
+    held, idle = (_priced_time(answers, prices, f"{what}_by_model_{period}") for what in _BY_MODEL)
+    kwh, money = _energy(answers, prices, period)
+    found = {}
+    for user in {*held, *idle, *kwh}:
+        used = kwh.get(user)
+        found[user] = Charge(
+            held=held.get(user, UNKNOWN) if prices.gpu_hour else Amount(),
+            idle_held=idle.get(user, UNKNOWN) if prices.gpu_hour else Amount(),
+            energy=money.get(user, UNKNOWN) if prices.has_energy else Amount(),
+            co2=amount(used, prices.co2) if used is not None and isfinite(prices.co2) else UNKNOWN,
+        )
+    return found
+
+
+def _by_model(what: str, record: str, period: Period) -> Question:
+    counter = f"gpumon_user_{what}_seconds_total"
+    raw = f"sum by (user, model) (max by (instance, uuid, user) (increase({counter}[{period.selector}])) * {OF_MODEL})"
+    assert record in RECORDED
+    return Question(f"{what}_by_model_{period}", summed(record, period), raw, seldom(period))
+
+
+def _at_price(place: int, hours: Sequence[int], east: float, period: Period) -> Question:
+    def of(power: str) -> str:
+        return f"sum_over_time(({power} and on () ({_in(hours, east)}))[{period.selector}:{_STEP}s]) * {_STEP}"
+
+    return Question(f"energy_at_{place}_{period}", of(_POWER), of(_RAW_POWER), seldom(period))
+
+
+def _in(hours: Sequence[int], east: float) -> str:
+    """Whether it is one of these hours of the local day."""
+    clock = f"hour(vector(time() + {east:g}))"
+    ranges: list[tuple[int, int]] = []
+    for hour in sorted(hours):
+        if ranges and ranges[-1][1] == hour:
+            ranges[-1] = ranges[-1][0], hour + 1
+        else:
+            ranges.append((hour, hour + 1))
+    return " or ".join(f"({clock} >= {begin} < {end})" for begin, end in ranges)
+
+
+def _tariffs(prices: Prices) -> Mapping[float, Sequence[int]]:
+    """Hours of the day by price; those without one are left out."""
+    found: dict[float, list[int]] = {}
+    for hour in range(HOURS):
+        if isfinite(prices.kwh[hour]):
+            found.setdefault(prices.kwh[hour], []).append(hour)
+    return found
+
+
+def _has_tariffs(prices: Prices) -> bool:
+    tariffs = _tariffs(prices)
+    return len(tariffs) > 1 or any(len(hours) < HOURS for hours in tariffs.values())
+
+
+def _priced_time(answers: Answers, prices: Prices, question: str) -> dict[str, Amount]:
+    found: dict[str, Amount] = {}
+    for row in answers.get(question, ()):
+        user = row.labels.get("user", "")
+        cost = amount(row.value / HOUR, prices.of_model(row.labels.get("model", "")))
+        found[user] = found[user] + cost if user in found else cost
+    return found
+
+
+def _energy(answers: Answers, prices: Prices, period: Period) -> tuple[dict[str, float], dict[str, Amount]]:
+    """kWh of the whole site by user, and what they cost."""
+    scale = prices.pue / JOULES_PER_KWH
+    kwh = {row.labels.get("user", ""): row.value * scale for row in answers.get(f"energy_{period}", ())}
+    if not _has_tariffs(prices):
+        return kwh, {user: amount(used, prices.kwh[0]) for user, used in kwh.items()}
+    money: dict[str, Amount] = {}
+    tariffs = _tariffs(prices)
+    asked = [f"energy_at_{place}_{period}" for place in range(len(tariffs))]
+    complete = all(name in answers for name in asked) and sum(map(len, tariffs.values())) == HOURS
+    for name, price in zip(asked, tariffs, strict=True):
+        for row in answers.get(name, ()):
+            user = row.labels.get("user", "")
+            cost = amount(row.value * scale, price)
+            money[user] = money[user] + cost if user in money else cost
+    return kwh, {user: one._replace(complete=one.complete and complete) for user, one in money.items()}

@@ -1,0 +1,184 @@
+"""The table of everything that is asked of an engine; nobody else's expression ever reaches it.
+
+A question has an expression on recorded series (`deploy/prometheus`), which costs little at any size, and one on the
+series of exporters, for sites without the rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from gpumon.cluster.recorded import RECORDED
+from gpumon.history.tiers import HOUR
+
+SILENT = 120.0
+"""Seconds without a sample of a node, from which on nothing is claimed of it."""
+RULE_INTERVAL = 60.0
+"""Seconds between two samples of a recorded series; the rules say so."""
+_REMEMBERED = "1h"
+"""For how long a node that went away is told as silent."""
+_DAY = 24 * HOUR
+LISTED = 200
+"""Rows of a list that may be as long as the cluster is large."""
+SMALL = 64
+"""Nodes up to which each GPU is asked for by itself."""
+THROTTLED = 0.01
+"""Share of time from which on a throttled node is told."""
+
+
+_RECORD = re.compile(r"\w+:gpumon_\w+:\w+")
+_NEVER_EMPTY = "(instance|instance_model|cluster):"
+"""Of recorded series that every cluster has; of others there are none where nobody holds a GPU or no run goes on."""
+_PROOFS = ("instance_model:gpumon_gpus:count", "instance:gpumon_gpus:count")
+"""Of the rules of the page, and of the others: series that tell whether the rules are there."""
+
+
+class Period(StrEnum):
+    """A window of users' hours."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+    @property
+    def seconds(self) -> float:
+        return {Period.DAY: _DAY, Period.WEEK: 7 * _DAY, Period.MONTH: 30 * _DAY}[self]
+
+    @property
+    def selector(self) -> str:
+        return f"{round(self.seconds / HOUR)}h"
+
+
+class Question(NamedTuple):
+    """A fixed question."""
+
+    name: str
+    recorded: str
+    raw: str = ""
+    """Without the rules; empty where the recorded expression needs none."""
+    every: float = 15.0
+    """Seconds after which it is asked again, while somebody looks."""
+    is_small: bool = False
+    """It is only asked of a cluster with few nodes, since it has a row for each GPU."""
+
+    @property
+    def records(self) -> frozenset[str]:
+        """Names of the recorded series by which an engine shows that it has what this asks; empty for no rules."""
+        found = _RECORD.findall(self.recorded) if self.raw else ()
+        return frozenset(one if re.match(_NEVER_EMPTY, one) else _PROOFS[one not in RECORDED] for one in found)
+
+    def expression(self, *, recorded: bool) -> str:
+        """The expression for a site with the rules, or without."""
+        return self.recorded if recorded or not self.raw else self.raw
+
+
+def seldom(period: Period) -> float:
+    """Seconds after which what is of a period is asked again: a month moves slowly, and costs the most."""
+    return {Period.DAY: 60.0, Period.WEEK: 300.0, Period.MONTH: 900.0}[period]
+
+
+def summed(series: str, period: Period) -> str:
+    """A recorded series of so much a second, summed up over a period."""
+    return f"sum_over_time({series}[{period.selector}]) * {RULE_INTERVAL:g}"
+
+
+def _hours(what: str, period: Period) -> Question:
+    """Seconds of users in a period: recorded GPUs summed up, or counters."""
+    counter = f"gpumon_user_{what}_seconds_total"
+    raw = f"sum by (user) (max by (instance, uuid, user) (increase({counter}[{period.selector}])))"
+    return Question(f"{what}_{period}", summed(f"user:gpumon_gpus_{what}:rate5m", period), raw, seldom(period))
+
+
+def _listed(name: str, record: str, every: float = 30.0) -> Question:
+    """A list of our rules, its largest values first."""
+    return Question(name, f"topk({LISTED}, {record})", f"topk({LISTED}, {RECORDED[record]})", every)
+
+
+def _whole(name: str, record: str) -> Question:
+    return Question(name, record, RECORDED[record], 30.0)
+
+
+QUESTIONS: tuple[Question, ...] = (
+    # By series of its own: an exporter of the same node in another dialect is no other node.
+    Question("seen", 'gpumon_last_sample_timestamp_seconds and on (instance) gpumon_gpus{state="free"}'),
+    Question(
+        "seen_before",
+        f"last_over_time(gpumon_last_sample_timestamp_seconds[{_REMEMBERED}])"
+        f' and on (instance) last_over_time(gpumon_gpus{{state="free"}}[{_REMEMBERED}])',
+        every=60.0,
+    ),
+    Question("gpus", "gpumon_gpus > 0"),
+    Question("unreal", 'count by (instance) (gpumon_source_info{label!=""})', every=60.0),
+    Question("models", "instance_model:gpumon_gpus:count", RECORDED["instance_model:gpumon_gpus:count"], 60.0),
+    Question(
+        "busy",
+        "instance:gpumon_gpu_utilization:ratio_rate5m",
+        "sum by (instance) (rate(gpumon_gpu_utilization_seconds_total[5m]))"
+        " / sum by (instance) (rate(gpumon_gpu_utilization_observed_seconds_total[5m]))",
+        every=30.0,
+    ),
+    Question(
+        "power",
+        "instance:gpumon_gpu_power_watts:sum",
+        "sum by (instance) (max by (instance, uuid) (gpumon_gpu_power_watts))",
+        every=30.0,
+    ),
+    _whole("held_now", "user:gpumon_gpus_held:count"),
+    _whole("idle_now", "user:gpumon_gpus_idle_held:count"),
+    _listed("idle_holders", "instance_gpu_user:gpumon_gpu_idle_held:seconds", 60.0),
+    _listed("runs", "run:gpumon_gpus:count"),
+    _listed("run_nodes", "run:gpumon_nodes:count"),
+    _whole("epochs", "run:gpumon_epoch:max"),
+    _whole("planned", "run:gpumon_epochs:max"),
+    Question(
+        "run_places",
+        "count by (run, instance) (max by (run, instance, uuid) (gpumon_run_info))",
+        every=30.0,
+        is_small=True,
+    ),
+    Question("xids", "max by (instance, gpu, xid) (gpumon_gpu_xid_last_timestamp_seconds > time() - 3600)", every=60.0),
+    Question(
+        "throttled",
+        f"instance_cause:gpumon_gpu_throttled:ratio_rate5m > {THROTTLED:g}",
+        f"{RECORDED['instance_cause:gpumon_gpu_throttled:ratio_rate5m']} > {THROTTLED:g}",
+        every=60.0,
+    ),
+    _whole("limit", "cluster:gpumon_gpu_power_limit_watts:sum"),
+    Question(
+        "energy_of_day",
+        summed("cluster:gpumon_gpu_power_watts:sum", Period.DAY),
+        f"sum(max by (instance, uuid) (increase(gpumon_gpu_energy_joules_total[{Period.DAY.selector}])))",
+        every=300.0,
+    ),
+    Question(
+        "busy_of_day",
+        f"avg_over_time(cluster:gpumon_gpu_utilization:ratio_rate5m[{Period.DAY.selector}])",
+        f"sum(increase(gpumon_gpu_utilization_seconds_total[{Period.DAY.selector}]))"
+        f" / sum(increase(gpumon_gpu_utilization_observed_seconds_total[{Period.DAY.selector}]))",
+        every=300.0,
+    ),
+    *(_hours(what, period) for period in Period for what in ("held", "busy", "idle_held")),
+    *(
+        Question(
+            f"energy_{period}",
+            summed("user:gpumon_power_watts:rate5m", period),
+            "sum by (user) (max by (instance, uuid, user)"
+            f" (increase(gpumon_user_energy_joules_total[{period.selector}])))",
+            seldom(period),
+        )
+        for period in Period
+    ),
+)
+THERE = (
+    'count by (__name__) ({__name__=~"(instance|instance_model|cluster):gpumon_.*|gpumon_gpus|DCGM_FI_DEV_GPU_UTIL"})'
+)
+"""Names that an engine has, of our rules and of exporters."""
+
+
+def of_period(questions: Sequence[Question], period: Period) -> tuple[Question, ...]:
+    """Return the questions without those about other periods."""
+    others = tuple(f"_{other}" for other in Period if other is not period)
+    return tuple(one for one in questions if not one.name.endswith(others) or one.name.endswith("_of_day"))

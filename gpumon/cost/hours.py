@@ -1,0 +1,63 @@
+"""Charges of users by the accounts of hours, each at the price of its hour of the day."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gpumon.accounting.account import Account
+from gpumon.accounting.query import HourUse, KnownDevice
+from gpumon.cost.charge import JOULES_PER_KWH, UNKNOWN, WHOLE, Charge, amount
+from gpumon.frame import NAN
+from gpumon.history.tiers import HOUR
+from gpumon.prices import Prices
+
+HourOfDay = Callable[[float], int]
+"""The hour of the day, 0 to 23, of a time (s since 1970)."""
+
+
+def local_hour(moment: float) -> int:
+    """Return the hour of the day in the time zone of this machine, whose electricity it is."""
+    return time.localtime(moment).tm_hour
+
+
+class Priced(NamedTuple):
+    """Charges of some hours."""
+
+    users: Mapping[str, Charge]
+    """By user; the empty name is whoever held a GPU unknown."""
+    free: Charge
+    """GPUs that nobody held: energy alone."""
+
+
+def price_hours(
+    hours: Iterable[HourUse], devices: Sequence[KnownDevice], prices: Prices, hour_of_day: HourOfDay = local_hour
+) -> Priced:
+    """Return what each user's part of these hours costs."""
+    models = {device.uuid: device.name for device in devices}
+    users: dict[str, Charge] = {}
+    free = Charge()
+    for hour in hours:
+        per_hour = prices.of_model(models.get(hour.device, ""))
+        per_kwh = prices.kwh[hour_of_day(hour.begin)]
+        for account in hour.accounts:
+            charge = _charge(account, per_hour, per_kwh, prices)
+            users[account.user] = users.get(account.user, Charge()).plus(charge)
+        if hour.use.free > 0:
+            free = free.plus(_energy(hour.use.free_energy, per_kwh, prices, complete=True))
+    return Priced(users, free)
+
+
+def _charge(account: Account, per_hour: float, per_kwh: float, prices: Prices) -> Charge:
+    judged, metered = account.judged > 0, account.metered > 0
+    idle = amount(account.idle_held / HOUR, per_hour, complete=account.judged >= WHOLE * account.held)
+    return _energy(
+        account.energy if metered else NAN, per_kwh, prices, complete=account.metered >= WHOLE * account.held
+    )._replace(held=amount(account.held / HOUR, per_hour), idle_held=idle if judged else UNKNOWN)
+
+
+def _energy(joules: float, per_kwh: float, prices: Prices, *, complete: bool) -> Charge:
+    """The charge of energy alone."""
+    kwh = joules / JOULES_PER_KWH * prices.pue
+    return Charge(energy=amount(kwh, per_kwh, complete=complete), co2=amount(kwh, prices.co2, complete=complete))

@@ -1,0 +1,45 @@
+"""Counters of use, from each tick into the ring: who reads them needs no state of its own, and loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpumon.accounting.meter import UseMeter
+from gpumon.frame import Tick
+from gpumon.ring.sums import read_sums, write_sums
+from gpumon.ring.writer import RingWriter
+
+
+class UseCounter:
+    """Follows every tick. `writer` gives the ring that is written now, with the sums of the one before it."""
+
+    name = "use"
+    writes = "counters of use"
+
+    def __init__(self, writer: Callable[[], RingWriter | None]) -> None:
+        self._writer = writer
+        self._meter: UseMeter | None = None
+        self._problem = ""
+
+    @property
+    def problem(self) -> str:
+        return self._problem
+
+    def add(self, tick: Tick) -> None:
+        writer = self._writer()
+        if writer is None or not writer.layout.sums:
+            return
+        fd, layout = writer.fd, writer.layout
+        if self._meter is None:
+            self._meter = UseMeter(read_sums(fd, layout), tick.time_ns, layout.sums)
+        if not self._meter.add(tick):
+            return
+        number, names, times, rows = self._meter.record()
+        try:
+            write_sums(fd, layout, number, names, times, rows)
+            self._problem = ""
+        except OSError as error:
+            self._problem = f"counters of use cannot be stored: {error.strerror or error}"
+
+    def close(self) -> None:
+        """Leave the ring as it is: the daemon that comes next goes on from its sums."""

@@ -1,0 +1,77 @@
+"""The dialect of the exporter that Princeton's jobstats asks, so that `jobstats` and its dashboards work unchanged.
+
+Names, units and labels are those of https://github.com/plazonic/nvidia_gpu_prometheus_exporter: percentages of GPM are
+ratios there, whatever their names say. `jobstats` finds the GPUs of a job by `jobid`, and tells them by `minor_number`.
+"""
+
+from __future__ import annotations
+
+from gpumon.exporters.family import Family, gauge
+from gpumon.exporters.jobs import job_of
+from gpumon.exporters.labels import label_text
+from gpumon.exporters.people import UserNames
+from gpumon.exporters.rows import DialectRow, row_families
+from gpumon.exporters.snapshot import GpuFacts, Snapshot
+from gpumon.missing import NAN
+
+_PERCENT = 100.0
+LABELS = ("minor_number", "ordinal", "uuid", "name", "GPU_I_ID", "jobid", "userid")
+
+ROWS: tuple[DialectRow, ...] = (
+    DialectRow("nvidia_gpu_memory_used_bytes", "gpu.memory_used", 1, "Memory used by the GPU device in bytes.",
+               is_whole=True),
+    DialectRow("nvidia_gpu_memory_total_bytes", "gpu.memory_total", 1, "Total memory of the GPU device in bytes.",
+               is_whole=True),
+    DialectRow("nvidia_gpu_duty_cycle", "gpu.utilization", _PERCENT,
+               "Percent of time over the past sample period during which the GPU device was actively processing.",
+               is_whole=True),
+    DialectRow("nvidia_gpu_power_usage_milliwatts", "gpu.power", 1e3, "Power usage of the GPU device in milliwatts.",
+               is_whole=True),
+    DialectRow("nvidia_gpu_temperature_celsius", "gpu.temperature", 1, "Temperature of the GPU device in celsius.",
+               is_whole=True),
+    DialectRow("nvidia_gpu_fanspeed_percent", "gpu.fan", _PERCENT, "Fan speed of the GPU device as a percent.",
+               is_whole=True),
+    DialectRow("nvidia_gpu_graphics_util_percent", "gpu.graphics_activity", 1, "Graphics utilization, ratio."),
+    DialectRow("nvidia_gpu_sm_util_percent", "gpu.sm_activity", 1, "SM utilization, ratio."),
+    DialectRow("nvidia_gpu_sm_occupancy_percent", "gpu.sm_occupancy", 1, "SM occupancy, ratio."),
+    DialectRow("nvidia_gpu_any_tensor_util_percent", "gpu.tensor_activity", 1, "Tensor utilization, ratio."),
+    DialectRow("nvidia_gpu_dram_bw_util_percent", "gpu.dram_activity", 1, "DRAM bandwidth utilization, ratio."),
+    DialectRow("nvidia_gpu_fp64_util_percent", "gpu.fp64_activity", 1, "FP64 utilization, ratio."),
+    DialectRow("nvidia_gpu_fp32_util_percent", "gpu.fp32_activity", 1, "FP32 utilization, ratio."),
+    DialectRow("nvidia_gpu_fp16_util_percent", "gpu.fp16_activity", 1, "FP16 utilization, ratio."),
+    DialectRow("nvidia_gpu_pcie_tx_per_sec", "gpu.pcie_sent_rate", 1, "PCIe bytes sent a second."),
+    DialectRow("nvidia_gpu_pcie_rx_per_sec", "gpu.pcie_received_rate", 1, "PCIe bytes received a second."),
+)  # fmt: skip
+
+
+def jobstats_families(snapshot: Snapshot, users: UserNames) -> list[Family]:
+    """Return the families of a node that is sampled; of another one none."""
+    if not snapshot.live:
+        return []
+
+    def labels(one: GpuFacts) -> tuple[str, ...]:
+        return _labels(one, users)
+
+    told = [(labels(one), job_of(one)) for one in snapshot.gpus if one.answers]
+    found = [
+        gauge("nvidia_gpu_num_devices", "Number of GPU devices.", (), [((), float(snapshot.devices))]),
+        *row_families(ROWS, snapshot.gpus, LABELS, labels),
+        gauge("nvidia_gpu_jobId", "Number of the job that has the GPU; 0 where none has.", LABELS,
+              [(one, _number(job.job, 0.0)) for one, job in told]),
+        gauge("nvidia_gpu_jobUid", "Number of the user whose job has the GPU.", LABELS,
+              [(one, _number(job.uid, NAN)) for one, job in told if users is not UserNames.OFF]),
+    ]  # fmt: skip
+    return [family for family in found if family.series]
+
+
+def _labels(one: GpuFacts, users: UserNames) -> tuple[str, ...]:
+    device, job = one.sample.device, job_of(one)
+    uid = "" if users is UserNames.OFF else job.uid or (UserNames.UID.told(job.user) if job.user else "")
+    return (
+        str(device.minor) if device.minor >= 0 else "", str(device.index) if device.index >= 0 else "", device.uuid,
+        label_text(device.name), str(device.instance) if device.is_instance else "", job.job, uid,
+    )  # fmt: skip
+
+
+def _number(text: str, otherwise: float) -> float:
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 16 else otherwise

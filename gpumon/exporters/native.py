@@ -1,0 +1,140 @@
+"""The native dialect: every name from the table of metrics, GPUs by `gpu` and `uuid` alone, all else by joins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.exporters.family import Family, counter, gauge, info
+from gpumon.exporters.job_families import job_families
+from gpumon.exporters.labels import label_text
+from gpumon.exporters.names import EXPORTED
+from gpumon.exporters.people import UserNames
+from gpumon.exporters.run_families import run_families
+from gpumon.exporters.snapshot import GpuFacts, Snapshot
+from gpumon.exporters.use_families import use_families
+from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, Availability, Kind, Metric
+from gpumon.missing import is_known
+
+GPU = ("gpu", "uuid")
+STATES = ("free", "busy", "held_idle", "lost", "unknown")
+_STATE = {
+    GpuState.FREE: "free",
+    GpuState.BUSY: "busy",
+    GpuState.ALLOCATED: "busy",
+    GpuState.HELD: "held_idle",
+    GpuState.LOST: "lost",
+}
+_BY_DESIGN = (Availability.OF_WHOLE_GPU, Availability.IN_MIG_MODE)
+"""Metrics that every MIG instance lacks: told of 56 of them it would be most of a scrape, and no news."""
+ALL = "all"
+"""The metric that is not available where a GPU does not answer."""
+
+
+def native_families(snapshot: Snapshot, users: UserNames) -> list[Family]:
+    """Return all families of a node."""
+    found = [*node_families(snapshot), gpus_family(snapshot)]
+    if snapshot.live:
+        found += device_families(snapshot)
+        found += host_families(snapshot)
+        found += use_families(snapshot, users)
+        found += run_families(snapshot, users)
+        found += job_families(snapshot, users)
+    return [family for family in found if family.series]
+
+
+def node_families(snapshot: Snapshot) -> Iterator[Family]:
+    """Yield what is known even of a node that is silent."""
+    yield gauge("gpumon_up", "Whether a daemon samples the GPUs now.", (), [((), float(snapshot.live))])
+    yield gauge("gpumon_last_sample_timestamp_seconds", "Time of the newest sample, in seconds since 1970.", (),
+                [((), snapshot.newest)])  # fmt: skip
+    if is_known(snapshot.newest):
+        yield gauge("gpumon_sample_interval_seconds", "Seconds between samples, as planned.", (),
+                    [((), snapshot.interval)])  # fmt: skip
+    if snapshot.origin.source:
+        yield info(
+            "gpumon_source_info",
+            "Where the numbers come from; `label` is there where that is no hardware of now: SIMULATED, REPLAY.",
+            ("source", "label"),
+            [(label_text(snapshot.origin.source), label_text(snapshot.origin.label))],
+        )
+    if snapshot.origin.problem:
+        yield info("gpumon_problem_info", "Why no GPU can be read, for people.", ("problem",),
+                   [(label_text(snapshot.origin.problem),)])  # fmt: skip
+    if snapshot.version:
+        yield info("gpumon_build_info", "Version of the gpumon that samples.", ("version",),
+                   [(label_text(snapshot.version),)])  # fmt: skip
+
+
+def gpus_family(snapshot: Snapshot) -> Family:
+    """GPUs by state; those of a node that is silent are unknown. MIG instances count for their GPU."""
+    counts = Counter(_STATE.get(one.state, "unknown") for one in snapshot.gpus if not one.sample.device.is_divided)
+    if not snapshot.live:
+        counts["unknown"] = snapshot.devices
+    return gauge(
+        "gpumon_gpus",
+        "GPUs by state. free: nobody holds it. busy: it works, or is held and has not been idle for a minute. "
+        "held_idle: it is held and does nothing. lost: the driver lost it. unknown: nobody knows. "
+        "A MIG instance counts as a GPU, and one that MIG divides does not.",
+        ("state",),
+        [((state,), float(counts[state])) for state in STATES],
+    )
+
+
+def device_families(snapshot: Snapshot) -> Iterator[Family]:
+    """Yield the metrics of GPUs, what they are, and which metrics they lack."""
+    gpus = snapshot.gpus
+    answering = [((one.gpu, one.uuid), one.sample.values) for one in gpus if one.answers]
+    for place, metric in enumerate(GPU_METRICS):
+        yield _family(metric, GPU, [(labels, values[place]) for labels, values in answering])
+    driver = label_text(snapshot.driver.version)
+    yield info(
+        "gpumon_gpu_info", "Model, driver and place of a GPU; of a MIG instance, `parent` is the UUID of its GPU.",
+        (*GPU, "model", "driver", "pci_bus_id", "parent"),
+        [(one.gpu, one.uuid, label_text(one.sample.device.name), driver,
+          label_text(one.sample.device.address), one.sample.device.parent)
+         for one in gpus],
+    )  # fmt: skip
+    listed = [one for one in gpus if one.processes is not None]
+    yield gauge("gpumon_gpu_processes", "Processes on a GPU.", GPU,
+                [((one.gpu, one.uuid), float(len(one.processes or ()))) for one in listed])  # fmt: skip
+    yield gauge("gpumon_gpu_idle_seconds", "Seconds for which a GPU has done nothing without a break.", GPU,
+                [((one.gpu, one.uuid), one.idle) for one in gpus])  # fmt: skip
+    yield gauge(
+        "gpumon_gpu_unavailable",
+        'Metrics that a GPU does not have now, and why; metric "all": it does not answer.',
+        (*GPU, "metric", "reason"),
+        list(_unavailable(gpus)),
+    )
+
+
+def host_families(snapshot: Snapshot) -> Iterator[Family]:
+    """Yield the metrics of the host."""
+    for metric, value in zip(HOST_METRICS, snapshot.host, strict=False):
+        yield _family(metric, (), [((), value)])
+
+
+def _family(metric: Metric, labels: Sequence[str], series: Sequence[tuple[tuple[str, ...], float]]) -> Family:
+    make = counter if metric.kind is Kind.COUNTER else gauge
+    return make(EXPORTED[metric.name], metric.help, labels, [one for one in series if -inf < one[1] < inf])
+
+
+def _unavailable(gpus: Sequence[GpuFacts]) -> Iterator[tuple[tuple[str, ...], float]]:
+    for one in gpus:  # first: of too many lines the first ones are kept
+        if not one.answers:
+            yield (one.gpu, one.uuid, ALL, _reason(one.sample.state)), 1.0
+    for one in gpus:
+        if not one.answers:
+            continue
+        values = one.sample.values
+        for name, why in one.sample.device.missing.items():
+            place = GPU_INDEX.get(name)
+            is_usual = why in _BY_DESIGN and one.sample.device.is_instance
+            if place is not None and not is_usual and not -inf < values[place] < inf:
+                yield (one.gpu, one.uuid, EXPORTED[name], _reason(why)), 1.0
+
+
+def _reason(why: Availability) -> str:
+    return why.name.lower()

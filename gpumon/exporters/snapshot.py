@@ -1,0 +1,147 @@
+"""One look at the ring: all facts that a scrape tells, and nothing that it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import NamedTuple, Protocol
+
+from gpumon.accounting.totals import Totals, totals_of
+from gpumon.analysis.gpu_state import Activity, GpuState
+from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
+from gpumon.analysis.ranks import Ranks, ranks_of
+from gpumon.analysis.thresholds import GAP
+from gpumon.clock import SECOND
+from gpumon.frame import NAN, Driver, Frame, Process, Run, Sample
+from gpumon.live import LiveState
+from gpumon.metrics import PROCESSES, Availability
+from gpumon.origin import Origin
+from gpumon.ring.sums import Sums
+
+_ANSWERS = (Availability.OK, Availability.ASLEEP)
+
+
+class Readable(Protocol):
+    """Live data, as far as an exporter reads them."""
+
+    def latest(self) -> Frame | None:
+        """The newest frame."""
+
+    def state(self) -> LiveState:
+        """The state of the data."""
+
+    def sums(self) -> Sums | None:
+        """Sums of the daemon's ticks."""
+
+    def driver(self) -> Driver:
+        """The driver."""
+
+    def hostname(self) -> str:
+        """The name of the machine."""
+
+    def version(self) -> str:
+        """Version of gpumon that samples."""
+
+    def origin(self) -> Origin:
+        """Where the data come from."""
+
+
+class GpuFacts(NamedTuple):
+    """A GPU, or a MIG instance, as it is now."""
+
+    sample: Sample
+    state: GpuState
+    gpu: str
+    """Its number for people."""
+    uuid: str
+    processes: tuple[Process, ...] | None
+    """None where the list cannot be read."""
+    runs: tuple[Ranks, ...]
+    """The run in force first."""
+    idle: float = NAN
+    """Seconds for which it has done nothing; NaN where it works, or nobody knows."""
+
+    @property
+    def answers(self) -> bool:
+        """Whether its values are those of now."""
+        return self.sample.state in _ANSWERS
+
+
+class Snapshot(NamedTuple):
+    """A node now."""
+
+    live: bool
+    """Whether this is what is; else only `newest`, `interval` and the number of devices are known."""
+    newest: float
+    """Seconds since 1970: the newest sample; NaN where there is none."""
+    interval: float
+    version: str
+    """Of the gpumon that samples."""
+    driver: Driver
+    host: Sequence[float]
+    gpus: Sequence[GpuFacts]
+    runs: Mapping[str, Run]
+    """By key."""
+    totals: Totals | None
+    """None where nobody sums up."""
+    devices: int
+    """GPUs that were there when somebody looked last, each MIG instance for its GPU."""
+    why: str = ""
+    """Why it is not live, for people."""
+    origin: Origin = Origin("")
+    """Where the numbers come from."""
+
+
+def take(live: Readable) -> Snapshot:
+    """Read the ring once. Never raises."""
+    frame, state, sums = live.latest(), live.state(), live.sums()
+    if frame is None:
+        return Snapshot(False, NAN, state.interval, "", Driver(), (), (), {}, None, 0, state.text)
+    devices = sum(not one.device.is_divided for one in frame.samples)
+    if not state.live:
+        return Snapshot(
+            False, frame.time, state.interval, live.version(), Driver(), (), (), {}, None, devices, state.text
+        )
+    totals = totals_of(sums) if sums else None
+    if totals and abs(frame.monotonic_ns - totals.monotonic_ns) > GAP * max(frame.interval, 0.1) * SECOND:
+        totals = None  # of a time that is over: nobody has summed up since
+    return Snapshot(
+        live=True,
+        newest=frame.time,
+        interval=frame.interval,
+        version=live.version(),
+        driver=live.driver(),
+        host=frame.host,
+        gpus=_gpus(frame, totals),
+        runs={run.key: run for run in frame.runs},
+        totals=totals,
+        devices=devices,
+        origin=live.origin(),
+    )
+
+
+def _gpus(frame: Frame, totals: Totals | None) -> list[GpuFacts]:
+    activity = Activity()
+    activity.add(frame)
+    found = []
+    for one in gpu_statuses(frame, ranks_of(frame.runs), activity):
+        device = one.sample.device
+        watched = totals.devices.get(device.uuid) if totals else None
+        state, idle = one.state, NAN
+        if watched and totals and one.since is not None:
+            # One frame does not tell for how long; whoever saw all of them does.
+            late = max(0.0, (frame.monotonic_ns - totals.monotonic_ns) / SECOND)
+            idle = watched.now.idle + late
+            if state is GpuState.ALLOCATED and watched.state in (GpuState.HELD, GpuState.BUSY):
+                state = watched.state
+        found.append(
+            GpuFacts(
+                one.sample, state, device.label, device.uuid, _processes(one), one.runs, idle if idle < inf else NAN
+            )
+        )
+    return found
+
+
+def _processes(one: GpuStatus) -> tuple[Process, ...] | None:
+    unread = PROCESSES in one.sample.device.missing or one.sample.state not in _ANSWERS
+    return None if unread and not one.processes else one.processes

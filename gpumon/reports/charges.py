@@ -1,0 +1,74 @@
+"""Charges as text, JSON and CSV, the same for users, runs and epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gpumon import units
+from gpumon.cost.charge import Amount, Charge
+from gpumon.missing import is_known
+from gpumon.prices import Prices
+from gpumon.reports.csv_cells import Cell
+from gpumon.reports.text_table import TextColumn
+
+FIELDS = ("currency", "held_cost", "idle_held_cost", "energy_cost", "co2_grams")
+"""Cells of a CSV row; those of an amount that is not known are empty."""
+
+
+def columns(prices: Prices) -> tuple[TextColumn, ...]:
+    """Columns of what has a price."""
+    return tuple(TextColumn(heading, keep) for heading, keep, _ in _shown(prices))
+
+
+def cells(charge: Charge, prices: Prices) -> tuple[str, ...]:
+    """Return the texts below these columns."""
+    return tuple(text(getattr(charge, name), name, prices) for _, _, name in _shown(prices))
+
+
+def text(amount: Amount, name: str, prices: Prices) -> str:
+    """An amount of a charge by its name: `12.30 EUR`, `≥ 4.1 kg` where more may have been used."""
+    if not is_known(amount.value):
+        return units.MISSING
+    said = units.grams(amount.value) if name == "co2" else units.money(amount.value, prices.currency)
+    return said if amount.complete else f"≥ {said}"
+
+
+def sentence(charge: Charge, prices: Prices) -> str:
+    """A charge in a sentence; empty where nothing of it is known."""
+    parts = []
+    if is_known(charge.held.value):
+        idle = (
+            f", of which {text(charge.idle_held, 'idle_held', prices)} idle" if is_known(charge.idle_held.value) else ""
+        )
+        parts.append(f"{text(charge.held, 'held', prices)} for the time of its GPUs{idle}")
+    if is_known(charge.energy.value):
+        parts.append(f"{text(charge.energy, 'energy', prices)} for their energy")
+    if is_known(charge.co2.value):
+        parts.append(f"{text(charge.co2, 'co2', prices)} of CO₂")
+    return f"Cost: {'; '.join(parts)}." if parts else ""
+
+
+def as_json(charge: Charge, prices: Prices) -> dict[str, Any]:
+    """Return a charge as JSON: each amount with whether it is all; null is not known."""
+    return {"currency": prices.currency, **{name: _json(one) for name, one in charge._asdict().items()}}
+
+
+def csv_cells(charge: Charge, prices: Prices) -> Sequence[Cell]:
+    """Return the cells of `FIELDS`."""
+    return (prices.currency, *(round(one.value, 6) if is_known(one.value) else None for one in charge))
+
+
+def _json(amount: Amount) -> dict[str, Any] | None:
+    return {"value": amount.value, "complete": amount.complete} if is_known(amount.value) else None
+
+
+def _shown(prices: Prices) -> Iterator[tuple[str, int, str]]:
+    """Heading, weight and name in a charge of what has a price."""
+    if prices.gpu_hour:
+        yield "COST", 70, "held"
+        yield "IDLE COST", 72, "idle_held"
+    if prices.has_energy:
+        yield "POWER COST", 60, "energy"
+    if is_known(prices.co2):
+        yield "CO2", 50, "co2"

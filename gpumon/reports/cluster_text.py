@@ -1,0 +1,127 @@
+"""A cluster as text: `gpumon top --prometheus`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpumon import units
+from gpumon.cluster import facts
+from gpumon.cluster.polling import ClusterPicture
+from gpumon.cluster.questions import Period
+from gpumon.metrics import Unit
+from gpumon.missing import is_known
+from gpumon.reports.text_table import TextColumn, draw
+from gpumon.text import cut
+
+_MOST = 12
+"""Rows of a table; the rest is counted."""
+_NAMES = 4
+"""Nodes that a row names."""
+_FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 80, right=False, most=32),
+         TextColumn("NODES", 90, right=False, least=12), TextColumn("GPUS", 95))  # fmt: skip
+_USERS = (TextColumn("USER", 100, right=False, most=24), TextColumn("GPUS NOW", 95),
+          TextColumn("IDLE NOW", 80), TextColumn("GPU TIME", 90), TextColumn("USED", 70),
+          TextColumn("IDLE", 75), TextColumn("ENERGY", 60))  # fmt: skip
+_RUNS = (TextColumn("RUN", 100, right=False, most=32), TextColumn("USER", 95, right=False, most=16),
+         TextColumn("JOB", 60, right=False, most=16), TextColumn("NODES", 70, right=False, least=12),
+         TextColumn("GPUS", 90), TextColumn("EPOCH", 85))  # fmt: skip
+_IDLE = (TextColumn("HELD, IDLE", 100, right=False, most=24), TextColumn("NODE", 95, right=False, most=32),
+         TextColumn("GPU", 90, right=False), TextColumn("FOR", 85))  # fmt: skip
+_WRONG = (TextColumn("WRONG", 100, right=False, most=32), TextColumn("", 95, right=False))
+
+
+def lines(picture: ClusterPicture, name: str, period: Period, width: int = 0) -> Iterator[str]:
+    """Yield the cluster at most `width` cells wide (0: as it comes); `name` is the engine's."""
+    answers = picture.answers()
+    nodes = facts.nodes(answers, picture.seen_at)
+    head = "  ·  ".join(_head(nodes, answers, picture, name))
+    yield cut(head, width) if width else head
+    for problem, of in _problems(picture):
+        line = f"not of now: {', '.join(of)} ({problem})"
+        yield cut(line, width) if width else line
+    yield from _table(_FREE, [_free(one) for one in facts.free(nodes)], width)
+    yield from _table(_USERS, [_user(one) for one in facts.users(answers, period)], width)
+    yield from _table(_RUNS, [_run(one) for one in facts.runs(answers)], width)
+    held = [(one.user or "unknown", one.node, one.gpu, units.words(one.seconds)) for one in facts.idle_holders(answers)]
+    yield from _table(_IDLE, held, width)
+    yield from _table(
+        _WRONG, [(one.node, one.text) for one in facts.wrong(nodes, answers, tells_states=not picture.is_dcgm)], width
+    )
+
+
+def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterPicture, name: str) -> Iterator[str]:
+    yield name
+    if "gpus" not in answers:
+        yield "GPUs unknown"
+    else:
+        seen = [node for node in nodes if not node.silent]
+        total = sum(node.total for node in seen)
+        yield f"{sum(node.count('free') for node in seen)} of {units.counted(total, 'GPU')} free"
+        if idle := sum(node.count("held_idle") for node in seen):
+            yield f"{idle} allocated, idle"
+        silent = len(nodes) - len(seen)
+        yield units.counted(len(seen), "node") + (f", {silent} silent" if silent else "")
+    if unreal := {row.labels.get("instance", "") for row in answers.get("unreal", ())}:
+        yield f"{units.counted(len(unreal), 'node')} SIMULATED or REPLAY"
+    power = [node.power for node in nodes if is_known(node.power)]
+    if power:
+        yield units.number(sum(power), Unit.WATTS)
+    yield units.moment(picture.at)
+    if picture.kept and not picture.recorded:
+        yield "without recorded series"
+
+
+def _problems(picture: ClusterPicture) -> list[tuple[str, list[str]]]:
+    """Each problem with the questions that have it."""
+    found: dict[str, list[str]] = {}
+    for name, problem in picture.problems().items():
+        found.setdefault(problem, []).append(name)
+    return list(found.items())
+
+
+def _free(one: facts.FreeGpus) -> Sequence[str]:
+    together = "whole node" if one.whole else f"{one.together} together"
+    return together, one.model, _several(one.nodes), units.count(one.gpus)
+
+
+def _user(one: facts.ClusterUser) -> Sequence[str]:
+    used = one.busy_seconds / one.held_seconds if one.held_seconds > 0 else one.held_seconds * 0
+    return (
+        one.name or "unknown", _gpus(one.held), _gpus(one.idle), units.hours(one.held_seconds), units.percent(used),
+        units.hours(one.idle_seconds), units.number(one.energy, Unit.JOULES),
+    )  # fmt: skip
+
+
+def _run(one: facts.ClusterRun) -> Sequence[str]:
+    return (
+        one.name or one.run, one.user or "unknown", one.job, _places(one), units.count(one.gpus),
+        f"{units.whole(one.epoch)}/{units.whole(one.planned)}" if is_known(one.planned) else units.whole(one.epoch),
+    )  # fmt: skip
+
+
+def _places(one: facts.ClusterRun) -> str:
+    """Nodes by name, or their number where nobody asked for names."""
+    if one.nodes or not is_known(one.node_count):
+        return _several(one.nodes)
+    return units.counted(round(one.node_count), "node")
+
+
+def _gpus(value: float) -> str:
+    """GPUs of a mean over minutes, which need not be whole."""
+    if not is_known(value):
+        return units.MISSING
+    return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
+
+
+def _several(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES
+    return ", ".join(names[:_NAMES]) + (f" and {units.count(more)} more" if more > 0 else "")
+
+
+def _table(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    if not rows:
+        return
+    yield ""
+    yield from draw(columns, rows[:_MOST], width)
+    if len(rows) > _MOST:
+        yield f"and {units.count(len(rows) - _MOST)} more"

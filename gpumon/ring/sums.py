@@ -1,0 +1,165 @@
+"""Sums that a daemon keeps of its own ticks, at the end of a ring's file.
+
+Two copies of `Layout.sums` bytes, the newer one in copy `number & 1`: `HEAD`, a JSON object that names the tables
+(columns, and the key of each row), and their f8 values, row by row. The CRC32 covers all behind it: a record is whole
+or it does not exist, and the copy before is then there. The names change seldom, and are packed only when they do.
+
+A ring of before has no such place (`Layout.sums` is 0), and a reader of before does not see it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import struct
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from math import isfinite
+from typing import NamedTuple
+from zlib import crc32
+
+from gpumon.ring.layout import Layout, round_up
+
+HEAD = struct.Struct("<IIQqqqII")
+"""CRC32 of what follows it, length in all, number, monotonic ns, time ns, ns since 1970 since when it is summed, rows
+that had no room, length of the names"""
+_CRC_FROM = 4
+_MOST_TABLES, _MOST_COLUMNS, _MOST_KEYS = 8, 64, 4
+_TRIES = 3
+
+Rows = Mapping[tuple[str, ...], Sequence[float]]
+
+
+class SumTable(NamedTuple):
+    """Rows of sums by their keys."""
+
+    columns: tuple[str, ...]
+    rows: Rows
+
+
+class Sums(NamedTuple):
+    """All tables, as one tick left them."""
+
+    number: int
+    """Counts the records of a file."""
+    monotonic_ns: int
+    """ns, CLOCK_MONOTONIC: of the newest tick in them."""
+    time_ns: int
+    since_ns: int
+    """ns since 1970: when they were 0."""
+    dropped: int
+    """Rows that had no room."""
+    tables: Mapping[str, SumTable]
+
+
+class SumNames:
+    """The names of the rows that a record has, packed."""
+
+    def __init__(self, tables: Mapping[str, tuple[Sequence[str], Iterable[Sequence[str]]]]) -> None:
+        """`tables`: columns and keys of each."""
+        self.tables = {name: (tuple(columns), [tuple(key) for key in keys]) for name, (columns, keys) in tables.items()}
+        named = {name: {"columns": columns, "keys": keys} for name, (columns, keys) in self.tables.items()}
+        raw = json.dumps(named, separators=(",", ":")).encode()
+        self.raw = raw.ljust(round_up(HEAD.size + len(raw), 8) - HEAD.size)
+
+    @property
+    def size(self) -> int:
+        """Bytes of a record with these names."""
+        values = sum(len(columns) * len(keys) for columns, keys in self.tables.values())
+        return HEAD.size + len(self.raw) + 8 * values
+
+
+class SumTimes(NamedTuple):
+    """Times of a record, and rows without room."""
+
+    monotonic_ns: int
+    time_ns: int
+    since_ns: int
+    dropped: int
+
+
+def write_sums(
+    fd: int, layout: Layout, number: int, names: SumNames, times: SumTimes, rows: Iterable[Iterable[float]]
+) -> None:
+    """Write a record; `rows` in the order of `names`. Raises OSError, also where it has no room."""
+    values = array("d", chain.from_iterable(rows)).tobytes()
+    length = HEAD.size + len(names.raw) + len(values)
+    if length > layout.sums:  # whatever lies behind is the other copy
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    head = HEAD.pack(0, length, number, *times, len(names.raw))
+    raw = b"".join((head, names.raw, values))
+    _store(fd, layout, number, raw[_CRC_FROM:])
+
+
+def read_sums(fd: int, layout: Layout) -> Sums | None:
+    """Return the newest whole record; None where there is none."""
+    raw = _newest(fd, layout)
+    return None if raw is None else _unpack(raw)
+
+
+def hand_over(old_fd: int, old: Layout, fd: int, layout: Layout) -> None:
+    """Copy the newest whole record into a file that replaces the old one, where it has room for it."""
+    raw = _newest(old_fd, old)
+    if raw is not None and len(raw) <= layout.sums:
+        _store(fd, layout, HEAD.unpack_from(raw)[2], raw[_CRC_FROM:])
+
+
+def _store(fd: int, layout: Layout, number: int, body: bytes) -> None:
+    os.pwrite(fd, crc32(body).to_bytes(4, "little") + body, _at(layout, number))
+
+
+def _at(layout: Layout, number: int) -> int:
+    return layout.sums_at + (number & 1) * layout.sums
+
+
+def _newest(fd: int, layout: Layout) -> bytes | None:
+    if layout.sums < HEAD.size:
+        return None
+    for _ in range(_TRIES):  # a writer that is at work now has written the other copy before
+        heads = [os.pread(fd, HEAD.size, _at(layout, copy)) for copy in (0, 1)]
+        found = [(HEAD.unpack(head)[2], HEAD.unpack(head)[1]) for head in heads if len(head) == HEAD.size]
+        for number, length in sorted(found, reverse=True):
+            if number <= 0 or not HEAD.size <= length <= layout.sums:
+                continue
+            raw = os.pread(fd, length, _at(layout, number))
+            if len(raw) == length and crc32(memoryview(raw)[_CRC_FROM:]) == HEAD.unpack_from(raw)[0]:
+                return raw
+    return None
+
+
+def _unpack(raw: bytes) -> Sums | None:
+    """Return what a record says; None where it makes no sense."""
+    _, _, number, monotonic_ns, time_ns, since_ns, dropped, named = HEAD.unpack_from(raw)
+    at = HEAD.size + named
+    if at > len(raw) or (len(raw) - at) % 8:
+        return None
+    values = array("d", raw[at:])
+    try:
+        names = json.loads(raw[HEAD.size : at])
+        tables, at = {}, 0
+        for name, table in list(names.items())[:_MOST_TABLES]:
+            columns, keys = tuple(table["columns"]), table["keys"]
+            if not 0 < len(columns) <= _MOST_COLUMNS or not isinstance(keys, list):
+                return None
+            rows = {}
+            for key in keys:
+                row = tuple(values[at : at + len(columns)])
+                at += len(columns)
+                if len(row) < len(columns) or not 0 < len(key) <= _MOST_KEYS or not _are_text((name, *columns, *key)):
+                    return None
+                rows[tuple(key)] = row
+            tables[name] = SumTable(columns, rows)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return Sums(number, monotonic_ns, time_ns, since_ns, dropped, tables)
+
+
+def is_sum(value: float) -> bool:
+    """Return whether a number can be a sum."""
+    return isfinite(value) and value >= 0
+
+
+def _are_text(found: Iterable[object]) -> bool:
+    return all(isinstance(one, str) for one in found)

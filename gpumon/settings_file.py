@@ -1,0 +1,30 @@
+"""Small files of a user's own settings: where they lie, and how they are read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+
+MOST_BYTES = 64 * 1024
+"""Of a file; a larger one is none of ours."""
+
+
+def settings_path(env: Mapping[str, str], name: str) -> str:
+    """Return the path of the file of that name, `~/.config/gpumon/...`; empty where there is no home."""
+    base = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
+    return f"{base}/gpumon/{name}" if base else ""
+
+
+def read_settings(path: str) -> bytes:
+    """Read the file, without waiting for what is no file. Raises OSError, also where it is too large."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        if len(found := os.read(fd, MOST_BYTES + 1)) > MOST_BYTES:
+            raise OSError(errno.EFBIG, "too large for a settings file", path)
+        return found
+    finally:
+        os.close(fd)

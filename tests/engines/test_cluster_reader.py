@@ -1,0 +1,186 @@
+"""What reads a cluster, on real engines with what exporters told: the same facts with rules and without, by both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from gpumon.cluster import facts
+from gpumon.cluster.engine import Engine
+from gpumon.cluster.gpus import of_node, of_user
+from gpumon.cluster.polling import ClusterPicture, ClusterPoller
+from gpumon.cluster.questions import QUESTIONS, RULE_INTERVAL, Period, Question
+from gpumon.exporters.dialects import DialectOptions
+from gpumon.reports.cluster_text import lines
+from tests.engines.lab import (
+    EPOCH,
+    EVERY,
+    HOT,
+    IDLE_FROM,
+    MODEL,
+    NOW,
+    RULES,
+    SECONDS,
+    XID_AT,
+    first_node,
+    lab_told,
+    third_node,
+)
+from tests.engines.past import BEGIN, prometheus_of, scraped, victoria_metrics_of
+from tests.engines.programs import Backend
+
+pytestmark = pytest.mark.engine
+ENGINES = ("with rules", "without rules", "victoria-metrics")
+GAP = 0.01 + 2 * EVERY / SECONDS
+"""Share of an hour that the first and the last scrape of a made-up history may miss."""
+GAPS = {"with rules": 0.01 + 300 / SECONDS, "without rules": GAP, "victoria-metrics": GAP}
+"""A recorded rate is of five minutes, and there was nothing before the hour."""
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Backend]]:
+    """Engines that scraped the laboratory for an hour."""
+    told = lab_told()
+    with ExitStack() as stack:
+        yield {
+            "with rules": stack.enter_context(prometheus_of(tmp_path_factory.mktemp("rules"), told, RULES)),
+            "without rules": stack.enter_context(prometheus_of(tmp_path_factory.mktemp("raw"), told)),
+            "victoria-metrics": stack.enter_context(victoria_metrics_of(tmp_path_factory.mktemp("vm"), told)),
+        }
+
+
+@pytest.fixture(scope="module")
+def pictures(engines: dict[str, Backend]) -> dict[str, ClusterPicture]:
+    return {name: read(engine) for name, engine in engines.items()}
+
+
+def read(engine: Backend, now: Callable[[], float] = lambda: NOW) -> ClusterPicture:
+    with closing(Engine(engine.url)) as asked, closing(ClusterPoller(asked, now=now)) as poller:
+        return poller.round()
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_question_is_answered(pictures: dict[str, ClusterPicture], name: str) -> None:
+    picture = pictures[name]
+    assert picture.problems() == {}
+    assert {question for question, rows in picture.answers().items() if not rows} == {"unreal"}
+    assert picture.recorded == (name == "with rules")
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_nodes_are_as_their_exporters_told(pictures: dict[str, ClusterPicture], name: str) -> None:
+    first, second, third = facts.nodes(pictures[name].answers(), NOW)
+    assert (first.name, first.total, first.count("busy"), first.count("held_idle"), first.count("free")) == (
+        "gn1", 4, 2, 1, 1,
+    )  # fmt: skip
+    assert (second.name, second.total, second.count("busy"), second.count("lost")) == ("gn2", 3, 2, 1)
+    assert (third.name, third.silent > 0, third.count("free")) == ("gn10", True, 0)
+    assert (first.models, first.silent, second.silent) == ([MODEL], 0.0, 0.0)
+    assert first.power == 550 + 450 + 100 + 100
+    assert first.busy == pytest.approx((0.9 + 0.7) / 4, rel=0.01), "mean utilization of its 4 GPUs"
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_users_have_the_hours_that_they_had(pictures: dict[str, ClusterPicture], name: str) -> None:
+    gap = GAPS[name]
+    ada, bob = facts.users(pictures[name].answers(), Period.DAY)
+    assert (ada.name, bob.name) == ("ada", "bob")
+    assert (ada.held, bob.held) == pytest.approx((4, 2), rel=0.01)
+    assert (ada.idle, bob.idle) == pytest.approx((0, 1), rel=0.01, abs=0.001)
+    assert ada.held_seconds == pytest.approx(4 * SECONDS, rel=gap)
+    assert bob.held_seconds == pytest.approx(2 * SECONDS, rel=gap)
+    assert bob.idle_seconds == pytest.approx(SECONDS - IDLE_FROM - 60, rel=2 * gap), "a minute is a pause"
+    assert ada.busy_seconds == pytest.approx(3.75 * SECONDS, rel=gap)
+    joules = (550 + 450 + 500 + 350 * 0.75) * SECONDS
+    assert ada.energy == pytest.approx(joules, rel=gap)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_runs_holders_and_faults_are_those_of_the_nodes(pictures: dict[str, ClusterPicture], name: str) -> None:
+    answers = pictures[name].answers()
+    (run,) = facts.runs(answers)
+    assert (run.name, run.user, run.job, run.gpus, list(run.nodes)) == ("moe", "ada", "88", 3, ["gn1", "gn2"])
+    assert (run.epoch, run.planned) == (SECONDS // EPOCH, 90)
+    (idle,) = facts.idle_holders(answers)
+    assert (idle.node, idle.gpu, idle.user) == ("gn1", "2", "bob")
+    assert idle.seconds == pytest.approx(SECONDS - IDLE_FROM, abs=RULE_INTERVAL)
+    said = {(one.node, one.text.split(" at ")[0]) for one in facts.wrong(facts.nodes(answers, NOW), answers)}
+    assert said == {
+        ("gn1", f"a GPU is throttled by heat {HOT:.0%} of the time"), ("gn2", "1 GPU lost"),
+        ("gn2", "XID 79 on GPU 2"), ("gn10", "silent for 16 min"),
+    }  # fmt: skip
+    assert answers["xids"][0].value == BEGIN + XID_AT
+
+
+def test_the_text_is_the_same_whichever_engine_is_asked(pictures: dict[str, ClusterPicture]) -> None:
+    def told(name: str) -> Sequence[str]:
+        found = list(lines(pictures[name], "engine", Period.DAY))
+        return [line for line in found if not line.startswith(("engine", "ada", "bob"))]
+
+    assert told("with rules") == told("without rules") == told("victoria-metrics")
+    assert any(line.startswith("moe") for line in told("with rules"))
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
+def test_both_engines_give_the_same_numbers(engines: dict[str, Backend], question: Question) -> None:
+    expression = question.expression(recorded=False)
+    ours, theirs = (
+        {
+            tuple(sorted((label, text) for label, text in labels.items() if label != "__name__")): value
+            for labels, value in engines[name].ask(expression, NOW)
+        }
+        for name in ("without rules", "victoria-metrics")
+    )
+    without = [
+        {tuple(one for one in key if one[0] != "__name__"): value for key, value in of.items()} for of in (ours, theirs)
+    ]
+    assert without[0] == pytest.approx(without[1], rel=GAP)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_node_and_a_user_that_somebody_looks_at_are_asked_for(engines: dict[str, Backend], name: str) -> None:
+    with closing(Engine(engines[name].url)) as asked, closing(ClusterPoller(asked, now=lambda: NOW)) as poller:
+        poller.look_at("node gn1", lambda subject: of_node("gn1"))
+        poller.look_at("user ada", lambda subject: of_user("ada"))
+        answers = poller.round().answers()
+    assert {row.labels["gpu"]: row.value for row in answers["node_power gn1"]} == {
+        "0": 550,
+        "1": 450,
+        "2": 100,
+        "3": 100,
+    }
+    assert {row.labels["gpu"] for row in answers["node_runs gn1"]} == {"0", "1"}
+    assert {row.labels["instance"]: row.value for row in answers["user_places ada"]} == {"gn1": 2, "gn2": 2}
+    assert answers["node_silent gn1"] == []
+
+
+def test_rules_that_have_nothing_to_record_are_there(tmp_path: Path) -> None:
+    told = list(scraped(third_node, 600, {"gn10": 60}))
+    with prometheus_of(tmp_path, told, RULES) as engine:
+        picture = read(engine, lambda: BEGIN + 600)
+    assert picture.recorded
+    assert [list(picture.answers()[name]) for name in ("runs", "idle_holders", "held_now")] == [[], [], []]
+
+
+def test_a_site_with_dcgm_alone_tells_what_that_knows(tmp_path: Path) -> None:
+    options = DialectOptions(hostname="gn1")
+    told = list(scraped(first_node, SECONDS, {"gn1:9400": EVERY}, dialect="dcgm", options=options))
+    with prometheus_of(tmp_path, told) as engine:
+        picture = read(engine)
+    assert picture.is_dcgm
+    assert picture.problems() == {}
+    (node,) = facts.nodes(picture.answers(), NOW)
+    assert (node.name, node.total, node.count("busy"), node.count("free")) == ("gn1:9400", 4, 2, 0)
+    assert node.models == [MODEL]
+    assert node.power == 550 + 450 + 100 + 100
+    assert node.busy == pytest.approx((0.9 + 0.7) / 4)
+
+
+def test_an_engine_that_knows_nothing_of_gpumon_shows_that(tmp_path: Path) -> None:
+    with prometheus_of(tmp_path, [('up{job="node",instance="n"} 1', BEGIN)]) as engine:
+        picture = read(engine)
+    assert picture.problems() == {}
+    assert facts.nodes(picture.answers(), NOW) == []

@@ -1,0 +1,138 @@
+"""The cost of a month with day tariffs and three models: by hand, by the accounts of hours, and by real engines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+
+import pytest
+
+from gpumon.accounting.account import Account, DeviceUse
+from gpumon.accounting.query import HourUse, KnownDevice
+from gpumon.cluster.engine import Engine
+from gpumon.cluster.polling import ClusterPoller
+from gpumon.cluster.priced import charges, cost_questions
+from gpumon.cluster.questions import QUESTIONS, Period, of_period
+from gpumon.cost.charge import Charge
+from gpumon.cost.hours import price_hours
+from gpumon.prices import read_prices
+from tests.engines.past import prometheus_of, victoria_metrics_of
+from tests.engines.programs import Backend
+
+pytestmark = pytest.mark.engine
+HOUR, DAY, KWH = 3600, 86400, 3.6e6
+DAYS = 30
+EVERY = 150
+"""Seconds between scrapes; two of them make a rate of five minutes."""
+END = time.time() // DAY * DAY - DAY
+BEGIN = END - DAYS * DAY
+EAST = 3600.0
+"""Seconds by which the site's clock is ahead of UTC."""
+PRICES = read_prices({
+    "currency": "EUR", "gpu-hour": {"H100": 2.0, "A100": 1.0, "T4": 0.25}, "pue": 1.5, "co2": 400,
+    "kwh": [{"from": 6, "to": 22, "price": 0.40}, {"from": 22, "to": 6, "price": 0.10}],
+})  # fmt: skip
+MODELS = {"GPU-h": "NVIDIA H100 80GB", "GPU-a": "NVIDIA A100", "GPU-t": "Tesla T4"}
+
+
+def local_hour(moment: float) -> int:
+    return int((moment + EAST) // HOUR) % 24
+
+
+def watts(uuid: str, user: str, moment: float) -> float:
+    """Return the power of a user: ada's H100 works from 8 to 20 and her T4 at night, bob's A100 is idle all day."""
+    hour = local_hour(moment)
+    if (uuid, user) == ("GPU-h", "ada"):
+        return 600.0 if 8 <= hour < 20 else 0.0
+    if (uuid, user) == ("GPU-a", "bob"):
+        return 100.0
+    return 70.0 if hour < 4 else 0.0
+
+
+HOLDERS = (("GPU-h", "ada"), ("GPU-a", "bob"), ("GPU-t", "ada"))
+
+
+def by_hand(days: int = DAYS) -> dict[str, Charge]:
+    """Return the month as one would reckon it with a pencil: each day is as the others."""
+    ada_kwh_by_day, ada_kwh_at_night = 12 * 0.6 * days, 4 * 0.07 * days
+    ada = Charge()._replace(held=amount((12 * 2.0 + 4 * 0.25) * days), idle_held=amount(0.0),
+                            energy=amount(1.5 * (ada_kwh_by_day * 0.40 + ada_kwh_at_night * 0.10)),
+                            co2=amount(1.5 * 400 * (ada_kwh_by_day + ada_kwh_at_night)))  # fmt: skip
+    bob = Charge()._replace(held=amount(24 * days), idle_held=amount(24 * days),
+                            energy=amount(1.5 * days * (16 * 0.1 * 0.40 + 8 * 0.1 * 0.10)),
+                            co2=amount(1.5 * 400 * days * 24 * 0.1))  # fmt: skip
+    return {"ada": ada, "bob": bob}
+
+
+def amount(value: float) -> object:
+    return pytest.approx(value, rel=0.01, abs=1e-9)
+
+
+def by_accounts() -> dict[str, Charge]:
+    """The same by the hours that a daemon's history keeps."""
+    hours = []
+    for number in range(DAYS * 24):
+        begin = BEGIN + number * HOUR
+        for uuid, user in HOLDERS:
+            power = watts(uuid, user, begin)
+            if power:
+                idle = HOUR if user == "bob" else 0.0
+                account = Account(user, HOUR, HOUR, HOUR - idle, idle, HOUR, power * HOUR)
+                hours.append(HourUse(begin, uuid, DeviceUse(observed=HOUR, held=HOUR), [account]))
+    devices = [KnownDevice(uuid, number, name) for number, (uuid, name) in enumerate(MODELS.items())]
+    return dict(price_hours(hours, devices, PRICES, local_hour).users)
+
+
+def scrapes(days: int) -> Iterator[tuple[str, float]]:
+    """The same as the counters of an exporter, scraped a month long."""
+    sums = {holder: [0.0, 0.0, 0.0] for holder in HOLDERS}
+    names = ("gpumon_user_held_seconds_total", "gpumon_user_idle_held_seconds_total", "gpumon_user_energy_joules_total")
+    for step in range(days * DAY // EVERY + 1):
+        moment = END - days * DAY + step * EVERY
+        for place, (uuid, model) in enumerate(MODELS.items()):
+            labels = f'instance="gn1",gpu="{place}",uuid="{uuid}"'
+            yield f'gpumon_gpu_info{{{labels},model="{model}"}} 1', moment
+        yield 'gpumon_gpus{instance="gn1",state="busy"} 3', moment
+        for uuid, user in HOLDERS:
+            for name, value in zip(names, sums[uuid, user], strict=True):
+                yield f'{name}{{instance="gn1",uuid="{uuid}",user="{user}"}} {value!r}', moment
+            power = watts(uuid, user, moment)
+            held = EVERY if power else 0.0
+            for place, more in enumerate((held, held if user == "bob" else 0.0, power * EVERY)):
+                sums[uuid, user][place] += more
+
+
+def values(found: dict[str, Charge], user: str) -> tuple[float, ...]:
+    return tuple(one.value for one in found[user])
+
+
+def test_accounts_come_to_what_it_is_by_hand() -> None:
+    expected, found = by_hand(), by_accounts()
+    for user, charge in expected.items():
+        assert values(found, user) == tuple(charge)
+
+
+@pytest.mark.parametrize(
+    ("engine", "days", "period"),
+    [(prometheus_of, 1, Period.DAY), (victoria_metrics_of, 1, Period.DAY), (victoria_metrics_of, DAYS, Period.MONTH)],
+    ids=["prometheus, a day", "victoria-metrics, a day", "victoria-metrics, a month"],
+)
+def test_an_engine_comes_to_what_it_is_by_hand(
+    engine: Callable[..., AbstractContextManager[Backend]], days: int, period: Period, tmp_path: Path
+) -> None:
+    """Prometheus takes minutes to make the blocks of a month that is over, and a day has all tariffs, too."""
+    asked = of_period((*QUESTIONS, *cost_questions(PRICES, EAST)), period)
+    wanted = tuple(one for one in asked if one.name.endswith(f"_{period}"))
+    with (
+        engine(tmp_path, list(scrapes(days))) as running,
+        closing(Engine(running.url, patience=60.0)) as client,
+        closing(ClusterPoller(client, wanted, now=lambda: END)) as poller,
+    ):
+        picture = poller.round()
+    assert picture.problems() == {}
+    found, expected = charges(picture.answers(), PRICES, period), by_hand(days)
+    for user, charge in expected.items():
+        assert values(found, user) == tuple(charge)
+        assert all(one.complete for one in found[user])

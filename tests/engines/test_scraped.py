@@ -1,0 +1,154 @@
+"""A node as operators run it, scraped by both engines through each door: what they know, and what goes away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from getpass import getuser
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from gpumon.exporters.dialects import DIALECTS as ALL_DIALECTS
+from tests.engines.lab import RULES
+from tests.engines.nodes import GPUS, RunningNode, behind, doors, exporters, node
+from tests.engines.programs import Backend, prometheus, victoria_metrics, vmalert
+from tests.programs import gpumon, until
+
+pytestmark = pytest.mark.engine
+DIALECTS = [name for name in ALL_DIALECTS if name != "native"]
+DOORS = ("open", "token", "password", "tls", "mutual", "web")
+
+
+class Site(NamedTuple):
+    """A node and the engines that scrape it."""
+
+    node: RunningNode
+    prometheus: Backend
+    victoria_metrics: Backend
+
+
+def often(path: Path, directory: Path) -> Path:
+    """Rules that are evaluated each second."""
+    told = yaml.safe_load(path.read_text())
+    for group in told["groups"]:
+        group["interval"] = "1s"
+    (directory / path.name).write_text(yaml.safe_dump(told))
+    return directory / path.name
+
+
+@pytest.fixture(scope="module")
+def site(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    directory = tmp_path_factory.mktemp("site")
+    rules = [often(path, directory) for path in RULES]
+    with (
+        node(driver_library, directory) as running,
+        behind(doors(directory), running.env) as behind_doors,
+        exporters([("--dialect", name) for name in DIALECTS], running.env) as addresses,
+    ):
+        dialects = [
+            {"job_name": name, "static_configs": [{"targets": [address]}]}
+            for name, address in zip(DIALECTS, addresses, strict=True)
+        ]
+        scrapes = [*behind_doors, *dialects]
+        with (
+            prometheus(directory / "p", scrapes, rules=rules) as one,
+            victoria_metrics(directory / "v", scrapes) as other,
+        ):
+            for engine in (one, other):
+                until(lambda: len(engine.ask("up")) == len(scrapes))  # noqa: B023
+            yield Site(running, one, other)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "family"), [("dcgm", "DCGM_FI_DEV_GPU_UTIL"), ("jobstats", "nvidia_gpu_duty_cycle")]
+)
+def test_both_engines_take_every_dialect(site: Site, dialect: str, family: str) -> None:
+    for engine in (site.prometheus, site.victoria_metrics):
+        until(lambda: engine.one(f'up{{job="{dialect}"}}') == 1)  # noqa: B023
+        assert engine.one(f'count({family}{{job="{dialect}"}})') == GPUS
+    told = site.prometheus.get("api/v1/targets")["data"]["activeTargets"]
+    assert [one["lastError"] for one in told if one["labels"]["job"] == dialect] == [""]
+
+
+@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("engine", ["prometheus", "victoria_metrics"])
+def test_an_engine_is_let_in_by_what_it_shows(site: Site, engine: str, name: str) -> None:
+    asked: Backend = getattr(site, engine)
+    until(lambda: asked.one(f'up{{job="gpumon_right_{name}"}}') == 1)
+    assert asked.one(f'max_over_time(up{{job="gpumon_wrong_{name}"}}[1h])') == 0
+    assert asked.one(f'count(gpumon_gpu_power_watts{{job="gpumon_right_{name}"}})') == GPUS
+    assert asked.ask(f'gpumon_gpus{{job="gpumon_wrong_{name}"}}') == []
+
+
+def told(engine: Backend, expression: str) -> dict[tuple[tuple[str, str], ...], float]:
+    """Values by labels; the engines scrape at different moments, so what comes and goes agrees a scrape later."""
+    return {tuple(sorted(labels.items())): value for labels, value in engine.ask(expression)}
+
+
+def test_both_engines_know_the_same_of_the_node(site: Site) -> None:
+    for expression in (
+        'count by (__name__) ({__name__=~"gpumon_.*",job="gpumon_right_open"})',
+        'sum by (state) (gpumon_gpus{job="gpumon_right_open"})',
+        'gpumon_gpu_memory_total_bytes{job="gpumon_right_open"}',
+    ):
+        until(lambda: told(site.prometheus, expression) == told(site.victoria_metrics, expression))  # noqa: B023
+        assert told(site.prometheus, expression)
+
+
+def test_prometheus_knows_the_types_and_the_help_of_all_families(site: Site) -> None:
+    told = site.prometheus.get("api/v1/metadata")["data"]
+    ours = {name: one[0] for name, one in told.items() if name.startswith("gpumon_")}
+    assert len(ours) > 60
+    assert all(one["help"] and one["type"] in ("gauge", "counter") for one in ours.values())
+    counters = [
+        name for name, one in ours.items() if one["type"] == "counter"
+    ]  # without `_total`, as OpenMetrics has it
+    assert len(counters) > 10
+    assert [name for name in counters if not site.prometheus.ask(f"{name}_total")] == []
+    assert [name for name, one in ours.items() if one["type"] == "gauge" and name.endswith("_total")] == []
+
+
+def test_a_scrape_has_no_sample_of_its_own_time_and_no_reserved_label(site: Site) -> None:
+    names = site.prometheus.get("api/v1/labels", **{"match[]": 'gpumon_up{job="gpumon_right_open"}'})["data"]
+    assert sorted(names) == ["__name__", "instance", "job"]
+    every = site.prometheus.get("api/v1/labels", **{"match[]": '{__name__=~"gpumon_.*"}'})["data"]
+    assert not [name for name in every if name.startswith("exported_")]
+    assert not {"hostname", "pod", "namespace", "container", "type"} & set(every)
+
+
+def test_the_cluster_in_a_terminal_is_what_the_engine_has(site: Site) -> None:
+    def shown(engine: Backend) -> list[str]:
+        done = gpumon("top", "--count", 1, "--prometheus", engine.url, env=site.node.env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    until(lambda: "without recorded series" not in shown(site.prometheus)[0])  # the rules record one after the other
+    for engine, note in ((site.prometheus, False), (site.victoria_metrics, True)):
+        lines = shown(engine)
+        assert f"0 of {GPUS * len(DOORS)} GPUs free" in lines[0]
+        assert f"{len(DOORS)} nodes" in lines[0]
+        assert ("without recorded series" in lines[0]) == note
+        (line,) = (line for line in lines if line.startswith(getuser()))
+        assert "100%" in line.split(), "of the time that they held them"
+
+
+def test_the_same_rules_record_the_same_in_victoriametrics(site: Site, tmp_path: Path) -> None:
+    rules = [often(path, tmp_path) for path in RULES]
+    recorded = "instance:gpumon_gpus:count"
+    with vmalert(tmp_path / "alert", site.victoria_metrics, rules):
+        found = site.victoria_metrics.soon(recorded)
+    assert {value for _, value in found} == {value for _, value in site.prometheus.ask(recorded)} == {GPUS}
+
+
+def test_what_a_silent_node_no_longer_tells_is_gone_after_a_scrape(site: Site) -> None:
+    """The last one: it stops the daemon."""
+    site.node.daemon.terminate()
+    site.node.daemon.wait()
+    of = '{job="gpumon_right_open"}'
+    for engine in (site.prometheus, site.victoria_metrics):
+        until(lambda: engine.one(f"gpumon_up{of}") == 0)  # noqa: B023
+        until(lambda: not engine.ask(f"gpumon_gpu_power_watts{of}"))  # noqa: B023
+        assert engine.one(f"up{of}") == 1
+        assert engine.one('gpumon_gpus{job="gpumon_right_open",state="unknown"}') == GPUS

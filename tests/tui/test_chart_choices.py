@@ -1,0 +1,181 @@
+"""Sets of metrics, windows and layouts of the chart page: on keys, and there again at the next start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon.metrics import BY_NAME, Scope
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.pages.chart.page import ChartPage
+from gpumon_tui.pages.chart.presets import LAYOUTS, PRESETS
+from gpumon_tui.pages.chart.state import Overlay
+from gpumon_tui.remembered import Remembered
+from tests.tui.fakes import FakeFeed
+from tests.tui.screen import Script, text
+from tests.tui.screen import play as play_screen
+
+
+def play(script: Script, path: Path | None = None, size: tuple[int, int] = (160, 50)) -> None:
+    """A session that keeps its choices in a file, if one is given, as the view's own session does."""
+
+    async def session(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await script(app, pilot)
+        app.view.remembered.close()
+
+    def begin(app: GpumonApp) -> None:
+        app.view.remembered = Remembered(str(path)) if path else app.view.remembered
+
+    play_screen(FakeFeed(), size, session, before=begin)
+
+
+def chart(app: GpumonApp) -> ChartPage:
+    assert isinstance(app.page, ChartPage)
+    return app.page
+
+
+def test_every_preset_is_of_metrics_of_gpus() -> None:
+    for preset in PRESETS:
+        assert all(BY_NAME[name].scope is Scope.GPU for name in (preset.large, *preset.small))
+        assert len(set(preset.small)) == len(preset.small)
+    assert len({preset.name for preset in PRESETS}) == len(PRESETS)
+
+
+def test_a_key_turns_through_the_presets() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        state = chart(app).state
+        for preset in (*PRESETS[1:], PRESETS[0]):
+            await pilot.press("p")
+            assert state.metric.name == preset.large
+            assert f"charts: {preset.name}" in text(app)[-1]
+            assert {metric.name for metric in state.smalls()} <= {*preset.small} - {preset.large}
+        await pilot.press("P")
+        assert state.preset is PRESETS[-1]
+
+    play(script)
+
+
+def test_a_key_turns_through_the_windows_with_round_names() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        found = []
+        for key in "wwwwWW":
+            await pilot.press(key)
+            found.append(app.view.window)
+        assert found == [3600, 60, 600, 3600, 600, 60], "700 s are known: longer ones are not offered"
+
+    play(script)
+
+
+def test_a_key_turns_through_the_layouts_that_differ_here() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        state = chart(app).state
+        assert "All GPUs" in "\n".join(text(app))
+        assert state.plan.smalls == 4
+        rows = [state.plan.rows]
+        await pilot.press("f")
+        assert state.plan.smalls == 0
+        assert "All GPUs" in "\n".join(text(app))
+        rows.append(state.plan.rows)
+        await pilot.press("f")
+        assert not any("All GPUs" in line for line in text(app))
+        rows.append(state.plan.rows)
+        assert rows == sorted(set(rows)), "the large chart has the room of the others"
+        await pilot.press("f")
+        assert state.layout is LAYOUTS[0]
+
+    play(script)
+
+    async def small(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "f")
+        assert chart(app).state.layout is LAYOUTS[2], "there are no small charts to leave out"
+
+    play(small, size=(80, 24))
+
+
+def test_choices_of_the_charts_are_there_again_at_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "tui.json"
+
+    async def choose(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "p", "p", "m", "c", "f", "plus")
+
+    async def again(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert app.page.name_shown == "Overview", "what is of now comes first"
+        await pilot.press("2")
+        state, screen = chart(app).state, text(app)
+        assert (state.preset.name, state.metric.name) == ("power and heat", "gpu.temperature")
+        assert state.overlay is Overlay.EACH
+        assert state.layout is LAYOUTS[1]
+        assert app.view.window == 300
+        assert "Temperature   GPU 0" in screen[2]
+        await pilot.press("G", "g")
+        assert state.metric.name == "gpu.temperature", "the host between does not forget it"
+
+    play(choose, path)
+    assert json.loads(path.read_text()) == {
+        "chart preset": "power and heat", "chart metric": "gpu.temperature", "chart overlay": "each",
+        "chart layout": "without small charts", "window": "300",
+    }  # fmt: skip
+    play(again, path)
+
+
+def test_nothing_is_kept_that_was_not_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "tui.json"
+
+    async def look(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "left", "g", "left_square_bracket", "escape")
+
+    play(look, path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"chart metric": "gpu.nothing", "chart preset": "x", "chart overlay": "", "chart layout": "?", "window": "7"},
+        {"chart metric": "host.load", "window": "-1"},
+        {"chart metric": "gpu.event_reasons", "window": "9" * 99},
+    ],
+)
+def test_choices_that_mean_nothing_are_passed_over(tmp_path: Path, kept: dict[str, str]) -> None:
+    path = tmp_path / "tui.json"
+    path.write_text(json.dumps(kept))
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        state = chart(app).state
+        assert (state.preset, state.layout, state.overlay) == (PRESETS[0], LAYOUTS[0], Overlay.PEERS)
+        assert state.metric.name == "gpu.utilization"
+        assert app.view.shown.chosen == 0
+
+    play(script, path)
+
+
+def test_a_window_of_a_longer_history_is_the_longest_that_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "tui.json"
+    path.write_text(json.dumps({"window": str(31 * 86400)}))
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert app.view.window == 3600
+
+    play(script, path)
+
+
+def test_small_charts_that_have_no_values_leave_their_room_to_the_others() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        state = chart(app).state
+        before = state.plan
+        assert len(state.smalls()) == before.smalls == 4
+        await pilot.press("G")
+        assert len(state.smalls()) == state.plan.smalls == 3, "of the host there is one large and three small ones"
+        assert state.plan.rows + 3 * state.plan.small_rows > before.rows + 3 * before.small_rows
+        assert state.plan.bottom <= before.bottom
+
+    play(script)

@@ -1,0 +1,133 @@
+"""From an epoch of an opened run to its moment on the chart, and back to the same place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon.ledger.reader import Ledgers
+from gpumon.missing import is_known
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.keys import CHART, OVERVIEW, RUNS
+from gpumon_tui.widgets.runs_sheet import RunsSheet
+from tests.fakes import FakeClock
+from tests.runs import BEGAN, Book, training
+from tests.tui.fakes import START, FakeFeed
+from tests.tui.screen import play, text
+from tests.tui.test_runs_page import settled
+
+SECOND = 10**9
+FIRST = 1.5
+"""Length of a made-up run's first epoch, in those of the others."""
+
+
+def played(book: Path, script: Any, size: tuple[int, int] = (160, 50)) -> None:
+    play(
+        FakeFeed(), size, script, ledgers=lambda: Ledgers([str(book)]), clock=FakeClock(time=(BEGAN + 700) * SECOND)
+    )  # fmt: skip
+
+
+async def press(app: GpumonApp, pilot: Pilot[Any], keys: Sequence[str]) -> None:
+    for key in keys:
+        await pilot.press(key)
+        await settled(app, pilot)
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Path:
+    """A run of four epochs on GPU 2, from 100 s on, that no frame tells of."""
+    with Book(tmp_path) as book:
+        training(book, "past-1", 4, began=START + 100, seconds=100, course=False, device={"uuid": "GPU-0002"})
+    return book.path
+
+
+TO_EPOCH = ("4", "end", "enter", "down")
+"""The last run but one epoch: e2."""
+
+
+def test_an_epoch_leads_to_its_time_and_its_gpu_and_escape_back_to_the_same_place(past: Path) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await press(app, pilot, TO_EPOCH)
+        sheet, view = app.query_one(RunsSheet), app.view
+        row = sheet.opened.row
+        assert row is not None
+        assert row.title == "e2"
+        before = text(app)
+        await press(app, pilot, ["e"])
+        assert app.page.name_shown == CHART
+        assert view.subject == "GPU-0002"
+        end = view.shown.end if view.shown.is_past else view.now
+        assert end - view.window <= row.of.begun < row.of.ended <= end
+        assert row.of.begun <= view.shown.cursor < row.of.ended
+        screen = text(app)
+        assert any(re.search(r"\bepoch 2\s*$", line) for line in screen), "the readout says which"
+        assert not any("step" in line for line in screen), "of a run that no frame tells of no step is known"
+        marks = screen[next(place for place, line in enumerate(screen) if "╷e" in line)]
+        assert "╷e3" in marks
+        assert "back to past" in screen[-1]
+        await press(app, pilot, ["escape"])
+        assert app.page.name_shown == RUNS
+        assert not is_known(view.shown.end)
+        assert not is_known(view.shown.cursor)
+        assert [line[:110] for line in text(app)[1:-1]] == [line[:110] for line in before[1:-1]]
+
+    played(past, script)
+
+
+def test_marks_stand_where_the_ledger_has_the_begin_of_each_epoch(past: Path) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await press(app, pilot, [*TO_EPOCH, "e"])
+        page: Any = app.page
+        grid, way_back = page.state.grid, app.view.way_back
+        assert way_back is not None
+        row = next(line for line in text(app) if "╷e" in line)
+        for mark in way_back.marks:
+            place = page.state.plan.left + grid.at(mark.time)
+            if 0 <= grid.at(mark.time) < grid.buckets - 4 and f"╷e{mark.epoch}" in row:
+                assert row[place:].startswith(f"╷e{mark.epoch}")
+        await press(app, pilot, ["g"])
+        assert not any("╷e2" in line for line in text(app)), "another GPU has no epochs of it"
+
+    played(past, script)
+
+
+def test_escape_is_live_again_once_another_page_was_opened(past: Path) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await press(app, pilot, [*TO_EPOCH, "e", "1", "2"])
+        assert not any("back to past" in line for line in text(app))
+        await press(app, pilot, ["escape"])
+        assert app.page.name_shown == CHART
+        assert not app.view.shown.is_past
+        await press(app, pilot, ["1"])
+        assert app.page.name_shown == OVERVIEW
+
+    played(past, script)
+
+
+@pytest.mark.parametrize(
+    ("began", "uuid", "said"),
+    [(START - 9000, "GPU-0002", "nothing of e3 is kept: history begins"), (START + 9, "GPU-9", "none of the GPUs of")],
+)
+def test_where_nothing_can_be_shown_the_reason_is_said(tmp_path: Path, began: float, uuid: str, said: str) -> None:
+    with Book(tmp_path) as book:
+        training(book, "past-1", 4, began=began, seconds=20, course=False, device={"uuid": uuid})
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await press(app, pilot, ["4", "end", "enter", "e"])
+        assert app.page.name_shown == RUNS
+        assert said in text(app)[-1]
+
+    played(book.path, script)
+
+
+def test_without_an_opened_run_the_key_does_nothing(past: Path) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await press(app, pilot, ["4", "e"])
+        assert app.page.name_shown == RUNS
+
+    played(past, script)

@@ -1,0 +1,69 @@
+"""The help: nothing is cut, keys are named alike everywhere, and it names those that mean something else elsewhere."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.key_habits import HABITS, habits
+from gpumon_tui.keys import KEYS, OVERVIEW, PAGES, PROCESSES, applying, pressed
+from gpumon_tui.renderables.text_width import length
+from gpumon_tui.screens.help import Explained
+from gpumon_tui.view import View
+from tests.tui.fakes import FakeFeed
+from tests.tui.screen import play
+
+
+def told(page: str, cells: int) -> list[str]:
+    lines = Explained(View(), page).told(cells)
+    assert all(length(line) <= cells for line in lines)
+    return ["".join(segment.text for segment in line) for line in lines]
+
+
+@pytest.mark.parametrize("cells", [36, 60, 76])
+@pytest.mark.parametrize("page", PAGES)
+def test_every_word_of_every_key_is_there(page: str, cells: int) -> None:
+    words = " ".join(told(page, cells)).split()
+    assert "…" not in "".join(words)
+    for key in applying(page):
+        assert [word for word in key.what.split() if word not in words] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_keys_that_mean_something_else_in_other_tools_are_named_in_few_lines(page: str) -> None:
+    lines = told(page, 80)
+    at = lines.index("In other tools these keys mean")
+    block = lines[at + 1 : lines.index("", at)]
+    assert 1 <= len(block) <= 6
+    assert "nvitop" in " ".join(block)
+
+
+def test_a_key_that_has_another_use_on_a_page_is_not_named_there() -> None:
+    assert "g" in {one.shown for one in habits(OVERVIEW)}
+    assert "g" not in {one.shown for one in habits(PROCESSES)}
+
+
+def test_every_habit_is_of_a_key_that_exists() -> None:
+    for one in HABITS:
+        assert any((key := pressed(page, one.key)) and key.action == one.action for page in PAGES), one
+
+
+def test_a_key_has_one_name() -> None:
+    names = [name for key in KEYS for name in key.shown.split()]
+    assert [name for name in names if re.fullmatch("(?i)enter|return", name)] == []
+    for name in ("Esc", "Tab", "Space"):
+        assert {one for one in names if one.lower() == name.lower()} == {name}
+
+
+def test_the_window_is_as_tall_as_what_it_says() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("question_mark")
+        await pilot.pause()
+
+    lines = play(FakeFeed(seconds=3), (80, 120), script)
+    edge = [line for line in lines if line.lstrip().startswith("▌")]
+    assert "any other key closes" in edge[-2]

@@ -1,0 +1,102 @@
+"""All runs of a ledger are read once: the newest at once, then the others, then only what is new."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon.frame import RunState
+from gpumon.ledger.reader import Ledger, Ledgers
+from gpumon.ledger.records import RunRow, RunSummary
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.run_reading.listed import FIRST, ListedRuns
+from tests.runs import BEGAN, Book, training
+from tests.tui.fakes import FakeFeed
+from tests.tui.screen import play, text
+
+MANY = FIRST + 20
+NOW = BEGAN + 10.0
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Book:
+    with Book(tmp_path) as book:
+        book.db.execute("PRAGMA synchronous = OFF")
+        for place in range(MANY):
+            training(book, f"r-{place:04}", 1, began=BEGAN - 100 * place - 50, course=False, phases=False)
+    return book
+
+
+@pytest.fixture
+def looked_into(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Ids of runs that were looked into one by one."""
+    found: list[str] = []
+    listed = Ledger.listed
+
+    def noted(ledger: Ledger, run: RunRow) -> RunSummary:
+        found.append(run.id)
+        return listed(ledger, run)
+
+    monkeypatch.setattr(Ledger, "listed", noted)
+    return found
+
+
+def change(book: Book, sql: str) -> None:
+    with closing(sqlite3.connect(book.path, isolation_level=None)) as db:
+        db.execute("PRAGMA foreign_keys = ON")
+        db.execute(sql)
+
+
+def test_the_newest_come_first_then_all_and_nothing_is_looked_into_twice(book: Book, looked_into: list[str]) -> None:
+    runs = ListedRuns()
+    with Ledgers([str(book.path)]) as ledgers:
+        first = runs.read(ledgers, NOW)
+        assert [run.id for run in first] == [f"r-{place:04}" for place in range(FIRST)]
+        assert not runs.is_all
+        every = runs.read(ledgers, NOW)
+        assert runs.is_all
+        assert every[:FIRST] == first
+        assert looked_into == [f"r-{place:04}" for place in range(FIRST, MANY)]
+        truth = ledgers.runs()
+        assert [(run.id, run.energy, run.utilization, run.gpus) for run in every] == [
+            (one.run.id, one.energy, one.utilization, one.gpus) for one in truth
+        ]
+        assert runs.read(ledgers, NOW) is every, "while the file is the same"
+
+
+def test_only_what_is_new_of_a_ledger_is_looked_into_again(book: Book, looked_into: list[str]) -> None:
+    runs = ListedRuns()
+    with Ledgers([str(book.path)]) as ledgers:
+        runs.read(ledgers, NOW)
+        runs.read(ledgers, NOW)
+        looked_into.clear()
+        change(book, f"UPDATE run SET state = {RunState.DIED:d}, updated = updated + 1 WHERE id = 'r-0003'")
+        change(book, "INSERT INTO tag (run, tag, removed) VALUES ('r-0005', 'baseline', 0)")
+        found = {run.id: run for run in runs.read(ledgers, NOW)}
+        assert looked_into == ["r-0003"]
+        assert found["r-0003"].ended_badly
+        assert found["r-0005"].tags == ("baseline",)
+        assert "baseline" in found["r-0005"].text
+        change(book, "DELETE FROM run WHERE id = 'r-0001'")
+        assert "r-0001" not in {run.id for run in runs.read(ledgers, NOW)}
+
+
+def test_the_page_says_that_more_are_being_read(book: Book) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("4")
+        seen: list[str] = []
+        while not seen or f"{MANY} past" not in seen[-1]:
+            await pilot.pause(0.01)
+            app.draw()
+            await pilot.pause()
+            title = next(line for line in text(app) if "running" in line and "past" in line)
+            seen.append(title)
+        told = {title.split("past")[0].split()[-1] for title in seen}
+        assert told <= {"…", f"{FIRST}+", str(MANY)}, "never a number that is too small"
+
+    play(FakeFeed(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]))

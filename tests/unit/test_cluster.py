@@ -1,0 +1,295 @@
+"""A cluster from answers: what was not answered is missing, each question fails alone, and nobody looks for nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from threading import Lock
+
+import pytest
+import yaml
+
+from gpumon.cluster import facts
+from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
+from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
+from gpumon.cluster.polling import UNWATCHED, ClusterPoller
+from gpumon.cluster.questions import (
+    QUESTIONS,
+    RULE_INTERVAL,
+    SILENT,
+    SMALL,
+    THERE,
+    Period,
+    Question,
+    of_period,
+)
+from gpumon.cluster.recorded import RECORDED
+from gpumon.reports.cluster_text import lines
+from tests.conftest import ROOT
+
+NOW = 1_800_000_000.0
+UP = {"seen": "1", "gpus": "2"}
+
+
+def row(value: float, **labels: str) -> EngineSeries:
+    return EngineSeries(labels, value)
+
+
+ANSWERS: dict[str, list[EngineSeries]] = {
+    "seen": [row(NOW - 3, instance="gn1"), row(NOW - 5, instance="gn2"), row(NOW - 3, instance="gn10"),
+             row(NOW - 720, instance="gn23")],
+    "gpus": [row(8, instance="gn1", state="free"), row(5, instance="gn2", state="busy"),
+             row(2, instance="gn2", state="free"),
+             row(1, instance="gn2", state="lost"), row(6, instance="gn10", state="busy"),
+             row(2, instance="gn10", state="held_idle"), row(8, instance="gn23", state="free")],
+    "models": [row(8, instance=name, model="NVIDIA H100") for name in ("gn1", "gn2", "gn10", "gn23")],
+    "power": [row(5600.0, instance="gn2")],
+    "held_now": [row(13.0, user="ada"), row(0.0, user="gone")],
+    "held_week": [row(360_000.0, user="ada"), row(3600.0, user="bob")],
+    "busy_week": [row(180_000.0, user="ada")],
+    "idle_held_week": [row(36_000.0, user="ada")],
+    "runs": [row(11, run="r1", name="moe", user="ada", slurm_job="88")],
+    "run_places": [row(5, run="r1", instance="gn10"), row(6, run="r1", instance="gn2")],
+    "run_nodes": [row(2, run="r1")],
+    "epochs": [row(4.0, run="r1")],
+    "planned": [row(40.0, run="r1")],
+    "idle_holders": [row(7200.0, instance="gn10", gpu="3", user="bob")],
+    "xids": [row(NOW - 60, instance="gn2", gpu="3", xid="79")],
+}  # fmt: skip
+
+
+class FakeEngine:
+    """Answers by the name of the question whose expression it is given; those in `broken` fail."""
+
+    name = "http://prom:9090"
+    ahead = 0.0
+
+    def __init__(self, *, rules: bool = True, broken: Iterable[str] = ()) -> None:
+        self.rules, self.broken = rules, set(broken)
+        self.asked: list[tuple[str, float]] = []
+        self.names = ["gpumon_gpus", *(one for question in QUESTIONS for one in question.records if rules)]
+        self.nodes = 0
+        """Further nodes."""
+        self._lock = Lock()
+
+    def ask(self, expression: str, at: float) -> EngineAnswer:
+        with self._lock:
+            self.asked.append((expression, at))
+        if expression == THERE:
+            return EngineAnswer([row(1.0, __name__=name) for name in self.names])
+        names = [
+            one.name for one in (*QUESTIONS, *OF_GPUS)
+            if expression in (one.expression(recorded=True), one.expression(recorded=False))
+        ]  # fmt: skip
+        name = names[0] if names else ""
+        if name in self.broken:
+            raise EngineError("the engine says: out of memory (422)")
+        more = [row(NOW, instance=f"x{number}") for number in range(self.nodes)] if name == "seen" else []
+        return EngineAnswer([*ANSWERS.get(name, []), *more])
+
+
+class HandClock:
+    """Time that only a test moves."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def steady(self) -> float:
+        return self.passed
+
+    def wall(self) -> float:
+        return NOW + self.passed
+
+
+def text(poller: ClusterPoller, width: int = 0) -> str:
+    return "\n".join(lines(poller.round(), FakeEngine.name, Period.WEEK, width))
+
+
+def test_a_node_without_a_sample_is_silent_and_none_of_its_gpus_is_free() -> None:
+    nodes = {node.name: node for node in facts.nodes(ANSWERS, NOW)}
+    assert nodes["gn23"].silent == 720
+    assert nodes["gn23"].count("free") == 0
+    assert [node.count("free") for node in nodes.values()] == [8, 2, 0, 0]
+    assert not any(nodes[name].silent for name in ("gn1", "gn2", "gn10"))
+
+
+def test_a_node_is_silent_only_after_its_time() -> None:
+    late = {"seen": [row(NOW - SILENT, instance="a"), row(NOW - SILENT - 1, instance="b")]}
+    assert [bool(node.silent) for node in facts.nodes(late, NOW)] == [False, True]
+
+
+def test_nodes_come_in_the_order_of_their_numbers() -> None:
+    assert [node.name for node in facts.nodes(ANSWERS, NOW)] == ["gn1", "gn2", "gn10", "gn23"]
+
+
+def test_free_gpus_that_are_together_come_first() -> None:
+    found = facts.free(facts.nodes(ANSWERS, NOW))
+    assert [(one.together, one.whole, list(one.nodes)) for one in found] == [(8, True, ["gn1"]), (2, False, ["gn2"])]
+
+
+def test_a_run_on_several_nodes_is_one_with_its_epoch() -> None:
+    (run,) = facts.runs(ANSWERS)
+    assert (run.gpus, list(run.nodes), run.epoch, run.planned, run.job) == (11, ["gn2", "gn10"], 4.0, 40.0, "88")
+
+
+def test_users_have_what_was_answered_and_nothing_else() -> None:
+    ada, bob = facts.users(ANSWERS, Period.WEEK)
+    assert (ada.name, ada.held, ada.held_seconds, ada.busy_seconds) == ("ada", 13.0, 360_000.0, 180_000.0)
+    assert bob.held != bob.held, "not known, and not 0"
+
+
+def test_a_picture_is_one_moment_whatever_is_asked() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
+    assert {at for _, at in engine.asked} == {NOW}
+    assert len(engine.asked) == len(QUESTIONS) + 1
+
+
+def test_a_question_is_asked_again_in_its_own_time() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    poller.round()
+    engine.asked.clear()
+    clock.passed = 15.0
+    poller.round()
+    often = {one.expression(recorded=True) for one in QUESTIONS if one.every <= 15.0}
+    assert {expression for expression, _ in engine.asked} == often
+
+
+def test_each_question_fails_alone_and_keeps_its_last_answer() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    before = poller.round()
+    engine.broken = {"gpus"}
+    clock.passed = 15.0
+    after = poller.round()
+    assert after.problems() == {"gpus": "the engine says: out of memory (422)"}
+    assert after.answers()["gpus"] == before.answers()["gpus"]
+    assert (after.kept["gpus"].at, after.kept["seen"].at) == (NOW, NOW + 15)
+    assert "not of now: gpus (the engine says: out of memory (422))" in text(poller)
+
+
+def test_a_question_that_was_never_answered_claims_nothing() -> None:
+    told = text(ClusterPoller(FakeEngine(broken=[one.name for one in QUESTIONS])))
+    assert "GPUs unknown" in told
+    assert "free" not in told
+
+
+def test_without_the_rules_counters_are_asked_and_that_is_said() -> None:
+    engine = FakeEngine(rules=False)
+    assert "without recorded series" in text(ClusterPoller(engine))
+    assert not any(":gpumon_" in expression for expression, _ in engine.asked if expression != THERE)
+
+
+def test_the_picture_names_what_is_free_who_holds_and_what_is_wrong() -> None:
+    clock = HandClock()
+    told = text(ClusterPoller(FakeEngine(), clock=clock.steady, now=clock.wall))
+    head = told.splitlines()[0]
+    assert "10 of 24 GPUs free  ·  2 allocated, idle  ·  3 nodes, 1 silent  ·  5600 W" in head
+    for expected in (
+        "whole node",
+        "100.0 h",
+        "50%",
+        "10.0 h",
+        "gn2, gn10",
+        "silent for 12 min",
+        "1 GPU lost",
+        "XID 79",
+    ):
+        assert expected in told
+
+
+@pytest.mark.parametrize("width", [1, 20, 40, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    clock = HandClock()
+    told = text(ClusterPoller(FakeEngine(), clock=clock.steady, now=clock.wall), width)
+    assert width < 40 or max(map(len, told.splitlines())) <= width
+
+
+def test_a_period_asks_nothing_about_others() -> None:
+    names = [one.name for one in of_period(QUESTIONS, Period.DAY)]
+    assert "held_day" in names
+    assert not any(name.endswith(("week", "month")) for name in names)
+
+
+def test_names_of_questions_are_unique() -> None:
+    assert len({one.name for one in QUESTIONS}) == len(QUESTIONS)
+    assert all(isinstance(one, Question) and one.every >= 15.0 for one in QUESTIONS)
+
+
+def test_the_rules_that_are_shipped_are_those_that_are_asked() -> None:
+    (group,) = yaml.safe_load((ROOT / "deploy/prometheus/cluster.yml").read_text())["groups"]
+    assert {rule["record"]: rule["expr"] for rule in group["rules"]} == dict(RECORDED)
+    assert group["interval"] == f"{RULE_INTERVAL:g}s"
+    shipped = (ROOT / "deploy/prometheus/rules.yml").read_text()
+    asked = {name for one in QUESTIONS for name in re.findall(r"\w+:gpumon_\w+:\w+", one.recorded)} - set(RECORDED)
+    assert all(f"record: {name}" in shipped for name in asked)
+
+
+def test_a_site_with_some_rules_is_asked_for_the_others_raw() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    engine.names = ["gpumon_gpus", "instance:gpumon_gpu_power_watts:sum"]
+    picture = ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
+    asked = {expression for expression, _ in engine.asked}
+    assert "instance:gpumon_gpu_power_watts:sum" in asked
+    assert not any("run:gpumon_" in expression for expression in asked - {THERE})
+    assert not picture.recorded
+
+
+def test_a_site_with_nothing_but_dcgm_is_asked_what_that_tells() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    engine.names = ["DCGM_FI_DEV_GPU_UTIL"]
+    picture = ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
+    assert picture.is_dcgm
+    assert not any("gpumon" in expression for expression, _ in engine.asked if expression != THERE)
+
+
+def test_each_gpu_is_asked_for_where_the_cluster_is_small_and_one_node_while_somebody_looks() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    poller = ClusterPoller(engine, (*QUESTIONS, *OF_GPUS), clock=clock.steady, now=clock.wall)
+    assert "gpu_users" in poller.round().answers()
+    poller.look_at("gn2", of_node)
+    clock.passed = 15.0
+    assert "node_users gn2" in poller.round().answers()
+    assert any('gpumon_gpu_user_info{instance="gn2"}' in expression for expression, _ in engine.asked)
+    clock.passed = 15.0 + 2 * UNWATCHED
+    assert "node_users gn2" not in poller.round().answers()
+    engine.nodes = SMALL + 1
+    clock.passed += 60.0
+    assert "gpu_users" in poller.round().answers(), "it was small when this was asked"
+    clock.passed += 60.0
+    assert "gpu_users" not in poller.round().answers()
+
+
+def test_a_name_is_no_part_of_an_expression() -> None:
+    for question in (*of_node('a"} or up{x="'), *of_user("b\\\n")):
+        assert question.expression(recorded=False).count('"') % 2 == 0
+    assert any(
+        r'instance="a\"} or up{x=\""' in question.expression(recorded=False) for question in of_node('a"} or up{x="')
+    )
+
+
+def test_an_engine_whose_clock_is_another_is_asked_in_its_own_time() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    engine.ahead = -300.0
+    picture = ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
+    assert (picture.at, picture.ahead) == (NOW - 300, -300.0)
+    engine.ahead = 2.0
+    assert ClusterPoller(engine, clock=clock.steady, now=clock.wall).round().at == NOW
+
+
+def test_a_question_that_fails_says_since_when_and_is_asked_again_soon() -> None:
+    engine, clock = FakeEngine(broken=["held_month"]), HandClock()
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    poller.round()
+    clock.passed = 15.0
+    assert poller.round().kept["held_month"].failing == NOW
+    engine.broken = set()
+    clock.passed = 30.0
+    assert poller.round().kept["held_month"].failing == 0.0
+
+
+def test_a_node_that_went_away_is_silent_since_its_last_sample() -> None:
+    answers = {"seen": [row(NOW - 3, instance="a")],
+               "seen_before": [row(NOW - 40, instance="a"), row(NOW - 900, instance="b")]}  # fmt: skip
+    assert [(one.name, one.silent) for one in facts.nodes(answers, NOW)] == [("a", 0.0), ("b", 900.0)]

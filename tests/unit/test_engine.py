@@ -1,0 +1,175 @@
+"""The engine fails in every way that servers do: one line says how, and no credential is in it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gpumon.cluster.access import EngineAccess, read_access
+from gpumon.cluster.engine import Engine, EngineError
+from gpumon.errors import UsageError
+
+SECRET = "s3cr3t-t0ken"
+
+
+def engine(answer: Callable[[httpx.Request], httpx.Response], **access: str) -> Engine:
+    return Engine("http://prom:9090/base", EngineAccess(**access), httpx.MockTransport(answer))
+
+
+def vector(*series: tuple[dict[str, str], str]) -> dict[str, object]:
+    result = [{"metric": labels, "value": [1.0, value]} for labels, value in series]
+    return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
+def refused(answer: Callable[[httpx.Request], httpx.Response], **access: str) -> str:
+    """The line of an engine that answers so."""
+    with pytest.raises(EngineError) as raised:
+        engine(answer, **access).ask("up", 1.0)
+    return str(raised.value)
+
+
+def test_an_answer_is_its_series_with_a_number() -> None:
+    body = vector(({"instance": "gn1"}, "3"), ({"instance": "gn2"}, "NaN"), ({"instance": "gn3"}, "+Inf"))
+    answer = engine(lambda _: httpx.Response(200, json=body)).ask("x", 1.0)
+    assert [(row.labels["instance"], row.value) for row in answer.rows] == [("gn1", 3.0)]
+
+
+def test_a_question_is_posted_with_its_moment_and_credentials() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json=vector())
+
+    engine(answer, token=SECRET).ask("up == 1", 12.5)
+    (request,) = seen
+    assert (request.method, str(request.url)) == ("POST", "http://prom:9090/base/api/v1/query")
+    assert request.headers["Authorization"] == f"Bearer {SECRET}"
+    form = httpx.QueryParams(request.content.decode())
+    assert (form["query"], form["time"]) == ("up == 1", "12.500")
+
+
+def test_text_of_an_engine_is_hostile() -> None:
+    body = vector(({"user": "a\x1b[31m\n", "x" * 5000: "y" * 5000}, "1"))
+    (row,) = engine(lambda _: httpx.Response(200, json=body)).ask("x", 1.0).rows
+    assert "\x1b" not in row.labels["user"]
+    assert "\n" not in row.labels["user"]
+    assert all(len(name) <= 256 and len(value) <= 256 for name, value in row.labels.items())
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda _: httpx.Response(401, text=SECRET), "refuses us (401)"),
+        (lambda _: httpx.Response(403), "refuses us (403)"),
+        (lambda _: httpx.Response(404, text="<html>"), "no Prometheus answers there: HTTP 404"),
+        (lambda _: httpx.Response(200, text="not json"), "no Prometheus answers there: HTTP 200"),
+        (lambda _: httpx.Response(200, text="[" * 100_000), "no Prometheus answers there"),
+        (lambda _: httpx.Response(200, json={"status": "success", "data": {"resultType": "matrix"}}), "no list"),
+        (lambda _: httpx.Response(422, json={"status": "error", "error": "too\nbig"}), "the engine says: too"),
+        (lambda _: httpx.Response(503, json={"status": "error", "error": "timeout"}), "timeout (503)"),
+        (lambda _: httpx.Response(302, headers={"Location": "http://u:pw@evil/x?token=1"}), "elsewhere (http://evil/x)"),
+    ],
+)  # fmt: skip
+def test_each_fault_is_one_line(answer: Callable[[httpx.Request], httpx.Response], said: str) -> None:
+    line = refused(answer, token=SECRET)
+    assert said in line
+    assert "\n" not in line
+    assert SECRET not in line
+    assert "pw" not in line
+
+
+def test_an_engine_that_is_down_is_named() -> None:
+    def down(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("Connection refused", request=request)
+
+    assert refused(down) == "cannot ask http://prom:9090/base: Connection refused"
+
+
+def test_an_engine_that_does_not_answer_is_left_after_its_time() -> None:
+    def slow(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("", request=request)
+
+    assert refused(slow) == "http://prom:9090/base has not answered within 4 s"
+
+
+def test_a_large_answer_is_not_read_to_its_end_even_where_it_was_small_on_the_way() -> None:
+    bomb = gzip.compress(b" " * 50_000_000)
+    line = refused(lambda _: httpx.Response(200, content=bomb, headers={"Content-Encoding": "gzip"}))
+    assert "more than 8 MiB" in line
+
+
+def test_an_answer_that_comes_in_drops_is_left_after_its_time() -> None:
+    def drops() -> Iterator[bytes]:
+        while True:
+            yield b" "
+
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=drops()))
+    late = Engine("http://prom:9090", EngineAccess(), transport, patience=0.05)
+    with pytest.raises(EngineError, match=r"has not answered within 0\.05 s|more than 8 MiB"):
+        late.ask("up", 1.0)
+
+
+@pytest.mark.parametrize("lacking", [{"warnings": ["a store did not answer"]}, {"isPartial": True}])
+def test_an_answer_that_lacks_a_part_says_so(lacking: dict[str, object]) -> None:
+    answer = engine(lambda _: httpx.Response(200, json={**vector(), **lacking})).ask("x", 1.0)
+    assert "not answer" in answer.warning
+
+
+@pytest.mark.parametrize("url", ["", "prom:9090", "ftp://prom", "http://", "http://user:pw@prom:9090"])
+def test_what_is_no_url_of_a_server_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(UsageError, match="--prometheus takes") as raised:
+        Engine(url)
+    assert "pw" not in str(raised.value)
+
+
+def access_file(directory: Path, text: str, mode: int = 0o600) -> str:
+    path = directory / "access.toml"
+    path.write_text(text)
+    os.chmod(path, mode)
+    return str(path)
+
+
+def test_a_file_of_access_is_read(tmp_path: Path) -> None:
+    found = read_access(access_file(tmp_path, f'token = "{SECRET}"\n[headers]\nX-Scope-OrgID = "lab"\n'))
+    assert (found.token, found.headers) == (SECRET, {"X-Scope-OrgID": "lab"})
+    assert SECRET not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        (f'token = "{SECRET}"', 0o644, "chmod 600"),
+        (f"token = {SECRET}", 0o600, "no TOML"),
+        (f'tokens = "{SECRET}"', 0o600, "unknown name 'tokens'"),
+        (f'token = ["{SECRET}"]', 0o600, "token in"),
+        (f'token = "{SECRET}\\n"', 0o600, "one line"),
+        (f'token = "{SECRET}"\nusername = "ada"', 0o600, "one of them"),
+        ('key = "k.pem"', 0o600, "without its certificate"),
+        (json.dumps({"headers": 1})[1:-1].replace(":", "="), 0o600, "headers in"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_access_is_said_without_repeating_it(
+    tmp_path: Path, text: str, mode: int, said: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        read_access(access_file(tmp_path, text, mode))
+    assert said in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+def test_a_file_of_access_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*gone\.toml"):
+        read_access(str(tmp_path / "gone.toml"))
+
+
+def test_certificates_that_are_none_are_named_by_their_option(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    with pytest.raises(UsageError, match="certificates of --prometheus-config"):
+        Engine("https://prom", EngineAccess(ca=str(tmp_path / "ca.pem")))

@@ -1,0 +1,146 @@
+"""Exactness of counters at any scrape interval, on a clock that is simulated; a plain gauge misses what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean
+
+import pytest
+
+from gpumon.frame import Process, Sample
+from tests.builders import device, process, sample, tick
+from tests.exported import Node, Page
+
+GIB = 2.0**30
+HALF = 7
+"""Seconds for which a GPU works, and then as many for which it does not."""
+HOUR = 3600
+WINDOW = 300
+"""Seconds of `rate(...[5m])`."""
+HELD = {"memory_used": 8 * GIB, "memory_total": 80 * GIB}
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    found = Node()
+    yield found
+    found.close()
+
+
+@dataclass
+class ScrapeLog:
+    """Scrapes of an exporter, by the second at which each was made."""
+
+    every: int
+    pages: dict[int, Page]
+
+    def growth(self, name: str, begin: int, end: int, **labels: str) -> float:
+        """By how much counters have grown, all of these labels together."""
+        return sum(self.pages[end].values(name, **labels)) - sum(self.pages[begin].values(name, **labels))
+
+    def windows(self) -> list[tuple[int, int]]:
+        """All windows that begin and end with a scrape."""
+        return [(begin, begin + WINDOW) for begin in self.pages if begin + WINDOW in self.pages]
+
+
+def wave(second: int) -> float:
+    return 1.0 if second // HALF % 2 == 0 else 0.0
+
+
+def gpu(second: int, index: int = 0) -> Sample:
+    return sample(index, utilization=wave(second), energy=100.0 * second, **HELD)
+
+
+def scrape_each(node: Node, every: int, *, until: int = HOUR, offset: int = 3) -> ScrapeLog:
+    """Ticks of a second each, scraped between two of them every so many seconds."""
+    exporter = node.exporter()
+    pages = {}
+    for second in range(1, until + 1):
+        node.add([tick(second, [gpu(second)], [process()])])
+        if second % every == offset:
+            pages[second] = Page(exporter.scrape().body)
+    return ScrapeLog(every, pages)
+
+
+@pytest.mark.parametrize("every", [15, 30, 60])
+def test_the_mean_of_a_square_wave_is_that_of_all_frames_and_a_gauge_misses_it(node: Node, every: int) -> None:
+    found = scrape_each(node, every)
+    windows = found.windows()
+    assert len(windows) >= 40
+    misses, gauges = [], []
+    for begin, end in windows:
+        truth = fmean(wave(second) for second in range(begin, end))
+        counted = found.growth("gpumon_gpu_utilization_seconds_total", begin, end)
+        observed = found.growth("gpumon_gpu_utilization_observed_seconds_total", begin, end)
+        misses.append(abs(counted / observed / truth - 1))
+        shown = [found.pages[at].value("gpumon_gpu_utilization_ratio") for at in range(begin + every, end + 1, every)]
+        gauges.append(abs(fmean(shown) / truth - 1))
+    assert max(misses) <= 0.005
+    assert max(gauges) > 0.05, "the gauge has seen one second of each interval"
+
+
+def test_lost_scrapes_a_killed_daemon_and_a_new_exporter_lose_what_nobody_sampled_alone(node: Node) -> None:
+    every, killed, back = 15, 1000, 1007
+    pages = {}
+    exporter = node.exporter()
+    for second in range(1, HOUR + 1):
+        if killed <= second < back:
+            continue  # no daemon
+        if second == back:
+            node.restart()
+            exporter = node.exporter()
+        node.add([tick(second, [gpu(second)], [process()])])
+        if second % every == 3 and second not in (63, 78, 93):
+            pages[second] = Page(exporter.scrape().body)
+    found = ScrapeLog(every, pages)
+    begin, end = min(pages), max(pages)
+    nobody = back - killed + 1
+    for name in ("gpumon_gpu_observed_seconds_total", "gpumon_user_held_seconds_total"):
+        assert found.growth(name, begin, end) == pytest.approx(end - begin - nobody)
+    truth = sum(wave(second) for second in range(begin, end) if not killed - 1 <= second < back)
+    assert found.growth("gpumon_gpu_utilization_seconds_total", begin, end) == pytest.approx(truth)
+    last = 0.0
+    for page in pages.values():
+        now = page.value("gpumon_gpu_observed_seconds_total")
+        assert now >= last, "it never begins anew, so that rate() sees no reset"
+        last = now
+
+
+@pytest.mark.parametrize("every", [15, 60])
+def test_gpu_hours_of_two_users_add_up_to_the_held_time(node: Node, every: int) -> None:
+    """Ann and Bob share GPU 0 now and then; GPU 1 is Ann's, and GPU 2 is free half of the time."""
+
+    def here(second: int) -> list[Process]:
+        found = [process(1, user="ann", sm_utilization=0.5), process(3, index=1, user="ann")]
+        if second % 100 < 60:
+            found.append(process(2, user="bob", sm_utilization=0.1))
+        if second < HOUR // 2:
+            found.append(process(4, index=2, user="bob"))
+        return found
+
+    exporter = node.exporter()
+    pages = {}
+    for second in range(1, HOUR + 1):
+        empty = sample(2, utilization=0.0, memory_used=0.0, memory_total=80 * GIB)
+        third = gpu(second, 2) if second < HOUR // 2 else empty
+        node.add([tick(second, [gpu(second), gpu(second, 1), third], here(second))])
+        if second % every == 3:
+            pages[second] = Page(exporter.scrape().body)
+    found = ScrapeLog(every, pages)
+    begin, end = min(pages), max(pages)
+    held = found.growth("gpumon_gpu_held_seconds_total", begin, end)
+    hours = {
+        user: found.growth("gpumon_user_held_share_seconds_total", begin, end, user=user) for user in ("ann", "bob")
+    }
+    assert held == pytest.approx(2 * (end - begin) + HOUR / 2 - begin, rel=0.01)
+    assert sum(hours.values()) == pytest.approx(held, rel=0.01)
+    alone = sum(second % 100 >= 60 for second in range(begin, end))
+    assert hours["ann"] == pytest.approx((end - begin) + alone + (end - begin - alone) / 2)
+    whole = found.growth("gpumon_user_held_seconds_total", begin, end, user="ann", uuid=device(0).uuid)
+    assert whole == pytest.approx(end - begin), "who shares a GPU holds it the whole time"
+    busy = found.growth("gpumon_gpu_busy_seconds_total", begin, end, uuid=device(0).uuid)
+    assert found.growth("gpumon_user_busy_seconds_total", begin, end, uuid=device(0).uuid) == pytest.approx(busy)
+    energy = found.growth("gpumon_gpu_accounted_energy_joules_total", begin, end, uuid=device(0).uuid)
+    assert found.growth("gpumon_user_energy_joules_total", begin, end, uuid=device(0).uuid) == pytest.approx(energy)
+    assert energy == pytest.approx(100 * (end - begin))

@@ -1,0 +1,67 @@
+"""Findings for people: one line for what is the same of several GPUs, and what could not be judged."""
+
+from __future__ import annotations
+
+from gpumon.diagnosis.coverage import not_judged
+from gpumon.diagnosis.finding import Finding, Severity, Subject
+from gpumon.diagnosis.grouping import grouped, ranges
+from gpumon.frame import Device, Sample
+from gpumon.metrics import GPU_METRICS, Availability
+
+
+def gone(gpu: str, summary: str = "no GPU driver answers", kind: str = "gpu") -> Finding:
+    title = f"GPU {gpu}" if kind == "gpu" else gpu
+    return Finding("unavailable", Severity.CRITICAL, Subject(kind, f"id-{gpu}", title), summary, "")
+
+
+def test_what_is_the_same_of_all_gpus_is_one_line() -> None:
+    (group,) = grouped(gone(str(gpu)) for gpu in range(8))
+    assert group.title == "GPU 0–7"
+    assert group.ids == {f"id-{gpu}" for gpu in range(8)}
+
+
+def test_what_differs_stands_by_itself_in_its_order() -> None:
+    found = [gone("3"), gone("1", "the GPU must be reset"), gone("0"), gone("5")]
+    assert [group.title for group in grouped(found)] == ["GPU 0, 3, 5", "GPU 1"]
+
+
+def test_instances_are_named_behind_whole_gpus() -> None:
+    assert [group.title for group in grouped([gone("0:1"), gone("2"), gone("1")])] == ["GPU 1–2, 0:1"]
+
+
+def test_runs_are_never_joined() -> None:
+    assert [group.title for group in grouped([gone("a", kind="run"), gone("b", kind="run")])] == ["a", "b"]
+
+
+def test_numbers_in_a_row_are_a_range() -> None:
+    assert ranges([7, 0, 1, 2, 5]) == "0–2, 5, 7"
+    assert ranges([]) == ""
+
+
+def sample(missing: tuple[str, ...] = (), state: Availability = Availability.OK) -> Sample:
+    device = Device("GPU-0", 0, "GPU", dict.fromkeys(missing, Availability.NOT_RECORDED))
+    return Sample(device, state, [1.0] * len(GPU_METRICS))
+
+
+HEAT = ("gpu.temperature", "gpu.temperature_memory")
+CAUSES = ("gpu.throttled_hw_thermal", "gpu.throttled_sw_thermal")
+
+
+def test_a_source_that_tells_everything_leaves_nothing_unjudged() -> None:
+    assert not_judged([sample()], tells_processes=True) == []
+
+
+def test_what_no_gpu_tells_is_named() -> None:
+    few = sample((*HEAT, *CAUSES, "gpu.memory_total"))
+    assert not_judged([few], tells_processes=False) == [
+        "temperature",
+        "throttling",
+        "memory limit",
+        "processes",
+        "runs",
+    ]
+    assert not_judged([few, sample(HEAT[:1])], tells_processes=True) == []
+
+
+def test_of_gpus_that_do_not_answer_the_findings_tell() -> None:
+    assert not_judged([sample(HEAT, Availability.LOST)], tells_processes=True) == []

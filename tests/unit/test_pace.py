@@ -1,0 +1,70 @@
+"""How fast a run goes, and how what it logs changes from epoch to epoch."""
+
+from __future__ import annotations
+
+from math import isnan
+
+import pytest
+
+from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.logged_epochs import EPOCHS, LoggedEpochs
+from gpumon.analysis.pace import steps_per_second
+from gpumon.frame import Boundary, Frame, Mark, Run
+from tests.builders import frame_of, tick
+
+
+def frame(runs: tuple[Run, ...]) -> Frame:
+    return frame_of(tick(runs=runs))
+
+
+def boundary(number: int, seconds: float, step: int, mark: Mark = Mark.PHASE, phase: str = "train") -> Boundary:
+    return Boundary("a", number, mark, 0, step, phase, int(seconds * 1e9), int(seconds * 1e9))
+
+
+def run(step: int, updated: float, epoch: int = -1, rank: int = 0, **metrics: float) -> Run:
+    return Run("a", "id", "vit", 1, "eva", rank=rank, epoch=epoch, step=step, updated=updated, metrics=metrics)
+
+
+def known(*boundaries: Boundary, of: Run) -> Epochs:
+    epochs = Epochs()
+    epochs.add(frame(runs=(of,)))
+    epochs.take(boundaries)
+    return epochs
+
+
+def test_the_pace_is_that_of_training_lately() -> None:
+    begin = boundary(1, 100.0, 0, Mark.EPOCH_BEGIN)
+    assert steps_per_second(known(begin, of=run(120, 160.0)), "a") == 2.0
+    later = boundary(2, 1000.0, 90, Mark.EPOCH_BEGIN)
+    assert steps_per_second(known(begin, later, of=run(390, 1100.0)), "a") == 3.0, "not that of long ago"
+
+
+def test_validation_is_no_time_of_training() -> None:
+    begin = boundary(1, 100.0, 0, Mark.EPOCH_BEGIN)
+    validation = boundary(2, 140.0, 80, phase="validate")
+    assert steps_per_second(known(begin, validation, of=run(80, 160.0)), "a") == 2.0
+
+
+@pytest.mark.parametrize("of", [run(0, 160.0), run(3, 102.0)])
+def test_a_pace_that_cannot_be_told_yet_is_not_told(of: Run) -> None:
+    assert isnan(steps_per_second(known(boundary(1, 100.0, 0, Mark.EPOCH_BEGIN), of=of), "a"))
+    assert isnan(steps_per_second(Epochs(), "a"))
+
+
+def test_what_is_logged_is_compared_with_the_end_of_the_epoch_before() -> None:
+    logged = LoggedEpochs()
+    for epoch, loss in ((0, 4.0), (0, 2.0), (1, 1.9), (1, 1.8)):
+        logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss), run(1, 1.0, epoch, rank=1, loss=9.0))))
+    assert logged.change(run(1, 1.0, 1, loss=1.8), "loss") == pytest.approx(-0.1)
+    assert logged.value("id", 0, "loss") == 2.0
+    assert isnan(logged.change(run(1, 1.0, 0, loss=2.0), "loss")), "there is none before"
+    assert isnan(logged.change(run(1, 1.0, 1, loss=float("inf")), "loss"))
+    assert isnan(logged.change(run(1, 1.0, 1), ""))
+
+
+def test_of_long_runs_the_last_epochs_are_kept() -> None:
+    logged = LoggedEpochs()
+    for epoch in range(2 * EPOCHS):
+        logged.add(frame(runs=(run(1, 1.0, epoch, loss=1.0),)))
+    assert isnan(logged.value("id", EPOCHS - 1, "loss"))
+    assert logged.value("id", 2 * EPOCHS - 1, "loss") == 1.0

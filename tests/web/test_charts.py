@@ -1,0 +1,208 @@
+"""Charts as data: what the scripts are told to draw, without a browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.figures.escape import LONGEST, literal
+from gpumon.figures.scales import scale_of
+from gpumon.frame import Mark, RunState
+from gpumon.metrics import Unit
+from gpumon.panels import GPU_PANELS
+from gpumon_web.gpu_chart import USUAL, GpuChartWindow, gpu_chart
+from gpumon_web.gpu_held import flat
+from gpumon_web.health import attention, checks
+from tests.builders import TIME, boundary, device, process, run, sample, tick
+from tests.runs import BEGAN, Book
+from tests.web.charted import lines, points
+from tests.web.served import Served
+
+BEGIN = TIME / 1e9
+GIB = 2.0**30
+EVERY = tuple(panel.metric.name for panel in GPU_PANELS)
+
+
+def chart(
+    ticks: list[Any], begin: float = BEGIN, end: float = BEGIN + 100, count: int = 2000, panels: Any = EVERY
+) -> dict[str, Any]:
+    served = Served(ticks)
+    served.feed.refresh()
+    feed = served.feed
+    assert feed.frame is not None
+    window = GpuChartWindow(begin, end, count, panels)
+    found = gpu_chart(feed.history, feed.epochs, feed.frame.samples[0], feed.frame.processes, 1.0, "", window)
+    json.dumps(found, allow_nan=False)
+    return found
+
+
+def test_each_metric_that_the_card_gives_has_a_panel_with_its_unit_and_its_top() -> None:
+    found = chart([tick(n, [sample(0, utilization=0.5, memory_used=3 * GIB, memory_total=80 * GIB)]) for n in (1, 2)])
+    panels = {panel["key"]: panel for panel in found["panels"]}
+    assert [(one["key"], one["unit"], one["top"], one["zero"]) for one in panels.values()] == [
+        ("gpu.utilization", "ratio", 1.0, True), ("gpu.memory_used", "bytes", 80 * GIB, True),
+    ]  # fmt: skip
+    assert points(found, "gpu.memory_used") == [(BEGIN + n, pytest.approx(3 * GIB, rel=1e-5)) for n in (1, 2)]
+    assert len(found["times"]) == 1, "lines of one query share their times"
+    assert [one["key"] for one in found["all"]] == list(panels)
+
+
+def test_only_the_panels_that_are_asked_for_are_answered_and_all_are_named() -> None:
+    values: dict[str, Any] = {name.partition(".")[2]: 1.0 for name in EVERY}
+    ticks = [tick(n, [sample(0, **values)]) for n in (1, 2)]
+    usual = chart(ticks, panels=USUAL)
+    assert tuple(one["key"] for one in usual["panels"]) == USUAL
+    assert len(usual["all"]) > len(USUAL)
+    assert [one["key"] for one in chart(ticks, panels=["gpu.clock_sm"])["panels"]] == ["gpu.clock_sm"]
+    assert len(chart(ticks, panels=["nonsense"])["panels"]) == len(USUAL)
+
+
+def test_thresholds_that_the_card_tells_are_limits_with_words_and_no_others() -> None:
+    ticks = [tick(n, [sample(0, power=300.0, power_limit=700.0, temperature=60.0, temperature_slowdown=87.0)])
+             for n in (1, 2)]  # fmt: skip
+    limits = {one["key"]: one["limits"] for one in chart(ticks)["panels"]}
+    assert limits["gpu.power"] == [{"at": 700.0, "text": "power limit 700 W"}]
+    assert limits["gpu.temperature"] == [{"at": 87.0, "text": "slowdown at 87 °C"}]
+    without = chart([tick(n, [sample(0, power=300.0, temperature=60.0)]) for n in (1, 2)])
+    assert [one["limits"] for one in without["panels"]] == [[], []]
+
+
+def test_what_is_missing_is_a_gap_and_never_nothing() -> None:
+    found = chart([tick(1, [sample(0, utilization=0.5)]), tick(2, [sample(0)]), tick(3, [sample(0, utilization=0.0)])])
+    assert lines(found)["gpu.utilization"]["mean"] == [0.5, None, 0.0]
+
+
+def test_a_stall_of_one_sample_is_in_the_envelope_of_any_window() -> None:
+    ticks = [tick(n, [sample(0, utilization=n != 333)]) for n in range(1, 500)]
+    found = chart(ticks, end=BEGIN + 1000, count=40)
+    line = lines(found)["gpu.utilization"]
+    assert len(line["x"]) <= 40
+    assert (min(line["low"]), max(line["high"])) == (0, 1)
+    assert line["x"] == sorted(line["x"])
+    assert found["step"] == line["step"] > 1
+
+
+def training(last: int, **fields: Any) -> list[Any]:
+    going = run(gpus=(device().uuid,), **fields)
+    begins = [boundary(number, epoch=number) for number in range(1, last, 10)]
+    return [
+        tick(n, [sample(0, utilization=0.5, run=going.key)], runs=[going], boundaries=begins if n == last - 1 else [])
+        for n in range(1, last)
+    ]
+
+
+def test_epochs_go_from_begin_to_begin_and_the_last_up_to_now() -> None:
+    (ribbon,) = chart(training(30), end=BEGIN + 1000)["runs"]
+    assert ribbon["bands"] == [[BEGIN + 1, BEGIN + 11, 1], [BEGIN + 11, BEGIN + 21, 11], [BEGIN + 21, BEGIN + 29, 21]]
+
+
+def test_the_last_epoch_of_a_run_that_is_over_ends_with_it() -> None:
+    (ribbon,) = chart(training(30, state=RunState.FINISHED, updated=BEGIN + 25), end=BEGIN + 29)["runs"]
+    assert ribbon["bands"][-1] == [BEGIN + 21, BEGIN + 25, 21]
+
+
+def test_a_window_shows_only_what_lies_in_it() -> None:
+    found = chart(training(30), BEGIN + 15, BEGIN + 18)
+    assert found["runs"][0]["bands"] == [[BEGIN + 15, BEGIN + 18, 11]]
+    assert len(lines(found)["gpu.utilization"]["x"]) == 4
+    assert (found["begin"], found["end"]) == (BEGIN + 15, BEGIN + 18)
+
+
+def test_two_runs_on_one_gpu_have_a_ribbon_each_in_the_order_of_their_begin() -> None:
+    runs = [run(key, id=key, name=key, gpus=(device().uuid,), state=RunState.FINISHED, updated=BEGIN + begin + 30)
+            for key, begin in (("first", 1), ("second", 5))]  # fmt: skip
+    begins = [
+        boundary(number + 1, number, key=key)._replace(time_ns=TIME + (begin + 10 * number) * 10**9)
+        for key, begin in (("first", 1), ("second", 5)) for number in range(3)
+    ]  # fmt: skip
+    ticks = [
+        tick(n, [sample(0, utilization=0.5)], runs=runs, boundaries=begins if n == 99 else []) for n in range(1, 100)
+    ]
+    found = chart(ticks)["runs"]
+    assert [(one["name"], [band[0] - BEGIN for band in one["bands"]]) for one in found] == [
+        ("first", [1, 11, 21]), ("second", [5, 15, 25]),
+    ]  # fmt: skip
+
+
+def test_an_out_of_memory_error_is_an_event_where_it_was() -> None:
+    oom = boundary(2, 0, Mark.OUT_OF_MEMORY)
+    working = run(gpus=(device().uuid,))
+    found = chart([tick(n, [sample(0, utilization=0.5)], runs=[working], boundaries=[oom]) for n in (1, 2, 3)])
+    assert found["events"] == [{"time": BEGIN + 2, "level": "bad", "text": "out of memory"}]
+
+
+def test_lines_have_the_color_of_who_holds_the_gpu_then_and_of_nobody_before() -> None:
+    mine = process(started=BEGIN + 5)
+    found = chart([tick(n, [sample(0, utilization=0.5)], processes=[mine]) for n in range(1, 20)])
+    assert found["held"] == [[BEGIN + 5, BEGIN + 19, "alice"]]
+
+
+def test_of_holders_that_overlap_the_later_one_stands() -> None:
+    assert flat([(0, 10, "a"), (4, 6, "b")], 0, 8) == [(0, 4, "a"), (4, 6, "b"), (6, 8, "a")]
+    assert flat([], 0, 8) == []
+
+
+def test_health_says_what_is_well_what_is_not_and_what_nobody_knows() -> None:
+    well = sample(0, event_reasons=0.0, ecc_corrected=1.0, ecc_uncorrected=0.0, xid=0.0, pcie_generation=5.0,
+                  pcie_width=16.0, temperature_slowdown=87.0, power_limit=700.0)  # fmt: skip
+    assert [one["level"] for one in checks(well)] == ["ok"] * 5
+    assert attention(checks(well)) == "as usual"
+    ill = sample(0, event_reasons=float(0x20), ecc_uncorrected=2.0, xid=79.0)
+    found = {one["title"]: (one["level"], one["text"]) for one in checks(ill)}
+    assert found["Throttling"] == ("warn", "clocks held by heat (driver)")
+    assert found["ECC"] == ("bad", "2 uncorrected")
+    assert found["XID"][0] == "bad"
+    assert found["Link"] == found["Thresholds"] == ("unknown", "not reported")
+    assert attention(checks(ill)) == "3 of 3 need attention"
+    assert attention(checks(sample(0))) == "nothing is reported"
+
+
+def together(directory: Path) -> Served:
+    """A finished run of two GPUs, one of them busy for half of the time that the other is."""
+    with Book(directory) as book:
+        rank = book.rank(book.run("net-1a2b", started=BEGAN * 10**9, ended=(BEGAN + 100) * 10**9,
+                                  state=RunState.FINISHED), state=RunState.FINISHED)  # fmt: skip
+        for place, busy in enumerate((0.4, 0.8)):
+            uuid = device(place).uuid
+            book.device(rank, place, uuid=uuid)
+            values = {"gpu.utilization": [(busy,) * 3] * 10, "gpu.power": [(100.0,) * 3] * 10}
+            book.trace(rank, uuid, values, 10.0)
+    return Served((), [str(book.path)])
+
+
+def test_the_gpus_of_a_run_are_shown_as_their_mean_each_or_one(tmp_path: Path) -> None:
+    served = together(tmp_path)
+
+    def of(gpu: str) -> tuple[dict[str, Any], list[Any]]:
+        found = served.json(f"/api/kept?page=run&id=net-1a2b&gpu={gpu}")
+        return found["figures"]["course"], [one["value"] for one in found["values"]["devices"] if one["is_pressed"]]
+
+    mean, pressed = of("")
+    assert pressed == ["mean"]
+    line = lines(mean)["gpu.utilization"]
+    assert [line[name][0] for name in ("low", "mean", "high")] == [0.4, pytest.approx(0.6), 0.8]
+    assert lines(mean)["gpu.power"]["mean"][0] == 200.0
+    each, pressed = of("each")
+    assert pressed == ["each"]
+    (panel,) = [one for one in each["panels"] if one["key"] == "gpu.utilization"]
+    assert [(one["label"], one["mean"][0]) for one in panel["lines"]] == [("GPU 0", 0.4), ("GPU 1", 0.8)]
+    one, pressed = of(device(1).uuid)
+    assert pressed == [device(1).uuid]
+    assert lines(one)["gpu.utilization"]["mean"][0] == 0.8
+
+
+@pytest.mark.parametrize("unit", list(Unit))
+@pytest.mark.parametrize("rate", [False, True])
+def test_every_unit_has_a_scale_in_a_report(unit: Unit, rate: bool) -> None:
+    scale = scale_of(unit, rate=rate)
+    assert scale.factor > 0
+    assert scale.suffix == "" or scale.suffix.startswith(" ")
+
+
+def test_a_strangers_text_is_letters_in_a_report() -> None:
+    assert literal("<b>x</b>\x1b[31m") == "&lt;b&gt;x&lt;/b&gt;\\x1b[31m"
+    assert len(literal("a" * 1000)) <= LONGEST
+    assert literal("&lt;") == "&amp;lt;"

@@ -1,0 +1,172 @@
+"""An engine that fails in the ways that servers do: the page stays, each part says what, since when, and no secret."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Any
+
+import httpx
+import pytest
+
+from gpumon.cluster.access import EngineAccess
+from gpumon.cluster.engine import MOST_BYTES, Engine
+from tests.web.clustered import ENGINE, NOW, Cluster, TableEngine, cluster
+
+SECRET = "s3cr3t-t0ken"
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+class Backend:
+    """An HTTP server that answers well, or as a test says."""
+
+    def __init__(self) -> None:
+        self.table = TableEngine(cluster(3))
+        self.fault: Answer | None = None
+        self.broken: tuple[str, ...] = ()
+        """Parts of expressions that fail alone."""
+        self.clock = 0.0
+        """Seconds by which its clock is ahead."""
+        self.cluster: Cluster | None = None
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        assert request.headers["Authorization"] == f"Bearer {SECRET}"
+        if self.fault is not None:
+            return self.fault(request)
+        expression = httpx.QueryParams(request.content.decode())["query"]
+        if any(part in expression for part in self.broken):
+            return httpx.Response(
+                422, json={"status": "error", "error": "query processing would load too many samples"}
+            )
+        rows = self.table.ask(expression, 0.0).rows
+        result = [{"metric": dict(one.labels), "value": [NOW, str(one.value)]} for one in rows]
+        passed = self.cluster.passed if self.cluster else 0.0
+        return httpx.Response(
+            200, json={"status": "success", "data": {"resultType": "vector", "result": result}},
+            headers={"Date": formatdate(NOW + passed + self.clock, usegmt=True)},
+        )  # fmt: skip
+
+
+def made() -> tuple[Backend, Cluster]:
+    """A page over such a server, by the client that asks real ones."""
+    backend = Backend()
+
+    def now() -> float:
+        return NOW + (backend.cluster.passed if backend.cluster else 0.0)
+
+    engine = Engine(ENGINE, EngineAccess(token=SECRET), httpx.MockTransport(backend), now=now)
+    backend.cluster = Cluster(engine)
+    return backend, backend.cluster
+
+
+def slow(request: httpx.Request) -> httpx.Response:
+    raise httpx.ReadTimeout("slow", request=request)
+
+
+def down(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("[Errno 111] Connection refused", request=request)
+
+
+FAULTS: list[tuple[Answer, str]] = [
+    (down, "Connection refused"),
+    (slow, "has not answered within 4 s"),
+    (lambda _: httpx.Response(401, text="no"), "refuses us (401)"),
+    (lambda _: httpx.Response(302, headers={"Location": "https://evil.example/login?a=b"}), "sends us elsewhere"),
+    (lambda _: httpx.Response(200, content=b"x" * (MOST_BYTES + 1)), "more than 8 MiB"),
+    (lambda _: httpx.Response(200, stream=Endless(50)), "more than 8 MiB"),
+    (lambda _: httpx.Response(503, json={"status": "error", "error": "timed out"}), "the engine says: timed out (503)"),
+    (lambda _: httpx.Response(200, text="<html>hello</html>"), "no Prometheus answers there"),
+]
+
+
+class Endless(httpx.SyncByteStream):
+    """So many MB, of which nobody should read all."""
+
+    def __init__(self, megabytes: int) -> None:
+        self._left = megabytes
+        self.read = 0
+
+    def __iter__(self) -> Any:
+        for _ in range(self._left):
+            self.read += 1
+            yield b" " * 1_000_000
+        raise AssertionError("all of it was read")
+
+
+@pytest.mark.parametrize(("fault", "said"), FAULTS, ids=[said for _, said in FAULTS[:5]] + ["50 MB", "503", "HTML"])
+def test_the_page_keeps_what_it_knew_and_says_what_happened_and_since_when(
+    fault: Answer, said: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    backend, served = made()
+    before = served.after(0.0).page()
+    assert before["live"]
+    backend.fault = fault
+    first = served.after(15.0).page()
+    assert first["live"], "one round without an answer is no news yet"
+    assert first["values"]["free"] == before["values"]["free"]
+    for panel in ("summary", "map", "free", "wrong"):
+        age = first["values"][f"{panel}_age"]
+        assert said.lower() in age["text"].lower()
+        assert age["time"] == NOW, "what stands there is of then"
+    later = served.after(300.0).page()
+    assert not later["live"]
+    assert later["age"] == 315
+    assert said in later["state"]
+    assert later["values"]["free"] == before["values"]["free"]
+    for page in ("node", "person"):
+        assert served.page(page, id="gn001")["values"]
+    backend.fault = None
+    again = served.after(15.0).page()
+    assert again["live"]
+    assert again["values"]["map_age"] is None
+    told = json.dumps([first, later, again]) + caplog.text + "".join(capfd.readouterr())
+    assert SECRET not in told
+    assert "evil.example/login?a" not in told
+
+
+def test_an_engine_that_never_answered_shows_a_page_that_claims_nothing() -> None:
+    backend, served = made()
+    backend.fault = down
+    found = served.after(0.0).page()
+    assert found["values"]["free"] == "–"
+    assert found["values"]["map"] is None
+    assert found["values"]["map_age"]["text"].startswith("Unknown. Cannot ask http://prom:9090")
+    assert found["values"]["map_age"]["time"] == NOW
+    assert found["values"]["wrong"] == [{"text": "Not known."}]
+    assert not found["live"]
+
+
+def test_each_part_fails_alone() -> None:
+    backend, served = made()
+    served.after(0.0)
+    backend.broken = ("run:gpumon_gpus:count", "user:gpumon_gpus_held")
+    found = served.after(60.0).page()
+    assert found["live"]
+    ages = {name for name, value in found["values"].items() if name.endswith("_age") and value}
+    assert ages == {"runs_age", "users_age"}
+    assert found["values"]["runs_age"]["text"].startswith("The engine says: query processing would load too many")
+    assert found["values"]["runs_age"]["time"] == NOW
+    assert found["tables"]["runs"]["order"], "its last answer stays"
+
+
+@pytest.mark.parametrize(("ahead", "said"), [(-300.0, "5 min behind"), (300.0, "5 min ahead of")])
+def test_an_engine_five_minutes_off_is_asked_in_its_own_time(ahead: float, said: str) -> None:
+    backend, served = made()
+    backend.clock = ahead
+    backend.table = TableEngine(
+        {name: [one._replace(value=one.value + ahead) if name == "seen" else one for one in rows]
+         for name, rows in cluster(3).items()}
+    )  # fmt: skip
+    values = served.after(0.0).values()
+    assert any(said in one["text"] for one in values["doubts"])
+    assert values["map_title"] == "3 nodes, 24 GPUs, 1 silent", "nodes are not silent because a clock is off"
+
+
+def test_a_part_that_may_be_missing_is_told() -> None:
+    backend, served = made()
+    partial = {"status": "success", "isPartial": True, "data": {"resultType": "vector", "result": []}}
+    backend.fault = lambda _: httpx.Response(200, json=partial)
+    assert "a part of its data did not answer" in served.after(0.0).values()["free_age"]["text"]

@@ -1,0 +1,239 @@
+"""The pages of a cluster: what they say of answers, what they never claim, and how much they send."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gpumon.cluster.priced import cost_questions
+from gpumon.prices import Prices
+from gpumon_web.cluster.known import ClusterNow
+from gpumon_web.cluster.pages import CLUSTER_PAGES
+from gpumon_web.page import KINDS, Now, Page, Rows
+from tests.web.clustered import ENGINE, NOW, PRICES, Cluster, TableEngine, cluster, row
+from tests.web.test_page_modules import NAMING, parts
+
+MOST_BYTES = 300_000
+MOST_PARTS = 115
+"""Components of a layout: the page has six tables, and React takes a millisecond for each component."""
+
+
+def shown(nodes: int = 3, **given: Any) -> Cluster:
+    return Cluster(TableEngine(cluster(nodes)), **given).after(0.0)
+
+
+@pytest.fixture(params=CLUSTER_PAGES.values(), ids=CLUSTER_PAGES)
+def page(request: pytest.FixtureRequest) -> Page:
+    found: Page = request.param
+    return found
+
+
+def known(page: Page) -> Now:
+    """All that there is to know of the subject of a page."""
+    served = shown()
+    subject = {"node": "gn001", "person": "ada"}.get(page.name)
+    if subject:
+        served.page(page.name, id=subject)
+        served.after(15.0)
+    return Now(NOW, cluster=ClusterNow(served.poller.picture(), ENGINE, node_page="https://{host}/"))
+
+
+def args(page: Page) -> dict[str, str]:
+    return {**page.args, **({"id": {"node": "gn001", "person": "ada"}[page.name]} if page.needs_id else {})}
+
+
+def test_layout_and_values_name_the_same(page: Page) -> None:
+    layout, told = page.layout(), page.live(known(page), args(page))
+    bound = {getattr(one, name) for name in (*NAMING, "data-needs") for one in parts(layout, name)} - {""}
+    tables = {getattr(one, "data-rows") for one in parts(layout, "data-rows")}
+    assert bound == {name for name, value in told.items() if not isinstance(value, Rows)}
+    assert tables == {name for name, value in told.items() if isinstance(value, Rows)}
+    assert {getattr(one, "data-kind") for one in parts(layout, "data-kind")} <= KINDS
+    assert len(parts(layout)) <= MOST_PARTS
+
+
+def test_every_row_has_every_column_and_a_key(page: Page) -> None:
+    told = page.live(known(page), args(page))
+    for table in parts(page.layout(), "data-rows"):
+        columns = {getattr(one, name) for one in parts(table, "data-col") for name in ("data-col", "data-by")}
+        rows = told[getattr(table, "data-rows")]
+        assert len({one["key"] for one in rows}) == len(rows)
+        assert all(columns <= set(one) for one in rows)
+        assert rows or page.name == "person"
+
+
+def test_values_are_json_and_name_the_same_whatever_is_known(page: Page) -> None:
+    full, nothing = page.live(known(page), args(page)), page.live(Now(), args(page))
+    assert set(full) == set(nothing)
+    json.dumps([full, nothing], allow_nan=False)
+
+
+def test_the_head_says_what_is_free_and_idle_of_nodes_that_are_not_silent() -> None:
+    values = shown(3).values()
+    assert values["free"] == "4 of 16"
+    assert values["idle"] == "4"
+    assert values["idle_below"] == "bob 2"
+    assert values["idle_chips"][0]["tag"] == "over 1 h: 6"
+    assert values["power"] == "4,691 / 16,800 W" or "/ 17 kW" in values["power"]
+    assert values["map_title"] == "3 nodes, 24 GPUs, 1 silent"
+
+
+def test_a_small_cluster_is_drawn_gpu_by_gpu_with_its_people() -> None:
+    first, _, silent = shown(3).values()["map"]["tiles"]
+    assert [state for _, state, _, _ in first["gpus"]] == [
+        "busy", "busy", "busy", "held_idle", "held_idle", "lost", "free", "free",
+    ]  # fmt: skip
+    assert [user for _, _, user, _ in first["gpus"]][:4] == ["ada", "ada", "ada", "bob"]
+    assert (silent["level"], silent["gpus"]) == ("silent", []), "nothing is claimed of a silent node"
+    assert silent["word"] == "silent 10 min"
+
+
+def test_a_large_cluster_is_drawn_by_rack_and_fits_into_its_bytes() -> None:
+    served = shown(1000)
+    racks = served.values()["map"]["racks"]
+    assert sum(len(rack["nodes"]) for rack in racks) == 1000
+    assert all(len(rack["nodes"]) <= 20 for rack in racks)
+    assert racks[0]["nodes"][0][:6] == ["gn001", 3, 2, 0, 1, 2]
+    assert racks[-1]["nodes"][-1][1:6] == [0, 0, 0, 0, 0], "it is silent"
+    assert len(served.raw()) <= MOST_BYTES
+
+
+def test_racks_are_told_by_names_that_have_them() -> None:
+    answers = cluster(80)
+    for rows in answers.values():
+        for place, one in enumerate(rows):
+            if (name := one.labels.get("instance", "")).startswith("gn"):
+                rack, slot = divmod(int(name[2:]) - 1, 20)
+                rows[place] = one._replace(labels={**one.labels, "instance": f"r{rack + 1:02}n{slot + 1:02}:9401"})
+    racks = Cluster(TableEngine(answers)).after(0.0).values()["map"]["racks"]
+    assert [(rack["name"], len(rack["nodes"])) for rack in racks] == [(f"r{rack:02}", 20) for rack in range(1, 5)]
+
+
+def test_users_have_hours_of_the_period_that_is_asked_for() -> None:
+    served = shown()
+    week, month = served.rows("users"), served.rows("users", period="month")
+    assert [(one["name"], one["time"]) for one in week] == [("ada", "504 h"), ("bob", "336 h")]
+    assert [one["time"] for one in month] == ["2,160 h", "1,440 h"]
+    assert week[0]["used"] == pytest.approx(0.9)
+    assert week[1]["used"] is None, "nobody told, and it is not 0"
+    assert [piece["tag"] for piece in week[1]["user"][0]["line"] if "tag" in piece] == ["idle"]
+
+
+def test_what_is_wrong_is_told_once_for_several_nodes_and_the_severe_first() -> None:
+    few = [one["text"] for one in shown(3).values()["wrong"]]
+    assert few[:2] == ["gn001: 1 GPU lost", "gn002: 1 GPU lost"]
+    assert any(text.startswith("gn003: silent for 10 min") for text in few)
+    assert any("XID 79 on GPU 5" in text for text in few)
+    assert "gn001: a GPU is throttled by heat 40% of the time" in few
+    assert any(text.startswith("bob holds 6 GPUs idle for 2 h 0 min") for text in few)
+    many = [one["text"] for one in shown(1000).values()["wrong"]]
+    assert many[0] == "999 nodes with lost GPUs: gn001, gn002, gn003, gn004, gn005 and 994 more"
+
+
+def test_a_node_opens_into_its_gpus_once_it_was_asked() -> None:
+    served = shown(node_page="https://{host}/gpus/")
+    first = served.page("node", id="gn001")
+    assert first["interval"] < 15, "who waits asks again soon"
+    served.after(1.0)
+    rows = served.rows("gpus", "node", id="gn001")
+    assert [one["gpu"] for one in rows] == [f"GPU {number}" for number in range(8)]
+    assert [one["state_word"] for one in rows][2:6] == ["busy", "allocated, idle", "allocated, idle", "does not answer"]
+    assert rows[3]["state"][0]["line"][-1]["text"] == "for 5 min", "it was free before bob came"
+    assert rows[0]["run"] == "moe"
+    values = served.values("node", id="gn001")
+    assert values["own"]["href"] == "https://gn001/gpus/"
+
+
+def test_nobody_is_asked_about_a_node_or_a_user_that_the_engine_never_told() -> None:
+    engine = TableEngine(cluster(3))
+    served = Cluster(engine).after(0.0)
+    for page, name in (("node", 'x"} or up{a="'), ("person", "nobody"), ("node", "")):
+        assert served.page(page, id=name)["values"]
+    before = len(engine.asked)
+    served.after(1.0)
+    assert not any("nobody" in one or "up{" in one for one in engine.asked[before:])
+
+
+def test_a_user_has_runs_and_nodes() -> None:
+    served = shown()
+    served.page("person", id="ada")
+    served.after(1.0)
+    (run,) = served.rows("runs", "person", id="ada")
+    assert (run["run"], run["gpus"], run["job"]) == ("moe", 3, "88")
+    assert [one["time"] for one in served.rows("hours", "person", id="ada")] == ["72.0 h", "504 h", "2,160 h"]
+    assert [one["name"] for one in served.rows("nodes", "person", id="ada")] == ["gn001"]
+
+
+def test_a_site_with_dcgm_alone_claims_nothing_about_users() -> None:
+    answers = {
+        "seen": [row(NOW - 3, instance="a"), row(NOW - 3, instance="b")],
+        "gpus": [row(6, instance="a", state="busy"), row(2, instance="a", state="unknown"),
+                 row(8, instance="b", state="unknown")],
+        "busy": [row(0.7, instance="a"), row(0.0, instance="b")],
+    }  # fmt: skip
+    from gpumon.cluster.dcgm import DCGM_QUESTIONS
+
+    engine = TableEngine(answers, ["DCGM_FI_DEV_GPU_UTIL"])
+    engine._by_text = {one.recorded: one.name for one in DCGM_QUESTIONS}
+    values = Cluster(engine).after(0.0).values()
+    assert values["free"] == "–"
+    assert values["idle"] == "–"
+    assert "dcgm-exporter" in values["doubts"][0]["text"]
+    assert values["wrong"] == [{"text": "Nothing is known to be wrong."}], "an idle GPU is no fault"
+    assert values["use"] == pytest.approx(0.35)
+
+
+def test_without_the_rules_a_notice_says_so() -> None:
+    served = Cluster(TableEngine(cluster(3), ["gpumon_gpus"])).after(0.0)
+    assert "rules.yml" in served.values()["doubts"][0]["text"]
+    assert "the exporters' series" in served.values()["foot"]["text"]
+    assert shown().values()["doubts"] is None
+
+
+def test_fifty_viewers_cause_as_many_questions_as_one() -> None:
+    counts = []
+    for viewers in (1, 50):
+        engine = TableEngine(cluster(3))
+        served = Cluster(engine).after(0.0)
+        for _ in range(4):
+            served.after(15.0)
+            for _ in range(viewers):
+                served.views.answer("cluster", {}, "", 0)
+        counts.append(len(engine.asked))
+    assert counts[0] == counts[1]
+
+
+def test_hostile_names_are_text() -> None:
+    answers = cluster(3)
+    answers["held_week"] = [row(3600.0, user='<img src=x onerror="alert(1)">')]
+    (user,) = [one for one in Cluster(TableEngine(answers)).after(0.0).rows("users") if one["name"].startswith("<")]
+    assert user["user"][0]["line"][0]["link"].startswith("#/person/%3Cimg")
+
+
+def test_costs_are_three_numbers_of_what_has_a_price() -> None:
+    ada, bob = shown(prices=PRICES).rows("users")
+    assert ada["held_cost"] == "756.00 EUR", "168 h of two H100 at 2 and an L40S at 0.5"
+    assert ada["idle_cost"] == "84.00 EUR"
+    kwh = 168 * 0.9 * 1.2
+    assert ada["energy_money"] == pytest.approx(kwh * 0.1 + kwh * 0.3)
+    assert ada["co2"] == "145 kg"
+    assert bob["held_cost"] == "–", "a model without a price"
+    assert bob["energy_cost"] == "–"
+    hours = shown(prices=PRICES).rows("hours", "person", id="ada")
+    assert [one["held_cost"] for one in hours] == ["108.00 EUR", "756.00 EUR", "3,240.00 EUR"]
+
+
+def test_without_prices_no_column_and_no_question_is_about_costs() -> None:
+    values = shown().values()
+    assert [values[name] for name in ("has_held_cost", "has_energy_cost", "has_co2")] == [False, False, False]
+    assert cost_questions(None) == ()
+    flat = cost_questions(Prices("EUR", {}, (0.3,) * 24))
+    assert flat == (), "one price for all hours: energy is asked for anyhow"
+
+
+def test_simulated_nodes_are_told_in_the_head_of_every_page() -> None:
+    answers = cluster(3) | {"unreal": [row(1.0, instance="gn001"), row(1.0, instance="gn002")]}
+    assert Cluster(TableEngine(answers)).after(0.0).page()["label"] == "2 nodes SIMULATED or REPLAY"
+    assert shown().page()["label"] == ""

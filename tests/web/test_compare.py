@@ -1,0 +1,244 @@
+"""Runs over each other: as `gpumon runs compare` has them, on axes that both have, chosen in the address."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from gpumon.ledger import aggregate
+from gpumon.ledger.reader import Ledgers
+from gpumon.reports import compare
+from gpumon_web.compare_axis import EPOCHS, STEPS, TIME
+from gpumon_web.compare_rows import MOST
+from gpumon_web.compared import compared_document, ids_of
+from gpumon_web.pages.compare import kept
+from tests.builders import sample, tick
+from tests.programs import until
+from tests.runs import BEGAN, Book, training
+from tests.web.charted import across, drag
+from tests.web.conftest import PATIENCE_MS, on_a_port, visit
+from tests.web.served import Served
+
+expect.set_options(timeout=PATIENCE_MS)
+
+IDS = ("first-1a2b", "second-3c4d", "third-5e6f")
+NOW = BEGAN + 5000
+
+
+def parameter(book: Book, run: str, name: str, value: str) -> None:
+    book.add("parameter", run=run, kind=0, name=name, place=0, value=value, rank=0)
+
+
+def three(directory: Path) -> str:
+    """A ledger with a run, one that is slower and longer, and one of two GPUs."""
+    with Book(directory) as book:
+        training(book, IDS[0], 6, seed=1)
+        training(book, IDS[1], 9, seconds=14.0, utilization=0.7, seed=2, began=BEGAN + 900)
+        training(book, IDS[2], 6, gpus=2, seed=3, began=BEGAN + 1800)
+        for run, rate in zip(IDS, ("0.1", "0.1", "0.2"), strict=True):
+            parameter(book, run, "lr", rate)
+            parameter(book, run, "batch", "32")
+        return str(book.path)
+
+
+def document(path: str, asked: str = ",".join(IDS), by: str = "") -> dict[str, Any]:
+    return compared_document([path], asked, by, NOW)
+
+
+def words(cell: list[dict[str, Any]]) -> list[str]:
+    return [part["text"] for line in cell for part in line["line"]]
+
+
+def test_the_numbers_are_those_of_the_command(tmp_path: Path) -> None:
+    path = three(tmp_path)
+    found = document(path)
+    with Ledgers([path]) as ledgers:
+        rows = {row.id: ledger for ledger, row in ledgers.candidates()}
+        told = compare.compare([rows[run].record(run) for run in IDS])
+    for line in told.lines:
+        (row,) = (one for one in found["numbers"] if one["key"] == f"epochs {line.measure.name}")
+        cells = [words(row["of"][name]) for name in found["names"]]
+        assert [cell[0] for cell in cells] == [line.measure.write(value) for value in line.medians]
+        assert [cell[1] for cell in cells[1:]] == [compare.verdict(one, line.measure) for one in line.differences]
+    (time,) = (one for one in found["numbers"] if one["key"] == "epochs seconds")
+    levels = [line["line"][1]["css"] for name in found["names"][1:] for line in time["of"][name]]
+    assert levels == ["warn", "mut"], "slower for certain, and not certain"
+
+
+def test_what_differs_is_a_row_and_what_does_not_a_sentence(tmp_path: Path) -> None:
+    found = document(three(tmp_path))
+    (rate,) = found["differs"]
+    assert (rate["name"], [words(rate["of"][name]) for name in found["names"]]) == ("lr", [["0.1"], ["0.1"], ["0.2"]])
+    assert [one["text"] for one in found["config_notes"]] == ["1 parameter is the same."]
+
+
+def test_lines_end_where_the_epochs_of_their_run_do(tmp_path: Path) -> None:
+    found = document(three(tmp_path))
+    assert (found["axes"], found["axis"]) == ([EPOCHS, STEPS, TIME], EPOCHS)
+    chart = found["chart"]
+    panels = {one["key"]: one for one in chart["panels"]}
+    assert set(panels) >= {"logged.loss", "gpu.utilization", "gpu.memory_used", "gpu.power", "energy"}
+    assert (chart["begin"], chart["end"]) == (0, 9)
+    for panel in panels.values():
+        assert [line["label"] for line in panel["lines"]] == found["names"]
+        assert [line["role"] for line in panel["lines"]] == ["s0", "s1", "s2"]
+        for line, epochs in zip(panel["lines"], (6, 9, 6), strict=True):
+            x = chart["times"][line["x"]]
+            assert x == sorted(x)
+            assert x[0] >= 0
+            assert x[-1] == pytest.approx(epochs, abs=0.2)
+
+
+def test_energy_adds_up_to_that_of_all_epochs(tmp_path: Path) -> None:
+    path = three(tmp_path)
+    chart = document(path)["chart"]
+    (panel,) = (one for one in chart["panels"] if one["key"] == "energy")
+    with Ledgers([path]) as ledgers:
+        for line, run in zip(panel["lines"], IDS, strict=True):
+            (record,) = (ledger.record(run) for ledger, row in ledgers.candidates() if row.id == run)
+            known = [epoch.value("energy") for epoch in aggregate.epochs(record)]
+            assert line["mean"][-1] == pytest.approx(sum(known), rel=1e-4)
+            assert line["mean"] == sorted(line["mean"])
+            assert len(line["mean"]) == len(known) + 1
+
+
+@pytest.mark.parametrize(("by", "ends"), [(TIME, (65, 137, 65)), (STEPS, (600, 900, 600))])
+def test_the_same_stands_on_axes_of_time_and_of_steps(tmp_path: Path, by: str, ends: tuple[float, ...]) -> None:
+    found = document(three(tmp_path), by=by)
+    assert found["axis"] == found["chart"]["axis"] == by
+    (panel,) = (one for one in found["chart"]["panels"] if one["key"] == "energy")
+    last = [found["chart"]["times"][line["x"]][-1] for line in panel["lines"]]
+    assert last == [pytest.approx(end, rel=0.06) for end in ends]
+
+
+def test_a_run_without_epochs_is_compared_by_time_as_a_whole(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, IDS[0], 3)
+        key = book.rank(book.run(IDS[1], epochs=None))
+        book.trace(key, book.device(key), {"gpu.power": [(300.0,) * 3] * 20})
+        found = document(str(book.path), ",".join(IDS[:2]), EPOCHS)
+    assert (found["axes"], found["axis"], found["by_epochs"]) == ([TIME], TIME, False)
+    assert all(one["key"].startswith("whole ") for one in found["numbers"])
+    (energy,) = (one for one in found["chart"]["panels"] if one["key"] == "energy")
+    assert energy["lines"][1]["mean"][-1] == pytest.approx(300 * 20)
+
+
+def test_a_loss_that_was_no_number_and_a_pause_break_the_line(tmp_path: Path) -> None:
+    nan = float("nan")
+    with Book(tmp_path) as book:
+        for run in IDS[:2]:
+            key = book.rank(book.run(run))
+            uuid = book.device(key)
+            for epoch in range(3):
+                begun = round((BEGAN + 20 * epoch) * 1e9)
+                book.epoch(key, epoch, begun=begun, ended=begun + 20 * 10**9, seconds=20.0)
+            book.trace(key, uuid, {"gpu.utilization": [(0.5,) * 3] * 20 + [(nan,) * 3] * 20 + [(0.5,) * 3] * 20})
+            odd = (float("-inf"), nan, float("inf"))
+            book.trace(key, "", {"loss": [(2.0,) * 3] * 30 + [odd] + [(1.0,) * 3] * 29})
+        chart = document(str(book.path), ",".join(IDS[:2]))["chart"]
+    for panel in chart["panels"]:
+        if panel["key"] in ("logged.loss", "gpu.utilization"):
+            assert [line["mean"].count(None) for line in panel["lines"]] == [1, 1], panel["key"]
+
+
+def test_ids_are_told_apart_whatever_letters_they_have() -> None:
+    hostile = ["a,b", "c%2Cd", "<i>", "é #&?"]
+    assert ids_of(",".join(quote(one, safe="") for one in hostile)) == hostile
+    assert ids_of("a,,a,b") == ["a", "b"]
+    assert len(ids_of(",".join(map(str, range(99))))) == MOST
+
+
+@pytest.mark.parametrize("asked", ["", "nope", IDS[0], f"{IDS[0]},nope", f"{IDS[0]},{IDS[0]}", ",,,", "x" * 2000])
+def test_fewer_than_two_runs_are_no_comparison_and_say_what_to_do(tmp_path: Path, asked: str) -> None:
+    served = Served([tick(1)], [three(tmp_path)])
+    values = served.json(f"/api/kept?page=compare&runs={quote(asked)}")["values"]
+    text = str(values["without"])
+    assert "two to eight runs" in text
+    assert ("No run here has the id nope" in text) == ("nope" in asked)
+    assert values["title"] == "Compare runs"
+
+
+def test_one_that_is_gone_is_named_beside_the_others(tmp_path: Path) -> None:
+    found = kept({**document(three(tmp_path), f"{IDS[0]},nope,{IDS[1]}"), "missing": ""}).values
+    assert (found["title"], found["how"]) == ("2 runs compared", "No run here has the id nope.")
+
+
+def test_eight_long_runs_have_no_more_points_than_a_screen_shows(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        ids = [training(book, f"net{number}-1a2b", 500, seed=number, phases=False) for number in range(8)]
+        chart = document(str(book.path), ",".join(ids))["chart"]
+    assert len(chart["panels"][0]["lines"]) == 8
+    assert max(map(len, chart["times"])) <= 1000
+
+
+def rows(page: Page, table: str) -> Any:
+    return page.get_by_role("table", name=table).locator("tbody tr")
+
+
+def test_runs_are_ticked_compared_by_epoch_and_by_time_and_the_link_shows_the_same(
+    browser: Browser, tmp_path: Path
+) -> None:
+    served = Served([tick(n, [sample(0, utilization=0.5)]) for n in range(1, 9)], [three(tmp_path)])
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/runs")
+        expect(page.locator(".picked")).to_have_text("Tick 2 to 8 runs to compare them")
+        for name in ("first", "third"):
+            page.get_by_role("checkbox", name=f"Compare {name}").check()
+        page.reload()
+        expect(page.get_by_role("checkbox", name="Compare first")).to_be_checked()
+        expect(page.get_by_role("checkbox", name="Compare second")).not_to_be_checked()
+        page.get_by_role("link", name="Compare 2 runs").click()
+        expect(page.locator("#page-compare h1")).to_have_text("2 runs compared")
+        plot = page.locator("#page-compare .plot[data-drawn]")
+        expect(plot).to_be_visible()
+        labels = "(place) => place.gpumonView.doc.panels[0].lines.map((line) => line.label)"
+        assert plot.evaluate(labels) == ["A first", "B third"]
+        expect(rows(page, "What differs")).to_contain_text(["lr"])
+        expect(rows(page, "Numbers").first).to_contain_text("Epoch time")
+        # The pointer tells of both, in the units of the axis.
+        page.mouse.move(*across(page, "compare", 0.5))
+        expect(plot.locator(".pill")).to_have_text(re.compile(r"^after [\d.]+ epochs$"))
+        expect(plot.locator(".tell").first.locator("b")).to_have_count(2)
+        # A zoom is in the link, and another axis has none of it.
+        drag(page, "compare", 0.25, 0.75)
+        until(lambda: "from=1.5&to=4.5" in page.url)
+        page.get_by_role("button", name="Time", exact=True).click()
+        until(lambda: plot.evaluate("(place) => place.gpumonView.doc.axis") == "since")
+        assert "from=" not in page.url
+        page.get_by_role("link", name="Compare with B, third").click()
+        until(lambda: plot.evaluate(labels) == ["A third", "B first"])
+        page.get_by_role("link", name="Choose more runs").click()
+        page.get_by_role("checkbox", name="Compare second").check()
+        page.get_by_role("link", name="Compare 3 runs").click()
+        expect(page.locator("#page-compare h1")).to_have_text("3 runs compared")
+        until(lambda: plot.evaluate(labels) == ["A third", "B first", "C second"])
+        page.get_by_role("link", name="Leave out C, second").click()
+        expect(page.locator("#page-compare h1")).to_have_text("2 runs compared")
+        with page.expect_download() as numbers:
+            page.get_by_role("button", name="Numbers as CSV").click()
+        assert "Epoch time" in Path(numbers.value.path()).read_text(encoding="utf-8")
+        for kind, beginning in (("CSV", "\ufeffepochs,logged.loss A third,logged.loss B first"), ("SVG", "<svg ")):
+            page.locator("#page-compare").get_by_role("button", name="Download", exact=True).click()
+            with page.expect_download() as saved:
+                page.locator("#page-compare .menu").get_by_role("button", name=kind, exact=True).click()
+            text = Path(saved.value.path()).read_text(encoding="utf-8")
+            assert text.startswith(beginning), text[:80]
+
+
+def test_no_more_than_eight_are_ticked(browser: Browser, tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        for number in range(9):
+            training(book, f"net{number}-1a2b", 2, began=BEGAN + 100 * number)
+    with on_a_port(Served([tick(1)], [str(book.path)])) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/runs")
+        for number in range(8):
+            page.get_by_role("checkbox", name=f"Compare net{number}").check()
+        expect(page.get_by_role("checkbox", name="Compare net8")).to_be_disabled()
+        page.get_by_role("button", name="Tick none").click()
+        expect(page.get_by_role("checkbox", name="Compare net8")).to_be_enabled()
+        expect(page.get_by_role("checkbox", checked=True)).to_have_count(0)

@@ -1,0 +1,104 @@
+"""The page of events: what a history has of a day, narrowed by the address, and the way to each moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from gpumon.clock import SECOND
+from gpumon.frame import Tick
+from tests.activity import keep
+from tests.builders import TIME, device, process, sample, tick
+from tests.web.conftest import on_a_port, visit
+from tests.web.served import Served
+
+GIB = 2.0**30
+HOUR = 3600
+STEP = 60
+BEGAN = TIME // SECOND
+DOWN = range(2 * HOUR, 3 * HOUR)
+
+
+def ticks(seconds: range) -> Iterator[Tick]:
+    """dave holds GPU 1 and does nothing, bob works on GPU 0."""
+    for second in seconds:
+        yield tick(
+            1,
+            [sample(0, utilization=0.8, memory_used=GIB, memory_total=80 * GIB),
+             sample(1, utilization=0.0, memory_used=GIB, memory_total=80 * GIB)],
+            [process(1, 0, user="bob", sm_utilization=0.8), process(2, 1, user="dave", sm_utilization=0.0)],
+            time_ns=(BEGAN + second) * SECOND, monotonic_ns=(50 + second) * SECOND, interval_ns=STEP * SECOND,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    """A machine whose daemon was killed for an hour."""
+    path = tmp_path_factory.mktemp("history") / "history.sqlite"
+    keep(path, ticks(range(0, DOWN.start, STEP)), kill=True)
+    keep(path, ticks(range(DOWN.stop, 4 * HOUR, STEP)), kill=True)
+    now = [tick(second, [sample(gpu, utilization=0.5) for gpu in range(2)]) for second in range(1, 9)]
+    found = Served(now, histories=[str(path)])
+    found.now = BEGAN + 4.0 * HOUR
+    return found
+
+
+def shown(served: Served, query: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = served.json(f"/api/kept?page=events&{query}")
+    return found
+
+
+def kinds(found: dict[str, Any]) -> list[str]:
+    return [row["kind"] for row in found["tables"]["events"]["cells"].values()]
+
+
+def test_time_that_nobody_watched_is_said_and_hatched(served: Served) -> None:
+    found = shown(served)
+    [row] = [row for row in found["tables"]["events"]["cells"].values() if "nobody watched" in row["took"]]
+    assert row["kind"] == "daemon stopped"
+    assert row["took"] in ("nobody watched for 1 h 0 min", "nobody watched for 1 h 1 min")
+    strip = found["tables"]["lanes"]["cells"][device(0).uuid]["strip"]
+    assert [share for _, share in strip["unseen"]], "the hours without a daemon"
+    assert strip["parts"]
+
+
+def test_events_are_narrowed_by_kind_gpu_and_user(served: Served) -> None:
+    assert set(kinds(shown(served, "group=idle"))) == {"allocated but idle"}
+    assert set(kinds(shown(served, "group=daemon"))) >= {"daemon started", "daemon stopped"}
+    assert "allocated but idle" not in kinds(shown(served, "gpu=0"))
+    assert "allocated but idle" in kinds(shown(served, "gpu=1"))
+    assert kinds(shown(served, "user=bob")) == []
+    assert "allocated but idle" in kinds(shown(served, "user=dave"))
+    assert shown(served, "user=bob")["values"]["nothing"] == "No matching events."
+
+
+def test_an_event_leads_to_its_moment_on_the_chart_of_its_gpu(served: Served) -> None:
+    row = next(iter(shown(served, "group=idle")["tables"]["events"]["cells"].values()))
+    where = row["event"][0]["line"][1]["link"]
+    begin, end = (float(part.partition("=")[2]) for part in where.partition("?")[2].split("&"))
+    assert where.startswith(f"#/gpu/{device(1).uuid}?from=")
+    assert begin < row["time"] < end <= served.now
+
+
+def test_without_a_history_the_page_says_so() -> None:
+    served = Served([tick(second) for second in range(1, 3)], devices=1)
+    assert "'gpumon daemon'" in shown(served)["values"]["nothing"]
+
+
+def test_the_choice_the_order_and_the_search_are_in_the_link(browser: Browser, served: Served) -> None:
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/events")
+        page.locator("#page-events tbody tr").first.wait_for()
+        page.locator("#page-events button", has_text="Daemon").click()
+        page.locator("#page-events .search").fill("stopped")
+        page.locator("#page-events th[data-col=event] button").click()
+        assert page.evaluate("location.hash") == "#/events?group=daemon&q=stopped&sort=event"
+        page.reload()
+        page.locator("#page-events table.events tbody tr", has_text="daemon stopped").first.wait_for()
+        assert page.locator("#page-events .search").input_value() == "stopped"
+        assert page.locator("#page-events th[data-col=event]").get_attribute("aria-sort") == "ascending"
+        found = page.locator("#page-events table.events tbody .c-event").all_inner_texts()
+        assert {text.strip() for text in found} == {"daemon stopped"}

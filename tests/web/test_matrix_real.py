@@ -1,0 +1,24 @@
+"""Each page of each source that a program serves, in pairs of width, theme and time zone; by `slow` in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.web.matrix import Open, check, loads, opening
+from tests.web.pairs import Case
+from tests.web.sources import REAL
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+    yield from opening(tmp_path_factory.mktemp("real"))
+
+
+@pytest.mark.parametrize("case", loads(REAL))
+def test_page_is_whole_and_accessible_and_has_the_numbers_of_its_tick(
+    browser: Browser, sources: Open, case: Case
+) -> None:
+    check(browser, sources.source(case["source"]), case)

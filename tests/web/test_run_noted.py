@@ -1,0 +1,74 @@
+"""Findings of a run and of its epochs on its page: a sentence for each verdict, and epochs found by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Browser, expect
+
+from gpumon_web.pages.run import kept
+from gpumon_web.run_page import run_document
+from tests.builders import tick
+from tests.programs import until
+from tests.runs import BEGAN, Book, training
+from tests.web.conftest import PATIENCE_MS, on_a_port, visit
+from tests.web.served import Served
+
+expect.set_options(timeout=PATIENCE_MS)
+
+RUN = "net-1a2b"
+
+
+def book(directory: Path, epochs: int) -> str:
+    """A run that waited for data in five epochs, and was throttled in two."""
+    with Book(directory) as found:
+        training(found, RUN, epochs, phases=False)
+        found.db.execute("UPDATE epoch SET wait = 6.0 WHERE ordinal IN (3, 7, 8, 9, 21)")
+        found.db.execute("UPDATE usage SET throttled_share = 0.6 WHERE ordinal IN (12, 14)")
+        return str(found.path)
+
+
+def test_each_verdict_is_one_sentence_with_its_epochs(tmp_path: Path) -> None:
+    document, _ = run_document([book(tmp_path, 30)], RUN, "", None, None, BEGAN + 900, None)
+    assert document is not None
+    noted = kept({**document, "id": RUN, "now": BEGAN + 900, "missing": ""}).values["noted"]
+    assert [(one["level"], one["about"], one["text"]) for one in noted] == [
+        ("warn", "waits for data", "epochs 3, 7–9, 21: 5 of 30"),
+        ("warn", "throttled", "epochs 12, 14: 2 of 30"),
+    ]
+    levels = [band[3:] for band in document["chart"]["runs"][0]["bands"]]
+    assert [place for place, level in enumerate(levels) if level == ["warn"]] == [0, 3, 7, 8, 9, 12, 14, 21]
+
+
+def test_a_run_that_waits_for_data_all_the_time_is_said_to(tmp_path: Path) -> None:
+    with Book(tmp_path) as found:
+        training(found, RUN, 4, phases=False)
+        found.db.execute("UPDATE epoch SET wait = 6.0")
+        found.db.execute("UPDATE rank SET wait = 24.0")
+        document, _ = run_document([str(found.path)], RUN, "", None, None, BEGAN + 900, None)
+    assert document is not None
+    noted = kept({**document, "id": RUN, "now": BEGAN + 900, "missing": ""}).values["noted"]
+    assert noted[0]["about"] == "run"
+    assert "data" in noted[0]["text"]
+    assert noted[1]["text"] == "epochs 0–3: 4 of 4"
+
+
+def test_epochs_are_found_by_number_and_by_verdict_though_the_page_has_the_newest(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with on_a_port(Served([tick(1)], [book(tmp_path, 900)])) as link, visit(browser, link) as visitor:
+        page = visitor.open(f"#/run/{RUN}")
+        shown = page.get_by_role("table", name="Epochs").locator("tbody tr")
+        expect(shown.first).to_contain_text("899")
+        field = page.get_by_label("Filter epochs by number or verdict")
+        field.fill("waits for data")
+        expect(shown).to_have_count(5)
+        expect(shown.locator("th")).to_have_text(["21", "9", "8", "7", "3"])
+        until(lambda: "waits" in page.url)
+        page.reload()
+        expect(shown).to_have_count(5)
+        expect(field).to_have_value("waits for data")
+        field.fill("4711")
+        expect(page.locator("#page-run")).to_contain_text("No matching epochs.")
+        page.get_by_role("link", name="Compare …").click()
+        expect(page.get_by_role("checkbox", name="Compare net")).to_be_checked()

@@ -1,0 +1,273 @@
+"""The page of users: a month of a lab held against its truth, windows of the viewer's calendar, what was not seen."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from playwright.sync_api import Browser
+
+from gpumon.accounting.query import read_accounts
+from gpumon.accounting.summary import summary
+from gpumon.clock import SECOND
+from gpumon.frame import Tick
+from gpumon.reports import accounts
+from gpumon_web.user_window import user_window
+from tests.activity import keep
+from tests.builders import device, process, sample, tick
+from tests.web.conftest import on_a_port, visit
+from tests.web.served import Served
+
+HOUR, DAY = 3600, 86400
+GIB = 2.0**30
+OCTOBER = datetime(2026, 10, 1, tzinfo=UTC).timestamp()
+AFTER = datetime(2026, 11, 3, 12, tzinfo=UTC).timestamp()
+STEP = 300
+DOWN = range(12 * DAY, 13 * DAY)
+"""Seconds of the month in which no daemon ran."""
+MONTH = "period=month&day=2026-10-15&zone=UTC"
+
+
+def lab(second: int) -> list[tuple[str, int, float, float]]:
+    """User, GPU, kernel time and part of the GPU's work of those who hold one, at a second of the month.
+
+    alice works nine of ten times, bob and carol share a GPU by two to one, dave holds one and does nothing, nobody
+    has the last.
+    """
+    people = [("dave", 2, 0.0, 0.0)]
+    if second // DAY % 4 != 2:
+        works = 0.9 if second // STEP % 10 else 0.0
+        people.append(("alice", 0, works, float(works > 0)))
+    if second < 20 * DAY:
+        people += [("bob", 1, 0.5, 2 / 3), ("carol", 1, 0.25, 1 / 3)]
+    return people
+
+
+def ticks() -> Iterator[Tick]:
+    for second in range(0, 31 * DAY + 1, STEP):
+        if second in DOWN:
+            continue
+        people = lab(second)
+        use = {gpu: sum(share for _, on, share, _ in people if on == gpu) for gpu in range(4)}
+        held = {gpu for _, gpu, _, _ in people}
+        used = {gpu: GIB if gpu in held else 0.0 for gpu in range(4)}
+        yield tick(
+            1,
+            [sample(gpu, utilization=use[gpu], memory_used=used[gpu], memory_total=80 * GIB, power=300.0)
+             for gpu in range(4)],
+            [process(10 + at, gpu, user=user, sm_utilization=share) for at, (user, gpu, share, _) in enumerate(people)],
+            time_ns=round((OCTOBER + second) * SECOND), monotonic_ns=(50 + second) * SECOND, interval_ns=STEP * SECOND,
+        )  # fmt: skip
+
+
+def watched() -> Iterator[int]:
+    """Seconds of which the accounts know: those that a tick begins which another one follows."""
+    for second in range(0, 31 * DAY, STEP):
+        if second not in DOWN and second + STEP not in DOWN:
+            yield second
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("month") / "history.sqlite"
+    keep(path, ticks())
+    return path
+
+
+@pytest.fixture
+def served(history: Path) -> Served:
+    """The page in November: alice holds GPU 0 and 1 now, erin GPU 2, who held none before."""
+    now = [tick(second, [sample(gpu, utilization=0.5, memory_used=GIB) for gpu in range(4)],
+                [process(1, 0), process(2, 1), process(3, 2, user="erin")]) for second in range(1, 9)]  # fmt: skip
+    found = Served(now, devices=4, histories=[str(history)])
+    found.now = AFTER
+    return found
+
+
+def shown(served: Served, query: str) -> dict[str, Any]:
+    found: dict[str, Any] = served.json(f"/api/kept?page=users&{query}")
+    return found
+
+
+def hours_of(text: str) -> float:
+    return float(re.sub(r"[^\d.]", "", text))
+
+
+def test_hours_of_a_month_are_the_truth_within_one_percent(served: Served) -> None:
+    held: Counter[str] = Counter()
+    work: Counter[str] = Counter()
+    for second in watched():
+        for user, _, _, part in lab(second):
+            held[user] += STEP / HOUR
+            work[user] += STEP / HOUR * part
+    rows = shown(served, MONTH)["tables"]["users"]["cells"]
+    assert set(rows) == {"alice", "bob", "carol", "dave"}
+    for user, row in rows.items():
+        assert row["held_seconds"] / HOUR == pytest.approx(held[user], rel=0.01)
+        assert row["used_share"] == pytest.approx(work[user] / held[user], abs=0.01), user
+    assert rows["dave"]["idle_seconds"] / HOUR == pytest.approx(held["dave"], rel=0.01)
+    assert [user for user, row in rows.items() if row["note"]] == ["dave"]
+    assert rows["bob"]["joules"] == pytest.approx(2 * rows["carol"]["joules"], rel=0.01)
+
+
+def test_the_same_month_is_the_truth_for_programs_too(history: Path) -> None:
+    """The answer of `/api/v1/accounts`, and what it says nobody saw."""
+    held: Counter[str] = Counter()
+    work: Counter[str] = Counter()
+    for second in watched():
+        for user, _, _, part in lab(second):
+            held[user] += STEP
+            work[user] += STEP * part
+    served = Served([tick(1, [sample(gpu) for gpu in range(4)], time_ns=round(AFTER * SECOND))], devices=4)
+    served.live.history = str(history)
+    found = served.json(f"/api/v1/accounts?by=user&from={OCTOBER:.0f}&to={OCTOBER + 31 * DAY:.0f}")
+    assert found["problem"] is None
+    [group] = found["groups"]
+    accounts_of = {account["user"]: account for account in group["accounts"]}
+    assert set(accounts_of) == {"alice", "bob", "carol", "dave"}
+    for user, account in accounts_of.items():
+        assert account["held"] == pytest.approx(held[user], rel=0.01), user
+        assert account["busy"] == pytest.approx(work[user], rel=0.01, abs=1), user
+    assert accounts_of["dave"]["idle_held"] == pytest.approx(held["dave"], rel=0.01)
+    assert group["unseen"] == pytest.approx(4 * DAY, rel=0.01)
+
+
+def test_a_day_without_a_daemon_is_not_seen_and_not_free(served: Served) -> None:
+    found = shown(served, MONTH)
+    assert hours_of(found["values"]["unseen"]) == pytest.approx(4 * 24, rel=0.01)
+    strip = found["tables"]["strips"]["cells"][device(3).uuid]["strip"]
+    assert strip["parts"] == [], "nobody held it"
+    assert {slot for slot, share in strip["unseen"] if share == 100} == set(range(12 * 24, 13 * 24))
+    busy = found["tables"]["strips"]["cells"][device(0).uuid]["strip"]
+    assert not {slot for slot, *_ in busy["parts"]} & set(range(12 * 24, 13 * 24))
+
+
+def test_who_shares_a_gpu_has_its_own_part_of_each_slot(served: Served) -> None:
+    strip = shown(served, MONTH)["tables"]["strips"]["cells"][device(1).uuid]["strip"]
+    first = [part for part in strip["parts"] if part[0] == 5]
+    assert first == [[5, "bob", 100, 67], [5, "carol", 100, 33]]
+
+
+def test_a_window_of_now_says_who_holds_what_now_and_one_of_the_past_does_not(served: Served) -> None:
+    rows = shown(served, "period=month&zone=UTC")["tables"]["users"]["cells"]
+    assert [line["line"][0]["tag"] for line in rows["erin"]["now"]] == ["2"]
+    assert (rows["erin"]["used"], rows["erin"]["used_share"]) == ("–", None)
+    assert rows["alice"]["now"][0]["line"][0]["tag"] == "0–1"
+    past = shown(served, MONTH)["tables"]["users"]["cells"]
+    assert all(row["count"] == 0 for row in past.values())
+
+
+def test_a_user_has_a_page_of_each_gpu_and_of_nobody_else(served: Served) -> None:
+    everybody = shown(served, MONTH)["tables"]["users"]["cells"]["bob"]
+    assert everybody["user"][0]["line"][0]["link"] == "#/users?period=month&day=2026-10-01&user=bob"
+    found = shown(served, f"{MONTH}&user=bob")
+    rows = found["tables"]["users"]["cells"]
+    assert list(rows) == [device(1).uuid]
+    assert rows[device(1).uuid]["held_seconds"] == everybody["held_seconds"]
+    assert rows[device(1).uuid]["joules"] == everybody["joules"]
+    assert (found["values"]["title"], found["values"]["user_title"]) == ("bob", "GPU")
+    strip = found["tables"]["strips"]["cells"][device(1).uuid]["strip"]
+    assert [part for part in strip["parts"] if part[0] == 5] == [[5, "bob", 100, 67], [5, "", 100, 33]]
+    nobody = shown(served, f"{MONTH}&user=zoe")["values"]
+    assert (nobody["nobody"], nobody["held"]) == ("zoe held no GPU.", "0 s")
+
+
+def test_a_user_sees_which_gpus_are_held_now(served: Served) -> None:
+    served.now = OCTOBER + 31 * DAY - HOUR
+    rows = shown(served, "period=month&zone=UTC&user=alice")["tables"]["users"]["cells"]
+    assert rows[device(0).uuid]["now"][0]["line"][0]["tag"] == "held"
+
+
+def test_a_day_of_25_hours_has_them_all(served: Served) -> None:
+    strips = shown(served, "period=day&day=2026-10-25&zone=Europe/Berlin")["tables"]["strips"]["cells"]
+    strip = strips[device(2).uuid]["strip"]
+    assert (strip["slots"], len(strip["parts"]), strip["unseen"]) == (25, 25, [])
+    week = shown(served, "period=week&day=2026-10-25&zone=Europe/Berlin")["tables"]
+    assert week["strips"]["cells"][device(2).uuid]["strip"]["slots"] == 7 * 24 + 1
+    assert [at for at, *_ in week["users"]["cells"]["dave"]["course"]["parts"]] == [*range(7)]
+
+
+def test_a_window_that_nothing_is_known_of_says_so(served: Served, tmp_path: Path) -> None:
+    found = shown(served, "period=week&day=2020-01-01&zone=UTC")["values"]
+    assert not found["known"]
+    assert found["nobody"] == "Nothing is known of this window."
+    without = Served([tick(1)])
+    assert "'gpumon daemon' writes it" in shown(without, "zone=UTC")["values"]["problem"]
+    (tmp_path / "history.sqlite").write_bytes(b"no database" * 99)
+    broken = Served([tick(1)], histories=[str(tmp_path / "history.sqlite")])
+    assert "cannot be read" in shown(broken, "zone=UTC")["values"]["problem"]
+
+
+def test_the_table_is_that_of_the_command_by_day(served: Served, history: Path) -> None:
+    answer = served.client().get(f"/api/users.csv?{MONTH}")
+    assert "users.csv" in answer.headers["Content-Disposition"]
+    kept = read_accounts(str(history), OCTOBER, OCTOBER + 31 * DAY)
+    expected = accounts.csv(summary(kept, OCTOBER, OCTOBER + 31 * DAY, "day", UTC))
+    assert answer.get_data(as_text=True) == "".join(expected)
+    rows = list(csv.DictReader(io.StringIO(answer.get_data(as_text=True))))
+    assert {row["user"] for row in rows if row["kind"] == "user"} == {"alice", "bob", "carol", "dave"}
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/St_Johns", "Pacific/Apia", "Europe/Berlin"])
+@pytest.mark.parametrize("period", ["day", "week", "month"])
+def test_a_window_is_one_of_the_viewers_calendar_and_leads_to_those_beside_it(zone: str, period: str) -> None:
+    now = datetime(2026, 10, 25, 12, tzinfo=ZoneInfo(zone)).timestamp()  # clocks are set back in Berlin
+    window = user_window(period, "", zone, now)
+    assert window.begin <= now < window.end
+    for edge in (window.begin, window.end):
+        assert (window.day(edge).hour, window.day(edge).minute) == (0, 0)
+    before, after = window.beside(-1), window.beside(1)
+    assert (before.end, after.begin) == (window.begin, window.end)
+    assert user_window(period, before.address, zone, now) == before
+
+
+@pytest.mark.parametrize(
+    ("period", "title"), [("day", "Sun 25 Oct 2026"), ("week", "19–25 Oct 2026"), ("month", "October 2026")]
+)
+def test_a_window_has_a_title(period: str, title: str) -> None:
+    assert user_window(period, "2026-10-25", "UTC", AFTER).title == title
+    assert user_window("week", "2027-01-01", "UTC", AFTER).title == "28 Dec 2026 – 3 Jan 2027"
+
+
+@pytest.mark.parametrize(
+    "query", ["period=year", "day=9999-12-31", "day=0001-01-01", "day=31-12-2026", "day=%00", "zone=../../etc/passwd",
+              "zone=posixrules%00", "zone=" + "A" * 199, "zone=/etc", "day=2026-02-30&zone=Mars/Base", "at=1"]
+)  # fmt: skip
+def test_no_address_gets_more_than_a_window(served: Served, query: str) -> None:
+    found = shown(served, query)
+    assert found["values"]["window"]
+    assert served.client().get(f"/api/users.csv?{query}").status_code == 200
+
+
+def test_without_the_viewers_zone_the_page_says_whose_days_these_are(served: Served) -> None:
+    assert "where the server is" in shown(served, "zone=Mars/Base")["values"]["problem"]
+    assert shown(served, "zone=Asia/Tokyo")["values"]["problem"] == ""
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "dark"), (1024, "light"), (768, "dark"), (400, "light")])
+def test_the_page_shows_its_users_on_any_screen(browser: Browser, served: Served, width: int, scheme: str) -> None:
+    options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "timezone_id": "Asia/Kolkata"}
+    with on_a_port(served) as link, visit(browser, link, **options) as visitor:
+        page = visitor.open("#/users?period=month&day=2026-10-15")
+        page.get_by_text("October 2026").wait_for()
+        page.locator("canvas.strip:not(.bars)").first.wait_for()
+        assert page.locator("table.users tbody tr").count() == 4
+        assert page.locator("table.strips tbody tr").count() == 4
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        ink = "(one) => one.getContext('2d').getImageData(0, 0, one.width, one.height).data.some((byte) => byte)"
+        assert page.locator("canvas.strip:not(.bars)").first.evaluate(ink), "the strip is drawn"
+        page.get_by_label("Earlier").click()
+        page.get_by_text("September 2026").wait_for()
+        page.get_by_text("Nothing is known of this window.").wait_for()
+        page.go_back()
+        page.get_by_text("October 2026").wait_for()
+        page.get_by_role("button", name="Week").click()
+        page.get_by_text("12–18 Oct 2026").wait_for()

@@ -1,0 +1,119 @@
+"""The event under the cursor: its meaning, and its GPU around that moment as small charts on one time grid."""
+
+from __future__ import annotations
+
+from math import nan
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.metrics import BY_NAME
+from gpumon.missing import is_known
+from gpumon_tui import palette
+from gpumon_tui.memo import Memo
+from gpumon_tui.pictures.columns import Columns
+from gpumon_tui.renderables.cells import crossed, laid, painted
+from gpumon_tui.renderables.event_rows import EventRow
+from gpumon_tui.renderables.gpu_charts import ROLES
+from gpumon_tui.renderables.plot import plot
+from gpumon_tui.renderables.section import keys, margin, section
+from gpumon_tui.renderables.strip import GAP
+from gpumon_tui.renderables.text_width import Line, cut, fit, safe
+from gpumon_tui.renderables.time_columns import still_columns
+from gpumon_tui.renderables.time_marks import times_below
+from gpumon_tui.renderables.value_axis import value_axis
+from gpumon_tui.view import View
+
+ROWS_FROM, CELLS_FROM = 34, 80
+"""Room of the page from which the event under the cursor is shown."""
+LONG_AGO = 3600.0
+"""Seconds from which on a moment is shown in a window of as many: what is older has coarser values."""
+WINDOW = 600.0
+"""Seconds around a moment of late."""
+_LABEL = 14
+"""Cells for the values at the moment."""
+_AROUND = 5
+"""Rows beside the charts: a blank one, title, meaning, the moment, and times."""
+_TALLER = ((60, 5), (44, 3), (0, 2))
+"""Rows of the page from which each chart has at least so many."""
+_TALLEST = 12
+"""Rows of a chart where few events leave more room than that."""
+_OF_HEAT = ("gpu.temperature", "gpu.clock_sm", "gpu.power")
+_USUAL = ("gpu.utilization", "gpu.memory_used", "gpu.power")
+_DIM, _FAINT, _TEXT = palette.ink("dim"), palette.ink("faint"), palette.ink("text")
+_CHIP, _NUMBER = palette.ink("ground", "key", bold=True), palette.ink("strong", bold=True)
+_FREE = " ▁▂▃▄▅▆▇█▌·─"
+"""Glyphs over which the cursor goes."""
+
+
+def gpu_of(row: EventRow, view: View) -> str:
+    """Return the UUID of the GPU on screen that an event is about; of several the first; empty without one."""
+    known = {sample.device.uuid for sample in view.samples}
+    gpus = row.event.details.get("gpus")
+    uuids = [row.event.of.device, *(gpus if isinstance(gpus, list) else ())]
+    return next((uuid for uuid in uuids if isinstance(uuid, str) and uuid in known), "")
+
+
+class EventPreview:
+    """Draws it; a chart is asked anew only when another event is chosen, or time goes on in it."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self._each = _TALLER[-1][1]
+        """Rows of each chart."""
+        self._columns = Columns()
+        self._memo: Memo[list[Line]] = Memo()
+
+    def rows(self, cells: int, height: int, spare: int) -> int:
+        """Return the rows that it has on a page of which others leave `spare`; 0 where it is not shown."""
+        if height < ROWS_FROM or cells < CELLS_FROM:
+            return 0
+        least = next(rows for of, rows in _TALLER if height >= of)
+        self._each = max(least, min(_TALLEST, (spare - _AROUND) // len(_USUAL)))
+        return _AROUND + len(_USUAL) * self._each
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._columns.forget()
+
+    def lines(self, row: EventRow, cells: int) -> list[Line]:
+        """Return the preview of an event, in the rows that it has."""
+        view = self.view
+        gpu, side = gpu_of(row, view), margin(cells)
+        window = LONG_AGO if view.now - row.time >= LONG_AGO else WINDOW
+        grid = still_columns(window, max(1, cells - 2 * side - _LABEL), min(row.time + window / 2, view.now))
+        last = min(grid.at(view.now), grid.buckets)
+        shows = (row.key, row.words, gpu, cells, self._each, grid, last, view.filling)
+        return self._memo.get(0, shows, lambda: self._drawn(row, gpu, cells, window))
+
+    def _drawn(self, row: EventRow, gpu: str, cells: int, window: float) -> list[Line]:
+        view, side = self.view, margin(cells)
+        about = " ".join(filter(None, (row.gpu, row.event.kind.label)))
+        detail: Line = [Segment(safe(about), _TEXT)]
+        title = section(units.clock(row.time), detail, keys(("↵", "open on the chart")), cells)
+        meaning = f"{row.event.kind.help} {row.words}".strip()
+        lines: list[Line] = [[], title, cut([Segment(" " * side + safe(meaning), _DIM)], cells - side)]
+        if not gpu:
+            return [*lines, [Segment(" " * side + "of no GPU that is on screen: nothing to draw", _FAINT)]]
+        grid = still_columns(window, max(1, cells - 2 * side - _LABEL), min(row.time + window / 2, view.now))
+        names = _OF_HEAT if row.event.kind.name.startswith("throttling") else _USUAL
+        sample = next((one for one in view.samples if one.device.uuid == gpu), None)
+        interval = view.frame.interval if view.frame else 1.0
+        curves = self._columns.get(view.history, gpu, names, grid, until=min(view.now, grid.end), interval=interval)
+        at = grid.at(row.time)
+        chip = f" {units.clock(row.time)} "
+        begin = max(0, min(grid.buckets - len(chip), at - len(chip) // 2))
+        before = side + _LABEL
+        lines.append(laid([Segment(" " * before)], before + begin, chip, _CHIP))
+        for name in names:
+            metric, curve = BY_NAME[name], curves[name]
+            limit = sample.value(metric.limit) if sample is not None and metric.limit else nan
+            axis = value_axis(metric, max((high for high in curve.high if is_known(high)), default=nan), limit)
+            is_seen = any(is_known(one) for one in curve.mean)
+            now = next((one for one in curve.mean[2 * at : 2 * at + 2] if is_known(one)), nan)
+            for place, cells_of in enumerate(plot(curve, axis, self._each, ROLES[name])):
+                label = (units.number(now, metric.unit), metric.title)[place] if place < 2 else ""
+                said = Segment(fit(" " * side + label, before), _DIM if place else _NUMBER)
+                drawn = painted(cells_of) if is_seen or place else [Segment(GAP * grid.buckets, _FAINT)]
+                lines.append([said, *crossed(drawn, at, _FREE)])
+        return [*lines, [Segment(" " * before), *times_below(grid, view.now, view.freshness.edge)]]

@@ -1,0 +1,180 @@
+"""The sections of a large overview that look back: epochs of the selected run, and events."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.analysis.epochs import Stretch
+from gpumon.analysis.pace import steps_per_second_in
+from gpumon.analysis.ranks import Ranks
+from gpumon.frame import NAN, Frame, RunState
+from gpumon.history.grid import Grid
+from gpumon.history.query import Query
+from gpumon.origin import Capability
+from gpumon_tui import palette, theme
+from gpumon_tui.memo import Memo
+from gpumon_tui.pictures.section import SectionPicture
+from gpumon_tui.renderables import epoch_lines
+from gpumon_tui.renderables.epoch_lines import EpochLine
+from gpumon_tui.renderables.event_rows import EventRow, joined, rows_of
+from gpumon_tui.renderables.lean_section import LeanColumn, LeanPlace, fitting, headings, put_row
+from gpumon_tui.renderables.overview_rows import loss_name
+from gpumon_tui.renderables.placed import Placed
+from gpumon_tui.renderables.text_width import Line, fit, safe
+from gpumon_tui.view import View
+
+READ_EVERY = 5.0
+"""Seconds after which an epoch that goes on is read anew."""
+METRICS = ("gpu.utilization", "gpu.power")
+EVENT_COLUMNS = (
+    LeanColumn("", 1, keep=8), LeanColumn("when", 8, keep=9), LeanColumn("what", 19, keep=10),
+    LeanColumn("GPU", 8, keep=7), LeanColumn("", 0, keep=6), LeanColumn("took", 9, right=True, keep=5),
+)  # fmt: skip
+
+
+class EpochPicture(SectionPicture):
+    """The epochs of the selected run, the newest first: as a ledger tells of them, else as frames did."""
+
+    name_shown = "Epochs"
+    opens = ("4", "table")
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._found: list[EpochLine] = []
+        self._metrics: Sequence[str] = ()
+        self._columns: tuple[LeanColumn, ...] = ()
+        self._decimals = 0
+        self._shown: tuple[Frame | None, str, bool] = None, "", True
+        self._read: Memo[EpochLine] = Memo()
+
+    def many(self) -> int:
+        """Return how many epochs there are to show."""
+        return len(self.rows())
+
+    def rows(self) -> Sequence[Hashable]:
+        view = self.view
+        shown = view.frame, view.selected_run, view.filling
+        if self._shown != shown or view.filling:
+            self._shown = shown
+            self._take()
+        return [one.title for one in self._found]
+
+    def _take(self) -> None:
+        view = self.view
+        ranks = next((one for one in view.ranks if one.first.id == view.selected_run), None)
+        if ranks is None or view.filling:  # of half of the frames an epoch that is long over would go on
+            self._found = []
+        elif (kept := self._kept(ranks)) is not None:
+            self._found, self._metrics = kept
+        else:
+            loss = loss_name(ranks.first)
+            self._metrics = (loss,) if loss else ()
+            self._found = self._live(ranks, loss)
+        self._columns = epoch_lines.columns(self._found, self._metrics)
+        self._decimals = units.pace_decimals(one.pace for one in self._found)
+
+    def row(self, place: int) -> Placed:
+        row = Placed()
+        put_row(row, self._places, epoch_lines.texts(self._found[place], self._columns, self._decimals))
+        return row
+
+    def heading(self) -> Placed | None:
+        return headings(self._places)
+
+    def detail(self) -> Line:
+        return [Segment("newest first", theme.DIM)] if self._found else []
+
+    def empty(self) -> str:
+        if self.view.filling:
+            return "reading the last frames …"
+        return "no epoch has started" if self.view.ranks else "no training reports epochs: see gpumon.run"
+
+    @property
+    def _places(self) -> tuple[LeanPlace, ...]:
+        return fitting(self._columns, self.left + 1, self.size.width - self.left)
+
+    def _kept(self, ranks: Ranks) -> tuple[list[EpochLine], Sequence[str]] | None:
+        view = self.view
+        if Capability.LIVE not in view.origin.capabilities:
+            return None
+        found = view.kept.opened(ranks.first.id, is_over=ranks.state is not RunState.RUNNING).found
+        if found is None or found.is_by_steps or found.record.run.label != view.origin.label or not found.rows:
+            return None
+        return [epoch_lines.of_ledger(one) for one in reversed(found.rows)], found.metrics
+
+    def _live(self, ranks: Ranks, loss: str) -> list[EpochLine]:
+        view, run = self.view, ranks.first
+        stretches = view.epochs.stretches(run.key, view.now)
+        self._read.keep([one.epoch for one in stretches])
+        logged = units.plains([view.logged.value(run.id, one.epoch, loss) for one in stretches])
+        lines = []
+        for before, one, value in zip([None, *stretches], stretches, logged, strict=False):
+            when = one.end if one.finished else view.now // READ_EVERY
+            shows = run.key, when, view.filling, ranks.gpus
+            line = self._read.get(one.epoch, shows, lambda one=one, before=before: self._line(ranks, one, before))  # type: ignore[misc]
+            took = line.took if one.finished else one.end - one.begin
+            lines.append(line._replace(took=took, logged=(value if loss in view.logged.of(run.id, one.epoch) else "",)))
+        return lines[::-1]
+
+    def _line(self, ranks: Ranks, one: Stretch, before: Stretch | None) -> EpochLine:
+        view, seconds = self.view, one.end - one.begin
+        change = NAN
+        if before is not None and before.finished and one.finished and before.end > before.begin:
+            change = seconds / (before.end - before.begin) - 1
+        utilization = power = NAN
+        if one.begin >= view.history.begin - view.state.interval and seconds > 0:
+            whole = Grid(0, seconds, 1, phase=one.begin)
+            of = [view.history.query(Query(uuid, METRICS, one.begin, one.end, grid=whole)) for uuid in ranks.gpus]
+            shares, watts = ([found[name].mean[0] for found in of] for name in METRICS)
+            utilization = sum(shares) / len(shares) if shares else NAN
+            power = sum(watts) if watts else NAN
+        return EpochLine(
+            f"e{one.epoch}", seconds, change, steps_per_second_in(view.epochs, ranks.first.key, one.begin, one.end),
+            NAN, utilization, NAN, epoch_lines.energy(power, seconds), (), not one.finished,
+        )  # fmt: skip
+
+
+class EventPicture(SectionPicture):
+    """Events of the log and of the frames since the view began, the newest first."""
+
+    name_shown = "Events"
+    opens = ("5", "all")
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._joined: Memo[list[EventRow]] = Memo()
+        self._found: list[EventRow] = []
+
+    def rows(self) -> Sequence[Hashable]:
+        view, happened = self.view, self.view.happened
+        is_here = Capability.LIVE in view.origin.capabilities
+        logged = (happened.logged(view.history_path).found if is_here else None) or ()
+        labels = {sample.device.uuid: sample.device.label for sample in view.samples}
+        seen = tuple(happened.seen)
+        shows = id(logged), len(seen), seen[-1:], tuple(labels.items())
+        self._found = self._joined.get(0, shows, lambda: rows_of(joined(logged, seen), labels))
+        return [one.key for one in self._found]
+
+    def row(self, place: int) -> Placed:
+        one = self._found[place]
+        glyph, role = one.mark
+        row = Placed()
+        ink = palette.ink(role, bold=role in ("crit", "warn"))
+        put_row(row, self._columns, (
+            (glyph, ink), (units.clock(one.time), theme.DIM), (safe(one.event.kind.label), ink),
+            (one.gpu, theme.STRONG), (fit(one.words, 200).rstrip(), theme.PLAIN), (one.took, theme.DIM),
+        ))  # fmt: skip
+        return row
+
+    def detail(self) -> Line:
+        return [Segment(str(len(self._found)), theme.DIM)] if self._found else []
+
+    def empty(self) -> str:
+        return "nothing has happened since this view began"
+
+    @property
+    def _columns(self) -> tuple[LeanPlace, ...]:
+        return fitting(EVENT_COLUMNS, self.left, self.size.width - self.left)

@@ -1,0 +1,248 @@
+"""The sections of the overview: what needs attention, runs, and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.analysis.pace import steps_per_second
+from gpumon.analysis.progress import progress
+from gpumon.analysis.ranks import Ranks
+from gpumon.diagnosis.coverage import nothing_found
+from gpumon.diagnosis.grouping import FindingGroup
+from gpumon.frame import NAN, Frame, Process, RunState
+from gpumon.missing import is_known
+from gpumon_tui import theme
+from gpumon_tui.memo import Memo
+from gpumon_tui.pictures.section import SectionPicture
+from gpumon_tui.renderables import overview_rows, processes
+from gpumon_tui.renderables.gpu_numbers import numbers
+from gpumon_tui.renderables.lean_section import LeanPlace, fitting, headings, put_row
+from gpumon_tui.renderables.overview_rows import MOST_FINDINGS, NARROW_RUN_COLUMNS, PROCESS_COLUMNS, RUN_COLUMNS
+from gpumon_tui.renderables.placed import Placed
+from gpumon_tui.renderables.text_width import Line, cut, length, safe
+from gpumon_tui.view import View
+
+PACE_EVERY = 5.0
+"""Seconds after which a run's pace is counted anew."""
+NARROW = 56
+"""Cells below which a run has its name, how far it is, and what is left."""
+
+
+class AttentionPicture(SectionPicture):
+    """The findings, the most severe first: at most three lines."""
+
+    name_shown = "Attention"
+
+    def rows(self) -> Sequence[Hashable]:
+        return range(len(self._found()[:MOST_FINDINGS]))
+
+    def row(self, place: int) -> Placed:
+        found = self._found()[:MOST_FINDINGS]
+        subject = overview_rows.subject_cells(found, place, self.size.width)
+        return overview_rows.finding_row(found[place], self.size.width, self.left, subject)
+
+    def detail(self) -> Line:
+        view, found = self.view, self._found()
+        if view.age > 0:
+            return [Segment("the current state is unknown" + ("; last seen:" if found else ""), theme.WARN)]
+        if not found:
+            unknown, room = view.not_judged(), self.size.width - 2 * self.left - len("Attention") - 5
+            told = nothing_found(unknown).rstrip(".").lower() if unknown else "nothing needs attention"
+            return [Segment(told if len(told) <= room else "nothing found in what is known", theme.DIM)]
+        shown = self._shown
+        return [Segment(f"{shown} of {len(found)}" if 0 < shown < len(found) else str(len(found)), theme.DIM)]
+
+    def lines(self) -> list[Line]:
+        count = len(self._found())
+        is_cut = self._shown < count
+        self.opens = ("!", "opens all" if is_cut else "opens") if count else ("", "")
+        return super().lines()
+
+    @property
+    def _shown(self) -> int:
+        return min(MOST_FINDINGS, max(0, self.size.height - 1), len(self._found()))
+
+    def _found(self) -> list[FindingGroup]:
+        return self.view.grouped_findings()
+
+
+class RunPicture(SectionPicture):
+    """Runs of the frame on screen; in a single row, as many as fit in a few words."""
+
+    name_shown = "Runs"
+    opens = ("4", "all runs")
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._paces: Memo[float] = Memo()
+
+    @property
+    def selected(self) -> Hashable:
+        return self.view.selected_run
+
+    def select(self, key: Hashable) -> None:
+        self.view.selected_run = str(key)
+
+    def rows(self) -> Sequence[Hashable]:
+        return [ranks.first.id for ranks in self.view.ranks]
+
+    def row(self, place: int) -> Placed:
+        view, ranks = self.view, self.view.ranks[place]
+        labels = {sample.device.uuid: sample.device.label for sample in view.samples}
+        bar = next((one.column.cells for one in self._columns if RUN_COLUMNS[one.at].title == ""), 0)
+        far = progress(ranks, view.epochs, view.now)
+        if view.age > 0:  # nobody knows whether it still runs
+            far = far._replace(left=NAN)
+        first = ranks.first
+        pace = units.pace(self._pace(ranks), units.pace_decimals(map(self._pace, view.ranks)))
+        texts = overview_rows.run_texts(
+            ranks, far, numbers(ranks.gpus, labels), now=view.now, bar_cells=bar, pace=pace,
+            change=view.logged.change(first, overview_rows.loss_name(first)),
+        )  # fmt: skip
+        row = Placed()
+        put_row(row, self._columns, texts)
+        return row
+
+    def _pace(self, ranks: Ranks) -> float:
+        """Steps per second of a run that goes on."""
+        view, slowest = self.view, ranks.slowest
+        if ranks.state is not RunState.RUNNING:
+            return NAN
+        return self._paces.get(
+            slowest.key, (slowest.epoch, slowest.phase, view.now // PACE_EVERY, view.filling),
+            lambda: steps_per_second(view.epochs, slowest.key),
+        )  # fmt: skip
+
+    def heading(self) -> Placed | None:
+        return headings(self._columns) if self.size.width >= NARROW else None
+
+    def detail(self) -> Line:
+        view = self.view
+        running = sum(ranks.state is RunState.RUNNING for ranks in view.ranks)
+        over = len(view.ranks) - running
+        parts = [f"{running} {view.running}"] * (running > 0) + [f"{over} over"] * (over > 0)
+        frame = view.frame
+        if frame is not None and frame.dropped_runs:
+            parts.append(f"and {frame.dropped_runs} more")
+        return [Segment(", ".join(parts), theme.DIM)] if parts else []
+
+    def empty(self) -> str:
+        view = self.view
+        if view.frame is None:
+            return view.freshness.text
+        if not view.tells_processes:
+            return "this recording has no training data"
+        return "no training reports epochs: see gpumon.run"
+
+    def lines(self) -> list[Line]:
+        if self.size.height > 1 or not self.view.ranks:
+            return super().lines()
+        self.keys = self.rows()
+        return [self._brief()]
+
+    @property
+    def _columns(self) -> tuple[LeanPlace, ...]:
+        cells = self.size.width
+        columns = RUN_COLUMNS if cells >= NARROW else NARROW_RUN_COLUMNS
+        empty = overview_rows.empty_of_runs(self.view.ranks)
+        return fitting(columns, self.left + (cells >= NARROW), cells - self.left, empty)
+
+    def _brief(self) -> Line:
+        """All in one line: those that have no room are counted."""
+        view, end = self.view, self.size.width - self.left
+        line: Line = [
+            Segment(" " * self.left),
+            Segment("Runs", theme.STRONG),
+            Segment(f" {len(view.ranks)}", theme.DIM),
+        ]
+        for place, ranks in enumerate(view.ranks):
+            told = overview_rows.run_brief(ranks, progress(ranks, view.epochs, view.now))
+            rest = len(view.ranks) - place
+            if length(line) + 2 + length(told) + (4 if rest > 1 else 0) > end:
+                return cut([*line, Segment(f"  +{rest}", theme.TITLE)], end)
+            line += [Segment("  "), *told]
+        return line
+
+
+class ProcessPicture(SectionPicture):
+    """Processes on the GPUs, the largest first."""
+
+    name_shown = "Processes"
+    opens = ("3", "sort, filter, end")
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._of: Frame | None = None
+        self._ordered: list[Process] = []
+        self._empty: frozenset[str] = frozenset()
+        """Titles of columns for which no process has anything."""
+
+    @property
+    def selected(self) -> Hashable:
+        return self.view.selected_process
+
+    def select(self, key: Hashable) -> None:
+        self.view.selected_process = key  # type: ignore[assignment]
+
+    def rows(self) -> Sequence[Hashable]:
+        self._order()
+        return [processes.key(process) for process in self._ordered]
+
+    def row(self, place: int) -> Placed:
+        row = Placed()
+        texts = overview_rows.process_texts(self._ordered[place], self.view.process_facts())
+        put_row(row, self._columns, texts)
+        return row
+
+    def heading(self) -> Placed:
+        return headings(self._columns)
+
+    def detail(self) -> Line:
+        view, frame = self.view, self.view.frame
+        is_told = (
+            frame is not None and view.tells_processes and (bool(view.processes) or processes.are_told(view.samples))
+        )
+        if not is_told:
+            return [Segment(units.MISSING, theme.DIM)]
+        more = f" and {frame.dropped} more" if frame is not None and frame.dropped else ""
+        notice = f"  {safe(view.origin.notice)}" if view.origin.notice and view.processes else ""
+        text = f"{len(view.processes)}{more}" + (" by memory" if view.processes else "") + notice
+        room = self.size.width - 2 * self.left - 16
+        return cut([Segment(text, theme.DIM)], room)
+
+    def empty(self) -> str:
+        view = self.view
+        if view.frame is None:
+            return view.freshness.text
+        if not view.tells_processes:
+            return "this recording has no process data"
+        text = processes.no_process(view.samples, view.origin.problem)
+        return f"{text}. {safe(view.origin.notice)}" if view.origin.notice else text
+
+    def left_out(self, shown: Sequence[Hashable]) -> str:
+        on_screen = set(shown)
+        rest = [one for one in self._ordered if processes.key(one) not in on_screen]
+        sizes = [one.memory_used for one in rest if is_known(one.memory_used)]
+        held = f" with {units.gibibytes(sum(sizes))} GiB" if sizes else ""
+        return f"and {len(rest)} more{held}"
+
+    @property
+    def _columns(self) -> tuple[LeanPlace, ...]:
+        return fitting(PROCESS_COLUMNS, self.left + 1, self.size.width - self.left, self._empty)
+
+    def _order(self) -> None:
+        view = self.view
+        if self._of is view.frame:
+            return
+        self._of = view.frame
+        self._empty = overview_rows.empty_of_processes(view.processes)
+        places = view.process_facts().places
+        self._ordered = sorted(
+            view.processes,
+            key=lambda one: (
+                -(one.memory_used if one.memory_used >= 0 else 0.0), places.get(one.uuid, len(places)), one.pid,
+            ),
+        )  # fmt: skip

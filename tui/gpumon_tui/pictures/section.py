@@ -1,0 +1,142 @@
+"""A section of a page that scrolls: as tall as its rows, and where it is not, it says how many are not on screen."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import partial
+
+from rich.segment import Segment
+
+from gpumon_tui import theme
+from gpumon_tui.memo import Memo
+from gpumon_tui.pictures.picture import Picture
+from gpumon_tui.renderables.attention import wrapped
+from gpumon_tui.renderables.lean_section import section_head
+from gpumon_tui.renderables.placed import Placed, drawn
+from gpumon_tui.renderables.text_width import Line
+from gpumon_tui.view import View
+
+MARK = "▌"
+
+
+class SectionPicture(Picture):
+    """Rows of a view, by key; one of them may be under the cursor."""
+
+    name_shown = ""
+    opens: tuple[str, str] = ("", "")
+    """The key that opens more, and what."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.active = False
+        self.left = 1
+        """Cells before the section's name."""
+        self.top = 0
+        self.keys: Sequence[Hashable] = ()
+        self._followed: tuple[Hashable, int] = (None, 0)
+        self._memo: Memo[Line] = Memo()
+
+    @property
+    def selected(self) -> Hashable:
+        """The key of the row under the cursor, or None."""
+        return None
+
+    def select(self, key: Hashable) -> None:
+        """Move the cursor."""
+
+    def detail(self) -> Line:
+        """Return what stands beside the name."""
+        return []
+
+    def heading(self) -> Placed | None:
+        """The headings of columns, if the rows have columns."""
+        return None
+
+    def rows(self) -> Sequence[Hashable]:
+        """Return the keys of all rows, in their order."""
+        raise NotImplementedError
+
+    def row(self, place: int) -> Placed:
+        """Return the texts of a row."""
+        raise NotImplementedError
+
+    def left_out(self, shown: Sequence[Hashable]) -> str:
+        """Return a text about rows that are not on screen."""
+        return ""
+
+    def empty(self) -> str:
+        """The text in the place of rows if there are none."""
+        return ""
+
+    def lines(self) -> list[Line]:
+        cells, height = self.size
+        if height < 1:
+            return []
+        self.keys = self.rows()
+        head = section_head(self.name_shown, self.detail(), self._more(), cells, self.left)
+        lines = [self._memo.get("head", head, lambda: head)]
+        if not self.keys:
+            text = self.empty()
+            room = max(20, cells - 2 * self.left - 1)
+            told = [Segment(" " * (self.left + 1) + part, theme.DIM) for part in wrapped(text, room)]
+            return [*lines, *([one] for one in told)][:height]
+        titles = self.heading()
+        if titles is not None and (height > 4 or height >= 2 + len(self.keys)):
+            lines.append(self._memo.get("titles", titles.pieces, partial(drawn, titles.pieces, cells)))
+        room = height - len(lines)
+        has_mark = len(self.keys) > room > 1
+        room -= has_mark
+        self._follow(room)
+        on_screen = range(self.top, min(self.top + room, len(self.keys)))
+        lines += [self._drawn(place, cells) for place in on_screen]
+        if has_mark:
+            lines.append(self._mark(on_screen, cells))
+        return lines[:height]
+
+    def move(self, step: int) -> None:
+        """Move the cursor; it stays within the rows."""
+        keys = self.rows()
+        if keys:
+            at = keys.index(self.selected) if self.selected in keys else -1 if step > 0 else len(keys)
+            self.select(keys[max(0, min(len(keys) - 1, at + step))])
+
+    @property
+    def page(self) -> int:
+        """Rows on screen."""
+        return max(1, self.size.height - 3)
+
+    def take(self, row: int) -> None:
+        """Move the cursor to the row at a row of the picture, if there is one."""
+        height = self.size.height
+        begin = 1 + (self.heading() is not None and (height > 4 or height >= 2 + len(self.keys)))
+        place = self.top + row - begin
+        if row >= begin and place < len(self.keys):
+            self.select(self.keys[place])
+
+    def _more(self) -> Line:
+        key, what = self.opens
+        return [Segment(key, theme.TITLE), Segment(f" {what}", theme.DIM)] if key else []
+
+    def _follow(self, room: int) -> None:
+        """Bring the row under the cursor on screen when it moves; from then on the wheel decides."""
+        at = self.keys.index(self.selected) if self.selected in self.keys else -1
+        if (self.selected, room) != self._followed and at >= 0 and self.active:
+            self._followed = self.selected, room
+            self.top = min(max(self.top, at - room + 1), at)
+        self.top = max(0, min(self.top, len(self.keys) - room))
+
+    def _drawn(self, place: int, cells: int) -> Line:
+        row = self.row(place)
+        ground = None
+        if self.active and self.keys[place] == self.selected:
+            row.put(0, MARK, theme.TITLE)
+            ground = theme.CURSOR
+        return self._memo.get(place - self.top, (row.pieces, cells, ground), partial(drawn, row.pieces, cells, ground))
+
+    def _mark(self, on_screen: range, cells: int) -> Line:
+        row = Placed()
+        above, below = on_screen.start, len(self.keys) - on_screen.stop
+        counts = "  ".join(f"+{many} {arrow}" for many, arrow in ((above, "▲"), (below, "▼")) if many)
+        row.put(self.left + 1, self.left_out(self.keys[on_screen.start : on_screen.stop]), theme.FAINT)
+        row.right(cells - self.left, counts, theme.TITLE)
+        return self._memo.get("mark", row.pieces, partial(drawn, row.pieces, cells))

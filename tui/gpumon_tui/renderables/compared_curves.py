@@ -1,0 +1,109 @@
+"""Pictures of what two runs learned: the metric that both logged, by epoch and by time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.frame import NAN
+from gpumon_tui import theme
+from gpumon_tui.renderables.by_epoch import joined, stretch_of
+from gpumon_tui.renderables.plot import Overlaid, PlotCurve
+from gpumon_tui.renderables.run_curves import LABELS, labeled
+from gpumon_tui.renderables.section import NAME, margin
+from gpumon_tui.renderables.text_width import Line, fit, length, safe
+from gpumon_tui.renderables.time_columns import STEPS
+from gpumon_tui.renderables.value_axis import ValueAxis, axis_around
+
+if TYPE_CHECKING:
+    from gpumon_tui.run_reading.rows import ComparedRuns
+
+BOTH_FROM = 100
+"""Cells from which both pictures stand beside each other."""
+APART = 10
+"""Fewest cells from one mark of an axis to the next."""
+Curve = Sequence[tuple[float, float]]
+
+
+def compared_curves(runs: ComparedRuns, cells: int, rows: int) -> list[Line]:
+    """Return the pictures in `rows` lines; the baseline is dim. Empty where both logged nothing alike."""
+    if not runs.metric or not all(runs.curves):
+        return []
+    base, other = runs.curves
+    axis = axis_around([value for _, value in (*base, *other)])
+    side, both = margin(cells), cells >= BOTH_FROM
+    wide = ((cells - 2 * side - 4) // 2 if both else cells - 2 * side) - LABELS
+    height = rows - 2
+    name, longest = safe(runs.metric).capitalize(), max(len(base), len(other))
+    by_epoch = [_by_epoch(curve, longest, wide) for curve in (other, base)]
+    left = _panel(f"{name} by epoch", by_epoch, wide, height, axis)
+    left.append(_marks(_epochs(longest, wide), wide))
+    if not both:
+        return [[Segment(" " * side), *line] for line in left]
+    most = max(curve[-1][0] for curve in (base, other))
+    by_time = [_by_time(curve, most, wide) for curve in (other, base)]
+    right = _panel(f"{name} by time", by_time, wide, height, axis)
+    right.append(_marks(_times(most, wide), wide))
+    return [
+        [Segment(" " * side), *one, Segment(" " * (wide + LABELS + 4 - length(one))), *two]
+        for one, two in zip(left, right, strict=True)
+    ]
+
+
+def _panel(title: str, curves: Sequence[Sequence[float]], wide: int, rows: int, axis: ValueAxis) -> list[Line]:
+    own, baseline = curves
+    drawn = labeled(PlotCurve((), own, ()), axis, rows, "run", [Overlaid(baseline, "dim")])
+    return [[Segment(fit(title, wide + LABELS), NAME)], *drawn]
+
+
+def _by_epoch(curve: Curve, longest: int, wide: int) -> list[float]:
+    """The values of a run, of which the longest takes all the width."""
+    missing = [NAN] * (longest - len(curve))
+    return joined([*(value for _, value in curve), *missing], 2 * wide)
+
+
+def _by_time(curve: Curve, most: float, wide: int) -> list[float]:
+    """A value at the end of each epoch, lines between neighbors."""
+    found = [NAN] * (2 * wide)
+    last: tuple[int, float] | None = None
+    for time, value in curve:
+        if not isfinite(value):
+            last = None
+            continue
+        at = min(2 * wide - 1, round(time / most * (2 * wide - 1))) if most > 0 else 0
+        if last is not None:
+            for between in range(last[0] + 1, at):
+                found[between] = last[1] + (value - last[1]) * (between - last[0]) / (at - last[0])
+        found[at] = value
+        last = at, value
+    return found
+
+
+def _epochs(many: int, wide: int) -> list[tuple[int, str]]:
+    """Numbers of epochs, counted from the first one of a run."""
+    decades = [n * 10**power for power in range(9) for n in (1, 2, 5)]
+    step = next(step for step in decades if step * wide >= APART * many or step >= many)
+    return [(stretch_of(number - 1, many, wide), str(number)) for number in (1, *range(step, many + 1, step)) if number]
+
+
+def _times(most: float, wide: int) -> list[tuple[int, str]]:
+    """Round lengths of time since the begin."""
+    step = next((step for step in STEPS if step >= 1 and step * wide >= (APART + 2) * most), 0.0)
+    if not step or not most > 0:
+        return [(0, "0")]
+    return [
+        (round(n * step / most * (wide - 1)), units.words(n * step) if n else "0") for n in range(int(most / step) + 1)
+    ]
+
+
+def _marks(marks: Sequence[tuple[int, str]], wide: int) -> Line:
+    text, free = [" "] * wide, 0
+    for at, word in marks:
+        if at >= free and at + len(word) <= wide:
+            text[at : at + len(word)] = word
+            free = at + len(word) + 2
+    return [Segment(" " * LABELS), Segment("".join(text), theme.FAINT)]

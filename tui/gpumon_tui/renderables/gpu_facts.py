@@ -1,0 +1,68 @@
+"""Facts about a GPU beside its curves: performance state, fan, video engines, and what holds its clocks."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.analysis.clock_events import IDLE, clock_event_reasons
+from gpumon.frame import Sample
+from gpumon.metrics import BY_NAME
+from gpumon_tui import theme
+from gpumon_tui.renderables.text_width import Line, cut, length
+from gpumon_tui.renderables.value_axis import shown
+
+BETWEEN = 3
+"""Cells between two facts."""
+
+
+def facts(sample: Sample, *, charted: bool = True) -> list[tuple[str, str]]:
+    """Return name and value of what the driver tells; nothing stands for what it does not.
+
+    `charted`: temperature, power and clock have charts of their own, and are not said again.
+    """
+    found: list[tuple[str, str]] = []
+    for metric in () if charted else (BY_NAME[name] for name in ("gpu.temperature", "gpu.power", "gpu.clock_sm")):
+        if isfinite(value := sample.value(metric.name)):
+            form = shown(metric, value)
+            found.append(("", f"{form.text(value)} {form.unit}"))
+    state = sample.value("gpu.performance_state")
+    found += [("", units.performance_state(state))] if isfinite(state) else []
+    for name, metric_name in (("fan", "gpu.fan"), ("encoder", "gpu.encoder_utilization"),
+                         ("decoder", "gpu.decoder_utilization")):  # fmt: skip
+        if isfinite(value := sample.value(metric_name)):
+            found.append((name, units.metric(value, BY_NAME[metric_name])))
+    reasons = clock_event_reasons(sample)
+    if reasons is not None:
+        found.append(("throttled", ", ".join(one for one in reasons if one != IDLE) or "no"))
+    return found
+
+
+def facts_line(sample: Sample, cells: int, *, charted: bool = True) -> Line:
+    """Return them in one line of at most `cells` cells; those that have no room are left out from the right."""
+    line: Line = []
+    for name, value in facts(sample, charted=charted):
+        part: Line = [Segment(f"{name} ", theme.DIM)] if name else []
+        part.append(Segment(value, theme.PLAIN))
+        if length(line) + BETWEEN + length(part) > cells:
+            break
+        line += [Segment(" " * BETWEEN), *part] if line else part
+    return line
+
+
+def card_head(sample: Sample, who: Line, cells: int, left: int, *, charted: bool, rows: int = 1) -> list[Line]:
+    """Return the first lines of a GPU's card: which one, `who` has it and what it does, and at the right its facts.
+
+    Of two `rows` the second one has the facts.
+    """
+    head: Line = [Segment(" " * left), Segment(f"GPU {sample.device.label}", theme.STRONG)]
+    if who:
+        head += [Segment("  "), *who]
+    end = cells - left
+    if rows > 1:
+        return [cut(head, end), [Segment(" " * left), *facts_line(sample, end - left, charted=charted)]]
+    told = facts_line(sample, end - length(head) - BETWEEN, charted=charted)
+    room = end - length(head) - length(told)
+    return [[*head, Segment(" " * room), *told] if told else cut(head, end)]

@@ -1,0 +1,101 @@
+"""A run that goes on as its processes tell of it: its ranks, what its framework holds, and what it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.analysis.ranks import Ranks
+from gpumon.frame import NAN, Run
+from gpumon.metrics import Unit
+from gpumon.missing import is_known
+from gpumon_tui import theme
+from gpumon_tui.memo import Memo
+from gpumon_tui.renderables.gpu_numbers import numbers
+from gpumon_tui.renderables.section import heading, margin, more, placed, rows
+from gpumon_tui.renderables.table import Cell, Row, TableColumn
+from gpumon_tui.renderables.text_width import Line, cut, safe
+
+EPOCH_CELLS = 10
+COLUMNS = (
+    TableColumn("rank", 5, right=True, keep=100),
+    TableColumn("GPU", 6, keep=90),
+    TableColumn("epoch", EPOCH_CELLS, right=True, keep=80),
+    TableColumn("phase", 10, keep=60),
+    TableColumn("step", 13, right=True, keep=70),
+    TableColumn("waited", 8, right=True, keep=40),
+    TableColumn("allocated", 9, right=True, keep=65),
+    TableColumn("reserved", 9, right=True, keep=55),
+    TableColumn("peak", 9, right=True, keep=50),
+    TableColumn("retries", 7, right=True, keep=20),
+    TableColumn("out of memory", 13, right=True, keep=30),
+    TableColumn("PID", 8, right=True, keep=10),
+    TableColumn("", 0),
+)
+ROWS = 3
+"""Lines of a run of one process: what it is, headings, its row."""
+
+
+def facts(ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int) -> Line:
+    """Return a line about a run: its ranks and GPUs, what it continues, its memory. `resumes`: id of that run."""
+    first, line = ranks.first, [Segment(" " * (margin(cells) + 1))]
+    gpus = numbers(ranks.gpus, labels)
+    told = [(f"{ranks.present} {'rank' if ranks.present == '1' else 'ranks'}", f" on GPU {gpus}" if gpus else "")]
+    if ranks.ooms > 0:
+        told.append((units.counted(round(ranks.ooms), "out-of-memory error"), ""))
+    if resumes or first.resumed:
+        begin = f" from epoch {units.epoch(first.first_epoch, first.epochs, first.base)}" if first.resumed else ""
+        told.append((f"resumes {safe(resumes)}" if resumes else "resumed", begin))
+    held = _most(ranks.all, "reserved")
+    if is_known(held):
+        of = " held by the framework" + (" of the fullest rank" if ranks.is_distributed else "")
+        told.append((units.number(held, Unit.BYTES), of))
+    for strong, rest in told:
+        line += [Segment("  ·  " if len(line) > 1 else "", theme.FAINT), Segment(strong, theme.STRONG)]
+        line += [Segment(rest, theme.DIM)] if rest else []
+    return cut(line, cells - margin(cells))
+
+
+def live(
+    ranks: Ranks, labels: Mapping[str, str], resumes: str, cells: int, height: int, drawn: Memo[Line]
+) -> list[Line]:  # fmt: skip
+    """Return the run in at most `height` lines: the facts, and a row for each rank here."""
+    lines = [facts(ranks, labels, resumes, cells)]
+    room = height - len(lines) - 1
+    if room < 1:
+        return lines[:height]
+    of = [_row(run, labels) for run in ranks.all]
+    empty = {place for place in range(len(COLUMNS) - 1) if all(row[place].text in ("", units.MISSING) for row in of)}
+    chosen = placed(COLUMNS, cells, empty)
+    shown = len(of) if len(of) <= room else room - 1
+    lines.append(heading(chosen, cells))
+    lines += rows(chosen, of[:shown], cells, top=0, height=shown, cursor=-1, has_keys=False, drawn=drawn)
+    return [*lines, more(len(of) - shown, 0, cells)] if shown < len(of) else lines
+
+
+def _row(run: Run, labels: Mapping[str, str]) -> Row:
+    memory = run.memory
+    place = units.epoch_within(EPOCH_CELLS, run.epoch, run.epochs, run.base) if run.epoch >= 0 else ""
+    return (
+        Cell(str(run.rank), theme.STRONG),
+        Cell(numbers(run.gpus, labels), theme.STRONG),
+        Cell(place, theme.RUN),
+        Cell(safe(run.phase)),
+        Cell(run.step_text),
+        Cell(units.span(run.wait) if is_known(run.wait) else ""),
+        *(Cell(units.number(value, Unit.BYTES)) for value in (memory.allocated, memory.reserved, memory.peak)),
+        Cell(_count(memory.retries), theme.DIM),
+        Cell(_count(memory.ooms), theme.WARN if memory.ooms > 0 else theme.DIM),
+        Cell(str(run.pid), theme.DIM),
+        Cell(""),
+    )
+
+
+def _count(value: float) -> str:
+    return str(round(value)) if is_known(value) else ""
+
+
+def _most(runs: Sequence[Run], name: str) -> float:
+    return max((value for run in runs if is_known(value := getattr(run.memory, name))), default=NAN)

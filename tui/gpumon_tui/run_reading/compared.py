@@ -1,0 +1,87 @@
+"""Two runs of ledgers side by side, as `gpumon runs compare` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon import units
+from gpumon.frame import NAN
+from gpumon.ledger import aggregate
+from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.records import Record
+from gpumon.missing import is_known
+from gpumon.reports import compare
+from gpumon.reports.about import COMMIT_LETTERS, written
+from gpumon.reports.compare_whole import BETWEEN, CPU
+from gpumon.reports.config_differences import ConfigComparison, ConfigDifference, config_differences
+from gpumon_tui.run_reading.logged import first_metric, names
+from gpumon_tui.run_reading.rows import ComparedRow, ComparedRuns
+
+
+def compared(baseline: Record, other: Record) -> ComparedRuns:
+    """Two runs as `gpumon runs compare` has them."""
+    records = (baseline, other)
+    found, config = compare.compare(records), config_differences(records)
+    by_epochs = all(found.epochs)
+    singles = found.whole if not by_epochs else [
+        line for line in found.whole if line.measure in (*BETWEEN, *CPU)
+    ]  # fmt: skip
+    epochs = [aggregate.epochs(record) for record in records]
+    metric = first_metric({name: 0.0 for name in names(epochs[0]) if name in names(epochs[1])})
+    counts = [
+        f"{units.counted(count, 'epoch')}{', without the first (warm-up)' if left_out else ''}" if by_epochs
+        else "whole run"
+        for count, left_out in zip(found.epochs, found.left_out, strict=True)
+    ]  # fmt: skip
+    return ComparedRuns(
+        records=records,
+        counts=(counts[0], counts[1]),
+        config=[(one.name, _written(one, 0), _written(one, 1)) for one in config.differences],
+        same=config.same,
+        equal=_equal(records, config) if config.same else [],
+        without=config.without,
+        is_dirty=config.is_dirty,
+        rows=[_compared(line, single=False) for line in found.lines] if by_epochs else [],
+        whole=[_compared(line, single=True) for line in singles],
+        notes=[*found.notes, *(f"Caution: {doubt}" for doubt in found.doubts)],
+        by_epochs=by_epochs,
+        curves=(_curve(baseline, epochs[0], metric), _curve(other, epochs[1], metric)),
+        metric=metric,
+    )
+
+
+def _equal(records: tuple[Record, Record], config: ConfigComparison) -> list[tuple[str, str]]:
+    differing = {one.name for one in config.differences if one.is_config}
+    known = records[0].about.config
+    return [(name, written(value)) for name, value in known.items() if name not in differing]
+
+
+def _written(one: ConfigDifference, place: int) -> str:
+    if not one.has[place]:
+        return units.MISSING
+    text = written(one.values[place])
+    return text[:COMMIT_LETTERS] if one.name == "commit" and not one.is_config else text
+
+
+def _compared(line: compare.MeasureComparison, *, single: bool) -> ComparedRow:
+    (found,) = line.differences
+    points = line.measure.in_points
+    scale = 1.0 if points else found.share / found.value if found.value else 0.0
+    ends = sorted((found.low * scale, found.high * scale)) if is_known(found.low * scale) else (NAN, NAN)
+    return ComparedRow(
+        name=line.measure.name,
+        title=line.measure.title,
+        values=(line.measure.write(line.medians[0]), line.measure.write(line.medians[1])),
+        difference=line.measure.write(abs(found.value)),
+        verdict=compare.verdict(found, line.measure, single=single),
+        share=found.value * scale,
+        low=ends[0],
+        high=ends[1],
+        is_clear=found.is_clear,
+    )
+
+
+def _curve(record: Record, epochs: Sequence[EpochSummary], metric: str) -> list[tuple[float, float]]:
+    return [
+        (epoch.ended - record.run.started, epoch.metrics.get(metric, NAN)) for epoch in epochs if is_known(epoch.ended)
+    ]

@@ -1,0 +1,109 @@
+"""The runs of the ledgers as rows of the list, and what a row says of its run a moment later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+
+from gpumon import units
+from gpumon.diagnosis.past import findings, is_measured
+from gpumon.frame import NAN, RunState
+from gpumon.ledger import aggregate
+from gpumon.ledger.reader import Ledger, Ledgers
+from gpumon.ledger.records import RunRow, RunSummary
+from gpumon.reports.run_list import done, state
+from gpumon_tui.run_reading.logged import first_metric
+from gpumon_tui.run_reading.rows import ENDED_BADLY, ListedRun, RunDetail, text_of
+
+FIRST = 200
+"""Runs that are looked into before there is an answer at all."""
+
+
+def stamps(ledgers: Ledgers) -> list[object]:
+    """Values that change when one of the ledgers does: it grows by a log beside it."""
+    found: list[object] = []
+    for path in (part for each in ledgers.paths for part in (each, f"{each}-wal")):
+        with suppress(OSError):
+            there = os.stat(path)
+            found.append((path, there.st_ino, there.st_mtime_ns, there.st_size))
+    return found
+
+
+class ListedRuns:
+    """All runs of the ledgers. Those of before are looked into again only where the ledger has something new of them.
+
+    To look into thousands takes seconds: the first answer is of the newest ones alone.
+    """
+
+    def __init__(self) -> None:
+        self.is_all = False
+        """Whether every run is among those that were read last."""
+        self._known: dict[str, tuple[str, RunSummary]] = {}
+        """The ledger's file and the run, by id."""
+        self._runs: list[ListedRun] = []
+        self._stamps: object = None
+
+    def read(self, ledgers: Ledgers, now: float) -> list[ListedRun]:
+        """Return every run, the newest first; the first time no more than `FIRST`."""
+        stamped = stamps(ledgers)
+        # What is said of a run that goes on depends on the time, too.
+        if stamped == self._stamps and self.is_all and all(run.is_over for run in self._runs):
+            return self._runs
+        if not self._known:
+            found = ledgers.runs_with_ledger(limit=FIRST)
+            self._known = {one.run.id: (ledger.path, one) for ledger, one in found}
+            self.is_all = len(found) < FIRST
+        else:
+            self._known = self._read_all(ledgers)
+            self.is_all = True
+        self._stamps = stamped
+        self._runs = [_listed(one, now) for _, one in self._known.values()]
+        return self._runs
+
+    def _read_all(self, ledgers: Ledgers) -> dict[str, tuple[str, RunSummary]]:
+        found: dict[str, tuple[str, RunSummary]] = {}
+        tags: dict[str, dict[str, Sequence[str]]] = {}
+        for ledger, run in ledgers.candidates():
+            if ledger.path not in tags:
+                tags[ledger.path] = ledger.all_tags()
+            path, kept = self._known.get(run.id, ("", None))
+            if kept is None or path != ledger.path or not _is_same(run, kept.run):
+                found[run.id] = ledger.path, ledger.listed(run)
+            else:
+                found[run.id] = path, kept._replace(tags=tags[path].get(run.id, ()))
+        return found
+
+
+def _is_same(run: RunRow, before: RunRow) -> bool:
+    """Whether nothing of a row is new."""
+    # NaN is not itself; in place, because there are thousands of rows with many cells.
+    return all(one == other or (one != one and other != other) for one, other in zip(run, before, strict=True))
+
+
+def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
+    """A run in a few words: its first finding is the verdict."""
+    record = ledger.record(run_id, phases=False)
+    epochs = aggregate.epochs(record)
+    total = aggregate.whole(record, epochs, now)
+    found = findings(record, total, record.run.updated)
+    logged = total.metrics or next((epoch.metrics for epoch in reversed(epochs) if epoch.metrics), {})
+    name = first_metric(logged)
+    metric = f"{name} {units.digits(logged[name])}" if name else ""
+    is_over = record.run.state is not RunState.RUNNING
+    if found:
+        return RunDetail(total.wait_share, metric, found[0].summary, found[0].severity, is_over)
+    return RunDetail(total.wait_share, metric, "fine" if is_measured(total) else "", None, is_over)
+
+
+def _listed(one: RunSummary, now: float) -> ListedRun:
+    run, far, told = one.run, done(one), state(one.run, now)
+    first, _, planned = far.partition("/")
+    return ListedRun(
+        id=run.id, name=run.name, user=run.user, state=told,
+        is_over=run.state is not RunState.RUNNING or run.unseen(now) > 0,
+        ended_badly=run.state in ENDED_BADLY, gpus=one.gpus, done=far,
+        share=min(1.0, int(first) / int(planned)) if planned.isdecimal() and int(planned) else NAN,
+        started=run.started, seconds=run.lasted(now), left=NAN, utilization=one.utilization, energy=one.energy,
+        tags=tuple(one.tags), text=text_of(run.name, run.id, run.user, run.framework, told, *one.tags), is_kept=True,
+    )  # fmt: skip

@@ -1,0 +1,28 @@
+"""The metrics that a training logged, as columns: a loss stands first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpumon import units
+from gpumon.ledger.epoch_summary import EpochSummary
+
+METRICS = 4
+"""Logged metrics that get a column."""
+
+
+def names(stretches: Sequence[EpochSummary]) -> list[str]:
+    """Names of logged metrics, losses first: the first has its change beside it."""
+    names = list(dict.fromkeys(name for stretch in stretches for name in stretch.metrics))
+    return sorted(names, key=lambda name: "loss" not in name.casefold())[:METRICS]
+
+
+def first_metric(metrics: Mapping[str, float]) -> str:
+    """Return the name of the metric that stands for a run; empty where it logged none."""
+    return next(iter(sorted(metrics, key=lambda name: "loss" not in name.casefold())), "")
+
+
+def column(stretches: Sequence[EpochSummary], name: str) -> list[str]:
+    """Return the texts of a metric, with equal decimals; empty where it was not logged."""
+    texts = iter(units.plains([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
+    return [next(texts) if name in stretch.metrics else "" for stretch in stretches]

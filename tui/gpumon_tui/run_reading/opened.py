@@ -1,0 +1,107 @@
+"""A run of a ledger with all its rows, judged and joined by the house's queries and rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isfinite
+
+from gpumon import units
+from gpumon.cost.of_run import price_run
+from gpumon.diagnosis.past import findings, verdict
+from gpumon.frame import NAN, RunState
+from gpumon.ledger import aggregate, phase_summary
+from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.outside import outside_phases
+from gpumon.ledger.records import PhaseRow, Record
+from gpumon.ledger.schema import STEP_ROWS
+from gpumon.ledger.step_summary import step_summaries, steps_text
+from gpumon.missing import is_known
+from gpumon.prices import Prices
+from gpumon.reports.about import about_lines
+from gpumon.reports.charges import sentence
+from gpumon.reports.run_list import state
+from gpumon.reports.run_tables import live_peak, outside_rows
+from gpumon.reports.run_text import gpus
+from gpumon_tui.run_reading.logged import column, names
+from gpumon_tui.run_reading.rows import OpenRun, StretchRow, StretchRows
+
+_FAR = 500
+"""A run's energy against that of an epoch, from which both have a unit of their own."""
+
+
+def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
+    """Return a run, read without its phases and with their times, with all its rows, and with `prices` its cost."""
+    epochs = aggregate.epochs(record)
+    total = aggregate.whole(record, epochs, now)
+    cost = sentence(price_run(total, epochs, record.devices, prices), prices) if prices else ""
+    is_by_steps = not epochs and bool(record.step_rows)
+    made = step_summaries(record) if is_by_steps else epochs
+    outside = [row for row in outside_rows(record, epochs, total, phases=True) if row[1].ordinal > STEP_ROWS]
+    beside = [*outside, ("all", total)]
+    metrics = names([*made, total])
+    energies = _energies([one.value("energy") for one in made], [one.value("energy") for _, one in beside])
+    logged = {name: column([*made, *(row for _, row in beside)], name) for name in metrics}
+    phases: dict[int, list[PhaseRow]] = {}
+    for part in record.phases:
+        phases.setdefault(part.ordinal, []).append(part)
+    goes_on = record.run.state is RunState.RUNNING and not record.run.unseen(now)
+
+    def row(place: int, title: str, of: EpochSummary, before: EpochSummary | None, judged: bool) -> StretchRow:
+        return StretchRow(
+            title=title, of=of, took_change=_change(of, before), energy=energies[place], peak=live_peak(of),
+            parts=_parts(record, of.ordinal, phases.get(of.ordinal, ())) if not is_by_steps else (),
+            logged=[logged[name][place] for name in metrics],
+            logged_change=_metric_change(metrics[0], of, before) if metrics else NAN,
+            verdict=verdict(of, goes_on) if judged else None,
+        )  # fmt: skip
+
+    def made_row(place: int) -> StretchRow:
+        of = made[place]
+        title = steps_text(of) if is_by_steps else f"e{of.epoch}"
+        return row(place, title, of, made[place - 1] if place else None, True)
+
+    last = [row(len(made) + place, title, of, None, False) for place, (title, of) in enumerate(beside)]
+    between = [(part.phase, part.seconds) for part in outside_phases(record)]
+    return OpenRun(
+        record=record, state=state(record.run, now), devices=gpus(record.devices), is_by_steps=is_by_steps,
+        rows=StretchRows(made, made_row), phases=_names(record.phases),
+        beside=[one._replace(parts=between) if one.title == "between" else one for one in last], metrics=metrics,
+        findings=findings(record, total, record.run.updated), about=[*filter(None, [cost]), *about_lines(record.about)],
+        seconds=total.seconds,
+    )  # fmt: skip
+
+
+def _parts(record: Record, ordinal: int, rows: Sequence[PhaseRow]) -> Sequence[tuple[str, float]]:
+    """Return the phases of an epoch with their seconds, in their order."""
+    found = phase_summary.phases(record._replace(phases=rows, epochs=(), usage=()))
+    return [(part.phase, part.seconds) for part in found.get(ordinal, ())]
+
+
+def _names(rows: Sequence[PhaseRow]) -> Sequence[str]:
+    """Return the names of all phases: by the place that they have in their epochs, where that is known."""
+    places: dict[str, float] = {}
+    for row in rows:
+        if row.place < places.setdefault(row.phase, inf):
+            places[row.phase] = row.place
+    return sorted(places, key=lambda name: places[name])
+
+
+def _energies(rows: Sequence[float], beside: Sequence[float]) -> list[str]:
+    """In one unit; but of many small ones of a long run in their own: in kWh they would all be 0.001."""
+    most, whole = (max((one for one in of if is_known(one)), default=NAN) for of in (rows, beside))
+    if most * _FAR < whole:
+        return [*units.energies(rows), *units.energies(beside)]
+    return units.energies([*rows, *beside])
+
+
+def _change(of: EpochSummary, before: EpochSummary | None) -> float:
+    if before is None or not (is_known(of.ended) and is_known(before.ended)) or not before.seconds > 0:
+        return NAN
+    return of.seconds / before.seconds - 1
+
+
+def _metric_change(name: str, of: EpochSummary, before: EpochSummary | None) -> float:
+    if before is None:
+        return NAN
+    value, other = of.metrics.get(name, NAN), before.metrics.get(name, NAN)
+    return (value - other) / abs(other) if isfinite(value) and isfinite(other) and other else NAN

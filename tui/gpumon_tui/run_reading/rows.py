@@ -1,0 +1,190 @@
+"""Runs as rows: what the pages of runs draw, worked out where they were read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, overload
+
+from gpumon.frame import RunState
+from gpumon.missing import is_known
+
+if TYPE_CHECKING:
+    from gpumon.diagnosis.finding import Finding, Severity
+    from gpumon.diagnosis.past import Verdict
+    from gpumon.ledger.epoch_summary import EpochSummary
+    from gpumon.ledger.records import Record
+
+ENDED_BADLY = (RunState.FAILED, RunState.DIED)
+"""States of runs that ended otherwise than their users wanted."""
+
+
+class ListedRun(NamedTuple):
+    """A run of the list, wherever it is known from: the frame on screen, or a ledger."""
+
+    id: str
+    name: str
+    user: str
+    state: str
+    """One word, as `gpumon runs` has it."""
+    is_over: bool
+    """Whether it goes on no more, or is not known to."""
+    ended_badly: bool
+    gpus: int
+    done: str
+    """Epochs done of those planned: `12/90`; of a run that goes on the one it is in: `12 (13/90)`."""
+    share: float
+    """The same as a share; NaN without a plan."""
+    started: float
+    seconds: float
+    left: float
+    """Seconds until its end, of one that a frame tells of; NaN where that is not known."""
+    utilization: float
+    energy: float
+    tags: Sequence[str]
+    text: str
+    """All that a filter looks in."""
+    is_kept: bool
+    """Whether a ledger has it."""
+    metric: str = ""
+    """The last of what it logs, of one that a frame tells of."""
+    brief: str = ""
+    """The epoch it is in for a narrow column: `13/90`; empty for one that is over."""
+
+
+def text_of(*words: str) -> str:
+    """Return what a filter looks in."""
+    return " ".join(words).casefold()
+
+
+class RunDetail(NamedTuple):
+    """A run in a few more words, for its row of the list."""
+
+    wait: float
+    metric: str
+    """The metric that was logged first, with its last value: `loss 1.028`."""
+    verdict: str
+    severity: Severity | None
+    """None where nothing was judged."""
+    is_over: bool
+    """Whether it is over in its ledger."""
+
+
+class StretchRow(NamedTuple):
+    """An epoch, a row of steps, all between epochs, a phase of that, or the whole run."""
+
+    title: str
+    of: EpochSummary
+    took_change: float
+    """Against the stretch before, as a share of it; NaN where one of them is not over."""
+    parts: Sequence[tuple[str, float]]
+    """Phases with their seconds."""
+    peak: str
+    """The most in live tensors, as `gpumon runs show` has it."""
+    energy: str
+    logged: Sequence[str]
+    """The values of `OpenRun.metrics`; empty where none was logged."""
+    logged_change: float
+    """Of the first of these."""
+    verdict: Verdict | None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has not ended."""
+        return not is_known(self.of.ended)
+
+
+class StretchRows(Sequence[StretchRow]):
+    """Rows that are made when they are asked for: of thousands of epochs a screen has some dozens."""
+
+    def __init__(self, stretches: Sequence[EpochSummary], make: Callable[[int], StretchRow]) -> None:
+        self.stretches = stretches
+        """Summaries of what the rows are of: for what is asked of all."""
+        self._make = make
+        self._made: dict[int, StretchRow] = {}
+
+    def __len__(self) -> int:
+        return len(self.stretches)
+
+    @overload
+    def __getitem__(self, place: int) -> StretchRow: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[StretchRow]: ...
+
+    def __getitem__(self, place: int | slice) -> StretchRow | list[StretchRow]:
+        if isinstance(place, slice):
+            return [self[at] for at in range(len(self))[place]]
+        at = range(len(self))[place]
+        if at not in self._made:
+            self._made[at] = self._make(at)
+        return self._made[at]
+
+
+class OpenRun(NamedTuple):
+    """A run with all its rows, oldest first."""
+
+    record: Record
+    state: str
+    devices: str
+    is_by_steps: bool
+    rows: StretchRows
+    phases: Sequence[str]
+    """Names of the phases of its epochs, in the order in which they come."""
+    beside: Sequence[StretchRow]
+    """All between its epochs with the phases of it; last the whole run."""
+    metrics: Sequence[str]
+    findings: Sequence[Finding]
+    about: Sequence[str]
+    seconds: float
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is over in its ledger."""
+        return self.record.run.state is not RunState.RUNNING
+
+    @property
+    def whole(self) -> StretchRow:
+        """The row of all of it."""
+        return self.beside[-1]
+
+
+class ComparedRow(NamedTuple):
+    """One measure of two runs."""
+
+    name: str
+    """As JSON has it."""
+    title: str
+    values: tuple[str, str]
+    difference: str
+    """Of the values, without a sign."""
+    verdict: str
+    share: float
+    """The second's difference as a share of the first's value; in points of percent for a ratio."""
+    low: float
+    high: float
+    """Ends of its 95 % interval, in the same; NaN where there is none."""
+    is_clear: bool
+
+
+class ComparedRuns(NamedTuple):
+    """Two runs side by side; the first is the baseline."""
+
+    records: tuple[Record, Record]
+    counts: tuple[str, str]
+    """Epochs that count: `31 epochs, without the first (warm-up)`."""
+    config: Sequence[tuple[str, str, str]]
+    """Names of parameters that differ, with both values."""
+    same: int
+    """Parameters that are equal."""
+    equal: Sequence[tuple[str, str]]
+    """Their names and values."""
+    without: Sequence[int]
+    """Places of runs that told none."""
+    is_dirty: bool
+    rows: Sequence[ComparedRow]
+    whole: Sequence[ComparedRow]
+    notes: Sequence[str]
+    by_epochs: bool
+    curves: tuple[Sequence[tuple[float, float]], Sequence[tuple[float, float]]]
+    """For each epoch of each run: seconds since the run's begin, and the value of `metric`."""
+    metric: str

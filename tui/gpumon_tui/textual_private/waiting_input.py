@@ -1,0 +1,76 @@
+"""Keys are waited for, not looked for.
+
+Textual's thread of keys wakes up ten times a second to see whether it is to end and whether an escape stands alone;
+of what the view costs a second, that was a tenth. Here it is woken up instead.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from codecs import getincrementaldecoder
+from typing import Any
+
+from textual._xterm_parser import XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+
+LOOK = 100
+"""Milliseconds between looks while a sequence has begun that may be a key by itself."""
+_PIECE = 4096
+_ALTERNATE = "\x1b[?1049h"
+
+
+class WaitingDriver(LinuxDriver):
+    """Textual's driver with another thread of keys."""
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        super().__init__(*values, **named)
+        self._woken, self._wakes = os.pipe()
+        self._has_picture = False
+
+    def start_application_mode(self) -> None:
+        """Begin; on a terminal with a first picture, go on from there."""
+        taken = getattr(self._app, "taken", None)
+        self._has_picture = taken is not None and taken.hand_over()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        self._has_picture = False
+
+    def write(self, data: str) -> None:
+        """Write to the terminal; some clear the alternate screen when it is asked for again."""
+        if not (self._has_picture and data == _ALTERNATE):
+            super().write(data)
+
+    def disable_input(self) -> None:
+        """End the thread, as before the terminal is given back."""
+        if self._key_thread is not None and self._key_thread.is_alive():
+            os.write(self._wakes, b"\0")
+        super().disable_input()
+
+    def run_input_thread(self) -> None:
+        """Hand on what comes from the terminal until the thread is to end."""
+        parser = XTermParser(self._debug)
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        poller = select.poll()
+        poller.register(self._woken, select.POLLIN)
+        poller.register(self.fileno, select.POLLIN)
+        while True:
+            has_begun = getattr(parser, "_timeout_time", LOOK) is not None
+            ready = [descriptor for descriptor, _ in poller.poll(LOOK if has_begun else None)]
+            if self._woken in ready:
+                os.read(self._woken, _PIECE)
+                return
+            data = self._read() if ready else None
+            if data == b"":
+                poller.unregister(self.fileno)  # the terminal is gone; `guard` ends the view
+            elif data:
+                for message in parser.feed(decode(data)):
+                    self.process_message(message)
+            for message in parser.tick():
+                self.process_message(message)
+
+    def _read(self) -> bytes:
+        """Bytes that have come; none of a terminal that is gone."""
+        try:
+            return os.read(self.fileno, _PIECE)
+        except OSError:
+            return b""

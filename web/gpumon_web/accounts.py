@@ -1,0 +1,84 @@
+"""Users' time on the GPUs for the pages: what the history keeps of it, and who holds which GPU now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from gpumon.analysis.gpu_status import gpu_statuses
+from gpumon.analysis.ranks import ranks_of
+from gpumon.frame import Device
+from gpumon.prices import Prices
+from gpumon_web import kept
+from gpumon_web.answers import AnswerCache, Packed
+from gpumon_web.feed import Feed
+from gpumon_web.look import named
+from gpumon_web.page import Args, Kept, Page
+from gpumon_web.user_hours import Holding
+from gpumon_web.work import Inline, Task, Work
+
+FRESH = 10.0
+"""Seconds for which an answer is good for all who ask."""
+_WINDOW = ("period", "day", "zone", "user")
+
+
+class Accounts:
+    """Accounts of users. `histories` names the files that may be read, the one that was written last first."""
+
+    def __init__(
+        self, feed: Feed, histories: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,
+        work: Work | None = None, answers: AnswerCache | None = None, missing: str = "", quick: Work | None = None,
+        prices: Prices | None = None,
+    ) -> None:  # fmt: skip
+        """`missing` says why there are none, where no history has them; `quick` does what takes a few milliseconds."""
+        self._prices = prices
+        self._feed = feed
+        self._histories = histories
+        self._now = now
+        self._work = work or Inline()
+        self._quick = quick or Inline()
+        self._answers = answers or AnswerCache()
+        self._missing = missing
+        self._fresh = FRESH if work else 0.0
+
+    def kept(self, page: Page, args: Args) -> Future[Packed]:
+        """The values of a page of accounts."""
+        given = tuple(args.get(one, "") for one in page.kept_args)
+        if page.kept_of is Kept.DAY:
+            return self._asked(page.name, (), kept.of_day, page.name, work=self._quick)
+        if page.kept_of is Kept.EVENTS:
+            return self._asked(page.name, given, kept.of_events, page.name, self._missing)
+        holding = {} if self._missing else self._holding()  # of a recording or a simulation, now is not now
+        return self._asked(page.name, given, kept.of_accounts, page.name, holding, self._missing, self._prices)
+
+    def table(self, args: Args) -> Future[Packed]:
+        """The accounts of a window as CSV."""
+        return self._asked("table", tuple(args.get(one, "") for one in _WINDOW), kept.table_of_accounts, self._prices)
+
+    def news(self, since: float | None) -> Future[Packed]:
+        """The number of events since a moment that need a look."""
+        return self._asked("news", ("" if since is None else f"{since:.0f}",), kept.news, work=self._quick)
+
+    def _asked(
+        self, name: str, given: tuple[str, ...], task: Task, *more: Any, work: Work | None = None
+    ) -> Future[Packed]:
+        doing = work or self._work
+        return self._answers.get(
+            (name, *given), self._fresh,
+            lambda _: doing.ask(task, lambda: (list(self._histories()), *given, self._now(), *more)),
+        )  # fmt: skip
+
+    def _holding(self) -> Holding:
+        """The GPUs that each user holds now."""
+        with self._feed.lock:
+            self._feed.refresh()
+            frame = self._feed.frame
+        found: dict[str, list[Device]] = {}
+        for status in gpu_statuses(frame, ranks_of(frame.runs)) if frame else ():
+            device = status.sample.device
+            users = {process.user for process in status.processes} | {one.first.user for one in status.runs}
+            for user in sorted(users - {""}):
+                found.setdefault(user, []).append(device)
+        return {user: (named(devices), tuple(device.uuid for device in devices)) for user, devices in found.items()}

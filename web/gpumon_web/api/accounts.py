@@ -1,0 +1,58 @@
+"""Users' time on the GPUs, as `gpumon history accounts --json` has it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from gpumon.accounting.query import read_accounts
+from gpumon.accounting.summary import WAYS, summary
+from gpumon.errors import GpumonError
+from gpumon.history.tiers import HOUR
+from gpumon.missing import is_known
+from gpumon.reports.accounts import as_json
+from gpumon_web.answers import Packed
+from gpumon_web.api.data import ApiData
+from gpumon_web.api.events import NO_HISTORY
+from gpumon_web.api.parameters import Asked, BadParameter, QueryParameter, one_of
+from gpumon_web.api.series import WINDOW, window_of
+from gpumon_web.packing import packed
+
+LONGEST = 366 * 86400
+USUAL = 7 * 86400.0
+BY_HOUR = 31 * 86400
+"""Seconds of a window that is grouped by hours."""
+
+PARAMETERS: Sequence[QueryParameter] = (
+    *WINDOW,
+    one_of("by", "how the users' time is grouped; days, weeks and months are those of the server's time zone", WAYS,
+           default=WAYS[0]),
+)  # fmt: skip
+
+
+def start(data: ApiData, asked: Asked) -> Future[Packed]:
+    """Begin to make the accounts. Raises BadParameter."""
+    feed, by = data.feed, asked["by"]
+    with feed.lock:
+        feed.refresh()
+        path, newest = feed.live.history_file(), feed.history.end
+    now = newest if is_known(newest) else time.time()
+    window = window_of(asked, now, LONGEST, USUAL)
+    if by == "hour" and window.end - window.begin > BY_HOUR:
+        raise BadParameter(f"the window is too long for hours: at most {BY_HOUR} seconds")
+    # Whole hours, and none that is still to come; the same ones for all who ask within a minute.
+    begin = window.begin // HOUR * HOUR
+    end = max(begin, min(-(-window.end // HOUR) * HOUR, now // 60 * 60))
+    return data.runs.ask(("api-accounts", path, begin, end, by), accounts, path, begin, end, by)
+
+
+def accounts(ledgers: Sequence[str], now: float, known: Any, path: str, begin: float, end: float, by: str) -> Packed:
+    """Groups of accounts; runs in the process of `worker`."""
+    groups, problem = list[Any](), None if path else NO_HISTORY
+    try:
+        groups = summary(read_accounts(path, begin, end), begin, end, by) if path else []
+    except GpumonError as error:
+        problem = str(error)
+    return packed({**as_json(groups, by, begin, end), "problem": problem})

@@ -1,0 +1,64 @@
+"""Events, as `gpumon history events --json` has them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from gpumon.errors import GpumonError
+from gpumon.events.kinds import EVENT_KINDS
+from gpumon.events.query import EventFilter, read_events
+from gpumon.missing import is_known
+from gpumon.reports.events import as_json
+from gpumon_web.answers import Packed
+from gpumon_web.api.data import ApiData
+from gpumon_web.api.parameters import Asked, QueryParameter, one_of, text
+from gpumon_web.api.runs import PAGING
+from gpumon_web.api.series import WINDOW, window_of
+from gpumon_web.packing import packed
+
+LONGEST = 366 * 86400
+"""Seconds of a window: as long as events are kept."""
+USUAL = 86400.0
+_KINDS = [kind.name for kind in EVENT_KINDS]
+NO_HISTORY = "no history is kept of this source"
+"""Why there is nothing of the past."""
+
+PARAMETERS: Sequence[QueryParameter] = (
+    *WINDOW,
+    one_of("kind", "only events of these kinds", _KINDS, is_list=True, most=len(_KINDS)),
+    text("gpu", "only events of this GPU, by index or UUID"),
+    text("user", "only events of this user"),
+    text("run", "only events of the run with this id"),
+    *PAGING,
+)
+
+
+def start(data: ApiData, asked: Asked) -> Future[Packed]:
+    """Begin to make the events. Raises BadParameter."""
+    feed = data.feed
+    with feed.lock:
+        feed.refresh()
+        path, newest = feed.live.history_file(), feed.history.end
+    # An event of this very second is in it.
+    window = window_of(asked, newest + 1 if is_known(newest) else time.time(), LONGEST, USUAL)
+    wanted = EventFilter(tuple(asked["kind"] or ()), asked["gpu"] or "", asked["user"] or "", asked["run"] or "")
+    more = (path, *window, wanted, asked["limit"], asked["offset"])
+    return data.runs.ask(("api-events", *more), events, *more)
+
+
+def events(
+    ledgers: Sequence[str], now: float, known: Any, path: str, begin: float, end: float, wanted: EventFilter,
+    limit: int, offset: int,
+) -> Packed:  # fmt: skip
+    """Some events of a window, the newest page first, each page the oldest first; runs in the process of `worker`."""
+    found, more, problem = list[Any](), False, None if path else NO_HISTORY
+    try:
+        found = read_events(path, begin, end, wanted, offset + limit + 1) if path else []
+        more = len(found) > offset + limit
+        found = found[max(0, len(found) - offset - limit) : len(found) - offset]
+    except GpumonError as error:
+        problem = str(error)
+    return packed({**as_json(found, begin, end), "next_offset": offset + limit if more else None, "problem": problem})

@@ -1,0 +1,84 @@
+"""The newest tick as `gpumon status --json` has it, for whoever asks the server."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from gpumon.clock import SECOND
+from gpumon.diagnosis.now import ANSWERS, earlier_frames, why_none
+from gpumon.frame import NAN, Driver, Frame, Origin, nothing
+from gpumon.live import Live, LiveState
+from gpumon.origin import Capability
+from gpumon.reports.status_json import document
+from gpumon_web.feed import Feed
+
+_USUAL = "nvml"
+"""The source that is looked for where no ring tells of one."""
+
+
+class LiveStatus:
+    """The document, judged once a tick however many ask. Safe to use from several threads."""
+
+    def __init__(
+        self, feed: Feed, monotonic_ns: Callable[[], int] = time.monotonic_ns, own_pid: int | None = None
+    ) -> None:
+        self._feed = feed
+        self._monotonic_ns = monotonic_ns
+        self._own_pid = os.getpid() if own_pid is None else own_pid
+        self._about = Origin(_USUAL), Driver(), os.uname().nodename
+        """The last that a ring told."""
+        self._key: Any = None
+        self._known: Mapping[str, Any] = {}
+
+    def document(self) -> dict[str, Any]:
+        """Return what `gpumon status --json` prints of the newest tick; parts of it are shared, and not to change."""
+        feed = self._feed
+        with feed.lock:
+            feed.refresh()
+            live, frame = feed.live, feed.frame
+            state = live.state()
+            if live.origin().source:  # else the ring is gone
+                self._about = live.origin(), live.driver(), live.hostname()
+            origin, driver, hostname = self._about
+            is_live = state.live and not (origin.ended or origin.unanswered)
+            age = self._age(feed.frame, live, state) if Capability.NOW in origin.capabilities else NAN
+            frame = feed.frame or nothing(self._monotonic_ns(), time.time_ns())
+            key = feed.boot, feed.newest, is_live, self._about
+            if key != self._key:
+                before = earlier_frames(cast("Live", live), frame) if feed.frame else ()
+                self._known = document(frame, origin, driver, hostname, None, live=is_live, before=before)
+                self._key = key
+            daemon = self._daemon(live, state)
+            problem = origin.problem
+            if not problem and not any(sample.state in ANSWERS for sample in frame.samples):
+                problem = why_none(frame, "") if frame.samples or state.live else state.text
+            if not problem and daemon is None and not (state.live or origin.ended):
+                problem = state.text
+        return {
+            **self._known,
+            "problem": problem or None,
+            "age": round(age, 3) if math.isfinite(age) else None,
+            "daemon": daemon,
+        }
+
+    def _age(self, frame: Frame | None, live: Any, state: LiveState) -> float:
+        """Seconds since the values were read; of before a restart of the machine, by the wall clock."""
+        if frame is None:
+            return NAN
+        heartbeat = live.heartbeat() if isinstance(live, Live) else None
+        if heartbeat is not None and not math.isfinite(heartbeat.age):
+            return state.age
+        return max(0.0, (self._monotonic_ns() - frame.monotonic_ns) / SECOND)
+
+    def _daemon(self, live: Any, state: LiveState) -> dict[str, Any] | None:
+        """The daemon that took the sample; None where this process did, or the daemon no longer runs."""
+        heartbeat = live.heartbeat() if isinstance(live, Live) else None
+        if heartbeat is None or live.writer_pid() in (0, self._own_pid):
+            return None
+        if not (state.live or state.stale or (live.origin().ended and live.is_alive())):
+            return None
+        return {"pid": live.writer_pid(), "interval": live.interval(), "age": round(heartbeat.age, 3)}

@@ -1,0 +1,41 @@
+"""The newest tick: its status, its findings, the users of its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from gpumon.reports.users_json import users_json
+from gpumon_web.answers import Packed
+from gpumon_web.api.data import ApiData, done
+from gpumon_web.api.parameters import Asked, QueryParameter, one_of
+from gpumon_web.packing import packed
+
+SCHEMA = 1
+SEVERITIES = ("info", "warning", "critical")
+"""From the least."""
+FINDINGS: Sequence[QueryParameter] = (
+    one_of("severity", "only findings that are at least as severe", SEVERITIES, default=SEVERITIES[0]),
+    one_of("subject", "only findings about this kind of thing", ("gpu", "run")),
+)
+
+
+def status(data: ApiData, asked: Asked) -> Future[Packed]:
+    """The document of `gpumon status --json`."""
+    return done(packed(data.status.document()))
+
+
+def findings(data: ApiData, asked: Asked) -> Future[Packed]:
+    """Its findings."""
+    document, least = data.status.document(), SEVERITIES.index(asked["severity"])
+    found = [
+        finding for finding in document["findings"]
+        if SEVERITIES.index(finding["severity"]) >= least and asked["subject"] in (None, finding["subject"]["kind"])
+    ]  # fmt: skip
+    head = {name: document[name] for name in ("time", "live", "age")}
+    return done(packed({"schema": SCHEMA, **head, "findings": found}))
+
+
+def users(data: ApiData, asked: Asked) -> Future[Packed]:
+    """The users of its GPUs."""
+    return done(packed(users_json(data.status.document())))

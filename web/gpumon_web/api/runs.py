@@ -1,0 +1,135 @@
+"""Runs and their epochs, as `gpumon runs list --json` and `gpumon runs show --json` have them.
+
+The functions that read run in the process of `worker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from gpumon.diagnosis.past import verdict
+from gpumon.errors import GpumonError
+from gpumon.frame import RunState
+from gpumon.ledger import aggregate, phase_summary
+from gpumon.ledger.reader import Ledger, Ledgers
+from gpumon.ledger.records import RunRow
+from gpumon.reports import run_json
+from gpumon_web.answers import Packed
+from gpumon_web.api.data import ApiData
+from gpumon_web.api.parameters import Asked, QueryParameter, number, one_of, text, whole
+from gpumon_web.packing import packed
+from gpumon_web.run_page import of_ledger
+
+USUAL, MOST = 50, 500
+"""Rows of a page."""
+FURTHEST = 1e11
+_LAST = 1_000_000
+STATES = tuple(state.name.lower() for state in RunState)
+
+PAGING: Sequence[QueryParameter] = (
+    whole("limit", "rows of this page at most", 1, MOST, default=USUAL),
+    whole("offset", "rows before this page: `next_offset` of the page before", 0, _LAST, default=0),
+)
+LIST: Sequence[QueryParameter] = (
+    text("user", "only runs of this user"),
+    text("name", "only runs whose name begins like this"),
+    one_of("state", "only runs in one of these states", STATES, is_list=True, most=len(STATES)),
+    text("framework", "only runs with this framework"),
+    number("from", "only runs that began at this time or later, seconds since 1970", 0, FURTHEST),
+    number("to", "only runs that began before this time, seconds since 1970", 0, FURTHEST),
+    *PAGING,
+)
+ID = text("id", "the id of a run", is_required=True)
+ONE: Sequence[QueryParameter] = (ID,)
+EPOCHS: Sequence[QueryParameter] = (text("run", "the id of a run", is_required=True), *PAGING)
+
+
+class RunFilter(NamedTuple):
+    """The runs that somebody asks for; what is None leaves none out."""
+
+    user: str | None
+    name: str | None
+    states: tuple[str, ...] | None
+    framework: str | None
+    begin: float | None
+    end: float | None
+
+    def takes(self, run: RunRow) -> bool:
+        """Whether a run is asked for."""
+        return (
+            self.user in (None, run.user)
+            and run.name.startswith(self.name or "")
+            and (self.states is None or run.state.name.lower() in self.states)
+            and self.framework in (None, run.framework)
+            # A run that began at no known time is in no window.
+            and (self.begin is None or run.started >= self.begin)
+            and (self.end is None or run.started < self.end)
+        )
+
+
+def start_list(data: ApiData, asked: Asked) -> Future[Packed]:
+    """Begin to make a page of the list."""
+    states = tuple(asked["state"]) if asked["state"] else None
+    wanted = RunFilter(asked["user"], asked["name"], states, asked["framework"], asked["from"], asked["to"])
+    limit, offset = asked["limit"], asked["offset"]
+    return data.runs.ask(("api-runs", *wanted, limit, offset), listed, wanted, limit, offset)
+
+
+def start_one(data: ApiData, asked: Asked) -> Future[Packed]:
+    """Begin to make one run."""
+    return data.runs.ask(("api-run", asked["id"]), one, asked["id"])
+
+
+def start_epochs(data: ApiData, asked: Asked) -> Future[Packed]:
+    """Begin to make a page of the epochs of a run."""
+    run, limit, offset = asked["run"], asked["limit"], asked["offset"]
+    return data.runs.ask(("api-epochs", run, limit, offset), epochs, run, limit, offset)
+
+
+def listed(paths: Sequence[str], now: float, known: Any, wanted: RunFilter, limit: int, offset: int) -> Packed | str:
+    """Runs that match, the newest first."""
+    found, more, problem = list[Any](), False, None
+    try:
+        with Ledgers(paths) as ledgers:
+            rows = [(ledger, run) for ledger, run in ledgers.candidates() if wanted.takes(run)]
+            found = [ledger.listed(run) for ledger, run in rows[offset : offset + limit]]
+            more = len(rows) > offset + limit
+    except GpumonError as error:
+        problem = str(error)
+    return packed({**run_json.listing(found, now), "next_offset": offset + limit if more else None, "problem": problem})
+
+
+def one(paths: Sequence[str], now: float, known: Any, run: str) -> Packed | str:
+    """One run without its epochs."""
+
+    def made(ledger: Ledger, row: RunRow) -> Packed:
+        document = run_json.whole(ledger.record(row.id), now)
+        count = len(document.pop("epochs"))
+        return packed({**document, "epochs_total": count})
+
+    return of_ledger(paths, run, None, made)  # how long it lasts, and whether it is watched, depends on the time
+
+
+def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, offset: int) -> Packed | str:
+    """Some epochs of a run, the oldest first."""
+
+    def made(ledger: Ledger, row: RunRow) -> Packed:
+        total = ledger.epochs(row.id)
+        record = ledger.record(row.id, ordinals=(offset, offset + limit))
+        phases = phase_summary.phases(record)
+        running = row.state is RunState.RUNNING
+        rows = [
+            {**run_json.epoch_of(epoch, phases.get(epoch.ordinal, ())), "verdict": judged.kind if judged else None}
+            for epoch, judged in ((epoch, verdict(epoch, running)) for epoch in aggregate.epochs(record))
+        ]
+        following = offset + limit if offset + limit < total else None
+        return packed(
+            {
+                "schema": run_json.SCHEMA, "run": row.id, "epochs_total": total, "epochs": rows,
+                "next_offset": following,
+            }
+        )  # fmt: skip
+
+    return of_ledger(paths, run, known, made)

@@ -1,0 +1,128 @@
+"""Metrics over time, of any window of the month that is kept."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple
+
+from gpumon.errors import SourceError
+from gpumon.frame import Device
+from gpumon.history.devices import devices_of
+from gpumon.history.open import kept_devices
+from gpumon.history.query import HOST
+from gpumon.metrics import METRICS
+from gpumon.missing import is_known
+from gpumon.reports import series_json
+from gpumon.reports.series_json import SubjectHistory
+from gpumon.text import clean
+from gpumon_web.answers import Packed
+from gpumon_web.api.data import ApiData
+from gpumon_web.api.parameters import Asked, BadParameter, QueryParameter, number, one_of, text, whole
+from gpumon_web.feed import Feed
+from gpumon_web.packing import packed
+
+LONGEST = 31 * 86400
+"""Seconds of a window: as long as history is kept."""
+USUAL = 600.0
+FURTHEST = 1e11
+"""Seconds since 1970 that a window may name."""
+POINTS, MOST_POINTS = 400, 2000
+MOST_VALUES = 32_000
+"""Points of all lines of an answer together."""
+METRICS_AT_ONCE, GPUS_AT_ONCE = 16, 64
+
+WINDOW: Sequence[QueryParameter] = (
+    number("from", "begin of the window, seconds since 1970; without it, `window` before its end", 0, FURTHEST),
+    number("to", "end of the window, seconds since 1970; without it, the newest sample", 0, FURTHEST),
+)
+GPU = text("gpu", "GPUs by index, UUID or label (`0:1`, a MIG instance); without it, all that there are now",
+           is_list=True, most=GPUS_AT_ONCE)  # fmt: skip
+PARAMETERS: Sequence[QueryParameter] = (
+    one_of("metric", "metrics, as in docs/metrics.md", [metric.name for metric in METRICS], is_list=True,
+           most=METRICS_AT_ONCE, is_required=True),
+    GPU,
+    *WINDOW,
+    number("window", f"length of the window, seconds; without it and `from`, {USUAL:g}", 0.001, LONGEST),
+    whole("points", "points of each line at most; of more samples, stretches", 1, MOST_POINTS, default=POINTS),
+)  # fmt: skip
+
+
+class WindowAsked(NamedTuple):
+    """A window, in seconds since 1970."""
+
+    begin: float
+    end: float
+
+
+def window_of(asked: Asked, newest: float, longest: float, usual: float) -> WindowAsked:
+    """Return the window of `from`, `to` and `window`, up to `newest` where they do not say. Raises BadParameter."""
+    begin, end, length = asked["from"], asked["to"], asked.get("window")
+    if None not in (begin, end, length):
+        raise BadParameter("from, to and window are too many: give two of them")
+    if end is None:
+        end = newest if begin is None or length is None else begin + length
+    if begin is None:
+        begin = max(0.0, end - (usual if length is None else length))
+    if not begin < end:
+        raise BadParameter("the window is empty: from must be before to")
+    if end - begin > longest * (1 + 1e-9):
+        raise BadParameter(f"the window is too long: at most {longest:.0f} seconds")
+    return WindowAsked(begin, end)
+
+
+def start(data: ApiData, asked: Asked) -> Future[Packed]:
+    """Begin to make the lines. Raises BadParameter."""
+    feed, names = data.feed, list(dict.fromkeys(asked["metric"]))
+    with feed.lock:
+        feed.refresh()
+        newest = feed.history.end
+    window = window_of(asked, newest if is_known(newest) else time.time(), LONGEST, USUAL)
+    wanted = tuple(asked["gpu"] or ())
+    key = (feed.boot, feed.newest, *names, *wanted, *window, asked["points"])
+    return data.answers.get(
+        key, math.inf, lambda _: data.work.ask(partial(_lines, feed, names, wanted, window, asked["points"]), tuple)
+    )
+
+
+def _lines(feed: Feed, names: Sequence[str], wanted: Sequence[str], window: WindowAsked, points: int) -> Packed:
+    """Raises SourceError for a GPU that is not known, BadParameter for more lines than an answer has."""
+    of_gpus = any(not name.startswith("host.") for name in names)
+    devices = devices_named(feed, wanted) if of_gpus else []
+    lines = sum(len(devices) if name.startswith("gpu.") else 1 for name in names)
+    if lines * points > MOST_VALUES:
+        most = MOST_VALUES // lines
+        raise BadParameter(
+            f"{lines} lines of {points} points are too many: ask for fewer metrics or GPUs, or points={most} at most"
+        )
+    with feed.lock:
+        machine = feed.history.whole(HOST)
+        of = [SubjectHistory(device, feed.history.whole(device.uuid)) for device in devices]
+        problem = feed.history.problem
+    if any(name.startswith("host.") for name in names):
+        of.append(SubjectHistory(None, machine))
+    request = series_json.SeriesAsked(names, *window, points)
+    return packed(series_json.series_json(request, of, machine, problem))
+
+
+def devices_named(feed: Feed, wanted: Sequence[str]) -> list[Device]:
+    """Return the GPUs of these names, all of now where there are none; raise SourceError for one that is not known."""
+    with feed.lock:
+        feed.refresh()
+        there = devices_of([feed.frame] if feed.frame else [])
+        path = feed.live.history_file()
+    if not wanted:
+        return list(there.values())
+    found = {name: device for name in wanted for device in there.values() if name in (device.uuid, device.label)}
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        gone = kept_devices(path, []) if path else {}
+        found.update({name: gone[name] for name in missing if gone and name in gone})
+    for name in wanted:
+        if name not in found:
+            known = ", ".join(device.label for device in there.values()) or "none"
+            raise SourceError(f"no such GPU: '{clean(name, 100)}'; GPUs now: {known}")
+    return list({found[name].uuid: found[name] for name in wanted}.values())

@@ -1,0 +1,68 @@
+// The rows of a table as a file: RFC 4180, numbers in the units that their columns name, times in UTC, and no formulas.
+"use strict";
+(function (g) {
+  const t = g.text;
+  const ORDER_MARK = "\ufeff"; // else Excel reads UTF-8 as something else
+  const UNITS = {
+    percent: "ratio", bytes: "bytes", watts: "watts", celsius: "celsius", megahertz: "hertz", joules: "joules",
+    duration: "seconds", span: "seconds", lasting: "seconds", age: "utc", when: "utc", elapsed: "utc",
+  };
+  const PICTURES = ["spark", "strip", "day", "bar", "tick"];
+
+  const named = (name, unit) => (!unit || name.endsWith(unit) ? name : `${name}_${unit}`);
+  const utc = (seconds) => (t.known(seconds) && Math.abs(seconds) < 1e11 ? new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ") : "");
+
+  // What a spreadsheet would take as a formula begins with an apostrophe, but a number may begin with its sign.
+  g.csvCell = function (value) {
+    const text = value === null || value === undefined || Number.isNaN(value) ? "" : String(value);
+    const safe = /^[=+\-@\t\r]/.test(text) && (!text.trim() || Number.isNaN(Number(text))) ? `'${text}` : text;
+    return /[",\r\n]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
+  };
+
+  g.csv = (lines) => ORDER_MARK + lines.map((line) => `${line.map(g.csvCell).join(",")}\r\n`).join("");
+
+  // The words of a cell, whatever parts it has.
+  function words(value) {
+    if (value === null || value === undefined || value === t.MISSING) { return ""; }
+    if (typeof value !== "object") { return String(value); }
+    if (Array.isArray(value)) { return value.map(words).filter(Boolean).join("; "); }
+    if (value.line) { return value.line.map(words).filter(Boolean).join(" "); }
+    if ("person" in value) { return words(value.person); }
+    if ("tag" in value) { return value.now && !g.feed.isFresh() ? "" : words(value.tag); }
+    if ("fact" in value) { return `${value.fact} ${value.time === null ? value.text : utc(value.time)}`; }
+    if ("old" in value) { return words(g.feed.isFresh() ? value.text : value.old); }
+    return words(value.text);
+  }
+
+  // A column by its head: [name, row => cell]; a GPU has its state beside its number.
+  function columns({ col, by, kind, part, saved }) {
+    const cell = (row) => (part === undefined ? row[col] : (row[col] || {})[part]);
+    if (PICTURES.includes(kind)) { return []; }
+    if (saved) { return [[saved, (row) => row[by]]]; }
+    const name = part === undefined ? col : part.toLowerCase().replace(/\W+/g, "_");
+    if (kind === "state") {
+      const title = (one) => (g.stateNow(one) === one.state ? one.title : g.feed.oldState());
+      return [[name, (row) => cell(row).text], ["state", (row) => title(cell(row))]];
+    }
+    const unit = UNITS[kind];
+    if (unit === "utc") { return [[named(name, unit), (row) => utc(cell(row))]]; }
+    const since = (value) => (value && value.since !== undefined ? g.feed.now - value.since : words(value));
+    return [[named(name, unit), (row) => since(cell(row))]];
+  }
+
+  g.tableCsv = function ({ heads, rows }, key) {
+    const all = [...(key ? [[key, (row) => row.key]] : []), ...heads.flatMap(columns)];
+    return g.csv([all.map(([name]) => name), ...rows.map((row) => all.map(([, cell]) => cell(row)))]);
+  };
+
+  // The button in its place of the layout; the file is named by its table and the time of its data.
+  g.csvButton = function (place, table) {
+    const { title, key } = place.dataset;
+    const time = () => t.moment(t.known(g.feed.now) ? g.feed.now : Date.now() / 1000).replace(/[ :]/g, "-");
+    table.button = g.make("button", {
+      type: "button", class: "button csv", text: "CSV", title: "Download these rows", "aria-label": `${title} as CSV`,
+      click: () => { table.whole((found) => { g.saveFile(`${table.name}-${time()}.csv`, "text/csv", g.tableCsv(found, key)); }); },
+    });
+    place.replaceWith(table.button);
+  };
+})(window.gpumon);

@@ -1,0 +1,150 @@
+// Who held something when, slot by slot, on a canvas: a person's color as a tint says held, solid says used, a hatch says
+// not seen, and nothing says free.
+"use strict";
+(function (g) {
+  const HELD = 0.26;
+  const CROWN = 1.5; // px of a line that closes a tint at its top, so that it reads on white too
+  const ROOM = 14; // px beside a name within its strip
+  const GAP = 2; // px between bars
+
+  // `one`: {slots, parts: [[slot, user, held, used or null]], unseen: [[slot, share]], until, is_bars, label, marks, events}; shares in
+  // hundredths of a slot, `until` the share of all slots that is not still to come.
+  g.strip = function (one) {
+    const canvas = g.make("canvas", { class: one.is_bars ? "strip bars" : "strip", role: "img", "aria-label": one.label, title: one.label });
+    queueMicrotask(() => draw(canvas, one));
+    return canvas;
+  };
+
+  function sized(canvas) {
+    const ratio = window.devicePixelRatio || 1;
+    const { clientWidth: width, clientHeight: height } = canvas;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    const pen = canvas.getContext("2d");
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    return { pen, width, height };
+  }
+
+  function draw(canvas, one) {
+    const { pen, width, height } = sized(canvas);
+    if (!width || !height) { return; }
+    const isOld = !g.feed.isFresh();
+    const color = (user, opacity) => g.theme.color(isOld || !user ? "mut" : g.theme.ofUser(user), opacity);
+    const edge = (slot) => Math.round((slot / one.slots) * width);
+    pen.fillStyle = g.theme.color("line");
+    for (const mark of one.marks || []) { pen.fillRect(Math.round(mark * width), 0, 1, height); }
+    if (one.is_bars) { pen.fillRect(0, height - 1, width, 1); }
+    for (const [slot, share] of one.unseen) { hatch(pen, edge(slot), Math.min(edge(slot + 1), width * one.until), height, share); }
+    const block = (user, left, top, wide, tall, used) => {
+      pen.fillStyle = color(user, HELD);
+      pen.fillRect(left, top, wide, tall);
+      pen.fillStyle = color(user);
+      if (used !== null) { pen.fillRect(left, top + tall * (1 - used), wide, tall * used); }
+      pen.fillRect(left, top, wide, Math.min(CROWN, tall));
+    };
+    const slots = together(one.parts);
+    slots.forEach(({ slot, users }, at) => {
+      const [from, to] = [edge(slot), edge(slot + 1)];
+      if (one.is_bars) { bars(slots[at], from, to, width / one.slots > 3 * GAP ? GAP : 0, height, block); return; }
+      if (one.is_mean) { // of several: each user's share of the height, from below
+        let base = height;
+        for (const [user, held, used] of users) {
+          const tall = (height * held) / 100;
+          base -= tall;
+          block(user, from, base, to - from, tall, used === null ? null : Math.min(1, used / held));
+        }
+        return;
+      }
+      const all = users.reduce((sum, [, held]) => sum + held, 0);
+      const room = (to - from) * Math.min(1, all / 100);
+      // Of an hour in part, the end beside the slot that it continues.
+      const left = touches(slots[at - 1], slots[at]) || !touches(slots[at], slots[at + 1]) ? from : to - room;
+      // Who shares it has a lane of it, the first at the top.
+      let top = 0;
+      for (const [user, held, used] of users) {
+        const tall = (height * held) / all;
+        block(user, left, top, room, tall, used === null ? null : Math.min(1, used / held));
+        top += tall;
+      }
+    });
+    if (one.events) { marks(pen, one.events, width, height); } else if (!one.is_bars && !one.is_mean) { names(pen, slots, edge, height); }
+  }
+
+  // Events, each at its share of the width: a cross is bad, a triangle a warning, a dot news; the worst on top.
+  const WORST = { bad: 2, warn: 1, mut: 0 };
+  function marks(pen, events, width, height) {
+    const y = height / 2;
+    for (const [share, level] of [...events].sort((a, b) => WORST[a[1]] - WORST[b[1]])) {
+      const x = Math.max(5, Math.min(width - 5, share * width));
+      pen.beginPath();
+      if (level === "bad") { pen.moveTo(x - 4, y - 4); pen.lineTo(x + 4, y + 4); pen.moveTo(x + 4, y - 4); pen.lineTo(x - 4, y + 4); }
+      else if (level === "warn") { pen.moveTo(x, y - 5); pen.lineTo(x + 5, y + 4); pen.lineTo(x - 5, y + 4); pen.closePath(); }
+      else { pen.arc(x, y, 3, 0, 7); }
+      pen.strokeStyle = g.theme.color("card");
+      pen.lineWidth = level === "bad" ? 5 : 3;
+      pen.stroke();
+      pen.fillStyle = g.theme.color(level);
+      pen.strokeStyle = pen.fillStyle;
+      pen.lineWidth = 2;
+      if (level === "bad") { pen.stroke(); } else { pen.fill(); }
+    }
+  }
+
+  function bars({ users }, from, to, gap, height, block) {
+    for (const [user, held, used] of users) {
+      const tall = (held / 100) * height;
+      block(user, from, height - tall, to - from - gap, tall, used === null ? null : Math.min(1, used / held));
+    }
+  }
+
+  const touches = (one, next) => Boolean(one && next) && one.slot + 1 === next.slot && one.users.some(([user]) => next.users.some(([other]) => other === user));
+
+  // The parts of each slot.
+  function together(parts) {
+    const found = [];
+    for (const [slot, ...part] of parts) {
+      const last = found[found.length - 1];
+      if (last && last.slot === slot) { last.users.push(part); } else { found.push({ slot, users: [part] }); }
+    }
+    return found;
+  }
+
+  function hatch(pen, left, right, height, share) {
+    const wide = Math.max(1.5, right - left);
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, 0, wide, height);
+    pen.clip();
+    pen.strokeStyle = g.theme.color("mut", share > 50 ? 0.75 : 0.45);
+    pen.lineWidth = 1;
+    pen.beginPath();
+    for (let x = left - height - (left % 5); x < left + wide; x += 5) { pen.moveTo(x, height); pen.lineTo(x + height, 0); }
+    pen.stroke();
+    pen.restore();
+  }
+
+  // The name of who held it alone, where there is room for it.
+  function names(pen, slots, edge, height) {
+    pen.font = `600 11.5px ${getComputedStyle(document.body).fontFamily}`;
+    pen.textBaseline = "middle";
+    let run = null;
+    const write = () => {
+      if (!run || !run.user) { return; }
+      const wide = pen.measureText(run.user).width;
+      if (wide + ROOM > edge(run.to) - edge(run.from)) { return; }
+      pen.fillStyle = g.theme.color("card", 0.72);
+      pen.beginPath();
+      pen.roundRect(edge(run.from) + 3, height / 2 - 9, wide + 10, 18, 4);
+      pen.fill();
+      pen.fillStyle = g.theme.color("ink");
+      pen.fillText(run.user, edge(run.from) + 8, height / 2 + 0.5);
+    };
+    for (const { slot, users } of slots) {
+      const user = users.length === 1 ? users[0][0] : "";
+      if (run && run.user === user && run.to === slot) { run.to = slot + 1; continue; }
+      write();
+      run = { user, from: slot, to: slot + 1 };
+    }
+    write();
+  }
+})(window.gpumon);

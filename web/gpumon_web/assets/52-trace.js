@@ -1,0 +1,177 @@
+// Lines of charts: a mean with its envelope, broken where nothing was measured.
+"use strict";
+(function (g) {
+  const t = g.text;
+  const MISSED = 3; // intervals between two samples from which on nothing is known between them
+  const HATCHED = 12; // px of a gap that is shown as one
+  const ENDS = 2; // points beyond the ends of a joined line up to which its last value is told
+  const WIDE = 14; // px of a stretch that is drawn as a step
+  const AREA = 0.13;
+  const BAND = 0.2;
+
+  // The first place in `x` whose value is not below `value`.
+  function place(x, value) {
+    let low = 0;
+    let high = x.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (x[middle] < value) { low = middle + 1; } else { high = middle; }
+    }
+    return low;
+  }
+
+  // Stretches of a line without a gap, as [first, behind the last], within a view and one point beyond it.
+  function stretches(line, from, to, longest) {
+    const { x, mean } = line;
+    const first = Math.max(0, place(x, from) - 1);
+    const last = Math.min(x.length, place(x, to) + 1);
+    const found = [];
+    let begin = -1;
+    for (let at = first; at < last; at += 1) {
+      const known = mean[at] !== null && mean[at] !== undefined;
+      if (begin >= 0 && (!known || x[at] - x[at - 1] > longest)) { found.push([begin, at]); begin = -1; }
+      if (known && begin < 0) { begin = at; }
+    }
+    if (begin >= 0) { found.push([begin, last]); }
+    return found;
+  }
+
+  // Seconds between two points beyond which a line breaks.
+  g.longest = (line, interval) => (line.joined ? Infinity : 0) || MISSED * Math.max(line.step || 0, interval || 0) || Infinity;
+
+  // The point of a line that is shown at `value`: the nearest one, -1 in a gap and beyond its ends.
+  g.nearest = function (line, value, longest) {
+    const { x, mean } = line;
+    const beyond = Math.max(x[0] - value, value - x[x.length - 1], 0);
+    if (line.joined && beyond > ENDS * (x[x.length - 1] - x[0]) / x.length) { return -1; }
+    const after = place(x, value);
+    let found = after;
+    if (after > 0 && (after === x.length || value - x[after - 1] <= x[after] - value)) { found = after - 1; }
+    if (found >= x.length || mean[found] === null || mean[found] === undefined) { return -1; }
+    return Math.abs(x[found] - value) <= Math.max(longest / 2, 1e-9) ? found : -1;
+  };
+
+  // Extremes, mean and last value of a line within a view, and what it adds up to over the time that is known.
+  g.facts = function (line, from, to, longest) {
+    let [low, high, sum, seen, area] = [Infinity, -Infinity, 0, 0, 0];
+    let last = null;
+    const first = place(line.x, from);
+    for (let at = first; at < line.x.length && line.x[at] <= to; at += 1) {
+      const value = line.mean[at];
+      if (value === null || value === undefined || !Number.isFinite(value)) { continue; }
+      const lowest = line.low ? line.low[at] : value;
+      const highest = line.high ? line.high[at] : value;
+      low = Math.min(low, lowest ?? value);
+      high = Math.max(high, highest ?? value);
+      sum += value;
+      seen += 1;
+      last = value;
+      const wide = at > first ? line.x[at] - line.x[at - 1] : 0;
+      if (wide <= longest) { area += value * wide; }
+    }
+    return { low, high, mean: seen ? sum / seen : NaN, last, seen, area };
+  };
+
+  // Gaps within a view, as [from, to]: what lies before the first point and behind the last is none.
+  g.gapsOf = function (line, from, to, longest) {
+    const parts = stretches(line, from, to, longest);
+    const half = (line.step || 0) / 2;
+    return parts.slice(1).map(([begin], at) => [line.x[parts[at][1] - 1] + half, line.x[begin] - half]).filter(([a, b]) => b > a);
+  };
+
+  // Where a line ends before `until`, from when it is not known: its last value, or its first time where it has none; else null.
+  // A GPU that is `silent` has no value of now, however new its last one is.
+  g.unknown = function (line, until, longest, silent) {
+    let at = line.x.length - 1;
+    while (at >= 0 && !t.known(line.mean[at])) { at -= 1; }
+    if (at < 0) { return silent && line.x.length ? { from: line.x[0], age: NaN } : null; }
+    const from = line.x[at] + (line.step || 0) / 2;
+    const age = until - from;
+    return silent || age > longest ? { from, age: Math.max(0, age) } : null;
+  };
+
+  // `scale`: {x, y, base, from, to}; y of the base line where areas are filled, else undefined.
+  g.trace = function (pen, given, scale, longest, color) {
+    const line = stairs(given, scale);
+    const { x, mean, low, high } = line;
+    const lone = [];
+    for (const [begin, end] of stretches(line, scale.from, scale.to, longest)) {
+      if (line.look !== "dots") {
+        if (low && high) { envelope(pen, line, begin, end, scale, color); }
+        if (end - begin === 1) { lone.push(begin); continue; }
+        const path = () => {
+          pen.beginPath();
+          pen.moveTo(scale.x(x[begin]), scale.y(mean[begin]));
+          for (let at = begin + 1; at < end; at += 1) { pen.lineTo(scale.x(x[at]), scale.y(mean[at])); }
+        };
+        if (scale.base !== undefined && line.look !== "thin") {
+          path();
+          pen.lineTo(scale.x(x[end - 1]), scale.base);
+          pen.lineTo(scale.x(x[begin]), scale.base);
+          pen.closePath();
+          pen.fillStyle = color(AREA);
+          pen.fill();
+        }
+        path();
+      } else {
+        pen.beginPath();
+        pen.moveTo(scale.x(x[begin]), scale.y(mean[begin]));
+        for (let at = begin + 1; at < end; at += 1) { pen.lineTo(scale.x(x[at]), scale.y(mean[at])); }
+        for (let at = begin; at < end; at += 1) { lone.push(at); }
+        pen.setLineDash([1.5, 3]);
+      }
+      pen.strokeStyle = color();
+      pen.lineWidth = line.look ? 1 : 1.5;
+      pen.lineJoin = "round";
+      pen.stroke();
+      pen.setLineDash([]);
+    }
+    pen.fillStyle = color();
+    const size = line.look === "dots" ? 2.6 : 1.8;
+    let last = -Infinity;
+    for (const at of lone) {
+      const left = scale.x(x[at]);
+      if (left - last < size) { continue; }
+      last = left;
+      pen.beginPath();
+      pen.arc(left, scale.y(mean[at]), size, 0, 2 * Math.PI);
+      pen.fill();
+    }
+  };
+
+  // Where a stretch is wide, its mean from end to end: a slope from one to the next would make hours of a second.
+  function stairs(line, scale) {
+    if (!line.step || scale.x(line.step) - scale.x(0) < WIDE) { return line; }
+    const half = line.step / 2;
+    const twice = (values) => values && values.flatMap((value) => [value, value]);
+    return { ...line, x: line.x.flatMap((at) => [at - half, at + half]), mean: twice(line.mean), low: twice(line.low), high: twice(line.high) };
+  }
+
+  function envelope(pen, { x, low, high, mean }, begin, end, scale, color) {
+    const wide = end - begin === 1 ? 1 : 0;
+    pen.beginPath();
+    for (let at = begin; at < end; at += 1) { pen.lineTo(scale.x(x[at]) - wide, scale.y(high[at] ?? mean[at])); }
+    for (let at = end - 1; at >= begin; at -= 1) { pen.lineTo(scale.x(x[at]) + wide, scale.y(low[at] ?? mean[at])); }
+    pen.closePath();
+    pen.fillStyle = color(BAND);
+    pen.fill();
+  }
+
+  // What was not seen.
+  g.hatch = function (pen, left, right, top, height) {
+    if (right - left < HATCHED) { return; }
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, top, right - left, height);
+    pen.clip();
+    pen.strokeStyle = g.theme.color("mut", 0.35);
+    pen.lineWidth = 1;
+    pen.beginPath();
+    for (let x = left - height - (left % 7); x < right; x += 7) { pen.moveTo(x, top + height); pen.lineTo(x + height, top); }
+    pen.stroke();
+    pen.restore();
+  };
+
+  g.place = place;
+  g.known = t.known;
+})(window.gpumon);

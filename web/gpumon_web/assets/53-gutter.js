@@ -1,0 +1,33 @@
+// Beside a panel of a chart: the values of its axis, and what it was in the view.
+"use strict";
+(function (g) {
+  const t = g.text;
+
+  // The range of values of a panel, with room above, and with its limits in it.
+  g.extent = function (panel, all) {
+    const low = Math.min(...all.map((one) => one.low));
+    const high = Math.max(...all.map((one) => one.high));
+    const limits = panel.limits.map((one) => one.at);
+    const known = Number.isFinite(low) && Number.isFinite(high);
+    if (panel.zero) {
+      const top = Math.max(t.known(panel.top) ? panel.top : known ? high : 0, known ? high : 0, ...limits);
+      return [0, (top || 1) * (panel.unit === "ratio" ? 1.04 : 1.1)];
+    }
+    if (!known) { return [0, 1]; }
+    const top = Math.max(high, ...limits);
+    const pad = (top - low || Math.abs(top) / 10 || 1) / 8;
+    return [low - pad, top + pad];
+  };
+
+  // What stands below the value of a panel: what it was in the view.
+  g.context = function (panel, facts, isWhole) {
+    const write = (value) => g.scale.write(panel.unit, value);
+    if (panel.below) { return panel.below; }
+    if (!facts.seen) { return "no values in this window"; }
+    if (panel.unit === "bytes" && t.known(panel.top)) { return `of ${write(panel.top)} · peak ${write(facts.high)}`; }
+    if (panel.unit === "watts") { return `mean ${write(facts.mean)} · ${t.joules(facts.area)}`; }
+    if (panel.unit === "celsius") { return `max ${write(facts.high)}`; }
+    if (panel.unit === "plain") { return isWhole ? `lowest ${write(facts.low)}` : `${write(facts.low)} to ${write(facts.high)}`; }
+    return `mean ${write(facts.mean)}`;
+  };
+})(window.gpumon);

@@ -1,0 +1,380 @@
+// A chart of panels below each other: gutter | plot | axis, one time for all of them, epochs and events above.
+//
+// A document has `axis`, `begin`, `end`, `interval`, `panels`, `runs`, `events` and `held`. A panel: `key`, `title`, `unit`, `zero`
+// (its base is zero: it is filled), `top`, `limits` [{at, text}], and `lines`; a line: `x`, `mean`, `low` and `high`, `step`, a `role`
+// of the theme or none (the color of who holds the GPU), a `label`, and a `look` (dots, thin). All values are in base units.
+// One that `goesOn` reaches to now, which is `until`; `silent` is the state of a GPU that has no values of now, {title, age}.
+"use strict";
+(function (g) {
+  const GUTTER = 156;
+  const AXIS = 62;
+  const SMALL_AXIS = 54;
+  const NARROW = 640; // px of a chart from which on its gutters stand beside the plots
+  const TALL = 92;
+  const SMALL = 66;
+  const HEAD = 27; // px above a plot on a phone
+  const LISTED = 19; // px of a row of values there
+  const EACH = 4; // values in such a row
+  const PAD = 9; // px within a panel
+  const VALUES = 11.5; // px of the letters beside the panels
+  const LANE = 18;
+  const FOOT = 26;
+  const BUSY = 8; // a chart takes at most one eighth of the time
+  const APART = 8; // px between two times below a chart, and around the values of an axis
+  const t = g.text;
+
+  // `place`: an empty element; `zoomed(range or null)` is told when somebody zooms, or goes back.
+  g.panels = function (place, zoomed) {
+    const canvas = g.make("canvas", { "aria-hidden": "true" });
+    const gutters = g.make("div", { class: "gutters" });
+    const over = g.pointer(place, { view: () => view, doc: () => doc, zoomed });
+    place.replaceChildren(canvas, gutters, ...over.nodes);
+    let doc = null;
+    let range = null;
+    let view = null; // what was drawn last: {from, to, left, right, x, value, panels, lanes}
+    let waiting = 0;
+    let rest = 0;
+
+    const edges = () => (doc ? [doc.begin, doc.end] : null);
+
+    function color(role) {
+      return (opacity) => g.theme.color(role, opacity);
+    }
+
+    // Pixels of the widest value beside the panels.
+    function widest(panels) {
+      const ruler = canvas.getContext("2d");
+      ruler.font = g.chartFont(VALUES);
+      return Math.ceil(Math.max(0, ...panels.flatMap((one) => one.ticks.map((tick) => ruler.measureText(tick.text).width))));
+    }
+
+    const reachesNow = (to) => Boolean(doc.goesOn) && to > doc.end - 2 * (doc.interval || 1);
+
+    function unknown(line) {
+      const until = doc.until || line.x[line.x.length - 1];
+      return doc.without ? null : g.unknown(line, until, g.longest(line, doc.interval), Boolean(doc.silent));
+    }
+
+    // Why a panel has no value of now, and for how long: `lost 40 s`.
+    function absence(gone) {
+      const age = t.known(gone.age) ? gone.age : doc.silent ? doc.silent.age : NaN;
+      const words = doc.silent ? doc.silent.title : "no value for";
+      return t.known(age) && age >= 1 ? `${words} ${t.span(age)}` : doc.silent ? words : "no value";
+    }
+
+    // Where everything stands, for a width.
+    function arranged(width) {
+      const isSmall = width < NARROW;
+      const [from, to] = range || edges();
+      const left = isSmall ? 12 : GUTTER;
+      const isNow = reachesNow(to);
+      let top = 6;
+      // Runs behind each other share a ribbon; two at the same time have one each.
+      const ends = [];
+      const runs = doc.runs.filter((run) => run.bands.length || run.phases.length).map((run) => {
+        const parts = [...run.bands, ...run.phases];
+        const begin = Math.min(...parts.map((one) => one[0]));
+        let lane = ends.findIndex((end) => end <= begin);
+        if (lane < 0) { lane = ends.length; }
+        ends[lane] = Math.max(...parts.map((one) => one[1]));
+        return { run, lane, top: top + lane * (g.RIBBON + 3) };
+      });
+      const lanes = ends.length;
+      top += lanes * (g.RIBBON + 3);
+      const hasEvents = doc.events.length > 0;
+      const events = hasEvents ? { top, middle: top + LANE / 2 } : null;
+      if (hasEvents) { top += LANE; }
+      if (!runs.length && !hasEvents) { top += 22; } // room for the pill
+      const body = top;
+      const panels = doc.panels.map((panel) => {
+        const tall = (isSmall ? SMALL : panel.tall || TALL);
+        const head = !isSmall ? PAD : panel.lists ? HEAD + LISTED * Math.ceil(panel.lines.length / EACH) : HEAD;
+        const facts = panel.lines.map((line) => g.facts(line, from, to, g.longest(line, doc.interval)));
+        const [low, high] = g.extent(panel, facts);
+        const gone = panel.lines.map((line) => unknown(line));
+        const one = { panel, facts, gone, isNow, low, high, head: top, top: top + head, height: tall };
+        top += head + tall + (isSmall ? 6 : PAD);
+        one.bottom = top;
+        one.y = (value) => one.top + one.height - ((value - low) / (high - low)) * one.height;
+        one.ticks = g.scale.ticks(panel.unit, low, high, panel.top);
+        return one;
+      });
+      const right = Math.max(left + 40, width - Math.max(isSmall ? SMALL_AXIS : AXIS, widest(panels) + 2 * APART));
+      const x = (value) => left + ((value - from) / (to - from || 1)) * (right - left);
+      return { width, isSmall, from, to, left, right, x, value: (at) => from + ((at - left) / (right - left)) * (to - from), runs, lanes, events, body, panels, bottom: top, height: top + FOOT };
+    }
+
+    function paint(pen, at, isFile) {
+      const ink = g.theme.color("ink");
+      const mut = g.theme.color("mut");
+      const rule = g.theme.color("line");
+      const tint = (run) => color(g.theme.ofUser(run.user));
+      let isEach = true;
+      for (const { run, top } of at.runs) { isEach = g.ribbon(pen, run, top, at, tint(run)) && isEach; }
+      const found = at.events ? g.eventsIn(doc.events, at) : [];
+      if (at.events) { g.eventLane(pen, found, at.events.middle, at, at.isSmall); }
+      if (!at.isSmall) {
+        pen.font = g.chartFont(12);
+        pen.fillStyle = mut;
+        pen.textAlign = "left";
+        pen.textBaseline = "middle";
+        for (let lane = 0; lane < at.lanes; lane += 1) {
+          const { run, top } = at.runs.findLast((one) => one.lane === lane);
+          pen.fillText(at.lanes > 1 ? short(pen, run.name, GUTTER - 28) : "Epoch", 16, top + g.RIBBON / 2 + 0.5);
+        }
+        if (at.events) { pen.fillText("Events", 16, at.events.middle + 0.5); }
+      }
+      for (const one of at.panels) {
+        pen.fillStyle = rule;
+        pen.fillRect(0, Math.round(one.head), at.width, 1);
+        for (const { run } of at.runs) { g.behind(pen, run, one.top, one.height, at, isEach); }
+        axis(pen, one, at, mut);
+        lines(pen, one, at);
+        limits(pen, one, at);
+        if (isFile) { written(pen, one, at, ink, mut); }
+      }
+      g.eventLines(pen, found, at.body, at.bottom);
+      feet(pen, at, mut);
+    }
+
+    function axis(pen, one, at, mut) {
+      pen.font = g.chartFont(VALUES);
+      pen.textAlign = "left";
+      pen.textBaseline = "middle";
+      for (const tick of one.ticks) {
+        const y = Math.round(one.y(tick.value));
+        pen.fillStyle = g.theme.color("line", 0.6);
+        pen.fillRect(at.left, y, at.right - at.left, 1);
+        pen.fillStyle = mut;
+        pen.fillText(tick.text, at.right + APART, Math.max(one.top + 4, y));
+      }
+    }
+
+    function lines(pen, one, at) {
+      const { panel } = one;
+      pen.save();
+      pen.beginPath();
+      pen.rect(at.left, one.top - 4, at.right - at.left, one.height + 8);
+      pen.clip();
+      const first = panel.lines[0];
+      if (first && !doc.without) {
+        const longest = g.longest(first, doc.interval);
+        const gaps = g.gapsOf(first, at.from, at.to, longest);
+        // What is not known up to now is no empty place.
+        if (one.gone[0]) { gaps.push([one.gone[0].from, doc.until || first.x[first.x.length - 1]]); }
+        for (const [begin, end] of gaps) { g.hatch(pen, Math.max(at.left, at.x(begin)), Math.min(at.right, at.x(end)), one.top, one.height); }
+      }
+      for (const line of panel.lines) {
+        const longest = g.longest(line, doc.interval);
+        const scale = { x: at.x, y: one.y, from: at.from, to: at.to, base: panel.zero && !panel.lists ? one.y(0) : undefined };
+        if (line.role) { g.trace(pen, line, scale, longest, color(line.role)); continue; }
+        for (const [begin, end, user] of holders(at)) {
+          pen.save();
+          pen.beginPath();
+          pen.rect(Math.floor(at.x(begin)), one.top - 4, Math.ceil(at.x(end)) - Math.floor(at.x(begin)), one.height + 8);
+          pen.clip();
+          g.trace(pen, line, { ...scale, from: Math.max(begin, at.from), to: Math.min(end, at.to) }, longest, color(g.theme.ofUser(user)));
+          pen.restore();
+        }
+      }
+      pen.restore();
+    }
+
+    // Who held the GPU in the view, without a gap; nobody in between.
+    function holders(at) {
+      const found = [];
+      let from = at.from;
+      for (const [begin, end, user] of doc.held) {
+        if (end <= from || begin >= at.to) { continue; }
+        if (begin > from) { found.push([from, begin, ""]); }
+        found.push([Math.max(begin, from), Math.min(end, at.to), user]);
+        from = end;
+      }
+      if (from < at.to) { found.push([from, at.to, doc.goesOn && found.length ? found[found.length - 1][2] : ""]); }
+      return found;
+    }
+
+    function limits(pen, one, at) {
+      pen.font = g.chartFont(11);
+      pen.textAlign = "left";
+      for (const limit of one.panel.limits) {
+        const y = Math.round(one.y(limit.at)) + 0.5;
+        if (y < one.top - 4 || y > one.top + one.height) { continue; }
+        pen.strokeStyle = g.theme.color("warn", 0.9);
+        pen.lineWidth = 1;
+        pen.setLineDash([5, 4]);
+        pen.beginPath();
+        pen.moveTo(at.left, y);
+        pen.lineTo(at.right, y);
+        pen.stroke();
+        pen.setLineDash([]);
+        pen.textBaseline = "alphabetic";
+        const wide = pen.measureText(limit.text).width;
+        const below = y - one.top < 10;
+        pen.fillStyle = g.theme.color("card", 0.8);
+        pen.fillRect(at.left + 3, below ? y + 3 : y - 14, wide + 4, 12);
+        pen.fillStyle = g.theme.color("warn");
+        pen.fillText(limit.text, at.left + 5, below ? y + 12 : y - 4);
+      }
+    }
+
+    // Below all panels: round times, the last one that is known, and the day at the left.
+    function feet(pen, at, mut) {
+      const kind = g.axes[doc.axis];
+      const y = at.bottom + FOOT / 2;
+      pen.fillStyle = g.theme.color("line");
+      pen.fillRect(0, Math.round(at.bottom), at.width, 1);
+      pen.font = g.chartFont(11.5);
+      pen.textBaseline = "middle";
+      pen.fillStyle = mut;
+      const ticks = kind.ticks(at.from, at.to, at.right - at.left, at.isSmall ? 84 : 0);
+      const isNow = doc.axis === "time" && doc.goesOn && Math.abs(at.to - doc.end) < 2 * (doc.interval || 1);
+      const last = isNow ? g.scale.instant(at.to).split(" ").pop() : "";
+      pen.textAlign = "center";
+      const end = last ? at.right - pen.measureText(last).width - APART : at.width - APART;
+      let taken = -Infinity;
+      for (const tick of ticks) {
+        const x = at.x(tick.value);
+        const half = pen.measureText(tick.text).width / 2;
+        const middle = Math.max(x, half + 2);
+        if (middle + half > end || middle - half < taken) { continue; }
+        taken = middle + half + APART;
+        pen.fillText(tick.text, middle, y);
+      }
+      pen.textAlign = "right";
+      if (last) { pen.fillText(last, at.right, y); }
+      pen.textAlign = "left";
+      if (!at.isSmall) { pen.fillText(kind.name(at.from), 16, y); }
+    }
+
+    function short(pen, text, room) {
+      let cut = text;
+      while (cut.length > 1 && pen.measureText(`${cut}…`).width > room) { cut = cut.slice(0, -1); }
+      return cut === text || pen.measureText(text).width <= room ? text : `${cut}…`;
+    }
+
+    // The gutters as text of a file; on the page they are elements.
+    function written(pen, one, at, ink, mut) {
+      const [name, value, below] = said(one);
+      const x = at.isSmall ? 12 : 16;
+      pen.textAlign = "left";
+      pen.textBaseline = "alphabetic";
+      pen.font = g.chartFont(12.5, 560);
+      pen.fillStyle = mut;
+      pen.fillText(name, x, one.head + 18);
+      const wide = pen.measureText(name).width + 10;
+      pen.font = g.chartFont(at.isSmall ? 16 : 20, 650);
+      pen.fillStyle = ink;
+      pen.fillText(value, at.isSmall ? x + wide : x, one.head + (at.isSmall ? 19 : 41));
+      if (at.isSmall) { return; }
+      pen.font = g.chartFont(11.5);
+      pen.fillStyle = mut;
+      pen.fillText(short(pen, below, GUTTER - 24), x, one.head + 58);
+      one.panel.lines.forEach((line, nth) => {
+        if (!one.panel.lists) { return; }
+        pen.fillStyle = g.theme.color(line.role);
+        pen.fillText(short(pen, line.label, GUTTER - 24), x, one.head + 58 + 14 * nth);
+      });
+    }
+
+    // What a gutter says: the name, the newest value, and what was in the view.
+    function said(one) {
+      const { panel, facts } = one;
+      const missing = one.isNow && one.gone[0];
+      if (panel.lists) { return [panel.title, "", ""]; }
+      const main = facts[0];
+      if (missing) { return [panel.title, t.MISSING, absence(missing)]; }
+      const value = main && main.last !== null ? g.scale.write(panel.unit, main.last) : t.MISSING;
+      const checked = panel.lines.findIndex((line) => line.look === "dots");
+      const beside = checked > 0 && facts[checked].last !== null ? `${panel.lines[checked].label} ${g.scale.write(panel.unit, facts[checked].last)}` : "";
+      return [panel.title, value, beside || (main ? g.context(panel, main, !range) : "")];
+    }
+
+    function gutter(at) {
+      g.fill(gutters, doc.panels.map((panel) => [panel.key, panel.title, panel.lists ? panel.lines.map((line) => [line.label, line.role]) : 0]), () => doc.panels.map((panel) => g.make("div", { class: panel.lists ? "gutter lists" : "gutter" },
+        g.make("span", { class: "what", text: panel.title, title: panel.title }), g.make("span", { class: "value", "data-unit": "unit" }), g.make("span", { class: "below" }),
+        panel.lists ? g.make("span", { class: "each" }, ...panel.lines.map((line) => row(line))) : null)));
+      gutters.classList.toggle("small", at.isSmall);
+      [...gutters.children].forEach((node, index) => {
+        const one = at.panels[index];
+        node.style.top = `${one.head}px`;
+        node.style.height = `${one.bottom - one.head}px`;
+        const [, value, below] = said(one);
+        g.putValue(node.children[1], value);
+        g.put(node.children[2], below);
+        g.attribute(node.children[2], "title", below);
+        if (one.panel.lists) {
+          one.panel.lines.forEach((_, nth) => g.put(node.children[3].children[nth].lastChild, one.facts[nth].last === null || (one.isNow && one.gone[nth]) ? t.MISSING : g.scale.write(one.panel.unit, one.facts[nth].last)));
+        }
+        const isBeyond = !one.panel.lists && one.facts[0] && !(one.isNow && one.gone[0]) && one.panel.limits.some((limit) => one.facts[0].last !== null && one.facts[0].last >= limit.at);
+        node.classList.toggle("warn", isBeyond);
+      });
+    }
+
+    function row(line) {
+      const swatch = g.make("i", { "aria-hidden": "true" });
+      swatch.style.background = `var(--${line.role})`;
+      return g.make("span", { title: line.label }, swatch, g.make("span", { class: "sr", text: `${line.label}: ` }), g.make("b"));
+    }
+
+    function draw() {
+      cancelAnimationFrame(waiting);
+      waiting = 0;
+      if (!doc || !place.isConnected || !place.clientWidth) { return; }
+      const began = performance.now();
+      const at = arranged(place.clientWidth);
+      place.style.height = `${at.height}px`;
+      const pen = g.canvasPen(canvas, at.width, at.height, g.isPrinting ? 1 : Math.min(3, window.devicePixelRatio || 1));
+      paint(pen, at, false);
+      view = at;
+      gutter(at);
+      over.moved();
+      rest = began + BUSY * (performance.now() - began);
+      place.gpumonView = { range: [at.from, at.to], plot: [at.left, at.right], doc };
+      g.attribute(place, "data-drawn", String(Number(place.dataset.drawn || 0) + 1));
+    }
+
+    function soon() {
+      if (waiting) { return; }
+      const wait = Math.max(0, rest - performance.now());
+      waiting = -1;
+      setTimeout(() => { waiting = requestAnimationFrame(draw); }, wait);
+    }
+
+    g.theme.on(() => { draw(); });
+    g.theme.on(() => { if (g.isPrinting) { draw(); } }); // a printer waits for no frame
+    new ResizeObserver(() => { if (view && place.clientWidth && view.width !== place.clientWidth) { soon(); } }).observe(place);
+
+    return {
+      // A document, and what of it is seen; drawn at once when `now`, else when there is time.
+      show(found, seen, now) {
+        doc = found;
+        range = seen;
+        if (now) { draw(); } else { soon(); }
+      },
+      get doc() { return doc; },
+      get whole() { return edges(); },
+      get range() { return range || edges(); },
+      clear() { doc = null; view = null; over.hide(); },
+      // The chart as it is shown, as text of an SVG file, or painted anew, twice as fine.
+      svg() {
+        const at = arranged(Math.max(900, place.clientWidth));
+        const pen = new g.SvgPen(at.width, at.height);
+        pen.fillStyle = g.theme.color("card");
+        pen.fillRect(0, 0, at.width, at.height);
+        paint(pen, at, true);
+        return pen.text;
+      },
+      png(done) {
+        const at = arranged(Math.max(900, place.clientWidth));
+        const sheet = document.createElement("canvas");
+        const pen = g.canvasPen(sheet, at.width, at.height, 2);
+        pen.fillStyle = g.theme.color("card");
+        pen.fillRect(0, 0, at.width, at.height);
+        paint(pen, at, true);
+        sheet.toBlob(done, "image/png");
+      },
+      csv: () => g.chartCsv(doc, range || edges()),
+    };
+  };
+})(window.gpumon);

@@ -1,0 +1,190 @@
+// A pointer over a chart: one line through all panels with a pill above it and the value of each line; a window drawn by dragging;
+// and the same by keys, told to screen readers as one sentence.
+"use strict";
+(function (g) {
+  const LEAST = 8; // px of a window that somebody means
+  const BESIDE = 96; // px that a value needs at the right of the line
+  const t = g.text;
+
+  // `chart`: {view(), doc(), zoomed(range)}
+  g.pointer = function (place, chart) {
+    const rule = g.make("div", { class: "rule", hidden: true, "aria-hidden": "true" });
+    const pill = g.make("div", { class: "pill", hidden: true, "aria-hidden": "true" });
+    const values = g.make("div", { class: "values", hidden: true, "aria-hidden": "true" });
+    const box = g.make("div", { class: "drawn", hidden: true, "aria-hidden": "true" });
+    const said = g.make("p", { class: "sr", role: "status" });
+    let at = null; // where the line is, on the axis
+    let begun = null; // px at which a drag began
+    let isByKeys = false;
+    place.tabIndex = 0;
+
+    function hide() {
+      at = null;
+      isByKeys = false;
+      for (const node of [rule, pill, values]) { g.hide(node, true); }
+      if (said.textContent) { said.textContent = ""; }
+    }
+
+    // The sample next to a value of the axis, of the line with the most of them.
+    function snapped(value) {
+      const doc = chart.doc();
+      const line = longestOf(doc);
+      if (!line || !line.x.length) { return value; }
+      const after = Math.min(line.x.length - 1, g.place(line.x, value));
+      const before = Math.max(0, after - 1);
+      return value - line.x[before] < line.x[after] - value ? line.x[before] : line.x[after];
+    }
+
+    const longestOf = (doc) => doc.panels.flatMap((panel) => panel.lines).reduce((most, line) => (!most || line.x.length > most.x.length ? line : most), null);
+
+    function words() {
+      const doc = chart.doc();
+      const parts = [g.axes[doc.axis].place(at)];
+      for (const run of doc.runs) {
+        const told = g.epochAt(run, at);
+        if (told) { parts.push(doc.runs.length > 1 ? `${run.name} ${told}` : told); }
+      }
+      const event = doc.events.find((one) => Math.abs(chart.view().x(one.time) - chart.view().x(at)) < 5);
+      return [...parts, ...(event ? [event.text] : [])].join(" · ");
+    }
+
+    function show() {
+      const view = chart.view();
+      const doc = chart.doc();
+      if (!view || !doc || at === null || at < view.from || at > view.to) { hide(); return; }
+      const x = view.x(at);
+      for (const node of [rule, pill, values]) { g.hide(node, false); }
+      rule.style.left = `${x}px`;
+      rule.style.top = `${view.isSmall ? 4 : 4}px`;
+      rule.style.height = `${view.bottom - 4}px`;
+      const text = words();
+      g.put(pill, text);
+      const half = pill.offsetWidth / 2;
+      pill.style.left = `${Math.max(half + 2, Math.min(view.width - half - 2, x))}px`;
+      const told = [];
+      const labels = view.panels.map((one) => {
+        const found = one.panel.lines.map((line) => {
+          const point = g.nearest(line, at, g.longest(line, doc.interval));
+          return point < 0 ? null : { line, value: line.mean[point] };
+        }).filter((known) => known && known.line.look !== "thin");
+        if (!found.length) { return null; }
+        const label = g.make("span", { class: "tell" }, ...found.map(({ line, value }) => {
+          const part = g.make("b", { text: g.scale.write(one.panel.unit, value) });
+          if (one.panel.lists) { part.style.color = `var(--${line.role})`; }
+          told.push(`${one.panel.title}${line.label ? ` ${line.label}` : ""} ${g.scale.write(one.panel.unit, value)}`);
+          return part;
+        }));
+        const dot = g.make("i", { class: "dot" });
+        const y = one.y(found[0].value);
+        dot.style.left = `${x}px`;
+        dot.style.top = `${y}px`;
+        label.style.top = `${Math.max(one.top + 8, Math.min(one.top + one.height - 8, y))}px`;
+        const isLeft = view.right - x < BESIDE * (found.length > 1 ? 2 : 1);
+        label.style.left = isLeft ? "auto" : `${x + 9}px`;
+        label.style.right = isLeft ? `${view.width - x + 9}px` : "auto";
+        const wrap = g.make("span", {}, dot, label);
+        return wrap;
+      }).filter(Boolean);
+      values.replaceChildren(...labels);
+      if (isByKeys) { g.put(said, `${text}: ${told.join(", ")}`); }
+    }
+
+    const local = (event) => event.clientX - place.getBoundingClientRect().left;
+    const inside = (x) => { const view = chart.view(); return Boolean(view) && x >= view.left - 2 && x <= view.right + 2; };
+
+    place.addEventListener("pointermove", (event) => {
+      const x = local(event);
+      if (begun !== null) { select(x); return; }
+      if (!inside(x)) { if (!isByKeys) { hide(); } return; }
+      isByKeys = false;
+      at = snapped(chart.view().value(x));
+      show();
+    });
+    place.addEventListener("pointerleave", () => { if (begun === null && !isByKeys) { hide(); } });
+    place.addEventListener("blur", hide);
+    place.addEventListener("pointerdown", (event) => {
+      const x = local(event);
+      if (event.button !== 0 || event.pointerType === "touch" || !inside(x)) { return; }
+      begun = x;
+      place.setPointerCapture(event.pointerId);
+      event.preventDefault();
+      place.focus({ preventScroll: true });
+    });
+    place.addEventListener("pointerup", (event) => {
+      if (begun === null) { return; }
+      const view = chart.view();
+      const ends = [begun, local(event)].sort((a, b) => a - b).map((x) => view.value(Math.max(view.left, Math.min(view.right, x))));
+      const wide = Math.abs(local(event) - begun);
+      begun = null;
+      g.hide(box, true);
+      if (wide >= LEAST) { hide(); chart.zoomed(ends); }
+    });
+    place.addEventListener("pointercancel", () => { begun = null; g.hide(box, true); });
+    place.addEventListener("dblclick", () => chart.zoomed(null));
+
+    function select(x) {
+      const view = chart.view();
+      if (!view) { return; }
+      const [a, b] = [begun, x].sort((one, other) => one - other).map((one) => Math.max(view.left, Math.min(view.right, one)));
+      g.hide(box, b - a < LEAST);
+      Object.assign(box.style, { left: `${a}px`, width: `${b - a}px`, top: `${view.body}px`, height: `${view.bottom - view.body}px` });
+      for (const node of [rule, pill, values]) { g.hide(node, true); }
+    }
+
+    place.addEventListener("keydown", (press) => {
+      const view = chart.view();
+      const doc = chart.doc();
+      if (!view || !doc) { return; }
+      if (press.key === "Escape") { hide(); return; }
+      const way = { ArrowLeft: -1, ArrowRight: 1 }[press.key];
+      const line = longestOf(doc);
+      if (!way || !line || !line.x.length) { return; }
+      press.preventDefault();
+      isByKeys = true;
+      if (at === null) { at = snapped(way < 0 ? view.to : view.from); show(); return; }
+      if (press.shiftKey) {
+        const begins = doc.runs.flatMap((run) => run.bands.map(([begin]) => begin)).sort((a, b) => a - b);
+        const next = way > 0 ? begins.find((one) => one > at) : begins.filter((one) => one < at - (doc.interval || 0)).pop();
+        if (next !== undefined) { at = next; }
+      } else {
+        const point = g.place(line.x, at);
+        at = line.x[Math.max(0, Math.min(line.x.length - 1, point + way))];
+      }
+      at = Math.max(view.from, Math.min(view.to, at));
+      show();
+    });
+
+    return { nodes: [rule, values, box, pill, said], hide, moved: () => { if (at !== null) { show(); } } };
+  };
+
+  // What a chart shows as CSV: a row for each point, a column for each line; times as text and as seconds since 1970.
+  g.chartCsv = function (doc, [from, to]) {
+    const lines = doc.panels.flatMap((panel) => panel.lines.map((line) => ({ ...line, name: [panel.key, line.label].filter(Boolean).join(" "), unit: panel.unit })));
+    const rows = new Map();
+    lines.forEach((line, column) => {
+      for (let at = g.place(line.x, from); at < line.x.length && line.x[at] <= to; at += 1) {
+        const key = line.x[at];
+        if (!rows.has(key)) { rows.set(key, []); }
+        rows.get(key)[column] = [line.mean[at], line.low ? line.low[at] : null, line.high ? line.high[at] : null];
+      }
+    });
+    const quoted = (text) => {
+      const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+      return /[",\n\r]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
+    };
+    const number = (value) => (value === null || value === undefined ? "" : String(value));
+    const isTime = doc.axis === "time";
+    const head = [...(isTime ? ["time", "unix_seconds"] : [doc.axis]), ...lines.flatMap((line) => {
+      const name = line.unit && line.unit !== "plain" ? `${line.name} (${line.unit})` : line.name;
+      return line.low && line.high ? [name, `${name} lowest`, `${name} highest`] : [name];
+    })];
+    const body = [...rows.keys()].sort((a, b) => a - b).map((key) => [
+      ...(isTime ? [t.moment(key), number(key)] : [number(key)]),
+      ...lines.flatMap((line, column) => {
+        const [mean, low, high] = rows.get(key)[column] || [];
+        return line.low && line.high ? [number(mean), number(low), number(high)] : [number(mean)];
+      }),
+    ].join(","));
+    return `\uFEFF${[head.map(quoted).join(","), ...body].join("\r\n")}\r\n`;
+  };
+})(window.gpumon);

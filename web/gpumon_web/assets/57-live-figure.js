@@ -1,0 +1,234 @@
+// The live chart of a page: fetched for the subject and the arguments of the address, grown by the page's lines at each
+// tick, and kept under a zoom. The layout says where it comes from, which value names its subject, and which arguments
+// have buttons; which panels are shown is the viewer's choice, remembered by the browser.
+"use strict";
+(function (g) {
+  const ROOM = 240; // points that come until the chart is asked for again
+  const FUTURE = 600; // s beyond now that are asked for, so that a zoom that reaches to now goes on
+  const SLACK = 600; // s that a link may reach beyond what there is
+  const FEW = 200;
+  const MANY = 1200;
+  const t = g.text;
+
+  g.figure = function (place) {
+    const { figure: address, subject: subjectName, outline: outlineName, state: stateName, panels: usualPanels } = place.dataset;
+    const ask = g.asker();
+    const card = place.closest(".card");
+    const windows = card.querySelector("[data-usual]");
+    const options = [...windows.querySelectorAll("[data-value]")];
+    const back = g.make("button", { type: "button", class: "back", text: "Back to live", hidden: true, click: () => go(null) });
+    const cells = g.make("span", { class: "key cells" }); // beside the title, so that no zoom moves the chart
+    const note = g.make("p", { class: "empty", hidden: true });
+    const chart = g.panels(place, (range) => go(range));
+    const choice = g.panelChoice("gpu", () => usualPanels.split(" "), () => load(true));
+    const fileName = () => [document.title, place.dataset.name].filter(Boolean).join(" ");
+    card.querySelector("h2").after(cells, back);
+    card.querySelector(".cardhead").append(g.chartTools(chart, (range) => go(range)), choice.node, g.chartFiles(chart, fileName));
+    place.before(note);
+    let view = { window: windows.dataset.usual, range: null };
+    let subject = "";
+    let tail = true; // whether the chart reaches to now
+    let resets = 0; // how often lines had begun anew when the chart was asked for
+    let begin = 0;
+    let known = null; // [from, to] of what there is, in seconds
+    let asked = ""; // what the chart that is shown or asked for is of
+    let pending = false;
+    let grown = 0; // points that came since
+    let outline = "";
+    let rest = 0;
+    let timer = 0;
+    let first = true;
+    let beyond = ""; // what a link asked for that there is not
+
+    for (const button of options) {
+      button.addEventListener("click", () => { view.window = button.dataset.value; go(null); });
+    }
+
+    function open(params) {
+      const before = view.window;
+      const given = params.get("window");
+      view = { window: options.some((button) => button.dataset.value === given) ? given : windows.dataset.usual, range: g.rangeOf(params) };
+      choice.open(params);
+      beyond = "";
+      if (before !== view.window) { clear(); }
+      if (resets !== g.feed.resets) { clear(); g.hide(place, true); } // what it shows may lie behind where the viewer is now
+      pressed();
+    }
+
+    function clear() { asked = ""; chart.clear(); first = true; }
+
+    // A link that shows the same elsewhere; the browser's history keeps pages, and not each zoom.
+    function remember() {
+      g.setArguments({ window: view.window, ...g.ofRange(view.range) });
+      g.moved();
+    }
+
+    function go(range) {
+      view.range = range && known ? g.within(range, [known[0], Math.max(known[1], g.feed.now)]) : range;
+      beyond = "";
+      remember();
+      pressed();
+      if (chart.doc) { chart.show(chart.doc, seen(), true); }
+      clearTimeout(timer);
+      timer = setTimeout(() => load(true), range ? g.SETTLES : 0);
+    }
+
+    function pressed() {
+      for (const button of options) {
+        g.attribute(button, "aria-pressed", String(!view.range && button.dataset.value === view.window));
+      }
+      g.hide(back, !view.range);
+      g.put(back, g.feed.recorded ? "Back to the position" : "Back to live");
+    }
+
+    // What of the chart is seen: what somebody zoomed to, else the window up to now.
+    function seen() {
+      if (view.range) { return view.range; }
+      const now = g.feed.clock();
+      if (view.window === "all") { return [Math.min(begin, now - 10), now]; }
+      const length = Number(view.window);
+      return [Math.max(now - length, Math.min(begin, now - Math.min(length, 30))), now];
+    }
+
+    // The chart anew: when it is of something else, when an epoch began, or when it has grown too long.
+    function load(must) {
+      const { values } = g.feed.view;
+      const named = values.get(subjectName) || "";
+      if (!named) { return; }
+      if (named !== subject) { subject = named; clear(); }
+      const now = values.get(outlineName);
+      const panels = choice.isKnown ? choice.shown() : choice.wanted || usualPanels.split(" ");
+      const wanted = JSON.stringify([g.feed.resets, subject, view, panels]);
+      if (!must && wanted === asked && (now === outline || performance.now() < rest)) {
+        if (chart.doc && !g.feed.isFresh()) { again(); }
+        return;
+      }
+      asked = wanted;
+      outline = now;
+      if (resets !== g.feed.resets) { resets = g.feed.resets; tail = false; } // what comes next does not join on
+      let query = view.window === "all" ? "" : `&window=${view.window}`;
+      if (view.range) {
+        const [start, until] = g.roomy(view.range);
+        const end = Math.min(until, g.feed.now + FUTURE);
+        query = start < end ? `&from=${start}&to=${end}` : "&window=10"; // what there is comes with every answer
+      }
+      query += g.position.exact();
+      const points = Math.max(FEW, Math.min(MANY, Math.round((place.clientWidth || 900) * (view.range ? 3 / 2 : 1))));
+      if (!chart.doc) { g.hide(note, false); g.put(note, "Loading the chart …"); g.hide(place, true); }
+      pending = true;
+      ask(`${address}${encodeURIComponent(subject)}&points=${points}&panels=${encodeURIComponent(panels.join(","))}${query}`, (found, took) => {
+        pending = false;
+        rest = performance.now() + Math.max(2000, 20000 * took);
+        if (!found) { asked = ""; return; }
+        known = t.known(found.known.begin) ? [found.known.begin, found.known.end] : null;
+        const outside = clamp();
+        const doc = g.document(found.chart);
+        const isSilent = silent() && doc.panels.some((panel) => panel.lines.some((line) => line.x.length));
+        const drawable = !outside && (isSilent || doc.panels.some((panel) => panel.lines.some((line) => line.mean.some((value) => value !== null))));
+        g.hide(place, !drawable);
+        const text = outside || beyond || (drawable ? kept(found.known) : "No samples in this period.");
+        g.hide(note, !text);
+        g.put(note, text);
+        g.put(cells, drawable ? about(doc) : "");
+        choice.offer(doc.all);
+        begin = found.begin;
+        tail = !view.range || found.end >= g.feed.now - 2 * g.feed.interval;
+        grown = 0;
+        doc.goesOn = tail;
+        chart.show(timed(doc), seen(), first || must);
+        first = false;
+      });
+    }
+
+    // Behind the newest sample, what is not known yet is no empty place.
+    function timed(doc) {
+      doc.until = tail ? g.feed.clock() : 0;
+      doc.silent = tail ? silent() : null;
+      if (tail && t.known(g.feed.now)) { doc.end = Math.max(doc.end, g.feed.now); }
+      return doc;
+    }
+
+    // Why this GPU has no values of now, and for how long where its last one does not say that.
+    function silent() {
+      const { feed } = g;
+      const isOld = !feed.isFresh() && feed.state !== "ended"; // an end is the last that there is, and as it was
+      const one = feed.value(stateName);
+      if (one && one.silent && (one.lasts || !isOld)) { return one.silent; }
+      return isOld ? { title: feed.oldState(), age: feed.silence() } : null;
+    }
+
+    function again() { chart.show(timed(chart.doc), seen()); }
+
+    // A link may name any time: it shows what there is of it, and says so. Gives what is wrong where there is nothing.
+    function clamp() {
+      if (!view.range || !known) { return ""; }
+      const [from, to] = view.range;
+      const end = Math.max(known[1], g.feed.now);
+      const span = `from ${t.moment(known[0])} to ${t.moment(end)}`;
+      if (to <= known[0] || from >= end) { return `There are no samples in the time of this link. Samples exist ${span}.`; }
+      if (from < known[0] - SLACK || to > end + FUTURE) {
+        beyond = `The time of this link is only partly sampled. Samples exist ${span}.`;
+        view.range = [Math.max(from, known[0]), Math.min(to, end)];
+      }
+      return "";
+    }
+
+    const kept = (all) => (view.window === "all" && !view.range && all.cut ? `Only the last ${t.span(all.end - all.begin)} are kept.` : "");
+
+    // What a point is, and what the shade is.
+    function about(doc) {
+      if (doc.step) { return `means of ${t.span(doc.step)}, shade: lowest to highest`; }
+      return doc.interval ? `${t.duration(doc.interval)} samples` : "";
+    }
+
+    // Points that are new at the end of the lines.
+    function grow({ t: times, lines: values }) {
+      const { doc } = chart;
+      if (!doc || !times.length || !tail) { return; }
+      if (grown + times.length > ROOM) { // a shorter chart, with these points in it, is on its way
+        if (!pending) { asked = ""; load(false); }
+        return;
+      }
+      const lines = doc.panels.flatMap((panel) => panel.lines.map((line) => ({ key: panel.key, line })));
+      const lists = new Set(lines.map(({ line }) => line.x));
+      for (const x of lists) {
+        const mine = lines.filter(({ line }) => line.x === x);
+        const last = x[x.length - 1] || 0;
+        times.forEach((time, at) => {
+          if (time <= last + 1e-3) { return; }
+          x.push(time);
+          for (const { key, line } of mine) {
+            const value = (values[key] || [])[at] ?? null;
+            line.mean.push(value);
+            if (line.low) { line.low.push(value); line.high.push(value); }
+          }
+        });
+      }
+      grown += times.length;
+      const end = times[times.length - 1];
+      for (const run of doc.runs) {
+        const newest = run.bands[run.bands.length - 1];
+        if (newest && newest[1] >= doc.end - 3 * g.feed.interval) { newest[1] = end; }
+      }
+      for (const span of doc.held) { if (span[1] >= doc.end - 3 * g.feed.interval) { span[1] = end; } }
+      doc.end = end;
+      again();
+    }
+
+    return {
+      open,
+      clear() { clear(); g.hide(place, true); },
+      about() { load(false); },
+      tick(news) {
+        load(false);
+        if (news && news.delta && !news.delta.series.whole) { grow(news.delta.series); }
+      },
+    };
+  };
+
+  // A document as charts have it: its lines with the times that they name.
+  g.document = function (found) {
+    const panels = found.panels.map((panel) => ({ ...panel, lines: panel.lines.map((line) => ({ ...line, x: found.times[line.x] })) }));
+    return { ...found, panels };
+  };
+})(window.gpumon);

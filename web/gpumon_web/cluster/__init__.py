@@ -1,0 +1,1 @@
+"""Pages of a whole cluster, from the Prometheus that scrapes its exporters."""

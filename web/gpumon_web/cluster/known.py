@@ -1,0 +1,54 @@
+"""Everything that pages of a cluster know at one tick, and what each part of a page says where it is not of now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpumon.cluster.facts import Answers
+from gpumon.cluster.polling import ClusterPicture, KeptAnswer
+from gpumon.prices import Prices
+from gpumon_web.page import Cells, Now
+
+NOTHING = ClusterPicture(0.0, {}, recorded=True, took=0.0)
+
+
+class ClusterNow(NamedTuple):
+    """A picture, and what the server was started with."""
+
+    picture: ClusterPicture = NOTHING
+    engine: str = ""
+    """The engine's URL, for people."""
+    prices: Prices | None = None
+    node_page: str = ""
+    """Address of a node's own pages, with `{host}` for its name; empty where nobody said."""
+
+    @property
+    def answers(self) -> Answers:
+        """The rows of all that was ever answered."""
+        return self.picture.answers()
+
+
+def of(now: Now) -> ClusterNow:
+    """Return what is known of the cluster; nothing before the first answers."""
+    return now.cluster or ClusterNow()
+
+
+def not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
+    """Return why a part of a page is not of now, with the moment that it is of; None where it is."""
+    kept = known.picture.kept
+    failing = [kept[name] for name in questions if name in kept and kept[name].problem]
+    if failing:
+        oldest = min(failing, key=lambda one: (one.rows is not None, one.at))
+        why = (
+            oldest.problem if "://" in oldest.problem.split(" ")[0] else oldest.problem[:1].upper() + oldest.problem[1:]
+        )
+        if oldest.rows is None:
+            return {"text": f"Unknown. {why}, since", "time": oldest.failing}
+        return {"text": f"{why}. What stands here is of", "time": oldest.at}
+    warned = next((one.warning for one in _named(known, questions) if one.warning), "")
+    return {"text": f"A part may be missing: {warned}; as of", "time": known.picture.at} if warned else None
+
+
+def _named(known: ClusterNow, questions: Sequence[str]) -> list[KeptAnswer]:
+    return [known.picture.kept[name] for name in questions if name in known.picture.kept]

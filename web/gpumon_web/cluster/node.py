@@ -1,0 +1,142 @@
+"""The page of one node of a cluster: each of its GPUs, who is on it, and the way to the node's own pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpumon import units
+from gpumon.cluster import facts
+from gpumon.cluster.facts import Answers, in_order
+from gpumon.cluster.gpus import of_node
+from gpumon.frame import NAN
+from gpumon.json_value import shown
+from gpumon.metrics import Unit
+from gpumon.missing import is_known
+from gpumon_web.cluster.known import ClusterNow, not_of_now, of
+from gpumon_web.cluster.node_map import gpu_slots, state_of
+from gpumon_web.cluster.problems import problems
+from gpumon_web.cluster.tables import who
+from gpumon_web.cluster.words import percent, watts
+from gpumon_web.page import Args, Cells, Column, Now, Page, Rows
+from gpumon_web.tokens import fact, line, tag, text
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+_COLUMNS = (
+    Column("gpu", "GPU", is_head=True, sorts_by="order"),
+    Column("state", "State", "rich", sorts_by="state_word"),
+    Column("users", "User", "rich", sorts_by="name"),
+    Column("run", "Run", "mono"),
+    Column("used", "Used", "percent", help="Mean of five minutes"),
+    Column("memory", "Memory", is_number=True, sorts_by="bytes"),
+    Column("power", "Power", "watts"),
+    Column("temperature", "Temp.", "celsius"),
+)
+_STATES = {"free": ("free", "ok"), "busy": ("busy", ""), "held_idle": ("allocated, idle", "warn"),
+           "lost": ("does not answer", "bad"), "unknown": ("unknown", "")}  # fmt: skip
+
+
+def layout() -> Component:
+    """A head with the way to the node itself, and its GPUs."""
+    from dash import html
+
+    from gpumon_web.parts import bound, card, table
+
+    return html.Div(
+        [
+            html.Div(
+                [bound("node", "text", html.H1), bound("facts", "rich", html.Div, className="facts"),
+                 bound("own", "away")],
+                className="head",
+            ),
+            bound("wrong", "notes", html.Ul, className="look"),
+            card("GPUs", bound("gpus_age", "text", html.P, className="age"),
+                 table("gpus", "GPUs", _COLUMNS, "gpu", css="plain", empty_from="nothing")),
+        ]
+    )  # fmt: skip
+
+
+def live(now: Now, args: Args) -> Cells:
+    """Everything of the page."""
+    known, name = of(now), args["id"]
+    answers = known.answers
+    node = next((one for one in facts.nodes(answers, known.picture.seen_at) if one.name == name), None)
+    wrong = facts.wrong([node], _only(answers, name), tells_states=not known.picture.is_dcgm) if node else []
+    slots = gpu_slots(answers, "node_", f" {name}").get(name, {}) if node and not node.silent else {}
+    return {
+        "node": name if node else "No such node",
+        "facts": _facts(node) if node else [],
+        "own": _own(known, name) if node else None,
+        "wrong": problems(wrong, []) or None,
+        "gpus_age": not_of_now(known, [one.name for one in of_node(name)]),
+        "nothing": _nothing(known, node, name),
+        "gpus": Rows(_row(number, slots[number], answers, name) for number in sorted(slots, key=in_order)),
+    }
+
+
+def _only(answers: Answers, name: str) -> Answers:
+    """Answers about one node."""
+    return {question: [row for row in rows if row.labels.get("instance") == name] for question, rows in answers.items()}
+
+
+def _nothing(known: ClusterNow, node: facts.Node | None, name: str) -> str:
+    if node is None:
+        return "The engine has had no sample of a node of this name for an hour." if known.picture.kept else ""
+    if node.silent:
+        return f"This node has been silent for {units.words(node.silent)}: nothing is known of its GPUs now."
+    if known.picture.is_dcgm:
+        return "Only NVIDIA's exporter answers here: who is on which GPU is unknown."
+    return "No GPU." if f"node_info {name}" in known.answers else ""
+
+
+def _facts(node: facts.Node) -> list[Cells]:
+    told = [
+        fact("Model", ", ".join(node.models)),
+        fact("GPUs", "" if node.gpus is None else units.count(node.total)),
+        fact("Free", "" if node.gpus is None or node.silent else units.count(node.count("free"))),
+        fact("Busy", percent(node.busy) if is_known(node.busy) else ""),
+        fact("Power", watts(node.power) if is_known(node.power) else ""),
+        fact("Newest sample", "", node.seen) if is_known(node.seen) else None,
+    ]
+    return [one for one in told if one is not None]
+
+
+def _own(known: ClusterNow, name: str) -> Cells | None:
+    """The node's own gpumon web, where somebody said where that is."""
+    if not known.node_page:
+        return None
+    host = name.rpartition(":")[0] or name
+    return {"text": "Its own pages", "href": known.node_page.replace("{host}", host)}
+
+
+def _row(number: str, slot: Cells, answers: Answers, node: str) -> Cells:
+    def value(question: str) -> float:
+        rows = answers.get(f"node_{question} {node}", ())
+        return next((row.value for row in rows if row.labels.get("gpu") == number), NAN)
+
+    runs = [row.labels for row in answers.get(f"node_runs {node}", ()) if row.labels.get("gpu") == number]
+    state = state_of(slot)
+    words, level = _STATES[state]
+    memory, size = value("memory"), value("size")
+    users = [piece for user in slot["users"] for piece in who(user)]
+    tags = [tag(words, level)]
+    if state == "held_idle" and is_known(idle := value("held_idle")):
+        tags.append(text(f"for {units.words(idle)}", "mut"))
+    return {
+        "key": number, "gpu": f"GPU {number}", "order": float(number) if number.isdigit() else number,
+        "state": [line(*tags, css="who")], "state_word": words, "users": users or [line(text("–", "mut"))],
+        "name": ", ".join(slot["users"]) or None,
+        "run": ", ".join(dict.fromkeys(one.get("name") or one.get("run", "") for one in runs)) or units.MISSING,
+        "used": slot["used"], "memory": _memory(memory, size), "bytes": shown(memory), "power": shown(value("power")),
+        "temperature": shown(value("temperature")), "search": number,
+    }  # fmt: skip
+
+
+def _memory(used: float, size: float) -> str:
+    if not is_known(used):
+        return units.MISSING
+    return units.of_total(used, size) if is_known(size) else units.number(used, Unit.BYTES)
+
+
+PAGE = Page("node", "Node", layout, live, args={"id": ""}, tab="cluster", is_tab=False, needs_id=True)

@@ -1,0 +1,115 @@
+"""The map of a cluster: of few nodes each GPU with its person, of many each node by rack, a cell for each GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from gpumon import units
+from gpumon.analysis.thresholds import PAUSE
+from gpumon.cluster.facts import Answers, Node, in_order
+from gpumon.cluster.questions import SMALL
+from gpumon.missing import is_known
+from gpumon_web.cluster.words import percent
+from gpumon_web.page import Cells
+
+_RACK = 20
+"""Nodes in a column where their names tell no rack."""
+_COLUMNS = (3, 120)
+"""Racks between which names are believed to tell them."""
+_LAST_NUMBER = re.compile(r"^(.*?)(\d+)(\D*)$", re.ASCII | re.DOTALL)
+_STATES = ("busy", "held_idle", "unknown", "lost", "free")
+"""In the order of their cells in a node."""
+
+
+def node_map(nodes: Sequence[Node], answers: Answers) -> Cells | None:
+    """Return what the script draws; None where no node is known."""
+    if not nodes:
+        return None
+    if len(nodes) <= SMALL:
+        return {"tiles": tiles(nodes, answers)}
+    racks = _racks([node.name for node in nodes])
+    by_name = {node.name: node for node in nodes}
+    return {
+        "racks": [{"name": name, "nodes": [_cells(by_name[one]) for one in members]} for name, members in racks.items()]
+    }
+
+
+def _cells(node: Node) -> list[object]:
+    """A node in little room: its name, GPUs by state, the mean utilization in percent, and seconds of silence."""
+    counts = [node.count(state) for state in _STATES]
+    used = round(100 * node.busy) if is_known(node.busy) else None
+    return [node.name, *counts, used, round(node.silent), node.total]
+
+
+def _racks(names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """Nodes by rack, where all names have one and there are not too many, else in columns of their order."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(names, key=in_order):
+        parts = _LAST_NUMBER.match(name.partition(":")[0])
+        found.setdefault(parts[1] if parts else name, []).append(name)
+    if _COLUMNS[0] <= len(found) <= _COLUMNS[1] and 2 * len(found) <= len(names):
+        return {name.rstrip("-_. n"): members for name, members in found.items()}
+    every = sorted(names, key=in_order)
+    return {every[at]: every[at : at + _RACK] for at in range(0, len(every), _RACK)}
+
+
+def tiles(nodes: Sequence[Node], answers: Answers) -> list[Cells]:
+    """Each GPU of each node: state, person, and how much of it is used."""
+    slots = gpu_slots(answers)
+    return [_tile(node, slots.get(node.name, {})) for node in nodes]
+
+
+def gpu_slots(answers: Answers, prefix: str = "gpu_", suffix: str = "") -> dict[str, dict[str, Cells]]:
+    """Return GPUs by node and number, as far as it was asked about each."""
+    found: dict[str, dict[str, Cells]] = {}
+
+    def slot(labels: Mapping[str, str]) -> Cells:
+        here = found.setdefault(labels.get("instance", ""), {})
+        return here.setdefault(labels.get("gpu", ""), {"model": "", "users": [], "used": None, "idle": None, "why": ""})
+
+    for row in answers.get(f"{prefix}info{suffix}", ()):
+        slot(row.labels)["model"] = row.labels.get("model", "")
+    for row in answers.get(f"{prefix}users{suffix}", ()):
+        slot(row.labels)["users"].append(row.labels.get("user", ""))
+    for row in answers.get(f"{prefix}used{suffix}", ()):
+        slot(row.labels)["used"] = row.value
+    for row in answers.get(f"{prefix}idle{suffix}", ()):
+        slot(row.labels)["idle"] = row.value
+    for row in answers.get(f"{prefix}silent{suffix}", ()):
+        slot(row.labels)["why"] = row.labels.get("reason", "") or "unknown"
+    return found
+
+
+def state_of(slot: Cells) -> str:
+    """The state of a GPU by what is known of it: one that nobody is known to hold is free only where it answers."""
+    if slot["why"]:
+        return "lost"
+    if not slot["users"]:
+        return "free" if slot["used"] is not None or slot["idle"] is not None else "unknown"
+    return "held_idle" if slot["idle"] is not None and slot["idle"] > PAUSE else "busy"
+
+
+def _tile(node: Node, slots: Mapping[str, Cells]) -> Cells:
+    """One node; without its GPUs one by one, as many as there are in each state."""
+    if node.silent:
+        return {"name": node.name, "word": f"silent {units.words(node.silent)}", "level": "silent", "gpus": []}
+    if slots:
+        gpus = [_bar(number, slots[number]) for number in sorted(slots, key=in_order)]
+    else:
+        used = round(node.busy, 2) if is_known(node.busy) else None
+        gpus = [
+            ["", state, "", used if state == "busy" else None] for state in _STATES for _ in range(node.count(state))
+        ]
+    lost, free = node.count("lost"), node.count("free")
+    if lost:
+        return {"name": node.name, "word": f"{lost} lost", "level": "lost", "gpus": gpus}
+    if free:
+        word = f"all {free} free" if free == node.total else f"{free} free"
+        return {"name": node.name, "word": word, "level": "free" if free == node.total else "some", "gpus": gpus}
+    return {"name": node.name, "word": percent(node.busy), "level": "", "gpus": gpus}
+
+
+def _bar(number: str, slot: Cells) -> list[object]:
+    used = slot["used"]
+    return [number, state_of(slot), (slot["users"] or [""])[0], None if used is None else round(min(1.0, used), 2)]

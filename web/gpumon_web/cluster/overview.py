@@ -1,0 +1,123 @@
+"""The cluster page: what is free, who holds without using, who used how much, what is wrong, and a map of all nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpumon.cluster import facts, priced
+from gpumon.cluster.gpus import OF_GPUS
+from gpumon.cluster.questions import Period
+from gpumon_web.cluster import tables
+from gpumon_web.cluster.known import not_of_now, of
+from gpumon_web.cluster.node_map import node_map
+from gpumon_web.cluster.problems import problems
+from gpumon_web.cluster.summary import doubts, foot, summary
+from gpumon_web.costs import has_costs
+from gpumon_web.page import Args, Cells, Now, Page
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+_OF_USERS = ("held_now", "idle_now")
+_OF_PERIOD = ("held", "busy", "idle_held", "energy")
+_PANELS = {
+    "summary": ("seen", "gpus", "busy", "power", "limit", "energy_of_day", "busy_of_day"),
+    "map": ("seen", "gpus", "busy", *(one.name for one in OF_GPUS)),
+    "free": ("seen", "gpus", "models"),
+    "wrong": ("seen", "seen_before", "gpus", "xids", "throttled", "last_xid"),
+    "idle_holders": ("idle_holders",),
+    "runs": ("runs", "epochs", "planned", "run_nodes", "run_places"),
+}
+"""Questions that each part of the page shows."""
+
+
+def layout() -> Component:
+    """One card of what people ask first, the map, and the tables."""
+    from dash import html
+
+    from gpumon_web.parts import aria, bound, card, download, headline, headlines, search, shown_if, table
+
+    def age(panel: str) -> Component:
+        return bound(f"{panel}_age", "text", html.P, className="age")
+
+    return html.Div(
+        [
+            html.H1("Cluster", className="sr"),
+            shown_if("doubts", bound("doubts", "notes", html.Ul, className="look doubts")),
+            html.Section(
+                [
+                    headlines(
+                        headline("Free now", "free", "text", "free_below", "free_chips", is_first=True, old="–"),
+                        headline("Allocated, idle", "idle", "text", "idle_below", "idle_chips", old="–"),
+                        headline("Runs", "runs_now", "text", "runs_below", old="–"),
+                        headline("Busy", "use", "percent", "use_below"),
+                        headline("Power", "power", "text", "power_below"),
+                        css="one",
+                    ),
+                    age("summary"),
+                ],
+                className="card summary", **aria(label="Summary"),
+            ),
+            card("Nodes", age("map"), bound("map", "nodes", html.Div, className="nodemap"), titled="map_title"),
+            html.Div([
+                html.Div([card("Free, the most together first", age("free"),
+                               table("free_gpus", "Free GPUs", tables.FREE, "together", down=True, css="plain",
+                                     empty="No GPU is known to be free.", few=8))], className="column"),
+                html.Div([card("What is wrong", age("wrong"),
+                               bound("wrong", "notes", html.Ul, "The current state is unknown.", className="look"))],
+                         className="column"),
+            ], className="columns"),
+            card("Users", age("users"),
+                 table("users", "Users", tables.USERS, "time", down=True, css="plain people",
+                       empty="Nobody is known to hold a GPU.", few=12),
+                 tools=[bound("periods", "choices", html.Div, className="seg", role="group", **aria(label="Period")),
+                        download("users", "users of the cluster")]),
+            card("Allocated, idle for half an hour or longer", age("idle_holders"),
+                 table("idle_holders", "Idle holders", tables.IDLE, "lasts", down=True, css="plain",
+                       empty="Nobody is known to hold a GPU without using it.", few=8)),
+            card("Runs", age("runs"),
+                 table("runs", "Runs", tables.RUNS, "gpus", down=True, css="plain",
+                       empty="No run is known.", no_match="No matching run.", few=10),
+                 tools=[search("runs", "Search user, run, job, node", "Filter runs"),
+                        download("runs", "runs of the cluster", "run_id")]),
+            bound("foot", "text", html.P, className="notice foot-note"),
+        ]
+    )  # fmt: skip
+
+
+def live(now: Now, args: Args) -> Cells:
+    """Everything of the page."""
+    known = of(now)
+    answers, picture = known.answers, known.picture
+    period = Period(args["period"]) if args["period"] in list(Period) else Period.WEEK
+    nodes = facts.nodes(answers, picture.seen_at)
+    idle = facts.idle_holders(answers)
+    wrong = facts.wrong(nodes, answers, tells_states=not picture.is_dcgm)
+    silent = sum(1 for node in nodes if node.silent)
+    gpus = sum(node.total for node in nodes)
+    costs = [one.name for one in priced.cost_questions(known.prices) if one.name.endswith(f"_{period}")]
+    of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs)
+    charges = priced.charges(answers, known.prices, period) if known.prices else {}
+    well = "Nothing is known to be wrong." if "seen" in answers and "gpus" in answers else "Not known."
+    return {
+        **summary(known, nodes),
+        "doubts": doubts(known) or None,
+        "map": node_map(nodes, answers),
+        "map_title": f"{len(nodes):,} nodes, {gpus:,} GPUs{f', {silent:,} silent' if silent else ''}" if nodes else "",
+        "wrong": problems(wrong, idle) or [{"text": well}],
+        "periods": [
+            {"text": one.title(), "title": "", "is_pressed": one == period, "arg": "period", "value": one}
+            for one in Period
+        ],
+        "foot": foot(known),
+        **{f"{panel}_age": not_of_now(known, names) for panel, names in _PANELS.items()},
+        "users_age": not_of_now(known, of_users),
+        "free_gpus": tables.free_rows(facts.free(nodes)),
+        "users": tables.marked(tables.user_rows(facts.users(answers, period), charges, known.prices)),
+        **has_costs(known.prices),
+        "idle_holders": tables.idle_rows(idle),
+        "runs": tables.run_rows(facts.runs(answers)),
+    }  # fmt: skip
+
+
+PAGE = Page("cluster", "Cluster", layout, live, args={"period": Period.WEEK.value}, subject=("period",))

@@ -1,0 +1,126 @@
+"""The page of one user of a cluster: GPUs now, hours of day, week and month, their runs, and where they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpumon.cluster import facts, priced
+from gpumon.cluster.facts import Answers, ClusterRun, ClusterUser, in_order
+from gpumon.cluster.gpus import of_user
+from gpumon.cluster.questions import Period
+from gpumon.frame import NAN
+from gpumon.json_value import shown
+from gpumon_web.cluster import tables
+from gpumon_web.cluster.known import ClusterNow, not_of_now, of
+from gpumon_web.cluster.words import energy, gpus, hours, node_link, percent
+from gpumon_web.costs import COSTS, cost_cells, has_costs
+from gpumon_web.page import Args, Cells, Column, Now, Page, Rows
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+_HOURS = (
+    Column("period", "In the last", is_head=True, sorts_by="seconds"),
+    Column("time", "GPU-hours", is_number=True, sorts_by="held"),
+    Column("used", "Used", is_number=True, sorts_by="used_share"),
+    Column("idle", "Allocated, idle", is_number=True, sorts_by="idle_seconds"),
+    Column("energy", "Energy", is_number=True, sorts_by="joules"),
+    *COSTS,
+)
+_NODES = (
+    Column("node", "Node", "rich", is_head=True, sorts_by="name"),
+    Column("gpus", "GPUs", "count"),
+    Column("busy", "Node busy", "percent"),
+)
+
+
+def layout() -> Component:
+    """The hours, the runs, the nodes, and what is held without use."""
+    from dash import html
+
+    from gpumon_web.parts import bound, card, table
+
+    return html.Div(
+        [
+            html.Div([bound("user", "person", html.H1), bound("about", "text", html.Span, className="facts")],
+                     className="head"),
+            bound("user_age", "text", html.P, className="age"),
+            card("Hours", table("hours", "Hours", _HOURS, "period", css="plain", empty="Nothing is known.")),
+            card("Runs", table("runs", "Runs", tables.RUNS, "gpus", down=True, css="plain",
+                               empty="No run of theirs is known.")),
+            html.Div(
+                [
+                    html.Div([card("Nodes", table("nodes", "Nodes", _NODES, "gpus", down=True, css="plain",
+                                                  empty="They are on no node that is known."))], className="column"),
+                    html.Div([card("Allocated, idle for half an hour or longer",
+                                   table("idle_holders", "Idle", tables.IDLE, "lasts", down=True, css="plain",
+                                         empty="Nothing of theirs is known to be idle for so long."))],
+                             className="column"),
+                ],
+                className="columns",
+            ),
+        ]
+    )  # fmt: skip
+
+
+def live(now: Now, args: Args) -> Cells:
+    """Everything of the page."""
+    known, name = of(now), args["id"]
+    answers = known.answers
+    places = answers.get(f"user_places {name}", ())
+    busy = {one.name: one.busy for one in facts.nodes(answers, known.picture.seen_at)}
+    rows = sorted(places, key=lambda row: (-row.value, in_order(row.labels.get("instance", ""))))
+    return {
+        "user": name,
+        "about": _about(answers, name),
+        "user_age": not_of_now(known, [one.name for one in of_user(name)]),
+        "hours": Rows(_hours(known, name, period) for period in Period),
+        **has_costs(known.prices),
+        "runs": tables.run_rows(_runs(answers, name)),
+        "nodes": Rows(
+            {"key": node, "node": [node_link(node)], "name": node, "gpus": round(row.value),
+             "busy": shown(busy.get(node, NAN))}
+            for row in rows if (node := row.labels.get("instance", ""))
+        ),
+        "idle_holders": tables.idle_rows([one for one in facts.idle_holders(answers) if one.user == name]),
+    }  # fmt: skip
+
+
+def _about(answers: Answers, name: str) -> str:
+    one = _of(answers, name, Period.WEEK)
+    if one is None:
+        return ""
+    return f"{gpus(one.held)} GPUs now, {gpus(one.idle)} of them idle"
+
+
+def _of(answers: Answers, name: str, period: Period) -> ClusterUser | None:
+    return next((one for one in facts.users(answers, period) if one.name == name), None)
+
+
+def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
+    answers, prices = known.answers, known.prices
+    charge = priced.charges(answers, prices, period).get(name) if prices else None
+    one = _of(answers, name, period) or ClusterUser(name)
+    used = one.busy_seconds / one.held_seconds if one.held_seconds > 0 else NAN
+    return {
+        "key": period.value, "period": period.value, "seconds": period.seconds, "time": hours(one.held_seconds),
+        "held": shown(one.held_seconds), "used": percent(used), "used_share": shown(used),
+        "idle": hours(one.idle_seconds), "idle_seconds": shown(one.idle_seconds), "energy": energy(one.energy),
+        "joules": shown(one.energy), **cost_cells(charge, prices),
+    }  # fmt: skip
+
+
+def _runs(answers: Answers, name: str) -> list[ClusterRun]:
+    """The runs of a user, with their nodes by name."""
+    known = {one.run: one for one in facts.runs(answers)}
+    found: dict[str, ClusterRun] = {}
+    for row in answers.get(f"user_jobs {name}", ()):
+        run, node = row.labels.get("run", ""), row.labels.get("instance", "")
+        before = found.get(run) or known.get(run, ClusterRun("", run, name, "", (), 0))._replace(
+            name=row.labels.get("name", ""), job=row.labels.get("slurm_job", ""), nodes=(), gpus=0
+        )
+        found[run] = before._replace(nodes=(*before.nodes, node), gpus=before.gpus + round(row.value))
+    return [one._replace(nodes=sorted(one.nodes, key=in_order)) for one in found.values()]
+
+
+PAGE = Page("person", "User", layout, live, args={"id": ""}, tab="cluster", is_tab=False, needs_id=True)

@@ -1,0 +1,59 @@
+"""Sentences on what is wrong in a cluster: the same of several nodes is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon import units
+from gpumon.cluster.facts import IdleHolder, Wrong
+from gpumon_web.cluster.words import node_address, user_address
+from gpumon_web.page import Cells
+
+_TOGETHER = 3
+"""Nodes from which on the same is told once."""
+_NAMED = 5
+_MOST = 20
+"""Sentences."""
+_LONG = 3600.0
+"""Seconds of idle holding from which on it is told here."""
+
+
+def problems(found: Sequence[Wrong], idle: Sequence[IdleHolder]) -> list[Cells]:
+    """Return sentences, the severe first, each with the node or the user that it leads to."""
+    kinds: dict[tuple[bool, str], list[Wrong]] = {}
+    for one in found:
+        kinds.setdefault((one.severe, one.kind), []).append(one)
+    told: list[Cells] = []
+    for (severe, kind), members in kinds.items():
+        level, about = ("bad", "broken") if severe else ("warn", "look")
+        nodes = list(dict.fromkeys(one.node for one in members))
+        if len(nodes) >= _TOGETHER:
+            more = f" and {len(nodes) - _NAMED:,} more" if len(nodes) > _NAMED else ""
+            text = f"{units.counted(len(nodes), 'node')} {kind}: {', '.join(nodes[:_NAMED])}{more}"
+            told.append({"about": about, "level": level, "text": text, "link": node_address(nodes[0])})
+            continue
+        told += [
+            {"about": about, "level": level, "text": f"{one.node}: {one.text}", "link": node_address(one.node)}
+            for one in members
+        ]
+    told += _wasted(idle)
+    if len(told) > _MOST:
+        told = [*told[:_MOST], {"text": f"and {len(told) - _MOST:,} more"}]
+    return told
+
+
+def _wasted(idle: Sequence[IdleHolder]) -> list[Cells]:
+    """Users who hold several GPUs for long without using them."""
+    users: dict[str, list[IdleHolder]] = {}
+    for one in idle:
+        if one.seconds >= _LONG:
+            users.setdefault(one.user, []).append(one)
+    most = sorted(users.items(), key=lambda one: -len(one[1]))[:_TOGETHER]
+    return [
+        {
+            "about": "idle", "level": "warn", "link": user_address(user),
+            "text": f"{user or 'unknown'} holds {units.counted(len(held), 'GPU')} idle for "
+            f"{units.words(min(one.seconds for one in held))} or longer",
+        }
+        for user, held in most
+    ]  # fmt: skip

@@ -1,0 +1,133 @@
+"""The head of the cluster page: what is free, allocated and idle, how much is used, and what cannot be known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon import units
+from gpumon.cluster import facts
+from gpumon.cluster.facts import Answers, Node
+from gpumon.cluster.questions import LISTED
+from gpumon.frame import NAN
+from gpumon.json_value import shown
+from gpumon.missing import is_known
+from gpumon_web.cluster.known import ClusterNow
+from gpumon_web.cluster.words import energy, gpus, node_link, percent, watts_of
+from gpumon_web.page import Cells
+from gpumon_web.tokens import tag, text
+
+_CHIPS = 2
+_LONG = 3600.0
+"""Seconds of idle holding that are told as long."""
+
+
+def summary(known: ClusterNow, nodes: Sequence[Node]) -> Cells:
+    """Values of the five headlines."""
+    answers = known.answers
+    seen = [node for node in nodes if not node.silent]
+    total = sum(node.total for node in seen)
+    is_told = "gpus" in answers and bool(nodes) and not known.picture.is_dcgm
+    return {
+        **(_free(seen, total) if is_told else _NOT_TOLD),
+        **_use(nodes, answers),
+        **(_idle(seen, answers) if is_told else {"idle": units.MISSING, "idle_below": "", "idle_chips": None}),
+        **_power(nodes, answers),
+        **_runs(answers),
+    }
+
+
+_NOT_TOLD: Cells = {"free": units.MISSING, "free_below": "not known", "free_chips": None}
+
+
+def _free(seen: Sequence[Node], total: int) -> Cells:
+    free = sum(node.count("free") for node in seen)
+    whole = [node for node in seen if node.total and node.count("free") == node.total]
+    chips = [node_link(node.name, "chip") for node in whole[:_CHIPS]]
+    some = sum(1 for node in seen if node.count("free")) - len(whole)
+    parts = [units.counted(len(whole), "whole node") if whole else "", f"parts of {some:,} more" if some else ""]
+    if free and not whole:
+        parts = [f"on {units.counted(some, 'node')}, none of them whole"]
+    return {
+        "free": f"{free:,} of {total:,}",
+        "free_below": ", ".join(filter(None, parts)),
+        "free_chips": chips or ([text("", "chip")] if free else None),
+    }
+
+
+def _idle(seen: Sequence[Node], answers: Answers) -> Cells:
+    idle = sum(node.count("held_idle") for node in seen)
+    holders = facts.idle_holders(answers)
+    long = sum(one.seconds >= _LONG for one in holders)
+    least = "≥ " if len(holders) >= LISTED else ""
+    users = sorted(((row.value, row.labels.get("user", "")) for row in answers.get("idle_now", ()) if row.value >= 0.5),
+                   reverse=True)  # fmt: skip
+    named = ", ".join(f"{user or 'unknown'} {gpus(value)}" for value, user in users[:3])
+    more = f" and {len(users) - 3} more" if len(users) > 3 else ""
+    return {
+        "idle": f"{idle:,}",
+        "idle_below": named + more,
+        "idle_chips": [tag(f"over 1 h: {least}{long:,}", "warn", is_now=True)] if long else None,
+    }
+
+
+def _use(nodes: Sequence[Node], answers: Answers) -> Cells:
+    counted = [node for node in nodes if not node.silent and is_known(node.busy) and node.total]
+    total = sum(node.total for node in counted)
+    mean = sum(node.busy * node.total for node in counted) / total if total else NAN
+    day = facts.single(answers, "busy_of_day")
+    return {"use": shown(mean), "use_below": f"{percent(day)} over 24 h" if is_known(day) else ""}
+
+
+def _power(nodes: Sequence[Node], answers: Answers) -> Cells:
+    power = [node.power for node in nodes if is_known(node.power) and not node.silent]
+    day = facts.single(answers, "energy_of_day")
+    return {
+        "power": watts_of(sum(power), facts.single(answers, "limit")) if power else units.MISSING,
+        "power_below": f"{energy(day)} in 24 h" if is_known(day) else "",
+    }
+
+
+def _runs(answers: Answers) -> Cells:
+    if "runs" not in answers:
+        return {"runs_now": units.MISSING, "runs_below": ""}
+    rows = answers["runs"]
+    users = {row.labels.get("user", "") for row in rows}
+    return {
+        "runs_now": f"{'≥' if len(rows) >= LISTED else ''}{len(rows):,}",
+        "runs_below": f"of {units.counted(len(users), 'user')}" if rows else "",
+    }
+
+
+def doubts(known: ClusterNow) -> list[Cells]:
+    """Sentences on what cannot be known here, and why."""
+    picture, told = known.picture, []
+    if picture.is_dcgm:
+        told.append(
+            "Only NVIDIA's exporter (dcgm-exporter) answers here. It does not tell who holds a GPU: users, runs, hours "
+            "and what is free are unknown; 'gpumon export' on the nodes tells them."
+        )
+    elif picture.kept and not picture.recorded:
+        told.append(
+            "Some recorded series of gpumon's rules are missing, so the exporters' own are asked, which takes the "
+            "engine longer: load deploy/prometheus/rules.yml and cluster.yml."
+        )
+    if picture.ahead:
+        side = "ahead of" if picture.ahead > 0 else "behind"
+        told.append(f"The engine's clock is {units.words(abs(picture.ahead))} {side} this server's; its time is shown.")
+    seen = picture.kept.get("seen")
+    if seen is not None and seen.rows is not None and not seen.rows and not picture.is_dcgm:
+        told.append("The engine has no series of gpumon's exporters: scrape 'gpumon export' on the nodes.")
+    return [{"text": one} for one in told]
+
+
+def foot(known: ClusterNow) -> Cells | None:
+    """Words on where all of this is from."""
+    picture = known.picture
+    if not picture.kept:
+        return None
+    series = "recorded series" if picture.recorded and not picture.is_dcgm else "the exporters' series"
+    took = units.span(picture.took)
+    return {
+        "text": f"From {known.engine}, {series}; the last round of questions took {took}. As of",
+        "time": picture.at,
+    }

@@ -1,0 +1,147 @@
+"""Rows of the tables of a cluster: free GPUs, users, idle holders and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpumon import units
+from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder
+from gpumon.cost.charge import Charge
+from gpumon.json_value import shown
+from gpumon.missing import is_known
+from gpumon.prices import Prices
+from gpumon_web.cluster.words import energy, gpus, hours, node_link, nodes, user_address
+from gpumon_web.costs import COSTS, cost_cells
+from gpumon_web.page import Cells, Column, Rows
+from gpumon_web.tokens import bar, line, person, share, tag, text
+
+FREE = (
+    Column("together", "Together", is_head=True, sorts_by="size"),
+    Column("model", "Model", css="c-model"),
+    Column("nodes", "Nodes", "rich", sort=False, css="c-nodes"),
+    Column("gpus", "GPUs", "count", css="c-free"),
+)
+USERS = (
+    Column("user", "User", "rich", is_head=True, sorts_by="name"),
+    Column("now", "GPUs now", is_number=True, sorts_by="held"),
+    Column("time", "GPU-hours", is_number=True, sorts_by="held_seconds"),
+    Column("part", "Held, used", "rich", sort=False, css="c-part"),
+    Column("used", "Used", "percent"),
+    Column("idle", "Allocated, idle", is_number=True, sorts_by="idle_seconds"),
+    Column("energy", "Energy", is_number=True, sorts_by="joules"),
+    *COSTS,
+)
+IDLE = (
+    Column("user", "User", "rich", is_head=True, sorts_by="name"),
+    Column("node", "Node", "rich", sorts_by="node_name"),
+    Column("gpu", "GPUs", is_number=True, sorts_by="count"),
+    Column("lasts", "Idle for", is_number=True, sorts_by="seconds"),
+)
+RUNS = (
+    Column("run", "Run", "mono", is_head=True),
+    Column("user", "User", "rich", sorts_by="name"),
+    Column("job", "Slurm job", "mono"),
+    Column("nodes", "Nodes", "rich", sort=False, css="c-nodes"),
+    Column("gpus", "GPUs", "count"),
+    Column("epoch", "Epoch", "rich", sorts_by="reached", css="c-epoch"),
+)
+_TINT = 0.28
+"""Opacity of what is held and not used."""
+_NOTED = 0.25
+"""Share of held time from which on idleness is marked, beside at least so many seconds."""
+_NOTED_SECONDS = 36_000.0
+
+
+def who(user: str) -> list[Cells]:
+    """A user with the color of theirs, who leads to their page."""
+    return [line(person(user, user_address(user)) if user else text("unknown", "mut"), css="who")]
+
+
+def free_rows(found: Sequence[FreeGpus]) -> Rows:
+    """Free GPUs, the most together first."""
+    return Rows(
+        {
+            "key": f"{one.together} {one.whole} {one.model}",
+            "together": "whole nodes" if one.whole else units.counted(one.together, "GPU") + " of a node",
+            "size": one.together + (0.5 if one.whole else 0.0), "model": one.model or units.MISSING,
+            "nodes": [line(*nodes(one.nodes), css="nodes")], "gpus": one.gpus,
+        }
+        for one in found
+    )  # fmt: skip
+
+
+def user_rows(
+    found: Sequence[ClusterUser], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None
+) -> Rows:  # fmt: skip
+    """Users with what they hold now, held in the period, and what that costs."""
+    priced = charges or {}
+    most = max((one.held_seconds for one in found if is_known(one.held_seconds)), default=0.0)
+    return Rows(
+        {
+            "key": one.name or " ", "user": who(one.name), "name": one.name or None,
+            "now": gpus(one.held), "held": shown(one.held),
+            "time": hours(one.held_seconds), "held_seconds": shown(one.held_seconds), "part": _part(one, most),
+            "used": shown(one.busy_seconds / one.held_seconds) if one.held_seconds > 0 else None,
+            "idle": hours(one.idle_seconds), "idle_seconds": shown(one.idle_seconds),
+            "energy": energy(one.energy), "joules": shown(one.energy), "search": one.name.lower(),
+            **cost_cells(priced.get(one.name), prices),
+        }
+        for one in found
+    )  # fmt: skip
+
+
+def _part(one: ClusterUser, most: float) -> list[Cells]:
+    """A bar of held time beside those of others; what was used of it is solid."""
+    if not (most > 0 and is_known(one.held_seconds)):
+        return []
+    used = min(one.busy_seconds, one.held_seconds) if is_known(one.busy_seconds) else 0.0
+    held = share((one.held_seconds - used) / most, user=one.name, title="held")
+    return [bar(share(used / most, user=one.name, title="used"), {**held, "opacity": _TINT}, css="bar held")]
+
+
+def idle_rows(found: Sequence[IdleHolder]) -> Rows:
+    """Holders of GPUs of a node who do not use them, the longest first."""
+    groups: dict[tuple[str, str], list[IdleHolder]] = {}
+    for one in found:
+        groups.setdefault((one.user, one.node), []).append(one)
+    return Rows(
+        {
+            "key": f"{node} {user}", "user": who(user), "name": user or None, "node": [node_link(node)],
+            "node_name": node, "gpu": ", ".join(sorted((one.gpu for one in held), key=lambda gpu: (len(gpu), gpu))),
+            "count": len(held), "seconds": max(one.seconds for one in held),
+            "lasts": units.words(max(one.seconds for one in held)), "search": f"{user} {node}".lower(),
+        }
+        for (user, node), held in groups.items()
+    )  # fmt: skip
+
+
+def run_rows(found: Sequence[ClusterRun]) -> Rows:
+    """Runs with how far they are."""
+    return Rows(
+        {
+            "key": one.run, "run": one.name or one.run, "user": who(one.user), "name": one.user or None,
+            "job": one.job or units.MISSING, "nodes": [line(*nodes(one.nodes, one.node_count), css="nodes")],
+            "gpus": one.gpus, "epoch": epoch(one), "reached": shown(one.epoch),
+            "search": " ".join((one.name, one.run, one.user, one.job, *one.nodes)).lower(),
+        }
+        for one in found
+    )  # fmt: skip
+
+
+def epoch(one: ClusterRun) -> list[Cells]:
+    """The epoch of a run, as its framework counts, and the share of those that it plans."""
+    if not is_known(one.epoch):
+        return [line(text("no epochs logged", "mut"))]
+    if not is_known(one.planned) or one.planned <= 0:
+        return [line(text(f"epoch {units.whole(one.epoch)}"))]
+    done = bar(share(one.epoch / one.planned, user=one.user), css="bar thin")
+    return [line(text(f"epoch {units.whole(one.epoch)} of {units.whole(one.planned)}"), done, css="progress")]
+
+
+def marked(rows: Rows) -> Rows:
+    """Mark users who leave much of what they hold unused."""
+    for row in rows:
+        held, idle = row["held_seconds"] or 0.0, row["idle_seconds"] or 0.0
+        if idle >= _NOTED_SECONDS and idle >= _NOTED * held:
+            row["user"][0]["line"].append(tag("idle", "warn"))
+    return rows

@@ -1,0 +1,138 @@
+"""The pages of a cluster at each picture of the one poller, however many look."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from gpumon import units
+from gpumon.cluster import facts
+from gpumon.cluster.gpus import of_node, of_user
+from gpumon.cluster.polling import TICK, ClusterPicture, ClusterPoller
+from gpumon.cluster.questions import Period, Question
+from gpumon.prices import Prices
+from gpumon_web.cluster.known import NOTHING, ClusterNow
+from gpumon_web.cluster.pages import CLUSTER_PAGES
+from gpumon_web.feed import JsonBody
+from gpumon_web.live import PageViews
+from gpumon_web.page import Args, Cells, Now, Page
+
+_SILENT = 3 * TICK
+"""Seconds without any answer after which nothing here is of now."""
+_SOON = 1.0
+"""Seconds between questions of a browser while it waits for the first answer."""
+
+
+class ClusterFeed:
+    """The poller's pictures as ticks."""
+
+    def __init__(self, poller: ClusterPoller) -> None:
+        self.lock = Lock()
+        self.picture: ClusterPicture = NOTHING
+        self.is_awaited = False
+        """Whether who looks waits for an answer that is on its way."""
+        self._poller = poller
+        self._boot = secrets.token_hex(4)
+        self._newest = 0
+
+    @property
+    def boot(self) -> str:
+        """Changes with each server."""
+        return self._boot
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest picture."""
+        return self._newest
+
+    def refresh(self) -> None:
+        """Take the newest picture. The caller holds `lock`."""
+        found = self._poller.picture()
+        if found is not self.picture and found.kept:
+            self.picture = found
+            self._newest += 1
+
+    def head(self) -> dict[str, Any]:
+        """Return the state for the head of every page. The caller holds `lock`."""
+        picture = self.picture
+        age = picture.now - picture.answered
+        is_live = not picture.kept or age <= _SILENT
+        problem = next(iter(picture.problems().values()), "")
+        return {
+            "boot": self._boot,
+            "seq": self._newest,
+            "live": is_live,
+            "state": "live" if is_live else problem,
+            "interval": _SOON if self.is_awaited or not picture.kept else TICK,
+            "age": None if is_live or not picture.answered else int(age),
+            "ended": False,
+            "label": _unreal(picture),
+            "problem": "",
+            "left_out": "",
+        }
+
+    def lines(self, named: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
+        """No page of a cluster has lines that grow."""
+        del named, since, has_past
+        return {"t": [], "lines": {}, "whole": True}
+
+
+class ClusterViews(PageViews):
+    """The pages of a cluster. Safe to use from several threads."""
+
+    def __init__(
+        self, poller: ClusterPoller, engine: str, prices: Prices | None = None, node_page: str = ""
+    ) -> None:  # fmt: skip
+        self._cluster = ClusterFeed(poller)
+        super().__init__(self._cluster, CLUSTER_PAGES)
+        self._poller = poller
+        self._known = ClusterNow(NOTHING, engine, prices, node_page)
+
+    def now(self) -> Now:
+        """All that pages know now. The caller holds the feed's lock."""
+        picture = self._cluster.picture
+        return Now(picture.answered, cluster=self._known._replace(picture=picture))
+
+    def delta(self, page: Page, args: Args, boot: str, since: int) -> JsonBody:
+        """Return the changes for a viewer, and ask about the node or user that the page is of."""
+        questions = _SUBJECTS.get(page.name)
+        cluster = self._cluster
+        with cluster.lock:
+            cluster.refresh()
+            name = args.get("id", "")
+            is_known = questions is not None and name in _names(page.name, cluster.picture)
+            cluster.is_awaited = bool(
+                questions and is_known and not cluster.picture.is_dcgm
+                and any(one.name not in cluster.picture.kept for one in questions(name))
+            )  # fmt: skip
+        if questions and is_known:
+            self._poller.look_at(f"{page.name} {name}", lambda _: questions(name))
+        return super().delta(page, args, boot, since)
+
+    def server(self, now: Now) -> Cells:
+        """Facts for the head of every page."""
+        known = now.cluster or ClusterNow()
+        users = {one.name for one in facts.users(known.answers, Period.WEEK)}
+        users |= {row.labels.get("user", "") for row in known.answers.get("runs", ())}
+        return {"hostname": known.engine, "users": sorted(users - {""}), "home": "", "has_gpus": True, "runs": []}
+
+
+_SUBJECTS: Mapping[str, Callable[[str], Sequence[Question]]] = {"node": of_node, "person": of_user}
+"""Questions about the subject of a page, by its name."""
+
+
+def _unreal(picture: ClusterPicture) -> str:
+    """Words of the head for nodes whose numbers are of no real machine; empty where there is none."""
+    count = len({row.labels.get("instance", "") for row in picture.answers().get("unreal", ())})
+    return f"{units.counted(count, 'node')} SIMULATED or REPLAY" if count else ""
+
+
+def _names(page: str, picture: ClusterPicture) -> set[str]:
+    """Names that the engine itself has told: no other one is asked for."""
+    answers = picture.answers()
+    if page == "node":
+        return {row.labels.get("instance", "") for name in ("seen", "seen_before") for row in answers.get(name, ())}
+    asked = ("runs", "held_now", *(f"held_{period}" for period in Period))
+    return {row.labels.get("user", "") for name in asked for row in answers.get(name, ())}

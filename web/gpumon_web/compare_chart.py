@@ -1,0 +1,166 @@
+"""Runs over each other: what they logged, how they used their GPUs, and the energy that it took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from gpumon.figures.run_series import RunSeries, diverged_points, run_series, thinned
+from gpumon.history.downsample import Envelope
+from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.records import Record, RunTrace
+from gpumon.missing import is_known
+from gpumon.text import clean
+from gpumon_web.charts import PLAIN, Cells, chart, line, metric_panel, panel
+from gpumon_web.compare_axis import RunAxis
+from gpumon_web.run_chart import CHECKED, LOGGED, NAME_CELLS, ROLES, is_loss, times_of
+from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of
+
+POINTS = 500
+"""Points of a line, about: more than that no screen shows of eight."""
+MISSED = 3
+"""Points that are missing in a row, from which on a line breaks."""
+LABEL_CELLS = 30
+USED = ("gpu.utilization", "gpu.memory_used")
+_ROW, _LEAST = 18, 92
+"""Height of what stands in the gutter for each run, and of a panel at least, px."""
+Points = Iterable[tuple[float, float]]
+"""Times (s since 1970) and values; NaN breaks the line."""
+
+
+class ComparedCourse(NamedTuple):
+    """A run with what its lines are made of."""
+
+    label: str
+    record: Record
+    epochs: Sequence[EpochSummary]
+    axis: RunAxis
+    logged: RunSeries
+    gpus: Sequence[DeviceCourse]
+
+
+def course_of(
+    label: str, record: Record, epochs: Sequence[EpochSummary], axis: RunAxis, traces: Sequence[RunTrace]
+) -> ComparedCourse:
+    """Gather these, no finer than it is drawn."""
+    names = (*USED, "gpu.power")
+    drawn = [one._replace(columns={name: one.columns[name] for name in names if name in one.columns})
+             for one in traces if one.uuid]  # fmt: skip
+    gpus = [DeviceCourse(one, coarse(run_series(record, drawn, one.uuid), names))
+            for one in record.devices]  # fmt: skip
+    logged = run_series(record, traces, "")
+    return ComparedCourse(
+        label, record, epochs, axis, coarse(logged, [*logged.columns]), [one for one in gpus if one.series.points]
+    )
+
+
+def coarse(series: RunSeries, names: Iterable[str]) -> RunSeries:
+    """These columns of a series, of not many more than `POINTS` points."""
+    every = max(1, -(-series.points // POINTS))
+    columns = {name: thinned(series.columns[name], every) for name in names if name in series.columns}
+    return RunSeries(series.begun, series.step * every, columns)
+
+
+def compare_chart(courses: Sequence[ComparedCourse], by: str) -> Cells | None:
+    """The chart on the axis `by`; None where there is nothing to draw."""
+    tall = max(_LEAST, 8 + _ROW * (len(courses) + 1))
+    panels = [{**one, "tall": tall, "lists": True} for one in (*_logged(courses), *_used(courses)) if one["lines"]]
+    if not panels:
+        return None
+    ends = [line["x"][-1] for one in panels for line in one["lines"]]
+    usual = [one["key"] for one in panels if one["unit"] == PLAIN and is_loss(one["title"])][:2]
+    usual = usual or [one["key"] for one in panels if one["unit"] == PLAIN][:1]
+    return chart(
+        panels, 0.0, max(ends) or 1.0, axis=by, step=0.0,
+        all=[{"key": one["key"], "title": one["title"], "usual": one["unit"] != PLAIN or one["key"] in usual}
+             for one in panels],
+    )  # fmt: skip
+
+
+def _logged(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
+    names = dict.fromkeys(name for course in courses for name in _names(course))
+    order = [*names]
+    for name in sorted(names, key=lambda one: (not is_loss(one), order.index(one)))[:LOGGED]:
+        look = "dots" if name.startswith(CHECKED) else None
+        lines = [
+            drawn for place, course in enumerate(courses) if (drawn := _line(place, course, _said(course, name), look))
+        ]
+        yield panel(f"logged.{name[:80]}", clean(name, NAME_CELLS) or "unnamed", PLAIN, lines)
+
+
+def _names(course: ComparedCourse) -> list[str]:
+    return [*course.logged.columns, *(name for epoch in course.epochs[-1:] for name in epoch.metrics)]
+
+
+def _said(course: ComparedCourse, name: str) -> Points:
+    """Values that a run logged under a name, by time; what was no number breaks the line."""
+    if name not in course.logged.columns or name.startswith(CHECKED):
+        return [(one.ended, one.metrics.get(name, math.nan)) for one in course.epochs if is_known(one.ended)]
+    series = course.logged
+    values = zip(times_of(series), series.columns[name].mean, strict=True)
+    odd = [(time, math.nan) for time, _ in diverged_points(series).get(name, ())]
+    return sorted([*((time, value) for time, value in values if is_known(value)), *odd])
+
+
+def _used(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
+    means = [mean_of(course.gpus) if course.gpus else None for course in courses]
+    for name in USED:
+        lines = [
+            drawn for place, (course, series) in enumerate(zip(courses, means, strict=True))
+            if series is not None and name in series.columns
+            and (drawn := _line(place, course, _seen(series, series.columns[name])))
+        ]  # fmt: skip
+        yield metric_panel(name, lines)
+    power = []
+    energy = []
+    for place, (course, series) in enumerate(zip(courses, means, strict=True)):
+        together = power_of(course.gpus, series) if series is not None else None
+        if series is not None and together is not None:
+            power.append(_line(place, course, _seen(series, together)))
+        energy.append(_line(place, course, _energy(course, series, together)))
+    yield metric_panel("gpu.power", [one for one in power if one])
+    yield {**panel("energy", "Energy", "joules", [one for one in energy if one]), "zero": True}
+
+
+def _seen(series: RunSeries, course: Envelope) -> Points:
+    """The values of a course, by time, broken where they are missing for long."""
+    known = [(time, value) for time, value in zip(times_of(series), course.mean, strict=True) if is_known(value)]
+    for (time, value), (later, _) in pairwise(known):
+        yield time, value
+        if later - time > MISSED * series.step:
+            yield time + series.step, math.nan
+    yield from known[-1:]
+
+
+def _energy(course: ComparedCourse, series: RunSeries | None, power: Envelope | None) -> Points:
+    """Energy used up to a moment, J: of epochs as they were metered, else of the power; none once it is unknown."""
+    ended = [one for one in course.epochs if is_known(one.begun) and is_known(one.ended)]
+    if any(is_known(one.value("energy")) for one in ended):
+        yield ended[0].begun, 0.0
+        parts = [(one.ended, one.value("energy")) for one in ended]
+    elif series is not None and power is not None and not ended:
+        yield series.begun, 0.0
+        parts = [(time, watts * series.step) for time, watts in zip(times_of(series), power.mean, strict=True)]
+    else:
+        return
+    total = 0.0
+    for time, joules in parts:
+        total += joules
+        yield time, total
+
+
+def _line(place: int, course: ComparedCourse, points: Points, look: str | None = None) -> Cells | None:
+    """A line in the color of its run, on the axis; None where nothing of it is known."""
+    x: list[float] = []
+    mean: list[float] = []
+    for time, value in points:
+        at = course.axis.place(time)
+        if not is_known(at):
+            continue
+        x.append(float(f"{at:.7g}"))
+        mean.append(value)
+    if not any(map(math.isfinite, mean)):
+        return None
+    return line(x, mean, role=ROLES[place % len(ROLES)], label=course.label, look=look, joined=True)

@@ -1,0 +1,125 @@
+"""Runs over each other as rows: their numbers with the difference from the first one, and what differs in config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from urllib.parse import quote
+
+from gpumon import units
+from gpumon.missing import is_known
+from gpumon.reports.about import COMMIT_LETTERS, written
+from gpumon.reports.compare import Comparison, MeasureComparison, letters, verdict
+from gpumon.reports.compare_whole import BETWEEN, CPU
+from gpumon.reports.config_differences import ConfigComparison, ConfigDifference
+from gpumon.text import clean
+from gpumon_web.page import Cells, Rows
+from gpumon_web.run_chart import ROLES
+from gpumon_web.tokens import line, link, run_address, run_state, tag, text
+
+PICK = "pick"
+"""The argument of the page of runs that has those that are ticked."""
+MOST, FEWEST = 8, 2
+"""Runs of a comparison."""
+LABEL_CELLS = 22
+VALUE_CELLS = 60
+WANTED = {
+    "seconds": -1, "steps_per_second": 1, "samples_per_second": 1, "wait_share": -1, "idle_share": -1, "energy": -1,
+    "energy_per_step": -1, "energy_per_sample": -1, "utilization_mean": 1,
+}  # fmt: skip
+"""The direction in which a measure is better, of those that have one."""
+Cell = list[Cells]
+Named = Sequence[str]
+
+
+def labels(names: Sequence[str]) -> list[str]:
+    """A name for each run that no other has: its letter, and what it is called."""
+    return [f"{letter} {clean(name, LABEL_CELLS)}" for letter, name in zip(letters(len(names)), names, strict=True)]
+
+
+def address(ids: Sequence[str], by: str = "", page: str = "compare", arg: str = "runs") -> str:
+    """The address of a comparison: each id is quoted by itself, as an id may have a comma."""
+    told = quote(",".join(quote(one, safe="") for one in ids), safe="")
+    return f"#/{page}?{arg}={told}" + (f"&by={by}" if by else "")
+
+
+def chosen(runs: Sequence[Cells], by: str) -> list[Cells]:
+    """A line for each run: its color and letter, its name, and what a viewer can do with it."""
+    ids = [run["id"] for run in runs]
+    found = []
+    for place, (letter, run) in enumerate(zip(letters(len(runs)), runs, strict=True)):
+        others = [one for one in ids if one != run["id"]]
+        first = tag("baseline") if place == 0 else link("as baseline", address([run["id"], *others], by), "mut",
+                                                        f"Compare with {letter}, {run['name']}")  # fmt: skip
+        out = link("×", address(others, by), "out", f"Leave out {letter}, {run['name']}") if len(ids) > FEWEST else None
+        found.append(
+            line(text(letter, f"badge {ROLES[place]}"), link(run["name"], run_address(run["id"]), "mono name"),
+                 text(run["user"], "mut"), run_state(run["state"]), text(run["counts"], "mut"), first, out, css="one")
+        )  # fmt: skip
+    if len(ids) < MOST:
+        found.append(
+            line(link("+ Run", address(ids, page="runs", arg="pick"), "button", "Choose more runs"), css="add")
+        )
+    return found
+
+
+def numbers(compared: Comparison, names: Named) -> Rows:
+    """A row for each measure: medians over epochs, and behind them what whole runs have one value of."""
+    by_epochs = all(compared.epochs)
+    whole = [one for one in compared.whole if not by_epochs or one.measure in (*BETWEEN, *CPU)]
+    rows = [_measure(one, names, single=False) for one in compared.lines] if by_epochs else []
+    rows += [_measure(one, names, single=True) for one in whole]
+    return Rows({**row, "place": place} for place, row in enumerate(rows))
+
+
+def _measure(found: MeasureComparison, names: Named, *, single: bool) -> Cells:
+    measure = found.measure
+    cells: dict[str, Cell] = {names[0]: [line(text(measure.write(found.medians[0]), "num"))]}
+    for name, value, one in zip(names[1:], found.medians[1:], found.differences, strict=True):
+        wanted = WANTED.get(measure.name, 0) * one.value if one.is_clear and not single else 0.0
+        level = "ok" if wanted > 0 else "warn" if wanted < 0 else "mut"
+        cells[name] = [line(text(measure.write(value), "num"), text(verdict(one, measure, single=single), level))]
+    return {"key": f"{'whole' if single else 'epochs'} {measure.name}", "measure": measure.title, "of": cells}
+
+
+def differs(config: ConfigComparison, names: Named) -> Rows:
+    """A row for each parameter and each fact of the program that is not the same in all."""
+    return Rows(
+        {"key": f"{'config' if one.is_config else 'program'} {one.name}", "name": clean(one.name, VALUE_CELLS),
+         "place": place, "of": _values(one, names)}
+        for place, one in enumerate(config.differences)
+    )  # fmt: skip
+
+
+def _values(one: ConfigDifference, names: Named) -> dict[str, Cell]:
+    said = [clean(written(value), VALUE_CELLS) if has else units.MISSING
+            for value, has in zip(one.values, one.has, strict=True)]  # fmt: skip
+    if one.name == "commit" and not one.is_config:
+        said = [value[:COMMIT_LETTERS] for value in said]
+    return {
+        name: [line(text(value, "mono mut" if place and value == said[0] else "mono"))]
+        for place, (name, value) in enumerate(zip(names, said, strict=True))
+    }
+
+
+def config_notes(config: ConfigComparison, names: Named) -> list[Cells]:
+    """Sentences about what else is known of parameters and programs."""
+    found = []
+    if config.same:
+        found.append(f"{units.counted(config.same, 'parameter')} {'is' if config.same == 1 else 'are'} the same.")
+    if config.without:
+        who = ", ".join(names[place][0] for place in config.without)
+        found.append(f"No parameters are known of {who}: run.config(…) records them.")
+    if config.is_dirty:
+        found.append("Runs of one commit had uncommitted changes: their code may differ.")
+    return [{"text": one} for one in found]
+
+
+def least(found: Sequence[float], names: Named, write: Callable[[float], str]) -> tuple[str, str, Cell]:
+    """The least of some values: it, the others in words, and the badge of its run; nothing where one alone is known."""
+    known = sorted((value, place) for place, value in enumerate(found) if is_known(value))
+    if len(known) < FEWEST:
+        return units.MISSING, "", []
+    (value, place), *others = known
+    rest = ", ".join(f"{names[at][0]} {write(one)}" for one, at in others[:3])
+    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+    return write(value), rest + more, [line(text(names[place][0], f"badge {ROLES[place % len(ROLES)]}"))]

@@ -1,0 +1,117 @@
+"""Runs over each other, from the ledger: made in the process of `worker`, as a run is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from gpumon import units
+from gpumon.errors import GpumonError
+from gpumon.frame import NAN, RunState
+from gpumon.ledger import aggregate
+from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.reader import Ledgers
+from gpumon.ledger.records import Record, RunTrace
+from gpumon.missing import is_known
+from gpumon.reports.compare import Comparison, compare
+from gpumon.reports.config_differences import config_differences
+from gpumon.reports.run_json import run_of
+from gpumon_web.compare_axis import axes_of, axis_of
+from gpumon_web.compare_chart import compare_chart, course_of
+from gpumon_web.compare_rows import FEWEST, MOST, config_notes, differs, labels, least, numbers
+from gpumon_web.run_chart import CHECKED, is_loss
+from gpumon_web.run_page import find_run
+from gpumon_web.tokens import run_name
+
+
+class Found(NamedTuple):
+    """A run that is compared."""
+
+    record: Record
+    traces: Sequence[RunTrace]
+    epochs: Sequence[EpochSummary]
+
+
+def ids_of(text: str) -> list[str]:
+    """The ids of an address, in their order, each once; no more than there is room for."""
+    return [*dict.fromkeys(unquote(one) for one in text.split(",") if one)][:MOST]
+
+
+def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> dict[str, Any]:
+    """All of a comparison; `runs` is empty where fewer than two are known; `gone`: ids of unknown ones."""
+    ids = ids_of(asked)
+    found: list[Found] = []
+    gone: list[str] = []
+    problem = ""
+    try:
+        with Ledgers(paths) as ledgers:
+            for one in ids:
+                at = find_run(ledgers, one)
+                if at is None:
+                    gone.append(one)
+                    continue
+                record = at[0].record(at[1].id, phases=False, times=True)
+                found.append(Found(record, at[0].traces(at[1].id), aggregate.epochs(record)))
+    except GpumonError as error:
+        problem = str(error)
+    if len(found) < FEWEST:
+        return {"ids": ids, "gone": gone, "problem": problem, "runs": []}
+    records = [one.record for one in found]
+    runs = [run_of(record.run, now) for record in records]
+    runs = [{**run, "name": run_name(run)} for run in runs]
+    names = labels([run["name"] for run in runs])
+    compared, config = compare(records, [one.epochs for one in found]), config_differences(records)
+    axes = axes_of([(one.record, one.epochs) for one in found])
+    axis = by if by in axes else axes[0]
+    courses = [course_of(name, one.record, one.epochs, axis_of(axis, one.record, one.epochs), one.traces)
+               for name, one in zip(names, found, strict=True)]  # fmt: skip
+    return {
+        "ids": ids, "gone": gone, "problem": problem,
+        "runs": [{**run, "counts": counts} for run, counts in zip(runs, _counts(compared), strict=True)],
+        "names": names,
+        "axes": axes, "axis": axis,
+        "is_running": any(record.run.state is RunState.RUNNING for record in records),
+        "numbers": numbers(compared, names),
+        "by_epochs": all(compared.epochs),
+        "notes": [{"text": note} for note in compared.notes]
+        + [{"text": doubt, "about": "Caution", "level": "warn"} for doubt in compared.doubts],
+        "differs": differs(config, names),
+        "config_notes": config_notes(config, names),
+        "best": {**_best_loss(found, names), **_best_measures(compared, names)},
+        "chart": compare_chart(courses, axis),
+    }  # fmt: skip
+
+
+def _counts(compared: Comparison) -> list[str]:
+    """The part of each run that counts, in words."""
+    if not all(compared.epochs):
+        return ["whole run" for _ in compared.records]
+    return [
+        f"{units.counted(count, 'epoch')}{', without the first' if left_out else ''}"
+        for count, left_out in zip(compared.epochs, compared.left_out, strict=True)
+    ]
+
+
+def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
+    """The lowest loss of each run's epochs: that on other data than of training, where all logged one."""
+    logged = [{name for epoch in one.epochs for name in epoch.metrics if is_loss(name)} for one in found]
+    common = sorted(set.intersection(*logged), key=lambda name: (not name.startswith(CHECKED), name))
+    if not common:
+        return {"loss_is": "", "loss": units.MISSING, "loss_below": "", "loss_of": []}
+    lowest = [
+        min((value for epoch in one.epochs if is_known(value := epoch.metrics.get(common[0], NAN))), default=NAN)
+        for one in found
+    ]
+    best, rest, badge = least(lowest, names, units.figures)
+    return {"loss_is": f"Lowest {common[0][:40]}", "loss": best, "loss_below": rest, "loss_of": badge}
+
+
+def _best_measures(compared: Comparison, names: Sequence[str]) -> dict[str, Any]:
+    lines = compared.lines if all(compared.epochs) else compared.whole
+    found: dict[str, Any] = {}
+    for key, measure in (("time", "seconds"), ("energy", "energy")):
+        line = next((one for one in lines if one.measure.name == measure), None)
+        value, rest, badge = least(line.medians, names, line.measure.write) if line else (units.MISSING, "", [])
+        found |= {key: value, f"{key}_below": rest, f"{key}_of": badge}
+    return found

@@ -1,0 +1,86 @@
+"""Events as the page of events gets them: those of a window, what nobody watched, and who held which GPU meanwhile.
+
+In the process of `worker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpumon.clock import SECOND
+from gpumon.errors import GpumonError
+from gpumon.events.kinds import BY_NAME
+from gpumon.events.query import LoggedEvent, read_events
+from gpumon_web.device_strips import last_hours
+
+HOURS: Mapping[str, int] = {"24h": 24, "7d": 7 * 24, "31d": 31 * 24}
+"""Hours of each window, by its name in the address."""
+USUAL = "24h"
+MOST = 5000
+"""Events of a window that are read; the oldest are left out."""
+NEWS = 99
+"""Events that are counted as new at most."""
+ALL = "all"
+KINDS: Mapping[str, tuple[str, ...]] = {
+    ALL: tuple(BY_NAME),
+    "attention": (),
+    "runs": ("run_began", "run_ended", "run_died", "out_of_memory"),
+    "health": (
+        "throttling_began", "throttling_ended", "gpu_lost", "gpu_back", "xid", "driver_lost", "driver_reloaded",
+    ),
+    "idle": ("idle_began", "idle_ended"),
+    "daemon": ("daemon_started", "daemon_stopped", "not_seen", "processes_left_out"),
+}  # fmt: skip
+"""Kinds of events by group; of what needs attention none: their severity says so."""
+
+
+class LastedEvent(NamedTuple):
+    """An event, and for how long nobody watched behind it."""
+
+    event: LoggedEvent
+    unwatched: float | None = None
+    """Seconds; None where that is not so, or not known."""
+
+
+def is_in(event: LoggedEvent, group: str) -> bool:
+    """Whether an event belongs to a group."""
+    return event.severity != "info" if group == "attention" else event.kind.name in KINDS[group]
+
+
+def events_document(paths: Sequence[str], window: str, now: float) -> dict[str, Any]:
+    """Return the events of a window, the newest first, of the history that was written last."""
+    hours = HOURS.get(window, HOURS[USUAL])
+    document: dict[str, Any] = {"window": window if window in HOURS else USUAL, "now": now, "has_history": bool(paths)}
+    try:
+        begin, end, strips = last_hours(paths, now, hours)
+        found = read_events(paths[0], begin, now + 1, limit=MOST) if paths else []
+    except GpumonError as error:
+        return {**document, "begin": now, "end": now, "problem": str(error), "strips": [], "events": []}
+    return {
+        **document, "begin": begin, "end": end, "problem": "", "strips": strips, "events": unwatched(found)[::-1],
+    }  # fmt: skip
+
+
+def count_of_news(paths: Sequence[str], since: float, now: float) -> int:
+    """Count the events after `since` that need a look, up to `NEWS`; 0 where no history can be read."""
+    try:
+        found = read_events(paths[0], since, now + 1, limit=NEWS * 10) if paths else []
+    except GpumonError:
+        return 0
+    return min(NEWS, sum(event.severity != "info" for event in found))
+
+
+def unwatched(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
+    """Return events, oldest first, with the time from a daemon's end to the begin of the next one."""
+    found: list[LastedEvent] = []
+    stopped: int | None = None
+    for event in events:
+        if event.kind.name == "daemon_started" and stopped is not None:
+            before = found[stopped].event
+            found[stopped] = LastedEvent(before, max(0.0, (event.time_ns - before.time_ns) / SECOND))
+            stopped = None
+        elif event.kind.name == "daemon_stopped":
+            stopped = len(found)
+        found.append(LastedEvent(event))
+    return found

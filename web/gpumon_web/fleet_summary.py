@@ -1,0 +1,152 @@
+"""The summary of the fleet: what is free, idle and mine, sums over GPUs, and the machine itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpumon import units
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.json_value import shown
+from gpumon.metrics import Unit
+from gpumon_web.gpu_lines import power_text, users_of
+from gpumon_web.holders import idle_for
+from gpumon_web.page import Cells, Gpu, Now
+from gpumon_web.tokens import fact, gpu_address, line, link, run_name, text
+
+CHIPS = 12
+
+
+def others(now: Now, gpus: Sequence[Gpu]) -> str:
+    """A word on those that are free; where none is, on those of which that is not known, or when one may be."""
+
+    def of(*states: GpuState) -> str:
+        values = [state.value for state in states]
+        return ", ".join(gpu.about["label"] for gpu in gpus if gpu.about["state"] in values)
+
+    unknown = of(GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE, GpuState.IDLE)
+    kinds = (("asleep", of(GpuState.ASLEEP)), ("unknown", unknown))
+    said = [f"{kind}: GPU {indexes}" for kind, indexes in kinds if indexes]
+    free = [gpu for gpu in gpus if gpu.about["state"] == GpuState.FREE.value]
+    if free:
+        return "; ".join([_free_words(free, now.time), *said])
+    if said or not gpus:
+        return "; ".join(said)
+    left = [run["left"] for gpu in gpus for run in now.runs_of(gpu) if run["left"] is not None]
+    if left:
+        return f"the next in about {units.words(min(left))}"
+    used = sum(gpu.about["state"] in (GpuState.BUSY.value, GpuState.ALLOCATED.value) for gpu in gpus)
+    return "all are in use" if used == len(gpus) else ""
+
+
+def _free_words(free: Sequence[Gpu], time: float) -> str:
+    """`80.0 GiB, free for 6 h 10 min`; of several, `each 80.0 GiB`."""
+    sizes = {gpu.about["memory_total"] for gpu in free}
+    size = sizes.pop() if len(sizes) == 1 else None
+    each = "each " if len(free) > 1 else ""
+    since = f"free{idle_for(free[0].about, time)}" if len(free) == 1 and idle_for(free[0].about, time) else ""
+    return ", ".join(filter(None, (f"{each}{units.number(size, Unit.BYTES)}" if size else "", since)))
+
+
+def chips(free: Sequence[str], css: str = "chip") -> list[Cells]:
+    """Links to GPUs, and how many more there are."""
+    found = [
+        link(label if len(free) > 3 else f"GPU {label}", gpu_address(label), css, f"GPU {label}")
+        for label in free[:CHIPS]
+    ]
+    return [*found, *([text(f"+{len(free) - CHIPS}", "mut")] if len(free) > CHIPS else [])]
+
+
+def sums(gpus: Sequence[Gpu]) -> Cells:
+    """Headlines over the GPUs that report; where some do not, the line below says how many do."""
+
+    def reporting(name: str) -> list[tuple[Gpu, float]]:
+        return [(gpu, value) for gpu in gpus if (value := gpu.counted.get(name)) is not None]
+
+    def some(found: Sequence[Any]) -> str:
+        return f"of {len(found)} of {len(gpus)} GPUs" if 0 < len(found) < len(gpus) else ""
+
+    busy = reporting("gpu.utilization")
+    past = [gpu.mean for gpu in gpus if gpu.mean is not None]
+    used_of = reporting("gpu.memory_used")
+    sized = [(gpu, used) for gpu, used in used_of if gpu.about["memory_total"] is not None]
+    counted = sized or used_of
+    used, total = sum(value for _, value in counted), sum(gpu.about["memory_total"] for gpu, _ in sized)
+    drawing = reporting("gpu.power")
+    power = sum(value for _, value in drawing)
+    limits = [gpu.about["power_limit"] for gpu, _ in drawing]
+    limit = sum(limits) if None not in limits else None
+    hottest = max(reporting("gpu.temperature"), key=lambda one: one[1], default=None)
+    return {
+        "utilization": shown(sum(value for _, value in busy) / len(busy)) if busy else None,
+        "past": some(busy) or (f"{_percent(sum(past) / len(past))} over ten minutes" if past else ""),
+        "memory": f"{_gib(used)} {f'/ {_gib(total)} ' if sized else ''}GiB" if counted else units.MISSING,
+        "memory_share": some(counted) or (f"{_percent(used / total)} of the server" if total else ""),
+        "power": power_text(power if drawing else None, limit, is_sum=True),
+        "energy": some(drawing) or (f"{power * 0.024:.1f} kWh per day at this rate" if drawing else ""),
+        "hottest": hottest[1] if hottest else None,
+        "where": f"GPU {hottest[0].about['label']}" if hottest else "",
+    }
+
+
+def idle_below(idle: Sequence[Gpu], time: float) -> str:
+    """`dave, 41.3 GiB for 3 h 12 min`; of several GPUs, who has them."""
+    users = list(dict.fromkeys(one["user"] or "unknown" for gpu in idle for one in gpu.about["holders"]))
+    memory = [gpu.values.get("gpu.memory_used") for gpu in idle]
+    held = [value for value in memory if value is not None]
+    size = f", {_gib(sum(held))} GiB" if held and len(held) == len(memory) else ""
+    return f"{', '.join(users)}{size}{idle_for(idle[0].about, time) if len(idle) == 1 else ''}" if idle else ""
+
+
+def mine(now: Now) -> Cells:
+    """GPUs of each user, and the run of theirs that lasts longest."""
+    found: Cells = {}
+    for gpu in now.gpus:
+        for user in users_of(gpu, now):
+            found.setdefault(user, {"count": 0, "below": ""})["count"] += 1
+    for user, cell in found.items():
+        runs = sorted((run for run in now.runs.values() if run["user"] == user and run["state"] == "running"),
+                      key=lambda run: -(run["left"] or 0.0))  # fmt: skip
+        if runs:
+            left = f", {units.words(runs[0]['left'])} left" if runs[0]["left"] is not None else ""
+            more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+            cell["below"] = f"{run_name(runs[0])}{left}{more}"
+    return {"users": found, "own": "#/users?user="}
+
+
+def host(values: Mapping[str, float | None], totals: Cells) -> list[Cells]:
+    """One line of the machine: processors, memory, disks and network, and its GPUs' memory and heat."""
+
+    def rate(name: str) -> str:
+        value = values.get(name)
+        return "" if value is None else f"{units.number(value, Unit.BYTES)}/s"
+
+    used, size = values.get("memory_used"), values.get("memory_total")
+    cpu, load = values.get("cpu_utilization"), values.get("load")
+    told = [
+        fact("CPU", "" if cpu is None else _percent(cpu)),
+        fact("load", "" if load is None else units.plain(load)),
+        fact("Memory", "" if used is None or not size else f"{_gib(used)} / {_gib(size)} GiB"),
+        fact("Disk read", rate("disk_read")),
+        fact("written", rate("disk_written")),
+        fact("Network in", rate("network_received")),
+        fact("out", rate("network_sent")),
+    ]
+    hot = totals["hottest"]
+    gpus = [
+        fact("GPU memory", " ".join(filter(None, (totals["memory"], f"({totals['memory_share']})"))))
+        if totals["memory_share"]
+        else None,
+        fact("hottest", f"{hot:.0f} °C, {totals['where']}") if hot is not None else None,
+    ]
+    known = [one for one in told if one]
+    lines = [line(text("Host", "lead"), *(known or [text("not known here", "mut")]))]
+    return [*lines, *([line(*gpus)] if any(gpus) else [])]
+
+
+def _percent(value: float) -> str:
+    return units.number(value, Unit.RATIO)
+
+
+def _gib(value: float) -> str:
+    return f"{value / 2**30:.{0 if value >= 100 * 2**30 else 1}f}"

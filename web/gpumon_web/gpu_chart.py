@@ -1,0 +1,135 @@
+"""One GPU over time: the panels that are asked for, its runs with their epochs, events, and who held it when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpumon.analysis.epochs import Epochs
+from gpumon.clock import SECOND
+from gpumon.errors import GpumonError
+from gpumon.events.query import EventFilter, LoggedEvent, read_events
+from gpumon.frame import Process, RunState, Sample
+from gpumon.history.query import MOST, History, Query
+from gpumon.missing import is_known
+from gpumon.panels import GPU_PANELS, Panel
+from gpumon.reports.events import details
+from gpumon_web.charts import Cells, chart, event, limit, line_of, metric_panel, ribbon
+from gpumon_web.gpu_held import held_by, held_hours
+
+USUAL = tuple(panel.metric.name for panel in GPU_PANELS[:4])
+"""Panels until the viewer chooses others: what people look for."""
+EVENTS = 200
+"""Events of a window, the newest."""
+RUNS = 6
+"""Runs with a ribbon, the newest: more would be higher than the lines."""
+BANDS = 3000
+"""Epochs of a window that are told one by one."""
+
+_LEVELS = {"warning": "warn", "critical": "bad"}
+
+
+class GpuChartWindow(NamedTuple):
+    """The part of a GPU's history that is asked for."""
+
+    begin: float
+    """Seconds since 1970, as `end`."""
+    end: float
+    points: int = MOST
+    panels: Sequence[str] = USUAL
+
+
+def gpu_chart(
+    history: History, epochs: Epochs, sample: Sample, processes: Sequence[Process], interval: float, log: str,
+    window: GpuChartWindow,
+) -> Cells:  # fmt: skip
+    """The chart of a device; `log` is the file that keeps events and hours of holders, or empty."""
+    uuid = sample.device.uuid
+    given = [panel for panel in GPU_PANELS if history.has(uuid, panel.metric.name)]
+    chosen = [panel for panel in given if panel.metric.name in window.panels] or given[: len(USUAL)]
+    end = min(window.end, history.end) if is_known(history.end) else window.end  # nothing is known of what is to come
+    begin = max(window.begin, history.begin) if is_known(history.begin) else window.begin
+    lines = history.query(Query(uuid, [panel.metric.name for panel in chosen], window.begin, end, window.points))
+    keys = epochs.runs_on(uuid)
+    hours = held_hours(log, uuid, begin, end)
+    return chart(
+        [_panel(panel, sample, line_of(lines[panel.metric.name])) for panel in chosen],
+        begin,
+        end,
+        interval=interval,
+        step=max((one.step for one in lines.values()), default=0.0),
+        all=[{"key": panel.metric.name, "title": panel.title} for panel in given],
+        runs=ribbons(epochs, keys, begin, end),
+        events=_events(epochs, keys, uuid, log, begin, end),
+        held=[list(one) for one in held_by(begin, end, hours, epochs, keys, processes)],
+    )
+
+
+def _panel(panel: Panel, sample: Sample, line: Cells) -> Cells:
+    name = panel.metric.name
+    top = sample.value(panel.metric.limit) if panel.metric.limit and name != "gpu.power" else math.nan
+    limits: list[Cells] = []
+    if name == "gpu.power":
+        watts = sample.value("gpu.power_limit")
+        limits = limit(watts, f"power limit {watts:,.0f} W")
+    elif name == "gpu.temperature":
+        celsius = sample.value("gpu.temperature_slowdown")
+        limits = limit(celsius, f"slowdown at {celsius:.0f} °C")
+    known = {"top": top} if is_known(top) and top > 0 else {}
+    return metric_panel(name, [line], limits=limits, **known)
+
+
+def ribbons(epochs: Epochs, keys: Sequence[str], begin: float, end: float) -> list[Cells]:
+    """The runs that have epochs or phases in a window, the newest `RUNS`, in the order of their begin."""
+    groups: dict[str, list[str]] = {}
+    for key in keys:
+        run = epochs.run(key)
+        groups.setdefault(run.id if run else key, []).append(key)
+    found = []
+    for name, group in groups.items():
+        first, drawn = epochs.run(group[0]), epochs.drawn(group)
+        over = max((_over(epochs, key) for key in group), default=math.inf)
+        ends = [mark.time for mark in drawn.marks[1:]] + [end]
+        bands = [
+            (max(mark.time, begin), min(after, over, end), mark.epoch)
+            for mark, after in zip(drawn.marks, ends, strict=False)
+            if mark.time < end and min(after, over, end) > begin
+        ]
+        spans = [
+            (max(span.begin, begin), min(span.end, over, end), span.phase)
+            for span in drawn.spans
+            if span.begin < end and min(span.end, over, end) > begin
+        ]
+        if bands or spans:
+            title = (first.name.strip() or first.id) if first else name
+            found.append(ribbon(name, title, first.user if first else "", bands[-BANDS:], spans[-BANDS:]))
+    found.sort(key=lambda one: min(part[0] for part in (*one["bands"], *one["phases"])))
+    return found[-RUNS:]
+
+
+def _over(epochs: Epochs, key: str) -> float:
+    run = epochs.run(key)
+    return run.updated if run and run.state is not RunState.RUNNING else math.inf
+
+
+def _events(epochs: Epochs, keys: Sequence[str], uuid: str, log: str, begin: float, end: float) -> list[Cells]:
+    """Events of the device by the log, and errors of memory that it does not have yet."""
+    logged: list[LoggedEvent] = []
+    if log:
+        try:
+            logged = read_events(log, begin, end, EventFilter(device=uuid), EVENTS)
+        except GpumonError:
+            logged = []  # the chart is right without them, and the page of events says why
+    found = [event(one.time_ns / SECOND, _LEVELS.get(one.severity, ""), _words(one)) for one in logged]
+    told = {round(one.time_ns / SECOND) for one in logged if one.kind.name == "out_of_memory"}
+    for fault in epochs.drawn(keys).faults:
+        time = fault.time_ns / SECOND
+        if begin <= time <= end and round(time) not in told:
+            found.append(event(time, "bad", "out of memory"))
+    return sorted(found, key=lambda one: float(one["time"]))
+
+
+def _words(logged: LoggedEvent) -> str:
+    more = details(logged)
+    return f"{logged.kind.label}: {more}" if more else logged.kind.label

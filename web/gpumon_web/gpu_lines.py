@@ -1,0 +1,103 @@
+"""The lines of a GPU's row: why it does not answer, its runs, other holders, and since when it does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon import units
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.metrics import Unit
+from gpumon_web import levels
+from gpumon_web.holders import holder_names, idle_for
+from gpumon_web.page import Cells, Gpu, Now
+from gpumon_web.tokens import gpu_address, line, link, person, place, progress, run_address, run_name, tag, text
+
+RUNS = 4
+"""Runs in a row; the page of the GPU has all."""
+HOLDERS = 2
+"""Holders in a row beside those of runs."""
+SILENT = frozenset(("stale", "lost", "unreadable", "asleep"))
+"""States without values of now; a reason says why."""
+_TAGGED = frozenset((GpuState.HELD.value, GpuState.FREE.value, GpuState.ALLOCATED.value))
+"""States that a row has in words."""
+
+
+def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
+    """The lines of a row: why it does not answer, its runs, other holders, and since when it does nothing."""
+    state, lines = about["state"], []
+    if state in SILENT:
+        lines.append(line(tag(silence(about), levels.OF_GPU[GpuState(state)])))
+    for run in runs[:RUNS]:
+        phase = run["phase"] if run["phase"] != "train" else ""
+        name = link(run_name(run), run_address(run["id"]), "name")
+        lines.append(line(person(run["user"]), name, tag(phase) if phase else None, css="who"))
+        if far := place(run):
+            lines.append(progress(run, far))
+    if len(runs) > RUNS:
+        lines.append(_more(about, f"and {len(runs) - RUNS} more runs"))
+    ids = {run["id"] for run in runs}
+    holders = [holder for holder in about["holders"] if holder["run"] not in ids]
+    lines += [_holder(holder) for holder in holders[:HOLDERS]]
+    if rest := sum(holder["count"] for holder in holders[HOLDERS:]):
+        lines.append(_more(about, f"and {rest} more {'process' if rest == 1 else 'processes'}"))
+    if state == GpuState.DIVIDED.value:
+        lines.append(line(text(GpuState.DIVIDED.title, "mut")))
+    elif about["processes_unknown"]:
+        lines.append(line(text(f"processes unknown: {about['processes_unknown']}"), css="mut"))
+    elif (about["unlisted"] or not (about["empty"] or state in SILENT)) and not runs and not about["holders"]:
+        lines.append(line(text("unknown: the driver lists no process"), css="mut"))
+    if state in _TAGGED:
+        for_long = "" if state == GpuState.ALLOCATED.value else idle_for(about, time)
+        lines.append(line(tag(f"{GpuState(state).title}{for_long}", levels.OF_GPU[GpuState(state)], is_now=True)))
+    elif not lines:
+        lines.append(line(text(units.MISSING if state == "stale" else "no process", "mut")))
+    return lines
+
+
+def silence(about: Cells) -> str:
+    """Why a GPU has no values of now, and for how long."""
+    reason = about["reason"] or GpuState(about["state"]).title
+    if about["state"] == GpuState.ASLEEP.value:
+        return f"{GpuState.ASLEEP.title}: {reason}"
+    age = about["age"]
+    return f"stale {units.words(age)}: {reason}" if about["state"] == "stale" and age and age >= 1 else str(reason)
+
+
+def power_text(power: float | None, limit: float | None, *, is_sum: bool = False) -> str:
+    """`300 / 700 W`; of a sum beyond a kilowatt `4.21 / 5.6 kW`."""
+    if power is None and not (limit and not is_sum):
+        return units.MISSING
+    watts = units.MISSING if power is None else f"{power:.0f}"
+    if is_sum and power is not None and limit is not None and limit > 1000:
+        return f"{power / 1000:.2f} / {limit / 1000:.1f} kW"
+    return f"{watts} / {units.number(limit, Unit.WATTS)}" if limit else f"{watts} W"
+
+
+def _holder(holder: Cells) -> Cells:
+    """A holder of memory without a run: user and programs, or the pid of a process that cannot be seen."""
+    if holder["user"] is None:
+        return line(text(f"and {holder['count']} more processes"), css="mut")
+    names = holder_names(holder)
+    if holder["user"]:
+        return line(person(holder["user"]), text(names, "name mut"), css="who")
+    pid = f"pid {holder['pid']}" if holder["count"] == 1 else f"{holder['count']} processes"
+    return line(text("unknown", "mut"), text(f"{names} ({pid})" if names else f"({pid})", "name mut"), css="who")
+
+
+def _more(about: Cells, words: str) -> Cells:
+    return line(link(words, gpu_address(about["label"]), "mut"))
+
+
+def users_of(gpu: Gpu, now: Now) -> list[str]:
+    """Users of a GPU whose names are known, by the alphabet."""
+    users = {run["user"] for run in now.runs_of(gpu)} | {one["user"] for one in gpu.about["holders"]}
+    return sorted(user for user in users if user)
+
+
+def words_of(gpu: Gpu, now: Now) -> str:
+    """Words that a search looks in."""
+    runs = [word for run in now.runs_of(gpu) for word in (run["name"], run["framework"])]
+    names = [name for one in gpu.about["holders"] for name in one["names"]]
+    about = gpu.about
+    return " ".join((f"gpu {about['label']}", about["name"], GpuState(about["state"]).title, *users_of(gpu, now), *runs,
+                     *names)).lower()  # fmt: skip

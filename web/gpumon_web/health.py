@@ -1,0 +1,113 @@
+"""The health of a GPU as its page lists it: throttling, ECC, XID, link, thresholds; of each, whether it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon import units
+from gpumon.analysis.clock_events import HOT, IDLE, clock_event_reasons
+from gpumon.diagnosis.finding import Severity, severity_of
+from gpumon.frame import Sample
+from gpumon.metrics import BY_NAME
+from gpumon.missing import is_known
+from gpumon.xids import xid_of
+from gpumon_web import levels
+from gpumon_web.charts import Cells
+
+UNKNOWN = "unknown"
+"""The level of a check of which nothing is known."""
+
+
+def checks(sample: Sample) -> list[Cells]:
+    """The checks of a GPU, in the order of the page: level, title, what is so, and what else is known."""
+    return [_throttling(sample), _ecc(sample), _xid(sample), _link(sample), _thresholds(sample)]
+
+
+def attention(found: Sequence[Cells]) -> str:
+    """`1 of 5 needs attention`; `as usual` only of checks that are known."""
+    known = [one for one in found if one["level"] != UNKNOWN]
+    bad = [one for one in known if one["level"] in ("warn", "bad")]
+    if bad:
+        return f"{len(bad)} of {len(known)} need{'s' if len(bad) == 1 else ''} attention"
+    if not known:
+        return "nothing is reported"
+    return "as usual" if len(known) == len(found) else f"{len(known)} of {len(found)} known, as usual"
+
+
+def _check(title: str, text: str, more: str = "", level: str = "ok") -> Cells:
+    return {"title": title, "text": text, "more": more, "level": level}
+
+
+def _none(title: str) -> Cells:
+    return _check(title, "not reported", level=UNKNOWN)
+
+
+def _throttling(sample: Sample) -> Cells:
+    reasons = clock_event_reasons(sample)
+    if reasons is None:
+        return _none("Throttling")
+    held = [reason for reason in reasons if reason != IDLE]
+    words = f"clocks held by {', '.join(held)}" if held else "none now"
+    return _check("Throttling", words, level="warn" if HOT & {*held} else "ok")
+
+
+def _ecc(sample: Sample) -> Cells:
+    bad, mended = sample.value("gpu.ecc_uncorrected"), sample.value("gpu.ecc_corrected")
+    if not is_known(bad) and not is_known(mended):
+        return _none("ECC")
+    parts = []
+    if is_known(mended):
+        parts.append(f"{units.count(round(mended))} corrected")
+    rows = [sample.value(f"gpu.rows_remapped_{kind}") for kind in ("corrected", "uncorrected")]
+    if all(is_known(one) for one in rows):
+        parts.append(f"{units.count(round(sum(rows)))} rows remapped")
+    if sample.value("gpu.remapping_pending") > 0 or sample.value("gpu.retirement_pending") > 0:
+        parts.append("a reset is needed to replace memory")
+    if sample.value("gpu.remapping_failed") > 0:
+        parts.append("rows could not be replaced")
+    names = ("ecc_uncorrected", "remapping_pending", "remapping_failed", "retirement_pending")
+    text = f"{units.count(round(bad))} uncorrected" if is_known(bad) else "uncorrected errors are not reported"
+    return _check("ECC", text, " · ".join(parts), _worst(sample, names))
+
+
+def _xid(sample: Sample) -> Cells:
+    code = sample.value("gpu.xid")
+    if not is_known(code):
+        return _none("XID")
+    if not code:
+        return _check("XID", "none since gpumon began to watch")
+    fault = xid_of(int(code))
+    return _check("XID", f"XID {code:.0f}", fault.meaning, "bad" if fault.severity == "critical" else "warn")
+
+
+def _link(sample: Sample) -> Cells:
+    parts, more = [], []
+    generation, width = sample.value("gpu.pcie_generation"), sample.value("gpu.pcie_width")
+    if is_known(generation) and is_known(width):
+        parts.append(f"PCIe {generation:.0f}.0 ×{width:.0f}")
+        best = [sample.value("gpu.pcie_generation_max"), sample.value("gpu.pcie_width_max")]
+        if all(is_known(one) for one in best) and best != [generation, width]:
+            more.append(f"of {best[0]:.0f}.0 ×{best[1]:.0f}; idle links step down")
+    active, links = sample.value("gpu.nvlink_active"), sample.value("gpu.nvlink_links")
+    if is_known(active) and is_known(links) and links:
+        parts.append(f"NVLink {active:.0f} of {links:.0f}")
+    replays = sample.value("gpu.pcie_replays")
+    if is_known(replays):
+        more.append(units.counted(round(replays), "replay"))
+    return _check("Link", ", ".join(parts), " · ".join(more)) if parts else _none("Link")
+
+
+def _thresholds(sample: Sample) -> Cells:
+    slow, stop = sample.value("gpu.temperature_slowdown"), sample.value("gpu.temperature_shutdown")
+    watts = sample.value("gpu.power_limit")
+    told = [f"{word} {value:.0f} °C" for word, value in (("slowdown", slow), ("shutdown", stop)) if is_known(value)]
+    limit = f"power limit {watts:,.0f} W" if is_known(watts) else ""
+    if not told and not limit:
+        return _none("Thresholds")
+    return _check("Thresholds", ", ".join(told) or limit, limit if told else "")
+
+
+def _worst(sample: Sample, names: Sequence[str]) -> str:
+    found = [severity_of(BY_NAME[f"gpu.{name}"], sample.value(f"gpu.{name}")) for name in names]
+    worst = max(found, default=Severity.INFO)
+    return levels.OF_SEVERITY[worst] or "ok"

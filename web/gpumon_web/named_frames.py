@@ -1,0 +1,110 @@
+"""Frames and their origin with names of people as the policy has them: what a feed takes in knows no others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpumon.accounting.totals import USERS
+from gpumon.frame import Boundary, Frame, Origin, Parts, Process, Run, Sample
+from gpumon.people import SHOWN, People
+from gpumon.ring.sums import Sums
+from gpumon.run_facts import RunFacts
+
+
+class NamedFrames:
+    """A reader of frames, of which everything else is that of `live`."""
+
+    def __init__(self, live: Any, people: People) -> None:
+        self._live = live
+        self._people = people
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._live, name)
+
+    def since(self, number: int) -> Sequence[Frame]:
+        """Frames newer than `number`, oldest first."""
+        return [named(frame, self._people) for frame in self._live.since(number)]
+
+    def latest(self) -> Frame | None:
+        """The newest frame."""
+        frame = self._live.latest()
+        return named(frame, self._people) if frame is not None else None
+
+    def sums(self) -> Sums | None:
+        """Sums of the daemon's ticks; those of users who are called the same are added up."""
+        found: Sums | None = self._live.sums()
+        if found is None or USERS not in found.tables:
+            return found
+        rows: dict[tuple[str, ...], tuple[float, ...]] = {}
+        for key, row in found.tables[USERS].rows.items():
+            renamed = (*key[:-1], self._people.name(key[-1]))
+            known = rows.get(renamed)
+            rows[renamed] = tuple(row) if known is None else tuple(map(sum, zip(known, row, strict=True)))
+        tables = {**found.tables, USERS: found.tables[USERS]._replace(rows=rows)}
+        return found._replace(tables=tables)
+
+    def origin(self) -> Origin:
+        """The source; its words without names in paths."""
+        origin: Origin = self._live.origin()
+        words = self._people.words
+        return origin._replace(label=words(origin.label), problem=words(origin.problem), notice=words(origin.notice))
+
+
+def named_frames(live: Any, people: People) -> Any:
+    """Return `live`, or what stands before it where names are not shown."""
+    return live if people.way == SHOWN else NamedFrames(live, people)
+
+
+def named(frame: Frame, people: People) -> Frame:
+    """Return a frame with names as the policy has them."""
+    return Frame(
+        frame.number, frame.monotonic_ns, round(frame.time * 1e9), frame.interval, frame.sample_duration,
+        frame.skipped_ticks, frame.dropped, _NamedParts(frame, people), frame.dropped_runs, frame.is_full,
+    )  # fmt: skip
+
+
+class _NamedParts:
+    """The parts of a frame, decoded and renamed when they are asked for."""
+
+    def __init__(self, frame: Frame, people: People) -> None:
+        self._frame = frame
+        self._people = people
+
+    def samples(self) -> tuple[Sample, ...]:
+        return self._frame.samples
+
+    def host(self) -> tuple[float, ...]:
+        return self._frame.host
+
+    def processes(self) -> tuple[Process, ...]:
+        words = self._people.words
+        return tuple(
+            one._replace(
+                user=self._people.name(one.user), name=words(one.name, one.user), pod=words(one.pod, one.user),
+                container=words(one.container, one.user), job=words(one.job, one.user),
+            )
+            for one in self._frame.processes
+        )  # fmt: skip
+
+    def runs(self) -> tuple[Run, ...]:
+        words = self._people.words
+        return tuple(
+            one._replace(
+                user=self._people.name(one.user), name=words(one.name, one.user), id=words(one.id, one.user),
+                phase=words(one.phase, one.user), facts=self._facts(one),
+                metrics={words(name, one.user): value for name, value in one.metrics.items()},
+            )
+            for one in self._frame.runs
+        )  # fmt: skip
+
+    def _facts(self, run: Run) -> RunFacts:
+        told, words = run.facts._asdict(), self._people.words
+        texts: dict[str, Any] = {key: words(one, run.user) for key, one in told.items() if isinstance(one, str)}
+        return run.facts._replace(**texts)
+
+    def boundaries(self) -> tuple[Boundary, ...]:
+        return self._frame.boundaries
+
+
+_CHECKED: type[Parts] = _NamedParts

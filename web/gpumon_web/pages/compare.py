@@ -1,0 +1,125 @@
+"""Compare: two to eight runs over each other, on an axis of epochs, steps or time, and what differs between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpumon_web.compare_axis import EPOCHS, STEPS, TIME
+from gpumon_web.compare_rows import address, chosen
+from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
+from gpumon_web.tokens import line, link, text
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+NUMBERS = (
+    Column("measure", "Measure", sorts_by="place", is_head=True, sort=False),
+    Column("of", "", "rich", each_of="names", sort=False),
+)
+DIFFERS = (
+    Column("name", "Key", "mono", sorts_by="place", is_head=True, sort=False),
+    Column("of", "", "rich", each_of="names", sort=False),
+)
+WORDS = {EPOCHS: "Epoch", STEPS: "Step", TIME: "Time"}
+GOES_ON, IS_OVER = 10.0, 600.0
+"""Seconds between questions, while one of them goes on and when all are over."""
+
+
+def layout() -> Component:
+    """The runs, who is best at what, the courses, the numbers and what differs."""
+    from dash import html
+
+    from gpumon_web.parts import (
+        aria,
+        bound,
+        card,
+        download,
+        headline,
+        headlines,
+        hidden_if,
+        kept_figure,
+        shown_if,
+        table,
+    )
+
+    best = headlines(
+        headline("Lowest loss", "loss", "text", "loss_below", chips="loss_of", titled="loss_is"),
+        headline("Shortest epoch", "time", "text", "time_below", chips="time_of", titled="time_is"),
+        headline("Least energy", "energy", "text", "energy_below", chips="energy_of", titled="energy_is"),
+        css="three",
+    )
+    drawn = kept_figure("courses", "Courses of these runs", loading="Loading these runs …",
+                        empty="There is no course of these runs.", whole="Whole course")  # fmt: skip
+    axes = bound("axes", "choices", html.Div, className="seg", role="group", **aria(label="Axis"))
+    numbers = table("numbers", "Numbers", NUMBERS, "measure", css="compared", loading="Loading these runs …",
+                    empty="Nothing of these runs was measured.")  # fmt: skip
+    differing = table("differs", "What differs", DIFFERS, "name", css="compared", loading="Loading these runs …",
+                      empty="Nothing is known to differ.")  # fmt: skip
+    return html.Div(
+        [
+            html.Div([bound("title", "text", html.H1), bound("how", "text", className="mut")], className="head"),
+            bound("runs", "rich", html.Div, className="chosen"),
+            hidden_if("without", best),
+            hidden_if("without", card("Courses", drawn, tools=[axes])),
+            hidden_if("without", card("Numbers", numbers, bound("notes", "notes", html.Ul, className="look"),
+                                      tools=[bound("intervals", "text", className="mut note"),
+                                             download("numbers", "Numbers")])),
+            hidden_if("without", card("What differs", differing,
+                                      bound("config_notes", "notes", html.Ul, className="look"),
+                                      tools=[download("differs", "What differs")])),
+            shown_if("without", bound("without", "rich", html.Div, className="empty")),
+        ]
+    )  # fmt: skip
+
+
+def kept(document: Cells) -> KeptValues:
+    """The comparison, or why there is none."""
+    gone = [f"No run here has the id {one}." for one in document["gone"]]
+    if not document["runs"]:
+        return _nothing(document, gone)
+    by, runs = document["axis"], document["runs"]
+    by_epochs = document["by_epochs"]
+    values = {
+        "title": f"{len(runs)} runs compared",
+        "how": " ".join([document["missing"], *gone]).strip(),
+        "runs": chosen(runs, by if by != document["axes"][0] else ""),
+        **document["best"],
+        "time_is": "Shortest epoch, median" if by_epochs else "Shortest run",
+        "energy_is": "Least energy an epoch, median" if by_epochs else "Least energy of a run",
+        "axes": [
+            {"arg": "by", "value": axis, "text": WORDS[axis], "title": f"By {WORDS[axis].lower()}",
+             "is_pressed": axis == by, "without": ["from", "to"]}
+            for axis in document["axes"]
+        ],
+        "names": document["names"],
+        "numbers": Rows(document["numbers"]),
+        "intervals": "medians over epochs, in brackets the 95 % interval of the difference from A" if by_epochs
+        else "whole runs: of one value each there is no interval",
+        "notes": document["notes"],
+        "differs": Rows(document["differs"]),
+        "config_notes": document["config_notes"],
+        "without": [],
+    }  # fmt: skip
+    again = GOES_ON if document["is_running"] else IS_OVER
+    return KeptValues(values, {"courses": document["chart"]}, again=again)
+
+
+def _nothing(document: Cells, gone: list[str]) -> KeptValues:
+    said = [document["problem"] or document["missing"], *gone]
+    lines = [line(text(one)) for one in said if one]
+    lines.append(line(text("A comparison is of two to eight runs."),
+                      link("Choose runs", address(document["ids"], page="runs", arg="pick"), "")))  # fmt: skip
+    values = {**dict.fromkeys(_NAMES), "title": "Compare runs", "without": lines, "numbers": Rows(), "differs": Rows()}
+    return KeptValues(values, {"courses": None}, again=IS_OVER)
+
+
+_NAMES = (
+    "how", "runs", "loss_is", "loss", "loss_below", "loss_of", "time_is", "time", "time_below", "time_of", "energy_is",
+    "energy", "energy_below", "energy_of", "axes", "names", "intervals", "notes", "config_notes",
+)  # fmt: skip
+"""Values that are none where nothing is compared."""
+
+PAGE = Page(
+    "compare", "Compare", layout, kept=kept, kept_of=Kept.COMPARED, kept_args={"runs": "", "by": ""}, tab="runs",
+    is_tab=False,
+)  # fmt: skip

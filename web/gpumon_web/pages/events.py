@@ -1,0 +1,212 @@
+"""Events: what happened when, to which GPU and to whom, who held it meanwhile, and where nobody watched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpumon import units
+from gpumon.clock import SECOND
+from gpumon.diagnosis.grouping import ranges
+from gpumon.missing import is_known
+from gpumon.reports.events import details
+from gpumon_web.event_list import ALL, HOURS, KINDS, LastedEvent, is_in
+from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
+from gpumon_web.tokens import gpu_address, line, link, pick, run_address, text
+from gpumon_web.user_rows import device_name
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+SHOWN = 500
+"""Rows; those beyond are counted."""
+AROUND = 300.0
+"""Seconds before and behind the moment of an event that its chart shows."""
+LANES = 16
+"""GPUs with a strip of their own; with more, one strip counts the events of all."""
+_SHAPES = {"critical": "lost", "warning": "held", "info": "unknown"}
+_GOOD = ("gpu_back", "driver_reloaded", "idle_ended", "run_began", "daemon_started")
+_LEVELS = {"critical": "bad", "warning": "warn", "info": "mut"}
+TITLES = {ALL: "All", "attention": "Attention", "runs": "Runs", "health": "Health", "idle": "Idle", "daemon": "Daemon"}
+
+COLUMNS = (
+    Column("time", "Time", "when", is_head=True),
+    Column("event", "Event", "rich", css="c-event", sorts_by="kind"),
+    Column("subject", "GPU", "rich", css="c-gpu", sorts_by="gpu"),
+    Column("user", "User", "person"),
+    Column("words", "Details", "text", css="c-words", sort=False),
+    Column("took", "Lasted", "text", css="c-took", sorts_by="seconds", is_number=True, csv="lasted_seconds"),
+)
+STRIPS = (
+    Column("gpu", "GPU", "text", css="c-gpu", sorts_by="order", is_head=True),
+    Column("strip", "Held, and events", "strip", css="c-strip", sort=False),
+)
+
+
+def layout() -> Component:
+    """The window, a strip for each GPU with its events on it, and a row for each event."""
+    from dash import html
+
+    from gpumon_web.parts import aria, bound, card, download, search, shown_if, table
+
+    windows = bound("windows", "choices", html.Div, className="seg", role="group", **aria(label="Window"))
+    strips = table("lanes", "Events of each GPU", STRIPS, "gpu", css="strips lanes", empty=" ")
+    ticks = bound("ticks", "ticks", html.Div, className="ticks")
+    tools = [
+        bound("groups", "choices", html.Div, className="seg", role="group", **aria(label="Kinds of events")),
+        bound("gpus", "pick"),
+        bound("people", "pick"),
+        search("events", "Search events", "Filter events by their words"),
+        download("events", "Events"),
+    ]
+    rows = table(
+        "events", "Events", COLUMNS, "time", down=True, css="events", loading="Loading the events …",
+        empty_from="nothing", no_match="No matching events.",
+    )  # fmt: skip
+    return html.Div(
+        [
+            html.Div([html.H1("Events"), bound("summary", "text", className="facts")], className="head"),
+            shown_if("lanes_known", card("", strips, ticks, tools=[windows], titled="title")),
+            html.Div(tools, className="toolbar"),
+            card("Events", rows, has_head=False),
+        ]
+    )
+
+
+def kept(document: Cells) -> KeptValues:
+    """The strips, the choices and the rows."""
+    events: Sequence[LastedEvent] = document["events"]
+    labels = {one["device"].uuid: str(one["device"].number) for one in document["strips"] if one["device"].number >= 0}
+    group = document["group"] if document["group"] in KINDS else ALL
+    gpu, user = document["gpu"], document["user"]
+    wanted = [
+        one for one in events if (not gpu or gpu in _gpus(one, labels)) and (not user or one.event.of.user == user)
+    ]
+    counts = {name: sum(is_in(one.event, name) for one in wanted) for name in KINDS}
+    found = [one for one in wanted if is_in(one.event, group)]
+    users = sorted({one.event.of.user for one in events} - {""})
+    values = {
+        "title": f"Last {document['window'].replace('h', ' hours').replace('d', ' days')}",
+        "summary": _summary(found),
+        "windows": [
+            {"text": name.replace("h", " h").replace("d", " d"), "title": "", "is_pressed": name == document["window"],
+             "arg": "window", "value": name} for name in HOURS
+        ],
+        "groups": [
+            {"text": f"{TITLES[name]} {counts[name]}", "title": "", "is_pressed": name == group, "arg": "group",
+             "value": name} for name in KINDS if counts[name] or name in (ALL, "attention", group)
+        ],
+        "gpus": pick("gpu", "GPU", gpu, [(number, f"GPU {number}") for number in sorted(labels.values(), key=int)]),
+        "people": pick("user", "User", user, [(name, name) for name in users]),
+        "nothing": _nothing(document, is_filtered=bool(gpu or user or group != ALL)),
+        "lanes_known": bool(document["strips"]),
+        "lanes": Rows(_lanes(document, found, labels)),
+        "ticks": _ticks(document),
+        "events": Rows(row(one, labels, document["now"]) for one in found[:SHOWN]),
+    }  # fmt: skip
+    return KeptValues(values, again=20.0)
+
+
+def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
+    """The cells of an event."""
+    event = one.event
+    time, label = event.time_ns / SECOND, event.kind.label
+    shape = "busy" if event.kind.name in _GOOD else _SHAPES[event.severity]
+    named = link(label, where, "row") if (where := address(event, time, now)) else text(label)
+    took = _took(one)
+    gpu = _gpu_text(one, labels)
+    words = ", ".join(filter(None, (event.of.run, details(event, timed=False))))
+    return {
+        "key": f"{event.time_ns} {event.kind.name} {'/'.join(event.of)}",
+        "time": time,
+        "event": [line(text("", f"state {shape}"), named, css=f"who {_LEVELS[event.severity]}")],
+        "kind": label,
+        "subject": [line(text(gpu))] if gpu else [],
+        "gpu": gpu or None,
+        "user": event.of.user or None,
+        "words": words,
+        "took": took,
+        "seconds": event.lasted if is_known(event.lasted) else one.unwatched,
+        "search": f"{label} {gpu} {event.of.user} {words} {took}".lower(),
+    }
+
+
+def address(event: Any, time: float, now: float) -> str:
+    """The place that shows an event: its moment on the chart of its GPU, or its run."""
+    if event.of.device:
+        end = min(time + AROUND, now)
+        return f"{gpu_address(event.of.device)}?from={end - 2 * AROUND:.0f}&to={end:.0f}"
+    return run_address(event.of.run) if event.of.run else ""
+
+
+def _took(one: LastedEvent) -> str:
+    if one.unwatched is not None:
+        return f"nobody watched for {units.words(one.unwatched)}"
+    if one.event.until_ns:
+        return f"{units.words((one.event.until_ns - one.event.time_ns) / SECOND)}, ongoing"
+    return units.words(one.event.lasted) if is_known(one.event.lasted) else ""
+
+
+def _gpus(one: LastedEvent, labels: Mapping[str, str]) -> list[str]:
+    """Numbers of the GPUs that an event is about; of a run, those that it has."""
+    named = one.event.details.get("gpus")
+    uuids = [one.event.of.device] if one.event.of.device else named if isinstance(named, list) else []
+    return [labels[uuid] for uuid in uuids if isinstance(uuid, str) and uuid in labels]
+
+
+def _gpu_text(one: LastedEvent, labels: Mapping[str, str]) -> str:
+    numbers = _gpus(one, labels)
+    return f"GPU {ranges([int(number) for number in numbers])}" if numbers else one.event.device
+
+
+def _summary(found: Sequence[LastedEvent]) -> str:
+    going_on = sum(one.event.until_ns > 0 and one.event.severity != "info" for one in found)
+    more = f", the newest {SHOWN} are shown" if len(found) > SHOWN else ""
+    need = f"; {going_on} that need{'s' if going_on == 1 else ''} attention {'goes' if going_on == 1 else 'go'} on"
+    return f"{units.counted(len(found), 'event')}{more}{need if going_on else ''}"
+
+
+def _nothing(document: Cells, *, is_filtered: bool) -> str:
+    if document["problem"]:
+        return f"The events cannot be read: {document['problem']}"
+    if not document["has_history"]:
+        return document["missing"] or "No history yet: 'gpumon daemon' writes it, within a minute of its start."
+    return "No matching events." if is_filtered else "No events in this window."
+
+
+def _lanes(document: Cells, found: Sequence[LastedEvent], labels: Mapping[str, str]) -> list[Cells]:
+    """A strip for each GPU, with its events on it; of many GPUs one for all."""
+    begin, now = document["begin"], document["now"]
+    length = max(document["end"] - begin, 1.0)
+
+    def at(one: LastedEvent) -> list[Any]:
+        return [round((one.event.time_ns / SECOND - begin) / length, 4), _LEVELS[one.event.severity]]
+
+    until = round(min(1.0, (now - begin) / length), 4)
+    strips = document["strips"]
+    if len(strips) > LANES:
+        all_unseen = [slot for slot in strips[0]["unseen"] if all(slot in one["unseen"] for one in strips)]
+        strip = {"slots": strips[0]["slots"], "parts": [], "unseen": all_unseen, "is_bars": False, "until": until,
+                 "label": units.counted(len(found), "event"), "events": [at(one) for one in found]}  # fmt: skip
+        return [{"key": "all", "gpu": "All GPUs", "order": 0, "strip": strip}]
+    rows = []
+    for one in strips:
+        device = one["device"]
+        events = [at(each) for each in found if labels.get(device.uuid, device.uuid) in _gpus(each, labels)]
+        held = {"slots": one["slots"], "parts": one["parts"], "unseen": one["unseen"], "is_bars": False,
+                "until": until, "events": events,
+                "label": f"{device_name(device)}: {units.counted(len(events), 'event')}"}  # fmt: skip
+        rows.append({"key": device.uuid, "gpu": device_name(device), "order": device.number, "strip": held})
+    return rows
+
+
+def _ticks(document: Cells) -> list[Cells]:
+    """Times below the strips, in the viewer's time zone."""
+    begin, end = document["begin"], document["end"]
+    return [{"at": share / 4, "time": begin + (end - begin) * share / 4} for share in range(4)]
+
+
+PAGE = Page(
+    "events", "Events", layout, kept=kept, kept_of=Kept.EVENTS,
+    kept_args={"window": "", "group": "", "gpu": "", "user": ""},
+)  # fmt: skip

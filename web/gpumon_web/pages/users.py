@@ -1,0 +1,278 @@
+"""Users: who held the GPUs in a day, a week or a month, how much of it they used, and who held which GPU when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from gpumon import units
+from gpumon.accounting.account import Account
+from gpumon.accounting.summary import AccountGroup
+from gpumon.cost.charge import Charge
+from gpumon.cost.hours import price_hours
+from gpumon_web.costs import COSTS, cost_cells, has_costs
+from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
+from gpumon_web.tokens import line, link, person, text
+from gpumon_web.user_hours import Holding
+from gpumon_web.user_rows import (
+    NOTED,
+    account_cells,
+    account_of,
+    at_least,
+    bar_cells,
+    course,
+    device_name,
+    energy_text,
+    hours_text,
+    now_cells,
+    ratio_text,
+    strip_row,
+    ticks,
+)
+from gpumon_web.user_window import CHOICES, UserWindow
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+SOON, LATER = 60.0, 600.0
+"""Seconds between questions: hours of now grow each minute, those of a window that is over do not."""
+
+COLUMNS = (
+    Column("user", "User", "rich", css="c-user", sorts_by="name", is_head=True, titled="user_title"),
+    Column("now", "GPUs now", "rich", css="c-now", sorts_by="count", titled="now_title", csv="gpus_now"),
+    Column("held", "GPU-hours", "rich", css="c-held", sorts_by="held_seconds", help="Held; the solid part: used",
+           csv="held_seconds"),
+    Column("course", "Course", "strip", css="c-course", sort=False, titled="course_title"),
+    Column("used", "Used", "text", sorts_by="used_share", is_number=True, help="Of the time held",
+           csv="used_ratio"),
+    Column("idle", "Allocated, idle", "text", sorts_by="idle_seconds", is_number=True, csv="idle_seconds"),
+    Column("energy", "Energy", "text", sorts_by="joules", is_number=True, csv="energy_joules"),
+    *COSTS,
+    Column("note", "Note", "rich", css="c-note", sort=False),
+)  # fmt: skip
+_NOBODY = " unknown"
+"""Key of the row of holders who are not known."""
+_SUMS = ("held", "held_below", "used", "used_below", "idle", "idle_below", "unseen", "unseen_below")
+_KEY = (("held", "held"), ("used", "used"), ("unseen", "not seen"))
+STRIPS = (
+    Column("gpu", "GPU", "text", css="c-gpu", sorts_by="order", is_head=True),
+    Column("strip", "Who held it", "strip", css="c-strip", sort=False),
+)
+
+
+def layout() -> Component:
+    """The window, four headlines, a row for each user, and a strip for each GPU."""
+    from dash import html
+
+    from gpumon_web.parts import aria, bound, card, download, headline, headlines, shown_if, table
+
+    tools = [
+        bound("periods", "choices", html.Div, className="seg", role="group", **aria(label="Window")),
+        bound("window", "rich", html.Nav, className="turn", **aria(label="Period")),
+        bound("csv", "download", html.Span, className="end"),
+        download("users", "Users"),
+    ]
+    numbers = headlines(
+        headline("GPU-hours held", "held", "text", "held_below"),
+        headline("Used", "used", "text", "used_below"),
+        headline("Allocated, idle", "idle", "text", "idle_below"),
+        headline("Not seen", "unseen", "text", "unseen_below"),
+        css="four",
+    )
+    people = table(
+        "users", "Users", COLUMNS, "held", down=True, css="users", loading="Loading the hours …", empty_from="nobody"
+    )
+    strips = table("strips", "Who held which GPU", STRIPS, "gpu", css="strips", empty=" ")
+    marks = [(html.I(className=f"k-{css}"), words) for css, words in _KEY]
+    key = html.Span([part for pair in marks for part in pair], className="key")
+    return html.Div(
+        [
+            html.Div([bound("title", "text", html.H1), bound("everyone", "rich", className="facts")], className="head"),
+            html.Div(tools, className="toolbar"),
+            bound("problem", "text", html.P, className="empty"),
+            shown_if("known", numbers),
+            card("Users", people, has_head=False),
+            shown_if(
+                "known",
+                card("Who held which GPU", strips, bound("ticks", "ticks", html.Div, className="ticks"), tools=[key]),
+            ),
+        ]
+    )
+
+
+def kept(document: Cells) -> KeptValues:
+    """The window, sums of all, the rows of users and the strips of GPUs."""
+    window: UserWindow = document["window"]
+    group: AccountGroup | None = document["group"]
+    is_over = window.end <= document["now"]
+    holding: Holding = document["holding"] if not is_over else {}
+    user = document["user"]
+    values = {
+        **_turns(window, user, document["now"]),
+        "title": user or "Users",
+        "everyone": [line(link("everyone", _address(window, ""), ""))] if user else [],
+        "user_title": "GPU" if user else "User",
+        "now_title": "Now" if user else "GPUs now",
+        "problem": _problem(document, window),
+        "known": group is not None,
+        **(_sums(group, document["before"], window, user) if group else dict.fromkeys(_SUMS)),
+        "course_title": "By hour" if window.period == "day" else "By day",
+        "nobody": _nobody(document, group),
+        "users": _priced(
+            _gpus(document["gpus"], user, holding, window)
+            if user
+            else _users(group, document["days"], holding, window),
+            document,
+        ),
+        **has_costs(document.get("prices")),
+        "strips": Rows(strip_row(one, window, document["now"], user) for one in document["devices"]),
+        "ticks": ticks(window),
+    }
+    return KeptValues(values, again=LATER if is_over else SOON)
+
+
+def _address(window: UserWindow, user: str) -> str:
+    named = {"user": user} if user else {}
+    return f"#/users?{urlencode({'period': window.period, 'day': window.address, **named})}"
+
+
+def _turns(window: UserWindow, user: str, now: float) -> Cells:
+    """The choice of windows, and links to those beside this one."""
+    later, earlier = window.beside(1), _address(window.beside(-1), user)
+    forward = link("›", _address(later, user), "step", "Later") if later.begin <= now else text("›", "step mut")
+    arguments = urlencode({"period": window.period, "day": window.address, "zone": str(window.zone or "")})
+    return {
+        "periods": [
+            {"text": one.title(), "title": "", "is_pressed": one == window.period, "arg": "period", "value": one}
+            for one in CHOICES
+        ],
+        "window": [line(link("‹", earlier, "step", "Earlier"), text(window.title), forward, css="turns")],
+        "csv": {"text": "CSV by day", "href": f"api/users.csv?{arguments}"},
+    }
+
+
+def _nobody(document: Cells, group: AccountGroup | None) -> str:
+    if document["problem"]:
+        return ""
+    if group is None:
+        return "Nothing is known of this window."
+    return f"{document['user']} held no GPU." if document["user"] else "Nobody held a GPU."
+
+
+def _problem(document: Cells, window: UserWindow) -> str:
+    if document["problem"]:
+        return f"The history cannot be read: {document['problem']}"
+    if not document["has_history"]:
+        return document["missing"] or "No history yet: 'gpumon daemon' writes it, within a minute of its start."
+    return "" if window.zone else "Days begin where the server is: it does not know the time zone of this browser."
+
+
+def _sums(group: AccountGroup, before: AccountGroup | None, window: UserWindow, user: str) -> Cells:
+    """The headlines: of everybody, or of one user."""
+    use, unseen = group.use, group.unseen
+    known = {
+        "unseen": hours_text(unseen) if unseen else "none",
+        "unseen_below": "no daemon watched, or a GPU did not answer" if unseen else "every GPU was watched",
+    }
+    if user:
+        return {**_sums_of(account_of(group, user), account_of(before, user), window, use.held), **known}
+    earlier = before.use.held / before.use.observed if before and before.use.observed else None
+    idle = max(group.accounts, key=lambda one: one.idle_held, default=None)
+    share_held = f"{ratio_text(use.held / use.observed)} of {hours_text(use.observed)} seen" if use.observed else ""
+    past = f"the {window.period} before: {ratio_text(earlier)}" if earlier is not None else ""
+    return {
+        "held": hours_text(use.held),
+        "held_below": "; ".join(filter(None, (share_held, past))),
+        "used": at_least(ratio_text(use.busy / use.held), use.judged, use.observed) if use.held else units.MISSING,
+        "used_below": f"of held: {hours_text(use.busy)} of work" if use.judged else "not known",
+        "idle": at_least(hours_text(use.idle_held), use.judged, use.observed),
+        "idle_below": f"the most: {idle.user}, {hours_text(idle.idle_held)}"
+        if idle and idle.idle_held >= NOTED
+        else "",
+        **known,
+    }
+
+
+def _sums_of(account: Account, before: Account, window: UserWindow, all_held: float) -> Cells:
+    share_held = f"{ratio_text(account.held / all_held)} of what all held" if all_held else ""
+    past = f"the {window.period} before: {hours_text(before.held)}" if before.held else ""
+    judged = account.judged
+    return {
+        "held": hours_text(account.held),
+        "held_below": "; ".join(filter(None, (share_held, past))),
+        "used": ratio_text(account.busy / judged) if judged else units.MISSING,
+        "used_below": f"of held: {hours_text(account.busy)} of work" if judged else "not known",
+        "idle": at_least(hours_text(account.idle_held), judged, account.held),
+        "idle_below": f"{ratio_text(account.idle_held / judged)} of these hours" if judged else "",
+    }
+
+
+def _users(
+    group: AccountGroup | None, days: Sequence[AccountGroup], holding: Holding, window: UserWindow
+) -> Rows:  # fmt: skip
+    accounts = list(group.accounts) if group else []
+    missing = [Account(user) for user in sorted(holding) if user not in {one.user for one in accounts}]
+    most = max((one.held for one in accounts), default=0.0)
+    tallest = max((account.held for day in days for account in day.accounts), default=0.0)
+    rows = [
+        {**account_cells(one, course(one.user, days, tallest, window), most), **now_cells(*_now(holding, one.user)),
+         "key": one.user, "name": one.user, "user": [line(person(one.user, _address(window, one.user)), css="who")]}
+        for one in (*accounts, *missing)
+    ]  # fmt: skip
+    if group and group.rest.held:
+        rows.append(_unknown(group.rest, most))
+    return Rows(rows)
+
+
+def _priced(rows: Rows, document: Cells) -> Rows:
+    """The rows with what their hours cost: of a user each, or of one user on a GPU each."""
+    prices, user, found = document.get("prices"), document["user"], dict[str, Charge]()
+    if prices:
+        groups = [group for group, _ in document["gpus"]] if user else [document["group"]]
+        for group in filter(None, groups):
+            users = price_hours(group.hours, document["known_devices"], prices).users
+            found |= {group.device.uuid: users.get(user, Charge())} if user else users
+    for row in rows:
+        row.update(cost_cells(found.get("" if row["key"] == _NOBODY else row["key"]), prices))
+    return rows
+
+
+def _unknown(rest: Account, most: float) -> Cells:
+    """The row of holders who are not known."""
+    return {
+        "key": _NOBODY, "user": [line(text("unknown", "mut"))], "name": None, "held": bar_cells("", rest, most),
+        "held_seconds": rest.held, "used": units.MISSING, "idle": units.MISSING, "energy": energy_text(rest.energy),
+        "search": "unknown",
+    }  # fmt: skip
+
+
+def _now(holding: Holding, user: str) -> tuple[str, int]:
+    named, uuids = holding.get(user, ("", ()))
+    return named, len(uuids)
+
+
+def _gpus(
+    found: Sequence[tuple[AccountGroup, Sequence[AccountGroup]]], user: str, holding: Holding, window: UserWindow
+) -> Rows:  # fmt: skip
+    """A row for each GPU that a user held."""
+    most = max((account_of(group, user).held for group, _ in found), default=0.0)
+    tallest = max((account_of(day, user).held for _, days in found for day in days), default=0.0)
+    held = holding.get(user, ("", ()))[1]
+    return Rows(
+        {
+            **account_cells(account_of(group, user), course(user, days, tallest, window), most),
+            **now_cells("held", int(group.device.uuid in held)),
+            "key": group.device.uuid,
+            "name": group.device.number,
+            "user": [line(text(device_name(group.device)))],
+        }
+        for group, days in found
+        if group.device
+    )
+
+
+PAGE = Page(
+    "users", "Users", layout, kept=kept, kept_of=Kept.ACCOUNTS,
+    kept_args={"period": "", "day": "", "zone": "", "user": ""},
+)  # fmt: skip

@@ -1,0 +1,277 @@
+"""A run over time: what it logged, and its GPUs together or each by itself, with its epochs, phases and events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpumon.diagnosis.finding import Severity
+from gpumon.diagnosis.past import verdict
+from gpumon.figures.run_background import unsampled
+from gpumon.figures.run_series import RunSeries, diverged_points
+from gpumon.frame import Mark, RunState
+from gpumon.history.query import MOST
+from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.records import DeviceRow, MarkRow, RunRow
+from gpumon.metrics import BY_NAME
+from gpumon.missing import is_known
+from gpumon.text import clean
+from gpumon_web.charts import PLAIN, Cells, chart, event, limit, line, metric_panel, panel, ribbon
+from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of
+
+LOGGED = 12
+"""Logged metrics that get a panel."""
+OF_DEVICE = ("gpu.utilization", "gpu.memory_used", "gpu.power", "gpu.temperature")
+ROLES = tuple(f"s{place}" for place in range(8))
+"""Colors of GPUs beside each other."""
+CHECKED = ("val_", "valid_", "validation_", "eval_", "test_")
+"""Beginnings of the names of what is logged on other data than that of training."""
+JUDGED = 6000
+"""Epochs of a run up to which each is judged for its color; of more only their length is."""
+NAME_CELLS = 40
+SLOW = 1.05
+"""Times the median length of an epoch from which on it is slow."""
+_ODD = 20
+"""Numbers that are none which are told of each metric."""
+_INK, _THIN, _DOTS = "ink", "thin", "dots"
+
+
+class RunDrawing(NamedTuple):
+    """All that the chart of a run is made of."""
+
+    run: RunRow
+    gpus: Sequence[DeviceCourse]
+    """Those that are drawn: one, or several together."""
+    logged: RunSeries
+    epochs: Sequence[EpochSummary]
+    marks: Sequence[MarkRow]
+    phases: Sequence[Sequence[Any]]
+    """[begin, end or None, name], oldest first."""
+    diverged: Mapping[str, Sequence[tuple[float, float]]] | None = None
+    is_each: bool = False
+    """Whether several GPUs are drawn each by itself, rather than as their mean."""
+
+
+def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
+    """The chart, or None where there is nothing to draw; `of_all` is how many GPUs the run has."""
+    panels = [*_logged(drawing), *_measured(drawing)]
+    if not panels:
+        return None
+    begin, end = _reach(drawing)
+    step = max((one.series.step for one in drawing.gpus), default=drawing.logged.step)
+    return chart(
+        panels,
+        begin,
+        end,
+        interval=step,
+        step=step,
+        all=[{"key": one["key"], "title": one["title"], "usual": one["key"] in _usual(panels)} for one in panels],
+        gpus=of_all,
+        runs=[_ribbon(drawing, end)],
+        events=_events(drawing),
+        held=[[begin, end, drawing.run.user]],
+        goesOn=drawing.run.state is RunState.RUNNING,
+    )
+
+
+def _usual(panels: Sequence[Cells]) -> list[str]:
+    """The panels that are shown until the viewer chooses others: losses, or what was logged first, and what is used."""
+    logged = [one["key"] for one in panels if one["unit"] == PLAIN]
+    losses = [key for key in logged if is_loss(key)][:2]
+    measured = [one["key"] for one in panels if one["unit"] != PLAIN]
+    return [*(losses or logged[:1]), *measured[:3]]
+
+
+def _reach(drawing: RunDrawing) -> tuple[float, float]:
+    """The begin and the end of what is known."""
+    begins = [epoch.begun for epoch in drawing.epochs if is_known(epoch.begun)]
+    ends = [_end(epoch) for epoch in drawing.epochs if is_known(epoch.begun)]
+    for series in (*(one.series for one in drawing.gpus), drawing.logged):
+        if series.points:
+            begins.append(series.begun)
+            ends.append(series.begun + series.points * series.step)
+    begin = min(begins, default=drawing.run.started)
+    return begin, max(ends, default=begin)
+
+
+def _end(epoch: EpochSummary) -> float:
+    if is_known(epoch.ended):
+        return epoch.ended
+    return epoch.begun + (epoch.seconds if epoch.seconds > 0 else 0.0)
+
+
+def times_of(series: RunSeries) -> list[float]:
+    """The times of the points of a series, s since 1970."""
+    return [round(series.begun + (place + 0.5) * series.step, 3) for place in range(series.points)]
+
+
+def _measured(drawing: RunDrawing) -> Iterator[Cells]:
+    gpus = drawing.gpus
+    if not gpus:
+        return
+    if drawing.is_each:
+        yield from _each(gpus)
+        return
+    together = mean_of(gpus)
+    times, columns = times_of(together), together.columns
+    many = len(gpus)
+    for name in OF_DEVICE:
+        if name not in columns or not any(is_known(value) for value in columns[name].mean):
+            continue
+        found = power_of(gpus, together) if name == "gpu.power" and many > 1 else columns[name]
+        drawn = [line(times, found.mean, low=_numbers(found.low), high=_numbers(found.high), step=together.step)]
+        more: dict[str, Any] = {}
+        if many > 1 and name != "gpu.power":
+            more["below"] = f"mean of {many}, shade: lowest to highest"
+        if name == "gpu.memory_used":
+            more |= _total(gpus[0].device)
+            if many == 1 and "gpu.run_allocated" in columns:
+                drawn.append(line(times, columns["gpu.run_allocated"].mean, look=_THIN, label="allocated"))
+        if name == "gpu.power":
+            limits = [one.device.power_limit for one in gpus]
+            watts = sum(limits) if all(is_known(one) for one in limits) else math.nan
+            more["limits"] = limit(watts, f"power limit {watts:,.0f} W" + (f" of {many}" if many > 1 else ""))
+            more["title"] = BY_NAME[name].title + (f", sum of {many}" if many > 1 else "")
+        yield metric_panel(name, drawn, **more)
+
+
+def _each(gpus: Sequence[DeviceCourse]) -> Iterator[Cells]:
+    for name in OF_DEVICE:
+        lines = [
+            line(
+                times_of(one.series), one.series.columns[name].mean, step=one.series.step,
+                role=ROLES[place % len(ROLES)], label=f"GPU {one.device.number}",
+            )
+            for place, one in enumerate(gpus) if name in one.series.columns
+        ]  # fmt: skip
+        if lines:
+            more = _total(gpus[0].device) if name == "gpu.memory_used" else {}
+            yield metric_panel(name, lines, lists=True, **more)
+
+
+def _total(device: DeviceRow) -> dict[str, Any]:
+    return {"top": device.memory_total} if device.memory_total > 0 else {}
+
+
+def _numbers(values: Sequence[float]) -> list[float | None]:
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
+
+
+def _logged(drawing: RunDrawing) -> Iterator[Cells]:
+    """A panel for each logged metric, that on other data beside its own on the data of training."""
+    ended = [epoch for epoch in drawing.epochs if is_known(epoch.ended)]
+    names = dict.fromkeys([*drawing.logged.columns, *(name for epoch in ended[-100:] for name in epoch.metrics)])
+    pairs = {name: next((base for lead in CHECKED if (base := name.removeprefix(lead)) != name and base in names), "")
+             for name in names}  # fmt: skip
+    breaks = _breaks(drawing)
+    found = 0
+    for name in sorted(names, key=lambda one: (not is_loss(one), [*names].index(one))):
+        if pairs[name]:
+            continue
+        lines = [one for one in (_line(drawing, ended, name, breaks),) if one]
+        for other in (one for one, base in pairs.items() if base == name):
+            dots = _ends(ended, other)
+            if dots is not None:
+                lines.append({**dots, "role": _INK, "look": _DOTS, "label": clean(other, NAME_CELLS)})
+        if lines and found < LOGGED:
+            found += 1
+            yield panel(f"logged.{name[:80]}", clean(name, NAME_CELLS) or "unnamed", PLAIN, lines, tall=112)
+
+
+def is_loss(name: str) -> bool:
+    """Whether what was logged under a name is a loss, by the name."""
+    return name.endswith("loss") or name == "perplexity"
+
+
+def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks: Sequence[float]) -> Cells | None:
+    """The values of one metric joined, as not every moment has one: with a gap where nothing was seen."""
+    logged = drawing.logged
+    if name not in logged.columns:
+        return _ends(ended, name)
+    course = logged.columns[name]
+    odd = [round(time, 3) for time, _ in (drawing.diverged or diverged_points(logged)).get(name, ())]
+    breaks = sorted([*breaks, *odd])
+    times: list[float] = []
+    mean: list[float | None] = []
+    low: list[float | None] = []
+    high: list[float | None] = []
+    place = 0
+    for point, value in enumerate(course.mean):
+        if not math.isfinite(value):
+            continue
+        time = round(logged.begun + (point + 0.5) * logged.step, 3)
+        if place < len(breaks) and time >= breaks[place]:
+            while place < len(breaks) and time >= breaks[place]:
+                place += 1
+            if times:
+                times.append(breaks[place - 1])
+                mean.append(None)
+                low.append(None)
+                high.append(None)
+        times.append(time)
+        mean.append(float(f"{value:.6g}"))
+        low.append(_finite(course.low[point], value))
+        high.append(_finite(course.high[point], value))
+    if not times:
+        return _ends(ended, name)
+    envelope = {"low": low, "high": high} if low != mean or high != mean else {}
+    return {"x": times, "mean": mean, "joined": True, **envelope}
+
+
+def _finite(value: float, other: float) -> float:
+    return float(f"{value if math.isfinite(value) else other:.6g}")
+
+
+def _ends(ended: Sequence[EpochSummary], name: str) -> Cells | None:
+    """Values logged by the end of each epoch; None where that is nothing."""
+    points = [(epoch.ended, epoch.metrics[name]) for epoch in ended if math.isfinite(epoch.metrics.get(name, math.nan))]
+    points = points[:: max(1, -(-len(points) // MOST))]
+    if not points:
+        return None
+    return {**line([round(time, 3) for time, _ in points], [value for _, value in points]), "joined": True}
+
+
+def _breaks(drawing: RunDrawing) -> list[float]:
+    gaps = [begin for one in drawing.gpus[:1] for begin, _ in unsampled(one.series)]
+    return sorted(round(begin, 3) for begin in gaps)
+
+
+def _ribbon(drawing: RunDrawing, end: float) -> Cells:
+    known = [epoch for epoch in drawing.epochs if is_known(epoch.begun)]
+    lengths = sorted(epoch.seconds for epoch in known if is_known(epoch.ended) and epoch.seconds > 0)
+    median = lengths[len(lengths) // 2] if len(lengths) > 2 else math.inf
+    running = drawing.run.state is RunState.RUNNING
+    is_judged = len(known) <= JUDGED
+    bands = []
+    for epoch in known:
+        level = "warn" if is_known(epoch.ended) and epoch.seconds > SLOW * median else ""
+        if is_judged and not level and is_known(epoch.ended):
+            judged = verdict(epoch, running)
+            level = "warn" if judged and judged.severity in (Severity.WARNING, Severity.CRITICAL) else ""
+        band = [round(epoch.begun, 2), round(_end(epoch), 2), epoch.epoch]
+        bands.append([*band, level] if level else band)
+    phases = [[begin, end if last is None else last, name] for begin, last, name in drawing.phases
+              if last is not None or begin < end]  # fmt: skip
+    run = drawing.run
+    return ribbon(run.id, run.name.strip() or run.id, run.user, bands, phases)
+
+
+def _events(drawing: RunDrawing) -> list[Cells]:
+    found = [
+        event(mark.time, "bad", "out of memory") for mark in drawing.marks
+        if mark.mark is Mark.OUT_OF_MEMORY and is_known(mark.time)
+    ]  # fmt: skip
+    diverged = drawing.diverged or diverged_points(drawing.logged)
+    at_end = [(epoch.ended, name, value) for epoch in drawing.epochs if is_known(epoch.ended)
+              for name, value in epoch.metrics.items() if not math.isfinite(value)]  # fmt: skip
+    odd = {name: list(points) for name, points in diverged.items()}
+    for time, name, value in at_end:
+        odd.setdefault(name, []).append((time, value))
+    for name, points in odd.items():
+        found += [event(time, "bad", f"{clean(name, NAME_CELLS)} is {_word(value)}") for time, value in points[:_ODD]]
+    return sorted(found, key=lambda one: float(one["time"]))
+
+
+def _word(value: float) -> str:
+    return "NaN" if not is_known(value) else "infinite" if value > 0 else "−infinite"

@@ -1,0 +1,92 @@
+"""Choices of a viewer among the runs: by state, user, framework, time and parameters, as the address has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpumon.errors import GpumonError
+from gpumon.frame import NAN
+from gpumon.ledger.reader import Ledgers
+from gpumon.ledger.records import RunRow, RunSummary
+from gpumon.missing import is_known
+from gpumon.people import SHOWN, in_force
+
+HOUR = 3600.0
+TIMES = {"24h": 24 * HOUR, "7d": 168 * HOUR, "31d": 744 * HOUR, "1y": 8760 * HOUR}
+"""Spans of time in which runs began, s, by their names in an address."""
+
+
+class RunChoice(NamedTuple):
+    """Runs that somebody asks for; empty text chooses all."""
+
+    state: str = ""
+    user: str = ""
+    framework: str = ""
+    since: str = ""
+    """A name of `TIMES`."""
+    where: str = ""
+    """Parameters and their values, `NAME=VALUE`, with commas between them."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether every run is meant."""
+        return not any(self)
+
+    def begun_after(self, now: float) -> float:
+        """The earliest begin, s since 1970; NaN where any is meant."""
+        return now - TIMES[self.since] if self.since in TIMES else NAN
+
+    def parameters(self) -> list[tuple[str, str]]:
+        """Names and values of `where`. Raises GpumonError for what is none."""
+        found = [part.strip() for part in self.where.split(",") if part.strip()]
+        wrong = next((part for part in found if not all(part.partition("=")[:2])), "")
+        if wrong:
+            raise GpumonError(f"config takes NAME=VALUE, such as lr=0.1, not '{wrong[:80]}'")
+        if found and in_force().way != SHOWN:  # a parameter may have a name in it, and must not be found by it
+            raise GpumonError("config is not searched while names are not shown")
+        return [(name, value) for name, _, value in (part.partition("=") for part in found)]
+
+    def has(self, run: Mapping[str, Any], now: float) -> bool:
+        """Whether a run is meant by all but its parameters; `run` as lists of runs have it."""
+        after = self.begun_after(now)
+        return (
+            self.state in ("", run["state"])
+            and self.user in ("", run["user"] or "")
+            and self.framework in ("", run["framework"] or "")
+            and (not is_known(after) or (run["started"] or 0.0) >= after)
+        )
+
+
+class ChosenRuns(NamedTuple):
+    """These runs, newest first, and what there is to choose among."""
+
+    runs: Sequence[RunSummary]
+    users: Sequence[str]
+    frameworks: Sequence[str]
+
+
+def chosen_runs(ledgers: Ledgers, choice: RunChoice, now: float, limit: int) -> ChosenRuns:
+    """The newest `limit` runs of a choice. Raises GpumonError for one that cannot be."""
+    rows = ledgers.candidates()
+    users = sorted({row.user for _, row in rows} - {""})
+    frameworks = sorted({row.framework for _, row in rows} - {""})
+    if choice.is_any:
+        return ChosenRuns(ledgers.runs(limit=limit), users, frameworks)
+    fits = [one for one in rows if choice.has(_facts(one[1]), now)]
+    if where := choice.parameters():
+        told = ledgers.runs(where=where, since=choice.begun_after(now))
+        wanted = {row.id for _, row in fits}
+        return ChosenRuns([one for one in told if one.run.id in wanted][:limit], users, frameworks)
+    return ChosenRuns([ledger.listed(row) for ledger, row in fits[:limit]], users, frameworks)
+
+
+def _facts(row: RunRow) -> dict[str, Any]:
+    return {
+        "state": row.state.name.lower(), "user": row.user, "framework": row.framework, "started": row.started,
+    }  # fmt: skip
+
+
+def options(values: Iterable[str]) -> list[tuple[str, str]]:
+    """Choices of a list, each called as it is."""
+    return [(value, value) for value in values]

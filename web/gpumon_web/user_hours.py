@@ -1,0 +1,92 @@
+"""Accounts of a window as the page of users gets them. In the process of `worker`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpumon.accounting.query import KeptAccounts, KnownDevice, read_accounts
+from gpumon.accounting.summary import AccountGroup, summary
+from gpumon.errors import GpumonError
+from gpumon.people import in_force, under
+from gpumon.prices import Prices
+from gpumon.reports import accounts
+from gpumon_web.device_strips import device_strip
+from gpumon_web.user_window import UserWindow, user_window
+
+Holding = Mapping[str, tuple[str, Sequence[str]]]
+"""The GPUs that each user holds now: `0–3, 6`, and their UUIDs."""
+
+
+def users_document(
+    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, holding: Holding
+) -> dict[str, Any]:
+    """Return the accounts of a window, of the history that was written last: seconds, joules, and shares of slots.
+
+    With a `user`, also that user's time on each GPU.
+    """
+    with under(in_force()._replace(me=user)):  # where names are hidden, one's own is the hash in the address
+        return _document(paths, user_window(period, day, zone, now), user, now, holding)
+
+
+def _document(
+    paths: Sequence[str], window: UserWindow, user: str, now: float, holding: Holding
+) -> dict[str, Any]:  # fmt: skip
+    document: dict[str, Any] = {
+        "window": window,
+        "user": user,
+        "now": now,
+        "holding": holding,
+        "problem": "",
+        "has_history": bool(paths),
+    }
+    nothing = KeptAccounts((), ())
+    try:
+        kept = _within(paths, window, now) if paths else nothing
+        earlier = _within(paths, window.beside(-1), now) if paths else nothing
+    except GpumonError as error:
+        return {**document, "problem": str(error), "group": None, "before": None, "days": [], "devices": [], "gpus": [],
+                "known_devices": []}  # fmt: skip
+    end = max(window.begin, min(window.end, now))
+    whole = summary(kept, window.begin, end, "user")
+    before = window.beside(-1)
+    past = summary(earlier, before.begin, before.end, "user")
+    by = "hour" if window.period == "day" else "day"
+
+    def of(device: KnownDevice) -> list[AccountGroup]:
+        hours = [hour for hour in kept.hours if hour.device == device.uuid]
+        return summary(KeptAccounts(hours, [device]), window.begin, end, by, window.zone)
+
+    return {
+        **document,
+        "group": whole[0] if whole else None,
+        "known_devices": kept.devices,
+        "before": past[0] if past else None,
+        "days": summary(kept, window.begin, end, by, window.zone),
+        "gpus": [
+            (group, of(device))
+            for group in summary(kept, window.begin, end, "device")
+            if (device := group.device) and any(one.user == user for one in group.accounts)
+        ]
+        if user
+        else [],
+        "devices": [
+            device_strip(kept.hours, device, window.begin, window.end, end, len(kept.devices))
+            for device in kept.devices
+        ],
+    }
+
+
+def users_csv(
+    paths: Sequence[str], period: str, day: str, zone: str, now: float, prices: Prices | None = None
+) -> list[bytes]:
+    """The accounts of a window as CSV, by day. Raises GpumonError."""
+    window = user_window(period, day, zone, now)
+    kept = _within(paths, window, now) if paths else KeptAccounts((), ())
+    end = max(window.begin, min(window.end, now))
+    days = summary(kept, window.begin, end, "day", window.zone)
+    return [line.encode() for line in accounts.csv(days, kept.devices, prices)]
+
+
+def _within(paths: Sequence[str], window: UserWindow, now: float) -> KeptAccounts:
+    return read_accounts(paths[0], window.begin, min(window.end, now))

@@ -1,0 +1,162 @@
+"""Rows of users, and strips of GPUs, as the page of users shows them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import inf
+
+from gpumon import units
+from gpumon.accounting.account import Account
+from gpumon.accounting.query import KnownDevice
+from gpumon.accounting.summary import AccountGroup
+from gpumon.metrics import Unit
+from gpumon.vendors import numbered
+from gpumon_web.page import Cells
+from gpumon_web.tokens import bar, line, share, tag, text
+from gpumon_web.user_window import UserWindow
+
+COMPLETE = 0.99
+"""The share of the time from which on a sum counts as complete."""
+MOSTLY_IDLE = 0.5
+"""The idle share of somebody's hours from which on it is said, of `NOTED` seconds or more."""
+NOTED = 3600.0
+TICKS = 8
+"""Labels of days below the strips."""
+
+
+def account_of(group: AccountGroup | None, user: str) -> Account:
+    """The account of a user, an empty one where the group has none."""
+    return next((one for one in group.accounts if one.user == user), Account(user)) if group else Account(user)
+
+
+_SUMS = ("held", "held_below", "used", "used_below", "idle", "idle_below", "unseen", "unseen_below")
+
+
+def now_cells(words: str, count: int) -> Cells:
+    """The GPUs that somebody holds now, in words."""
+    held = line(tag(words, is_now=True), css="labels") if count else line(text(units.MISSING, "mut"))
+    return {"now": [held], "count": count}
+
+
+def account_cells(account: Account, course: Cells, most: float) -> Cells:
+    """The cells of an account."""
+    judged = account.judged > 0
+    idle = account.idle_held / account.judged if judged else 0.0
+    is_idle = idle >= MOSTLY_IDLE and account.idle_held >= NOTED
+    return {
+        "held": bar_cells(account.user, account, most) if account.held else [line(text(units.MISSING, "mut"))],
+        "held_seconds": account.held,
+        "course": course,
+        "used": ratio_text(account.busy / account.judged) if judged else units.MISSING,
+        "used_share": account.busy / account.judged if judged else None,
+        "idle": at_least(hours_text(account.idle_held), account.judged, account.held),
+        "idle_seconds": account.idle_held if judged else None,
+        "energy": at_least(energy_text(account.energy), account.metered, account.held),
+        "joules": account.energy if account.metered else None,
+        "note": [line(tag(f"idle {ratio_text(idle)} of these hours", "warn"))] if is_idle else [],
+    }
+
+
+def bar_cells(user: str, account: Account, most: float) -> list[Cells]:
+    """Hours as a number, and as a bar: what was used solid, what was held beside it in a tint."""
+    of = most or inf
+    used = account.busy * (account.held / account.judged) if account.judged else 0.0
+    solid, tint = share(used / of, user=user), share((account.held - used) / of, user=user)
+    number = text(hours_text(account.held), "number")
+    return [line(number, bar(solid, {**tint, "opacity": 0.25}, css="bar hours"), css="quantity")]
+
+
+def course(user: str, days: Sequence[AccountGroup], tallest: float, window: UserWindow) -> Cells:
+    """The hours of each day, of the most that anybody had in one."""
+    begins = window.days()
+    slots = round((window.end - window.begin) / 3600) if window.period == "day" else len(begins)
+    parts = []
+    for day in days:
+        account = account_of(day, user)
+        if not account.held:
+            continue
+        at = int((day.begin - window.begin) // 3600) if window.period == "day" else bisect_right(begins, day.begin) - 1
+        busy = round(100 * account.busy / tallest) if account.judged else None
+        parts.append([max(at, 0), user, max(1, round(100 * account.held / tallest)), busy])
+    what = "hours" if window.period == "day" else "days"
+    label = f"{len(parts)} of {slots} {what} with GPUs"
+    return {"slots": slots, "parts": parts, "unseen": [], "until": 1, "is_bars": True, "label": label}
+
+
+def strip_row(found: Cells, window: UserWindow, now: float, user: str) -> Cells:
+    """Holders of a GPU by time; with a `user`, all others have no name and no color."""
+    device = found["device"]
+    name = device_name(device)
+    parts = [[at, who if user in ("", who) else "", *shares] for at, who, *shares in found["parts"]]
+    until = (now - window.begin) / (window.end - window.begin)
+    return {
+        "key": device.uuid,
+        "gpu": name,
+        "order": device.number,
+        "strip": {
+            "slots": found["slots"], "parts": parts, "unseen": found["unseen"], "is_bars": False,
+            "until": round(min(1.0, max(0.0, until)), 4), "label": strip_words(found),
+            "marks": _day_marks(window),
+        },
+    }  # fmt: skip
+
+
+def strip_words(found: Cells) -> str:
+    """Name of a GPU, and who held it for how long."""
+    hours: dict[str, float] = {}
+    for _, who, held, _ in found["parts"]:
+        hours[who or "unknown"] = hours.get(who or "unknown", 0.0) + held / 100 * found["step"]
+    held_by = ", ".join(f"{who} {hours_text(held)}" for who, held in sorted(hours.items(), key=lambda one: -one[1]))
+    return f"{device_name(found['device'])}: {held_by or 'nobody'}"
+
+
+def device_name(device: KnownDevice) -> str:
+    """Name of a GPU as people call it; its UUID where its number is not known."""
+    return numbered(device.uuid, device.number) if device.number >= 0 else device.uuid
+
+
+def _shares(window: UserWindow) -> list[float]:
+    """When days begin, and the window ends, as shares of it."""
+    return [(edge - window.begin) / (window.end - window.begin) for edge in (*window.days(), window.end)]
+
+
+def _day_marks(window: UserWindow) -> list[float]:
+    """Begins of days within the window, as shares of it."""
+    return [round(share, 5) for share in _shares(window)[1:-1]]
+
+
+def ticks(window: UserWindow) -> list[Cells]:
+    """Labels below the strips: hours of a day, else days, each in the middle of what it names."""
+    if window.period == "day":
+        hours = range(0, round((window.end - window.begin) / 3600), 3)
+        return [{"at": hour * 3600 / (window.end - window.begin),
+                 "text": f"{window.day(window.begin + hour * 3600):%H:%M}"} for hour in hours]  # fmt: skip
+    edges, begins = _shares(window), window.days()
+    every = -(-len(begins) // TICKS)
+    return [
+        {"at": round((edges[at] + edges[at + 1]) / 2, 5), "text": f"{window.day(begins[at]):%a %-d}"}
+        for at in range(0, len(begins), every)
+    ]
+
+
+def hours_text(seconds: float) -> str:
+    """Hours as people add them up."""
+    return units.hours(seconds)
+
+
+def ratio_text(share: float) -> str:
+    """A share in percent."""
+    return units.number(share, Unit.RATIO)
+
+
+def energy_text(joules: float) -> str:
+    """An energy in a unit that suits it."""
+    return units.number(joules, Unit.JOULES)
+
+
+def at_least(words: str, known: float, of: float) -> str:
+    """A sum, of which some may not be known."""
+    if not known:
+        return units.MISSING
+    return words if known >= COMPLETE * of else f"≥ {words}"
