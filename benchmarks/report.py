@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+_HEADING = "### "
 PEERS = ("nvitop", "gpustat", "nvidia-ml-py", "psutil", "textual", "dash", "waitress")
 
 
@@ -61,7 +62,7 @@ class Result:
 
     def text(self) -> str:
         """As Markdown that reads well in a terminal too."""
-        parts = [f"### {self.title}", table(self.columns, self.rows)]
+        parts = [_HEADING + self.title, table(self.columns, self.rows)]
         if self.budgets:
             heads = ("budget", "measured", "on the reference core", "limit", "")
             parts.append(table(heads, [budget.cells(self.scale) for budget in self.budgets]))
@@ -86,7 +87,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)
 
 
-def machine(date: str) -> str:
+def machine(date: str, *, quick: bool = False) -> str:
     """Where and with what this was measured."""
     peers = []
     for name in PEERS:
@@ -95,20 +96,28 @@ def machine(date: str) -> str:
         except metadata.PackageNotFoundError:
             peers.append(f"no {name}")
     return (
-        f"Measured {date} on {os.cpu_count()} cores of {_processor()}, Linux {platform.release()}, "
+        f"Measured {date}{', by `--quick`,' if quick else ''} "
+        f"on {os.cpu_count()} cores of {_processor()}, Linux {platform.release()}, "
         f"{platform.python_implementation()} {platform.python_version()}; {', '.join(peers)}; "
         "stub driver with 8 GPUs and 40 sleeping processes."
     )
 
 
-def write(results: Sequence[Result], date: str, readme: Path = README) -> None:
-    """Replace what stands between the markers of README.md. Raises ValueError when they are not there."""
+def write(results: Sequence[Result], where: str, readme: Path = README) -> None:
+    """Put results into README.md, between its markers: each in place of the section of its title, or behind the last.
+
+    Each section ends with `where`, the line of `machine`, so that one program can be measured anew by itself. Raises
+    ValueError when the markers are not there.
+    """
     text = readme.read_text()
     before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    old, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{readme.name} has no '{BEGIN}' and '{END}' to write between")
-    measured = "\n\n".join([machine(date), *(result.text() for result in results)])
+    sections = {one.partition("\n")[0]: one.strip() for one in old.split("\n" + _HEADING)[1:]}
+    for result in results:
+        sections[result.title] = f"{result.text().removeprefix(_HEADING)}\n\n{where}"
+    measured = "\n\n".join(_HEADING + section for section in sections.values())
     readme.write_text(f"{before}{BEGIN}\n\n{measured}\n\n{END}{after}")
 
 

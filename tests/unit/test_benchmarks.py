@@ -80,7 +80,7 @@ def test_only_what_stands_between_the_markers_is_written(tmp_path: Path) -> None
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
     result = Result("Ring", ("what", "µs"), [("newest", "10")], [Budget("newest", 10, 20, " µs")], ["A note."])
-    report.write([result], "2030-01-02", readme)
+    report.write([result], report.machine("2030-01-02"), readme)
     text = readme.read_text()
     assert text.startswith(f"before\n{report.BEGIN}\n")
     assert text.endswith(f"{report.END}\nafter\n")
@@ -88,11 +88,24 @@ def test_only_what_stands_between_the_markers_is_written(tmp_path: Path) -> None
     assert all(part in text for part in ("2030-01-02", "### Ring", "| newest | 10 |", "A note."))
 
 
+def test_a_program_measured_anew_replaces_its_own_section_alone(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{report.BEGIN}\n{report.END}\n")
+    ring, web, later = (
+        Result(title, ("what",), [(cell,)]) for title, cell in (("Ring", "1"), ("Web", "2"), ("Ring", "3"))
+    )
+    report.write([ring, web], "Measured first.", readme)
+    report.write([later], "Measured later.", readme)
+    _, first, second = " ".join(readme.read_text().split()).split("### ")
+    assert first == "Ring | what | | ---- | | 3 | Measured later. "
+    assert second == f"Web | what | | ---- | | 2 | Measured first. {report.END}"
+
+
 def test_a_readme_without_markers_is_left_alone(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text("nothing here\n")
     with pytest.raises(ValueError, match="has no"):
-        report.write([], "2030-01-02", readme)
+        report.write([], "measured", readme)
     assert readme.read_text() == "nothing here\n"
 
 
