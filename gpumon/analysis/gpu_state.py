@@ -11,7 +11,7 @@ tells the utilization. GPM's graphics activity stands for it where there is GPM;
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -57,7 +57,7 @@ class Observed(NamedTuple):
     since_work: float = NAN
     """Since the GPU was last seen working."""
     idle: float = NAN
-    """For which it was watched without a gap and did nothing."""
+    """For which it was watched without a gap and did nothing, held or free as it is now."""
 
 
 UNOBSERVED = Observed()
@@ -149,13 +149,33 @@ class IdleSince(NamedTuple):
     """It was idle when first seen, so it may have been idle for longer."""
 
 
+class _Quiet(NamedTuple):
+    """A time without work."""
+
+    begun_ns: int
+    """When it was first seen, ns, CLOCK_MONOTONIC."""
+    time: float
+    """The same, seconds since 1970."""
+    at_least: bool
+    """Nobody saw it begin."""
+    counted_ns: int
+    """From when on it did nothing: the frame of work before, where there was one."""
+
+
 class Activity:
-    """Remembers when each GPU last worked, from frames in their order. A gap is not idleness."""
+    """Remembers when each GPU last worked, from frames in their order. A gap is not idleness.
+
+    Of a GPU that was taken or released since, it also tells for how long it has done nothing as it is held now: a
+    holder is not idle for the time before they came.
+    """
 
     def __init__(self) -> None:
         self._now = 0
         self._worked: dict[str, int] = {}
-        self._idle: dict[str, tuple[int, float, bool]] = {}
+        self._idle: dict[str, tuple[_Quiet, _Quiet]] = {}
+        """The whole time without work, and that in which the GPU was held, or was free, as it is now."""
+        self._free: dict[str, bool] = {}
+        """Whether a GPU that does nothing was free when that was last known."""
         self._count = 0
         """Devices of the last frame."""
 
@@ -163,15 +183,25 @@ class Activity:
         """Take in a frame; one that is older than the last begins anew."""
         self.watch(frame.samples, monotonic_ns=frame.monotonic_ns, time=frame.time, interval=frame.interval)
 
-    def watch(self, samples: Sequence[Sample], *, monotonic_ns: int, time: float, interval: float) -> None:
+    def watch(
+        self,
+        samples: Sequence[Sample],
+        *,
+        monotonic_ns: int,
+        time: float,
+        interval: float,
+        holders: Container[str] = (),
+    ) -> None:
         """Take in what a frame has: when it was taken (ns, CLOCK_MONOTONIC; s since 1970), and its seconds as planned.
 
-        One that is older than the last begins anew.
+        `holders` has the UUIDs that somebody is known to hold, besides what samples prove: most frames of a ring tell
+        of no processes. A frame that is older than the last begins anew.
         """
         passed = monotonic_ns - self._now
         if passed < 0:
             self._worked.clear()
             self._idle.clear()
+            self._free.clear()
         is_gap = passed > GAP * max(interval, 0.1) * SECOND
         if is_gap:
             self._idle.clear()
@@ -189,15 +219,24 @@ class Activity:
                 worked[uuid] = monotonic_ns
                 if idle:
                     idle.pop(uuid, None)
-            elif uuid not in idle:
-                seen_ending = worked.get(uuid) == monotonic_ns - passed and passed > 0 and not is_gap
-                idle[uuid] = monotonic_ns, time, not seen_ending
+            else:
+                held = is_held(sample, (), bool(sample.run) or uuid in holders)
+                known = idle.get(uuid)
+                if known is None:
+                    seen_ending = worked.get(uuid) == monotonic_ns - passed and passed > 0 and not is_gap
+                    counted = monotonic_ns - passed if seen_ending else monotonic_ns
+                    quiet = _Quiet(monotonic_ns, time, not seen_ending, counted)
+                    idle[uuid] = quiet, quiet
+                elif held is not None and self._free.get(uuid, not held) is held:
+                    idle[uuid] = known[0], _Quiet(monotonic_ns, time, False, monotonic_ns)
+                if held is not None:
+                    self._free[uuid] = not held
 
     def _forget_gone(self, samples: Sequence[Sample]) -> None:
         """Forget devices without a row, as MIG instances that are gone: nobody watches them."""
         self._count = len(samples)
         there = {sample.device.uuid for sample in samples}
-        for of_all in (self._worked, self._idle):
+        for of_all in (self._worked, self._idle, self._free):
             for uuid in of_all.keys() - there:
                 del of_all[uuid]
 
@@ -205,15 +244,17 @@ class Activity:
         """Return the seconds before the newest frame, as far as the GPU was watched."""
         worked, found = self._worked.get(uuid), self._idle.get(uuid)
         since_work = NAN if worked is None else (self._now - worked) / SECOND
-        if found is None:
-            return Observed(since_work)
-        begun, _, at_least = found
-        return Observed(since_work, (self._now - begun) / SECOND if at_least else since_work)
+        return Observed(since_work, NAN if found is None else (self._now - found[1].counted_ns) / SECOND)
 
     def idle_since(self, uuid: str) -> IdleSince | None:
         """Since when it has done nothing without a gap; None where it works or that is unknown."""
         found = self._idle.get(uuid)
-        if found is None:
-            return None
-        begun, time, at_least = found
-        return IdleSince(time, (self._now - begun) / SECOND, at_least)
+        return self._since(found[0]) if found else None
+
+    def idle_as_held(self, uuid: str) -> IdleSince | None:
+        """The same, but not from before it was taken, or released, last."""
+        found = self._idle.get(uuid)
+        return self._since(found[1]) if found else None
+
+    def _since(self, quiet: _Quiet) -> IdleSince:
+        return IdleSince(quiet.time, (self._now - quiet.begun_ns) / SECOND, quiet.at_least)

@@ -1,7 +1,7 @@
 """One GPU of a frame as every view shows it: its state, who holds it, and since when it does nothing."""
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import NamedTuple
 
 from gpumon import units
@@ -28,7 +28,7 @@ class GpuStatus(NamedTuple):
     runs: tuple[Ranks, ...]
     """The run in force first, then those of its processes, then those that report that they use it."""
     since: IdleSince | None
-    """Since when it has done nothing; None where it works or that is unknown."""
+    """Since when it has done nothing, held or free as it is now; None where it works or that is unknown."""
 
     @property
     def is_empty(self) -> bool:
@@ -67,17 +67,23 @@ def gpu_statuses(
     for process in frame.processes:
         processes.setdefault(process.uuid, []).append(process)
     return tuple(
-        _status(sample, processes.get(sample.device.uuid, ()), joined, activity, live) for sample in frame.samples
+        _status(sample, processes.get(sample.device.uuid, ()), joined, activity, live, frame.time)
+        for sample in frame.samples
     )
 
 
 def _status(
-    sample: Sample, processes: Sequence[Process], joined: Sequence[Ranks], activity: Activity, live: bool
+    sample: Sample, processes: Sequence[Process], joined: Sequence[Ranks], activity: Activity, live: bool, now: float
 ) -> GpuStatus:
     uuid = sample.device.uuid
     runs = runs_on(sample, processes, joined)
     held = is_held(sample, processes, bool(runs))
-    state = judge(sample, held, activity.observed(uuid), live)
+    observed, since = activity.observed(uuid), activity.idle_as_held(uuid)
+    held_for = longest_held(processes, now)
+    if since is not None and since.seconds > held_for:
+        observed = observed._replace(idle=held_for)
+        since = IdleSince(now - held_for, held_for, at_least=False)
+    state = judge(sample, held, observed, live)
     return GpuStatus(
         sample=sample,
         state=state,
@@ -85,8 +91,17 @@ def _status(
         is_unlisted=has_unlisted_holder(sample, processes),
         processes=tuple(processes),
         runs=runs,
-        since=activity.idle_since(uuid) if state in _DOES_NOTHING else None,
+        since=since if state in _DOES_NOTHING else None,
     )
+
+
+def longest_held(processes: Sequence[Process], now: float) -> float:
+    """Return the seconds for which processes on a GPU can hold it at most: the age of the oldest one.
+
+    Infinite where nobody is listed, or when one began is not known; what they do not use is theirs from then on.
+    """
+    ages = [now - process.started for process in processes]
+    return max(0.0, *ages) if ages and all(map(isfinite, ages)) else inf
 
 
 def runs_on(sample: Sample, processes: Sequence[Process], joined: Sequence[Ranks]) -> tuple[Ranks, ...]:

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from gpumon.analysis.gpu_state import Activity, GpuState, is_held, judge
+from gpumon.analysis.thresholds import PAUSE
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Process, RunState, Sample, Tick
 from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
@@ -15,7 +16,10 @@ from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
 _KERNEL_TIME = itemgetter(*(Process._fields.index(name) for name in ("uuid", "user", "sm_utilization")))
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
-_OK, _BUSY, _RUNNING = Availability.OK, GpuState.BUSY, RunState.RUNNING
+_OK, _RUNNING = Availability.OK, RunState.RUNNING
+_BUSY, _ALLOCATED, _HELD = GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD
+_PAUSE_NS = round(PAUSE * SECOND)
+_NEVER: Mapping[str, int] = {}
 NOBODY_KNOWN = ""
 """The name of a user who is not known."""
 _NOBODY: Mapping[str, float] = {}
@@ -32,6 +36,8 @@ class HeldDevice(NamedTuple):
     users: Mapping[str, float]
     """The kernel time of each user's processes on it, ratio; NaN where the driver does not tell. The same object as at
     the tick before where nothing of it changed."""
+    since: Mapping[str, int]
+    """When each of them was first seen to hold it without a break, ns, CLOCK_MONOTONIC."""
     is_identified: bool
     """Whether these are all who hold it."""
 
@@ -49,15 +55,19 @@ class HolderWatch:
         self._claims: list[tuple[str, tuple[str, ...]]] = []
         self._users: dict[str, Mapping[str, float]] = {}
         """By UUID, where there are any."""
+        self._since: dict[str, dict[str, int]] = {}
+        """By UUID, as `HeldDevice.since`."""
 
     def judged(self, tick: Tick) -> list[HeldDevice]:
         """Return the GPUs of a tick, judged."""
-        self.activity.watch(
-            tick.samples, monotonic_ns=tick.monotonic_ns, time=tick.time_ns / SECOND, interval=tick.interval_ns / SECOND
-        )
         claims = [(run.user, run.gpus) for run in tick.runs if run.state is _RUNNING]
         if tick.processes is not self._processes or claims != self._claims:
             self._look(tick.processes, claims)
+            self._date(tick.monotonic_ns)
+        self.activity.watch(
+            tick.samples, monotonic_ns=tick.monotonic_ns, time=tick.time_ns / SECOND,
+            interval=tick.interval_ns / SECOND, holders=self._users,
+        )  # fmt: skip
         users_of, observed = self._users.get, self.activity.observed
         found = []
         for sample in tick.samples:  # in place: for each device at each tick
@@ -70,8 +80,19 @@ class HolderWatch:
             # At work it is busy, whatever was before.
             is_busy = IDLE <= utilization < inf and sample.state is _OK
             state = _BUSY if is_busy else judge(sample, held, observed(uuid))
-            found.append(HeldDevice(sample, state, held, users, identified))
+            since = self._since.get(uuid, _NEVER)
+            if state is _HELD and since and tick.monotonic_ns - min(since.values()) < _PAUSE_NS:
+                state = _ALLOCATED  # others held it before: what it did not do then is not theirs
+            found.append(HeldDevice(sample, state, held, users, since, identified))
         return found
+
+    def _date(self, now_ns: int) -> None:
+        """Note who holds each device since when."""
+        self._since = {
+            uuid: {user: before.get(user, now_ns) for user in users}
+            for uuid, users in self._users.items()
+            for before in [self._since.get(uuid, _NEVER)]
+        }
 
     def _look(self, processes: Sequence[Process], claims: list[tuple[str, tuple[str, ...]]]) -> None:
         """Find the users of each device; those that are as before stay the same objects."""

@@ -26,6 +26,7 @@ CAUSES = tuple(
 _COUNTERS = itemgetter(*(GPU_INDEX[metric.name] for metric in CAUSES))
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
 _OK = Availability.OK
+_LONG_IDLE_NS = round(LONG_IDLE * SECOND)
 _UNKNOWN, _HELD = GpuState.UNKNOWN, GpuState.HELD
 _LOST = (Availability.LOST, Availability.RESET_REQUIRED, Availability.ABSENT)
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
@@ -185,23 +186,26 @@ class DeviceWatch:
 
     def _see_idle(self, one: HeldDevice, tick: Tick, activity: Activity) -> Iterator[Occurrence]:
         uuid = one.sample.device.uuid
-        begun, users = self._idle.get(uuid), one.users if one.state is _HELD else {}
-        if begun is not None:
-            if begun.keys() <= users.keys():
-                return
-            for user in [user for user in begun if user not in users]:
-                lasted = (tick.monotonic_ns - begun.pop(user)) / SECOND
-                yield Occurrence(tick.time_ns, "idle_ended", EventSubject(uuid, user), lasted=lasted)
-            if not begun:
-                del self._idle[uuid]
-            return
-        since = activity.idle_since(uuid)
-        if since is None or since.seconds < LONG_IDLE:
-            return
-        self._idle[uuid] = dict.fromkeys(users, tick.monotonic_ns - round(since.seconds * SECOND))
-        for user in users:
-            details = {"at_least": True} if since.at_least else {}
-            yield Occurrence(round(since.time * SECOND), "idle_began", EventSubject(uuid, user), details)
+        begun, users = self._idle.get(uuid, {}), one.users if one.state is _HELD else {}
+        for user in [user for user in begun if user not in users]:
+            lasted = (tick.monotonic_ns - begun.pop(user)) / SECOND
+            yield Occurrence(tick.time_ns, "idle_ended", EventSubject(uuid, user), lasted=lasted)
+        since = activity.idle_as_held(uuid)
+        if since is not None and begun.keys() != users.keys():
+            idle_ns = round(since.seconds * SECOND)
+            for user in [user for user in users if user not in begun]:
+                held_ns = tick.monotonic_ns - one.since.get(user, 0)
+                if min(idle_ns, held_ns) < _LONG_IDLE_NS:
+                    continue
+                begun[user] = tick.monotonic_ns - min(idle_ns, held_ns)
+                was_idle = held_ns < idle_ns  # before this user came
+                time_ns = tick.time_ns - held_ns if was_idle else round(since.time * SECOND)
+                details = {"at_least": True} if since.at_least and not was_idle else {}
+                yield Occurrence(time_ns, "idle_began", EventSubject(uuid, user), details)
+        if begun:
+            self._idle[uuid] = begun
+        else:
+            self._idle.pop(uuid, None)
 
     def _lose_sight(self, uuid: str, last: Tick) -> Iterator[Occurrence]:
         """Close what is open of a device that reports nothing of it any more, and did in `last`."""

@@ -18,7 +18,7 @@ from gpumon.events.device_watch import CAUSES
 from gpumon.events.kinds import BY_NAME, EVENT_KINDS, LASTING
 from gpumon.events.process_watch import ProcessWatch
 from gpumon.events.query import EventFilter, LoggedEvent, read_events
-from gpumon.frame import Mark, Run, RunState, Sample, Tick
+from gpumon.frame import Mark, Process, Run, RunState, Sample, Tick
 from gpumon.history.migrations import MIGRATIONS, VERSION
 from gpumon.metrics import Availability
 from gpumon.origin import Driver
@@ -248,6 +248,21 @@ def test_allocated_but_idle_begins_when_the_gpu_was_last_at_work(path: Path) -> 
     ]  # fmt: skip
     assert sorted(event.of.user for event in found[1:3]) == ["alice", "bob"]
     assert {event.lasted for event in found[3:5]} == {900}
+
+
+def test_a_user_is_idle_from_when_they_came_however_long_the_gpu_was_free_or_idle_before(path: Path) -> None:
+    def who(s: int) -> list[Process]:
+        return [] if s < 1000 else [process(1)] if s < 2000 else [process(2, user="bob")]
+
+    def samples(s: int) -> list[Sample]:
+        return [sample(0, utilization=0.0, memory_used=8 * GIB if who(s) else 0.0, memory_total=80 * GIB)]
+
+    found = log(path, [at(s, samples(s), processes=who(s)) for s in range(2401)])
+    assert {(*one, event.of.user) for one, event in zip(told(found), found[1:], strict=False)} == {
+        (1000, "idle_began", "alice"), (2000, "idle_ended", "alice"), (2000, "idle_began", "bob"),
+        (2400, "not_seen", ""),
+    }  # fmt: skip
+    assert not any("at_least" in event.details for event in found)
 
 
 def test_a_pause_of_four_minutes_is_no_event(path: Path) -> None:

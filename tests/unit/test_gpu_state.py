@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.analysis.gpu_state import UNOBSERVED, Activity, GpuState, Observed, has_unlisted_holder, is_held, judge
+from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.frame import NAN, Device, Driver, Frame, Origin, Process, Sample
 from gpumon.metrics import PROCESSES, Availability
@@ -131,6 +132,55 @@ def test_a_minute_of_idleness_follows_a_minute_of_pause_without_a_state_between(
         states.append(state(now, (process(),), activity.observed(UUID)))
     assert list(dict.fromkeys(states)) == [GpuState.BUSY, GpuState.HELD]
     assert states.count(GpuState.BUSY) == 19 + PAUSE - 1
+
+
+@pytest.mark.parametrize("by", ["memory", "run", "list"])
+def test_a_gpu_that_was_free_for_long_is_not_allocated_but_idle_for_that_time(by: str) -> None:
+    """Who takes a free GPU and loads their data has held it for seconds, however long it was free."""
+    activity = Activity()
+    taken = 20 * GIB if by == "memory" else 0.0
+    for second in range(1, 1000):
+        is_taken = second >= 900
+        one = sample(
+            0, run="r1" if by == "run" and is_taken else "", utilization=0.0,
+            memory_used=taken if is_taken else 0.0, memory_total=80 * GIB,
+        )  # fmt: skip
+        frame = frame_of(tick(second, [one]))
+        holders = {UUID} if by == "list" and is_taken else ()
+        activity.watch(frame.samples, monotonic_ns=frame.monotonic_ns, time=frame.time, interval=1.0, holders=holders)
+        now = judge(one, is_taken, activity.observed(UUID))
+        assert now is (GpuState.HELD if second >= 960 else GpuState.ALLOCATED if is_taken else GpuState.FREE)
+    since, whole = activity.idle_as_held(UUID), activity.idle_since(UUID)
+    assert since is not None
+    assert whole is not None
+    assert (since.seconds, since.at_least) == (99.0, False)
+    assert (whole.seconds, whole.at_least) == (998.0, True)
+
+
+def test_a_process_is_not_idle_for_longer_than_it_runs() -> None:
+    """The GPU stays taken when one process follows another; of what was before it the new one has nothing."""
+    one = sample(0, utilization=0.0, memory_used=20 * GIB, memory_total=80 * GIB)
+    activity = seen(*(tick(second, [one]) for second in range(1, 1000)))
+
+    def status(*ages: float) -> tuple[GpuState, float]:
+        frame = frame_of(tick(999, [one]))
+        held = [process(pid, started=frame.time - age) for pid, age in enumerate(ages, 1)]
+        (found,) = gpu_statuses(frame_of(tick(999, [one], processes=held)), [], activity)
+        assert found.since is not None
+        return found.state, round(found.since.seconds)
+
+    assert status(5.0) == (GpuState.ALLOCATED, 5)
+    assert status(5.0, 300.0) == (GpuState.HELD, 300)
+    assert status(5000.0) == (GpuState.HELD, 998)
+    assert status(5.0, NAN) == (GpuState.HELD, 998), "nobody knows when that one came"
+
+
+def test_a_process_list_that_cannot_be_read_for_a_while_changes_nobody() -> None:
+    unread = Activity()
+    for second in range(1, 10):
+        values = {} if second == 5 else {"memory_used": 0.0, "memory_total": 80 * GIB}
+        unread.add(frame_of(tick(second, [sample(0, utilization=0.0, **values)])))
+    assert unread.idle_as_held(UUID) == unread.idle_since(UUID)
 
 
 def test_a_gap_or_a_missing_value_begins_idleness_anew() -> None:

@@ -192,8 +192,8 @@ class View:
 
         def found() -> ProcessFacts:
             is_here = self.is_recorded
-            held = [sample.device.uuid for sample in self.samples if self.judged(sample) is GpuState.HELD]
-            idle = {uuid: self.activity.observed(uuid).idle for uuid in held}
+            held = [status for status in self.statuses if status.state is GpuState.HELD]
+            idle = {status.sample.device.uuid: status.since.seconds for status in held if status.since}
             if not is_here:  # a pid of a recording or a simulation is another process on this machine
                 return facts_of(self.samples, self.runs, self.now, idle=idle)
             me, script = self.programs.user, self.programs.name
