@@ -43,6 +43,10 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
     )
 
 
+FINE = "fine"
+"""The kind of a verdict on an epoch that was as it should be."""
+
+
 class Verdict(NamedTuple):
     """One word for an epoch."""
 
@@ -77,7 +81,7 @@ def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
         if running:
             return Verdict("running", "running", None)
         return Verdict("not_finished", "not finished", Severity.WARNING)
-    return Verdict("fine", "fine", Severity.INFO) if is_measured(epoch) else None
+    return Verdict(FINE, "fine", Severity.INFO) if is_measured(epoch) else None
 
 
 def is_measured(stretch: EpochSummary) -> bool:

@@ -268,9 +268,9 @@ def test_a_peer_on_a_unix_socket_is_its_user() -> None:
 
 
 def test_who_reads_no_answer_holds_no_thread() -> None:
-    """More visitors than threads, each with a hundred megabytes that he asked for and does not read."""
+    """More visitors than threads, each with twenty megabytes that he asked for and does not read."""
     served = Served([tick(1)])
-    file = "/assets/plotly-basic.min.js"
+    file = "/_dash-component-suites/dash/dash-renderer/build/dash_renderer.min.js"
     question = f"GET {file} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
     with on_waitress(served) as port:
         greedy = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(8)]

@@ -17,9 +17,7 @@ from gpumon.metrics import Unit
 from gpumon_web.page import KINDS
 from tests.conftest import cannot
 
-ASSETS = sorted(
-    path for path in (Path(gpumon_web.__file__).parent / "assets").glob("*.js") if "plotly" not in path.name
-)
+ASSETS = sorted((Path(gpumon_web.__file__).parent / "assets").glob("*.js"))
 SCRIPTS = Path(__file__).parent / "scripts"
 LOADED = sorted(path.name for path in SCRIPTS.glob("*.test.js"))
 RATIOS = (0.0, 0.004, 0.005, 0.015, 0.025, 0.125, 0.5, 0.945, 0.97, 0.999, 1.0, 12.345)

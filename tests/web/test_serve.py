@@ -184,9 +184,10 @@ def test_slow_clients_keep_nobody_waiting(live_dir: Path) -> None:
         for i, one in enumerate(slow):
             if i % 2:
                 one.sendall(b"GET /api/delta HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
-            else:  # asks for a megabyte and reads none of it
+            else:  # asks for a quarter of a megabyte and reads none of it
                 one.sendall(
-                    b"GET /assets/plotly-basic.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "
+                    b"GET /_dash-component-suites/dash/dash-renderer/build/dash_renderer.min.js HTTP/1.1\r\n"
+                    b"Host: 127.0.0.1\r\nAuthorization: Bearer "
                     + token.encode() + b"\r\n\r\n"
                 )  # fmt: skip
         assert twenty() < 25 + 2 * usual, "seconds; one stuck thread would be 30"

@@ -107,7 +107,6 @@ def _made(
         health_endpoint="healthz",
         enable_mcp=False,
         use_pages=False,  # whatever folders lie where it is started
-        assets_ignore=r"plotly-.*\.js",  # 1.2 MB that only figures need: our scripts fetch it when one is opened
         routes_pathname_prefix="/",
         requests_pathname_prefix=PLACEHOLDER,
     )

@@ -1,7 +1,7 @@
 """The headers of every answer: what a browser may do with the page, and what it must not.
 
 No script but our own files and the few inline ones that Dash writes itself, known by their hashes; no
-`unsafe-eval`. Dash and Plotly insert `<style>` elements, so these are allowed; style attributes in
+`unsafe-eval`. Dash inserts `<style>` elements, so these are allowed; style attributes in
 markup are not.
 """
 

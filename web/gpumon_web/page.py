@@ -31,7 +31,7 @@ NUMBERS = frozenset({
 KINDS = NUMBERS | {
     "text", "mono", "age", "state", "standing", "places", "tag", "person", "link", "bar", "parts", "memory", "rich",
     "notes", "checks", "spark", "strip", "ticks", "choices", "download", "when", "pick", "day", "mine",
-    "filters", "tiles", "nodes", "away", "tick", "picked", "asked",
+    "filters", "tiles", "nodes", "away", "tick", "picked", "asked", "opening",
 }  # fmt: skip
 """Kinds of values that the scripts can show (assets/25-kinds.js)."""
 

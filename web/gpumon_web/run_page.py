@@ -35,6 +35,7 @@ from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
 from gpumon_web.course import Logged, extended, recent_course, with_newest
 from gpumon_web.epoch_cells import odd_epochs, rows, summary
+from gpumon_web.epoch_folds import alone, fold_rows, folds_of
 from gpumon_web.listed_runs import Live
 from gpumon_web.packing import compressed, packed
 from gpumon_web.run_chart import RunDrawing, run_chart
@@ -42,7 +43,7 @@ from gpumon_web.run_gpus import EACH, MEAN, DeviceCourse
 from gpumon_web.stretch_cells import stretches
 
 ROWS = 100
-"""Epochs that come with a run; a page asks for the rest when somebody wants to see them."""
+"""Epochs that come with a run, of those in no fold; a page asks for the rest when somebody wants to see them."""
 PHASES = 200
 """Phases that come with a run, the newest: a page shades no more."""
 Points = Mapping[str, Sequence[tuple[float, float]]]
@@ -139,6 +140,8 @@ def _page(
     devices = record.devices
     shown, chosen = chosen_of(devices, device)
     found = aggregate.epochs(record)
+    folds = folds_of(found, running=record.run.state is RunState.RUNNING)
+    newest = alone(found, folds)[-ROWS:]
     total = aggregate.whole(record, found, now)
     logged = run_series(record, traces, "")
     recent = [
@@ -151,7 +154,8 @@ def _page(
         "run": run_json.run_of(record.run, now),
         "total": run_json.total_of(total),
         "parts": stretches(record, found, total),
-        "epochs": rows(record, found[-ROWS:]),
+        "epochs": rows(record, newest),
+        "folds": fold_rows(record, folds),
         "epochs_total": len(found),
         "odd": odd_epochs(found, running=record.run.state is RunState.RUNNING),
         "findings": [finding_json(one) for one in findings(record, total, now)],
@@ -164,7 +168,7 @@ def _page(
         "devices": [run_json.device_of(one) for one in devices],
         "chart": run_chart(drawing, len(devices)),
         "cost": sentence(price_run(total, found, devices, prices), prices) if prices else "",
-        **_charges(record, found[-ROWS:], prices),
+        **_charges(record, newest, prices),
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpumon import units
 from gpumon.diagnosis.grouping import ranges
+from gpumon.diagnosis.past import FINE
 from gpumon.frame import NAN
 from gpumon.metrics import Unit
 from gpumon_web import levels
@@ -19,7 +20,7 @@ NEWEST = 50
 """These epochs."""
 
 EPOCHS = (
-    Column("epoch", "Epoch", sorts_by="ordinal", is_head=True, titled="epoch_column"),
+    Column("epoch", "Epoch", "opening", sorts_by="ordinal", is_head=True, titled="epoch_column"),
     Column("seconds", "Time", "lasting"),
     Column("counted", "", each_of="counted_names", is_number=True),
     Column("utilization", "Utilization", "rich", sorts_by="utilization_mean", is_number=True),
@@ -70,9 +71,27 @@ def epoch(one: Cells, run: Cells) -> Cells:
         "counted": {},
         **_measured(one, run),
         "beside": one["beside"],
-        "verdict": tag(judged["text"], judged["level"]) if judged else None,
+        "verdict": _verdict(judged),
         "verdict_text": judged["text"] if judged else None,
         "search": f"{one['epoch']} {judged['text'] if judged else ''}".lower(),
+    }
+
+
+def fold(one: Cells, run: Cells) -> Cells:
+    """The cells of epochs that are as one row: `first` and `last` are the ordinals that it stands for."""
+    judged, numbers = one["verdict"], one["epochs"]
+    key = f"fold {one['first']}"
+    return {
+        "key": key,
+        "first": one["first"],
+        "last": one["last"],
+        "count": one["count"],
+        "epoch": {"opens": key, "text": "–".join(str(number) for number in numbers)},
+        "seconds": one["seconds"],
+        "counted": {},
+        **_measured(one, run),
+        "beside": one["beside"],
+        "verdict": _verdict(judged),
     }
 
 
@@ -92,6 +111,13 @@ def stretch(one: Cells, run: Cells, last: int) -> Cells:
         "verdict_text": None,
         "search": one["title"].lower(),
     }
+
+
+def _verdict(judged: Cells | None) -> Cells | None:
+    """A tag for news; what is as it should be recedes."""
+    if judged is None:
+        return None
+    return text(judged["text"], "mut") if judged["kind"] == FINE else tag(judged["text"], judged["level"])
 
 
 def _measured(one: Cells, run: Cells) -> Cells:

@@ -10,7 +10,7 @@ const HEADS = [
 
 // A table of these heads, with rows by key; `draw` is told what is new as the page is.
 function table(rows, { heads = HEADS, order = "name", total, values = {}, set = {} } = {}) {
-  const { gpumon } = load(["00", "10", "12", "20", "25", "32"]);
+  const { gpumon } = load(["00", "10", "12", "20", "25", "32", "33", "34"]);
   const named = {};
   gpumon.setArguments = (given) => { Object.assign(named, given); };
   const wanted = [];
@@ -39,6 +39,7 @@ function table(rows, { heads = HEADS, order = "name", total, values = {}, set = 
       drawn.draw(news.tables.get("t"));
     },
   };
+  gpumon.moved = () => { drawn.draw(null); };
   if (rows) { found.keep(rows, total); } else { drawn.draw(null); }
   return found;
 }
@@ -186,4 +187,45 @@ test("a column has the heading that a value gives it, and its own where there is
   t.keep({ a: { name: "a1" } });
   assert.ok(t.head("name"));
   assert.deepStrictEqual(t.keys(), ["a1"]);
+});
+
+const EPOCHS = [{ col: "epoch", by: "ordinal", kind: "opening", sort: "1", head: "1" }, { col: "size", by: "size", kind: "bytes", sort: "1", num: true }];
+const epochs = (from, to) => Object.fromEntries(Array.from({ length: to - from }, (_, at) => [`e${from + at}`, { key: `e${from + at}`, ordinal: from + at, epoch: `${from + at}`, size: 1, search: `${from + at}` }]));
+const FOLDS = [[0, 4], [6, 9]].map(([first, last]) => ({ key: `fold ${first}`, first, last, count: last - first + 1, epoch: { opens: `fold ${first}`, text: `${first}–${last}` }, size: 2 }));
+
+// A table of twelve epochs in two rows of neighbors, of which those that stand alone have come.
+function folded() {
+  const t = table(null, { heads: EPOCHS, order: "epoch", set: { down: "1", folds: "folds" } });
+  t.gpumon.feed.keep({ figures: {}, values: {}, tables: { folds: { order: FOLDS.map((one) => one.key), cells: Object.fromEntries(FOLDS.map((one) => [one.key, one])) } } });
+  t.keep({ ...epochs(5, 6), ...epochs(10, 12) }, 12);
+  return t;
+}
+
+test("neighbors that are alike are one row in their place, and nothing is asked for to show it", () => {
+  const t = folded();
+  assert.deepStrictEqual(t.keys(), ["11", "10", "6–9", "5", "0–4"]);
+  assert.ok(t.more.hidden);
+  assert.strictEqual(t.wanted.length, 0);
+});
+
+test("a row of neighbors opens, and what is in it is asked for once it is not here", () => {
+  const t = folded();
+  const button = t.lines()[2].querySelector("button");
+  assert.strictEqual(button.getAttribute("aria-expanded"), "false");
+  button.told.click({ currentTarget: button });
+  assert.strictEqual(t.wanted.length, 1);
+  t.keep(epochs(0, 12));
+  assert.deepStrictEqual(t.keys(), ["11", "10", "6–9", "9", "8", "7", "6", "5", "0–4"]);
+  assert.strictEqual(t.lines()[2].querySelector("button").getAttribute("aria-expanded"), "true");
+});
+
+test("another order and a search are of single rows", () => {
+  const t = folded();
+  t.sort("epoch");
+  assert.deepStrictEqual(t.keys(), ["0–4", "5", "6–9", "10", "11"], "the other direction is no other order");
+  t.keep(epochs(0, 12));
+  t.sort("size");
+  assert.strictEqual(t.keys().length, 12);
+  t.drawn.search("7");
+  assert.deepStrictEqual(t.keys(), ["7"]);
 });

@@ -50,6 +50,8 @@
     // The parts of a whole: a bar, and each with its color and size.
     parts: (all) => (all.length ? [g.bar(all, "bar tall"), g.make("dl", { class: "divided" }, ...all.map((one) => g.make("div", {},
         g.make("dt", {}, g.bar([{ ...one, share: 1 }], "bar dot"), one.title), g.make("dd", { text: one.size }))))] : []),
+    // Words, or those of a row that opens.
+    opening: (one) => [typeof one === "string" ? g.make("span", { text: one }) : g.opener(one.opens, g.make("b", { text: one.text }))],
     tag: (one) => [token(one)],
     person: (name) => [g.person(name)],
     link: (one) => [token(one)],

@@ -16,11 +16,12 @@
     const empty = g.make("p", { class: "empty", hidden: true });
     const more = g.make("button", { class: "more", type: "button", hidden: true, click: () => { grow(); } });
     const drawn = new Map(); // key -> its line and cells
-    const groups = table.dataset.within ? g.groups(table) : null;
+    const groups = table.dataset.within ? g.groups(table) : table.dataset.folds ? g.folds(table) : null;
     let by = first;
     let down = Boolean(isDown);
     let limit = Number(few) || CHUNK;
     let wanted = "";
+    let isFolded = false;
     const handle = { button: null }; // the one that saves the rows
     let saves = null; // who waits for the rows that are not here yet
     table.parentElement.append(empty, more);
@@ -140,7 +141,9 @@
       if (shape !== now) { shape = now; columns(); }
       const source = all() || { order: [], rows: new Map(), total: 0 };
       const { order, total } = source;
-      const plan = groups ? groups.plan(source, wanted, { by, isDown: down, sorted }) : null;
+      const plan = groups ? groups.plan(source, wanted, { by, isDown: down, sorted, isUsual: by === first }) : null;
+      if (plan && plan.lacks && lacks()) { rest(); }
+      isFolded = Boolean(plan);
       const rows = plan ? plan.rows : source.rows;
       const found = plan ? plan.keys : fitting(source);
       const most = g.isPrinting ? Infinity : limit;
@@ -173,7 +176,7 @@
     function view() {
       const source = all() || { order: [], rows: new Map() };
       const fits = fitting(source);
-      const found = groups ? groups.plan(source, wanted, { by, isDown: down, sorted }).leaves : fits.length ? sorted(source.rows, fits) : [];
+      const found = table.dataset.within ? groups.plan(source, wanted, { by, isDown: down, sorted }).leaves : fits.length ? sorted(source.rows, fits) : [];
       return { heads: heads.map((head) => ({ ...head.dataset })), rows: found.map((key) => source.rows.get(key)) };
     }
 
@@ -196,7 +199,7 @@
     function grow() {
       limit += limit < 4 * CHUNK ? CHUNK : limit;
       draw(new Map());
-      if (lacks(limit)) { rest(); }
+      if (!isFolded && lacks(limit)) { rest(); }
     }
 
     new IntersectionObserver((seen) => {
@@ -211,7 +214,7 @@
     }
     // What is sought may be among the rows that are not here yet.
     function sought() { if (wanted && lacks()) { rest(); } }
-    Object.assign(handle, { name, within: table.dataset.within, draw, open, whole, search, sought: (params) => params.get(named("q")) || "" });
+    Object.assign(handle, { name, within: table.dataset.within || table.dataset.folds, draw, open, whole, search, sought: (params) => params.get(named("q")) || "" });
     return handle;
   };
 

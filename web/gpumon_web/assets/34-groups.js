@@ -28,6 +28,9 @@
     return rows ? [...rows.rows.values()].filter((row) => has(row, tag)).length : 0;
   };
 
+  // Whether somebody opened a row; `usual` where nobody did.
+  g.isOpened = (key, usual) => (turned.has(key) ? turned.get(key) : usual);
+
   g.groups = function (table) {
     const { within, rows: name } = table.dataset;
     let show = "";
@@ -40,7 +43,7 @@
       isAsked = params.has("sort");
     }
 
-    const isOpen = (key, count) => (turned.has(key) ? turned.get(key) : count <= OPEN_TO);
+    const isOpen = (key, count) => g.isOpened(key, count <= OPEN_TO);
 
     // Which rows stand where: those of groups, and below each that is open its members.
     function plan(source, wanted, { by, isDown, sorted }) {

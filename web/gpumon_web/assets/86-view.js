@@ -165,7 +165,7 @@
       g.theme.meet(found.users);
       const news = g.feed.keep(found);
       for (const name of news.values) { for (const node of bound.get(name) || []) { value(node, name); } }
-      for (const table of tables) { table.draw(news.values.length ? null : news.tables.get(table.name) || new Map()); }
+      for (const table of tables) { table.draw(news.values.length ? null : changed(news, table)); }
       if (news.values.length) { places(); g.title(); }
       for (const figure of figures) { figure.about(); }
     }

@@ -12,7 +12,19 @@ from gpumon_web.page import Args, Cells, Kept, KeptValues, Now, Page, Rows
 from gpumon_web.run_about import about, notes
 from gpumon_web.run_course import choices, course
 from gpumon_web.run_head import facts, far, going, pace, usage
-from gpumon_web.run_rows import COUNTED, EPOCHS, RANKS, epoch, found_of, logged_names, note, odd_note, rank, stretch
+from gpumon_web.run_rows import (
+    COUNTED,
+    EPOCHS,
+    RANKS,
+    epoch,
+    fold,
+    found_of,
+    logged_names,
+    note,
+    odd_note,
+    rank,
+    stretch,
+)
 from gpumon_web.tokens import link, run_name, run_state, run_tab
 
 if TYPE_CHECKING:
@@ -46,7 +58,7 @@ def layout() -> Component:
     )  # fmt: skip
     devices = shown_if("devices", bound("devices", "choices", html.Div, className="seg", role="group",
                                         **aria(label="GPU")))  # fmt: skip
-    epochs = table("epochs", "Epochs", (*EPOCHS, *COSTS), "epoch", down=True, css="epochs",
+    epochs = table("epochs", "Epochs", (*EPOCHS, *COSTS), "epoch", down=True, css="epochs", folds="folds",
                    loading="Loading the epochs …", empty="No epoch has started yet.",
                    no_match="No matching epochs.")  # fmt: skip
     noted = shown_if("noted", card("Noted", bound("noted", "notes", html.Ul, className="look"), has_head=False))
@@ -58,7 +70,11 @@ def layout() -> Component:
             bound("notes", "notes", html.Ul, className="look"),
         ),
     )
-    tools = [search("epochs", "Epoch or verdict", "Filter epochs by number or verdict"), bound("csv", "download")]
+    tools = [
+        bound("folded", className="mut note"),
+        search("epochs", "Epoch or verdict", "Filter epochs by number or verdict"),
+        bound("csv", "download"),
+    ]
     return html.Div(
         [
             html.Div(head, className="head"),
@@ -96,14 +112,14 @@ def kept(document: Cells) -> KeptValues:
         why = document["missing"] or "It may have been removed from the ledger, or belong to another server."
         gone = f"No run here has the id {document['id']}. {why}"
         values = {**dict.fromkeys(_KEPT), "title": "No such run", "gone": gone, "without": gone, "epochs": Rows(),
-                  "ranks": Rows()}  # fmt: skip
+                  "folds": Rows(), "ranks": Rows()}  # fmt: skip
         return KeptValues(values, {"course": None}, again=IS_OVER)
     run = {**document["run"], **(document.get("live") or {})}
     is_running = run["state"] == "running"
     found, summary, ranks = document["epochs"], document.get("summary") or {}, document["ranks"]
     devices, total, particulars = document["devices"], document.get("total") or {}, document.get("about")
     told, said = (about(particulars), notes(particulars)) if particulars else ([], [])
-    parts = document.get("parts") or []
+    parts, folds, prices = document.get("parts") or [], document.get("folds") or [], document.get("prices")
     is_whole = bool(parts) and not found and not run.get("epochs_planned")
     failed = [note(mark, ranks) for mark in document["marks"] if mark["mark"] == "out_of_memory"][-NOTED:][::-1]
     # What is said of single allocations and epochs is not said of the run once more.
@@ -127,8 +143,10 @@ def kept(document: Cells) -> KeptValues:
         **_titles(is_whole, any(one["is_steps"] for one in parts)),
         "stepless": is_whole and total["steps"] is None and not run.get("step_text"),
         "epochs": _rows(found, parts, run, document),
+        "folds": Rows({**fold(one, run), **cost_cells(None, prices)} for one in folds),
+        "folded": "equal neighbors are one row: means, and the highest peak" if folds else "",
         "cost": document.get("cost", ""),
-        **has_costs(document.get("prices")),
+        **has_costs(prices),
         "csv": {"text": "Download as CSV", "href": f"api/run.csv?id={quote(run['id'], safe='')}"}
         if found or is_whole
         else None,
@@ -172,8 +190,8 @@ _LIVE = ("title", "tab", "state", "epoch_is", "epoch", "epoch_below", "bar", "le
 """Values that the ring tells of a run that goes on."""
 _KEPT = (
     *_LIVE, "facts", "mean", "mean_range", "utilization", "idle", "energy", "power", "noted", "has_ranks",
-    "stepless", "has_about", "about", "notes", "logged_names", "most_energy", "mean_is", "epochs_title", "epoch_column",
-    "counted_names", "csv", "devices", "cost", *has_costs(None),
+    "stepless", "has_about", "about", "notes", "logged_names", "most_energy", "mean_is", "folded", "epochs_title",
+    "epoch_column", "counted_names", "csv", "devices", "cost", *has_costs(None),
 )  # fmt: skip
 """Values that are none where there is no such run."""
 

@@ -1,0 +1,108 @@
+"""The table of a long run: equal neighbors among its epochs as one row, so that the one that differs stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from gpumon.diagnosis.past import Verdict, verdict
+from gpumon.frame import TRAINING
+from gpumon.json_value import shown
+from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.records import LivePeak, Record
+from gpumon.missing import is_known
+from gpumon_web.levels import OF_SEVERITY
+
+LONG = 200
+"""Epochs above which a table has such rows."""
+MOST = 100
+"""Epochs of one such row: it begins at the next multiple of this number."""
+FEWEST = 3
+"""Equal neighbors that are worth one."""
+NEWEST = 10
+"""Epochs at the end that stand by themselves."""
+
+
+class Fold(NamedTuple):
+    """Epochs in their order that have one verdict."""
+
+    epochs: Sequence[EpochSummary]
+    judged: Verdict | None
+
+
+def folds_of(found: Sequence[EpochSummary], *, running: bool) -> list[Fold]:
+    """Return the neighbors of a run's epochs that are as one row; none of a short run."""
+    if len(found) <= LONG:
+        return []
+    judged = [(epoch, verdict(epoch, running)) for epoch in found[:-NEWEST]]
+    groups = groupby(judged, lambda one: (one[1], one[0].ordinal // MOST))
+    folds = [Fold([epoch for epoch, _ in group], said) for (said, _), group in groups]
+    return [one for one in folds if len(one.epochs) >= FEWEST]
+
+
+def alone(found: Sequence[EpochSummary], folds: Sequence[Fold]) -> list[EpochSummary]:
+    """Return the epochs that are in none of them."""
+    within = {epoch.ordinal for one in folds for epoch in one.epochs}
+    return [epoch for epoch in found if epoch.ordinal not in within]
+
+
+def fold_rows(record: Record, folds: Sequence[Fold]) -> list[dict[str, Any]]:
+    """Return folds as rows of epochs have it: means of what is known, and the highest peak of memory."""
+    beside = _beside(record) if folds else {}
+    return [_row(one, beside) for one in folds]
+
+
+def _row(fold: Fold, beside: Mapping[int, float]) -> dict[str, Any]:
+    epochs, judged = fold.epochs, fold.judged
+    first, last = epochs[0], epochs[-1]
+    names = dict.fromkeys(name for epoch in epochs for name in epoch.metrics)
+    peak = max((epoch.live_peak for epoch in epochs), key=_height)
+
+    def mean(value: Callable[[EpochSummary], float | None]) -> float | None:
+        return _mean(value(epoch) for epoch in epochs)
+
+    def most(name: str) -> float | None:
+        return max((value for epoch in epochs if is_known(value := epoch.value(name))), default=None)
+
+    return {
+        "first": first.ordinal, "last": last.ordinal, "epochs": [first.epoch, last.epoch], "count": len(epochs),
+        "seconds": mean(lambda one: one.seconds),
+        "wait_share": mean(lambda one: one.wait_share),
+        "utilization_mean": mean(lambda one: one.value("utilization_mean")),
+        "idle_share": mean(lambda one: one.value("idle_share")),
+        "energy": mean(lambda one: one.value("energy")),
+        "framework_peak": shown(peak.value),
+        "framework_peak_reached": peak.reached,
+        "run_allocated_peak": most("run_allocated_peak"),
+        "memory_used_peak": most("memory_used_peak"),
+        "beside": _mean(beside.get(epoch.ordinal) for epoch in epochs),
+        "metrics": {name: value for name in names
+                    if (value := _mean(epoch.metrics.get(name) for epoch in epochs)) is not None},
+        "verdict": {"kind": judged.kind, "text": judged.text, "level": OF_SEVERITY[judged.severity]}
+        if judged
+        else None,
+    }  # fmt: skip
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """The mean of what is known; None where nothing is."""
+    known = [value for value in values if value is not None and is_known(value)]
+    return shown(sum(known) / len(known)) if known else None
+
+
+def _height(peak: LivePeak) -> float:
+    return peak.value if is_known(peak.value) else -1.0
+
+
+def _beside(record: Record) -> dict[int, float]:
+    """Seconds of each epoch in phases other than training, by its ordinal: of the rank that took longest for each."""
+    longest: dict[tuple[int, str], float] = {}
+    for row in record.phases:
+        if row.phase != TRAINING and is_known(row.seconds):
+            key = (row.ordinal, row.phase)
+            longest[key] = max(longest.get(key, 0.0), row.seconds)
+    found: dict[int, float] = {}
+    for (ordinal, _), seconds in longest.items():
+        found[ordinal] = found.get(ordinal, 0.0) + seconds
+    return found
