@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon import units
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.query import HourUse, KnownDevice
 from gpumon.cost.charge import Amount, Charge, together
@@ -21,6 +22,8 @@ from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, DeviceRow
 from gpumon.prices import Prices, read_prices
 from gpumon.reports import charges, export
 from gpumon_tui.kept_runs import KeptRuns
+from gpumon_tui.renderables import run_opened
+from gpumon_tui.run_reading.opened import opened
 from gpumon_tui.run_reading.rows import OpenRun
 from gpumon_web.pages import PAGES
 from gpumon_web.run_page import run_document
@@ -205,6 +208,29 @@ def test_the_terminal_view_of_a_run_begins_its_particulars_with_the_cost_where_t
     kept.prices = PRICES._replace(gpu_hour={"default": 3.0})
     assert _opened(kept).about[0].startswith("Cost: ")
     book.db.close()
+
+
+def test_the_terminal_views_table_of_epochs_has_columns_of_costs_only_where_there_are_prices(tmp_path: Path) -> None:
+    book = Book(tmp_path)
+    training(book, "net-1a2b", 3, gpus=2)
+    with Ledger(str(book.path)) as ledger:
+        record = ledger.record("net-1a2b", phases=False, times=True)
+    book.db.close()
+    without, priced = opened(record, BEGAN + 9999), opened(record, BEGAN + 9999, read_prices({
+        "currency": "EUR", "gpu-hour": 3.0}))  # fmt: skip
+    plain = [column.title for column in run_opened.columns(without, 160)]
+    assert "cost" not in plain
+    assert [one.title for one in run_opened.columns(priced, 160) if one.title not in plain] == ["cost", "idle cost"]
+    scale = run_opened.scale_of(priced)
+    by_title = [
+        dict(zip((one.title for one in run_opened.columns(priced, 160)), row, strict=True))
+        for row in (
+            *(run_opened.row(one, scale) for one in priced.rows),
+            run_opened.beside_row(priced.whole, scale, 160, is_whole=True),
+        )
+    ]
+    hours = [*(one.of.seconds / HOUR for one in priced.rows), priced.seconds / HOUR]
+    assert [row["cost"].text for row in by_title] == [units.money(2 * 3.0 * one, "EUR") for one in hours]
 
 
 def _opened(kept: KeptRuns) -> OpenRun:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from gpumon_tui.run_reading.rows import OpenRun, StretchRow
 
 BAR = 10
+COST = 12
+"""Cells of an amount with its currency."""
 FINDINGS = 2
 """Lines of findings above the table."""
 STRONG = palette.ink("strong", bold=True)
@@ -58,6 +60,7 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
         *(metrics[:1] and [metrics[0]._replace(keep=90)]),
         *changes,
         *metrics[1:],
+        *(TableColumn(title, COST, right=True, keep=74 - place) for place, title in enumerate(run.costs)),
         TableColumn("verdict", 14, keep=80),
     )
 
@@ -117,6 +120,7 @@ def row(one: StretchRow, scale: RowScale) -> Row:
         *logged[:1],
         *([Cell(_change(one.logged_change), theme.DIM)] if logged else []),
         *logged[1:],
+        *(Cell(text, theme.DIM) for text in one.costs),
         Cell(safe(judged.text) if judged is not None else "", _judged(severity)),
     )
 
@@ -140,6 +144,7 @@ def beside_row(one: StretchRow, scale: RowScale, cells: int, *, is_whole: bool) 
         *logged[:1],
         *([Cell("")] if logged else []),
         *logged[1:],
+        *(Cell(text, style) for text in one.costs),
         Cell(""),
     )
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isfinite
+from typing import NamedTuple
 
 from gpumon import units
-from gpumon.cost.of_run import price_run
+from gpumon.cost.charge import Charge
+from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.past import findings, verdict
 from gpumon.frame import NAN, RunState
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.outside import outside_phases
-from gpumon.ledger.records import PhaseRow, Record
+from gpumon.ledger.records import DeviceRow, PhaseRow, Record
 from gpumon.ledger.schema import STEP_ROWS
 from gpumon.ledger.step_summary import step_summaries, steps_text
 from gpumon.missing import is_known
 from gpumon.prices import Prices
 from gpumon.reports.about import about_lines
-from gpumon.reports.charges import sentence
+from gpumon.reports.charges import cells, columns, sentence
 from gpumon.reports.run_list import state
 from gpumon.reports.run_tables import live_peak, outside_rows
 from gpumon.reports.run_text import gpus
@@ -33,7 +35,7 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     """Return a run, read without its phases and with their times, with all its rows, and with `prices` its cost."""
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, now)
-    cost = sentence(price_run(total, epochs, record.devices, prices), prices) if prices else ""
+    priced = _Priced(price_run(total, epochs, record.devices, prices), record.devices, prices) if prices else None
     is_by_steps = not epochs and bool(record.step_rows)
     made = step_summaries(record) if is_by_steps else epochs
     outside = [row for row in outside_rows(record, epochs, total, phases=True) if row[1].ordinal > STEP_ROWS]
@@ -53,6 +55,7 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
             logged=[logged[name][place] for name in metrics],
             logged_change=_metric_change(metrics[0], of, before) if metrics else NAN,
             verdict=verdict(of, goes_on) if judged else None,
+            costs=priced.cells(of, is_epoch=judged, is_whole=of is total) if priced else (),
         )  # fmt: skip
 
     def made_row(place: int) -> StretchRow:
@@ -66,9 +69,31 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
         record=record, state=state(record.run, now), devices=gpus(record.devices), is_by_steps=is_by_steps,
         rows=StretchRows(made, made_row), phases=_names(record.phases),
         beside=[one._replace(parts=between) if one.title == "between" else one for one in last], metrics=metrics,
-        findings=findings(record, total, record.run.updated), about=[*filter(None, [cost]), *about_lines(record.about)],
-        seconds=total.seconds,
+        findings=findings(record, total, record.run.updated),
+        about=[*(priced.told() if priced else ()), *about_lines(record.about)],
+        seconds=total.seconds, costs=priced.headings() if priced else (),
     )  # fmt: skip
+
+
+class _Priced(NamedTuple):
+    """What a run costs, and by what prices."""
+
+    whole: Charge
+    devices: Sequence[DeviceRow]
+    prices: Prices
+
+    def told(self) -> list[str]:
+        """A sentence on the whole run, where anything of it is known."""
+        return [text for text in [sentence(self.whole, self.prices)] if text]
+
+    def headings(self) -> Sequence[str]:
+        return [column.heading.lower() for column in columns(self.prices)]
+
+    def cells(self, of: EpochSummary, *, is_epoch: bool, is_whole: bool) -> Sequence[str]:
+        """The texts of a row below these headings; none for what lies between epochs, at many hours of the day."""
+        if not (is_epoch or is_whole):
+            return [""] * len(self.headings())
+        return cells(self.whole if is_whole else price_stretch(of, self.devices, self.prices), self.prices)
 
 
 def _parts(record: Record, ordinal: int, rows: Sequence[PhaseRow]) -> Sequence[tuple[str, float]]:

@@ -86,6 +86,8 @@ class StretchRow(NamedTuple):
     logged_change: float
     """Of the first of these."""
     verdict: Verdict | None
+    costs: Sequence[str] = ()
+    """What it costs, by `OpenRun.costs`."""
 
     @property
     def goes_on(self) -> bool:
@@ -136,6 +138,8 @@ class OpenRun(NamedTuple):
     findings: Sequence[Finding]
     about: Sequence[str]
     seconds: float
+    costs: Sequence[str] = ()
+    """Headings of what has a price; empty where nothing has."""
 
     @property
     def is_over(self) -> bool:
