@@ -16,16 +16,20 @@ def cluster_pictures(arguments: argparse.Namespace) -> Iterator[Callable[[], tup
     """A function that asks the engine, and returns the lines of the picture with the exit code for it."""
     engine, _ = open_engine(arguments)
     from gpumon.cluster.polling import ClusterPoller
+    from gpumon.cluster.priced import cost_questions
     from gpumon.cluster.questions import QUESTIONS, Period, of_period
     from gpumon.reports.cluster_text import lines
 
     period = Period(arguments.period)
-    poller = ClusterPoller(engine, of_period(QUESTIONS, period))
+    prices, groups = arguments.prices, arguments.user_groups
+    poller = ClusterPoller(engine, of_period((*QUESTIONS, *cost_questions(prices)), period))
 
     def picture() -> tuple[list[str], int]:
         found = poller.round()
         answered = found.answers().get("gpus")
-        return list(lines(found, engine.name, period, terminal_width())), EXIT_OK if answered else EXIT_NO_GPU
+        return list(
+            lines(found, engine.name, period, terminal_width(), prices, groups)
+        ), EXIT_OK if answered else EXIT_NO_GPU
 
     try:
         yield picture

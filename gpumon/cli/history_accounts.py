@@ -8,12 +8,13 @@ import sys
 import time
 from typing import Any
 
+from gpumon.accounting.of_groups import by_group
 from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import WAYS, summary
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
-from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.history.span import span_of
 from gpumon.history.tiers import HOUR
 from gpumon.paths import Places, history_paths
@@ -37,6 +38,12 @@ def add_parser(commands: Any, formatter: Any) -> None:
         "--until", metavar="TIME", default=None, help="end of the window, in whole hours, at most now (default: now)"
     )
     parser.add_argument("--by", choices=WAYS, default="user", help="how to group the users' time (default: user)")
+    parser.add_argument(
+        "--groups",
+        action="store_true",
+        default=False,
+        help="add the users up by group, as [groups] in the settings file names them",
+    )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
     output.add_argument("--csv", action="store_true", default=False, help="print CSV, a row for each user and group")
@@ -45,6 +52,8 @@ def add_parser(commands: Any, formatter: Any) -> None:
 
 def run(where: Places, arguments: argparse.Namespace) -> int:
     """Print the accounts. Raises GpumonError."""
+    if arguments.groups and arguments.user_groups is None:
+        raise UsageError('--groups needs a table [groups] in config.toml, with lines such as vision = ["ann", "bob"]')
     now = time.time()
     span = span_of(None, arguments.since, arguments.until, now)
     begin = span.begin // HOUR * HOUR
@@ -53,8 +62,10 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     if not paths:
         raise GpumonError(why_no_history(where, "accounts"))
     kept = read_accounts(paths[0], begin, end)
+    if arguments.groups:
+        kept = by_group(kept, arguments.user_groups)
     groups = summary(kept, begin, end, arguments.by)
-    priced = kept.devices, arguments.prices
+    priced = kept.devices, arguments.prices, accounts.GROUP if arguments.groups else accounts.USER
     if arguments.json:
         json.dump(accounts.as_json(groups, arguments.by, begin, end, *priced), sys.stdout, allow_nan=False)
         print()

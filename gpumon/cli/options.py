@@ -20,6 +20,7 @@ from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from gpumon.groups import UserGroups
     from gpumon.prices import Prices
     from gpumon.recording.playback import Playback
 
@@ -128,7 +129,7 @@ def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) 
             setattr(arguments, attribute, check(name, value))
         except ValueError as error:
             raise UsageError(f"{origin}: {error}") from error
-    arguments.prices = _prices(path, file)
+    arguments.prices, arguments.user_groups = _prices(path, file), _groups(path, file)
     portion = [getattr(arguments, name, None) for name in ("play_from", "play_to")]
     if any(portion) and not (arguments.source and is_recording(arguments)):
         raise UsageError("--from and --to are for a recording: name one with --source replay:FILE")
@@ -219,8 +220,8 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "idle-interval": _idle_interval, "notify": _asked_for, "names": _names, "job-dir": _text,
 }  # fmt: skip
 """The names in the file, which are those of the flags, and what makes a value of what stands there."""
-COST = "cost"
-"""The table of prices, in the file alone."""
+COST, GROUPS = "cost", "groups"
+"""Tables of prices and of groups of users, in the file alone."""
 
 
 def _prices(path: str, file: Mapping[str, Any]) -> Prices | None:
@@ -231,6 +232,18 @@ def _prices(path: str, file: Mapping[str, Any]) -> Prices | None:
 
     try:
         return read_prices(file[COST])
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def _groups(path: str, file: Mapping[str, Any]) -> UserGroups | None:
+    """Groups of users that the file has; None where it has none. Raises UsageError."""
+    if GROUPS not in file:
+        return None
+    from gpumon.groups import read_groups
+
+    try:
+        return read_groups(file[GROUPS])
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
 
@@ -254,7 +267,7 @@ def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else None
         raise UsageError(f"cannot read {path}: {why or error}") from error
-    known = (*_CHECKS, COST)
+    known = (*_CHECKS, COST, GROUPS)
     unknown = sorted(set(found) - set(known))
     if unknown:
         raise UsageError(f"unknown setting '{unknown[0]}' in {path}. Settings: {', '.join(known)}")

@@ -166,7 +166,7 @@ def _machine_app(
         is_own = arguments.source is not None
         accounts = Accounts(
             feed, lambda: [] if is_own else history_paths(where), work=work, missing=_NO_HISTORY if is_own else "",
-            quick=thread, prices=arguments.prices,
+            quick=thread, prices=arguments.prices, groups=arguments.user_groups,
         )  # fmt: skip
         sources = Sources(feed, Runs(feed, ledgers, work=work, prices=arguments.prices), accounts, thread, recording)
         try:

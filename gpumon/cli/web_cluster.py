@@ -28,7 +28,7 @@ def cluster_app(arguments: argparse.Namespace) -> Iterator[Callable[[Gate], Dash
     from gpumon_web.cluster.views import ClusterViews
 
     poller = ClusterPoller(engine, (*QUESTIONS, *OF_GPUS, *cost_questions(arguments.prices)))
-    views = ClusterViews(poller, engine.name, arguments.prices, access.node_page)
+    views = ClusterViews(poller, engine.name, arguments.prices, access.node_page, arguments.user_groups)
     try:
         poller.start()
         yield lambda gate: make_cluster_app(views, CLUSTER_PAGES, gate)

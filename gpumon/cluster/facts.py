@@ -9,6 +9,7 @@ from gpumon import units
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.questions import SILENT, Period
 from gpumon.frame import NAN
+from gpumon.groups import NO_GROUP, UserGroups
 from gpumon.missing import is_known
 
 Answers = Mapping[str, Sequence[EngineSeries]]
@@ -57,6 +58,15 @@ class ClusterUser(NamedTuple):
     busy_seconds: float = NAN
     idle_seconds: float = NAN
     energy: float = NAN
+
+
+class UserGroup(NamedTuple):
+    """The users of a group together."""
+
+    sums: ClusterUser
+    """By the name of the group; a part that is not known of anybody is missing."""
+    users: Sequence[str]
+    """Those of its users of whom anything is known, the most held seconds first."""
 
 
 class IdleHolder(NamedTuple):
@@ -122,8 +132,10 @@ def nodes(answers: Answers, now: float) -> list[Node]:
         _by_node(answers.get(name, ())) for name in ("seen_before", "seen", "busy", "power")
     )
     seen = before | now_seen
+    # A sample alone is no node of its own: another exporter of one, such as in NVIDIA's dialect, tells that, too.
+    names = {*before, *gpus} if "seen_before" in answers else {*seen, *gpus}
     found = []
-    for name in sorted({*seen, *gpus}, key=in_order):
+    for name in sorted(names, key=in_order):
         age = now - seen.get(name, NAN)
         found.append(
             Node(
@@ -205,6 +217,17 @@ def users(answers: Answers, period: Period) -> list[ClusterUser]:
     return sorted(shown, key=lambda one: (-_or_none(one.held_seconds), -_or_none(one.held), one.name))
 
 
+def groups(found: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:
+    """Return the groups of these users, by held seconds of the period, the most first; last who is in none."""
+    by_name = {one.name: one for one in found}
+    told = []
+    for group, members in named.shared_out(by_name).items():
+        of = [by_name[name] for name in members]
+        sums = [_sum(getattr(one, field) for one in of) for field in ClusterUser._fields[1:]]
+        told.append(UserGroup(ClusterUser(group, *sums), members))
+    return sorted(told, key=lambda one: (one.sums.name == NO_GROUP, -_or_none(one.sums.held_seconds), one.sums.name))
+
+
 def idle_holders(answers: Answers) -> list[IdleHolder]:
     """Return who holds GPUs without using them, the longest first."""
     found = [
@@ -234,6 +257,12 @@ def runs(answers: Answers) -> list[ClusterRun]:
     return sorted(found, key=lambda one: (-one.gpus, one.name, one.run))
 
 
+def unreal(answers: Answers) -> int:
+    """Return the number of nodes whose numbers are of no real machine."""
+    value = single(answers, "unreal")
+    return round(value) if is_known(value) else 0
+
+
 def single(answers: Answers, name: str) -> float:
     """Return the value of an answer of one row; NaN without one."""
     rows = answers.get(name, ())
@@ -250,6 +279,12 @@ def _node(row: EngineSeries) -> str:
 
 def _by_node(rows: Sequence[EngineSeries]) -> dict[str, float]:
     return {_node(row): row.value for row in rows}
+
+
+def _sum(values: Iterable[float]) -> float:
+    """The sum of what is known: who has no row in an answer has nothing of it."""
+    known = [value for value in values if is_known(value)]
+    return sum(known) if known else NAN
 
 
 def _or_none(value: float) -> float:

@@ -13,7 +13,7 @@ from math import isfinite
 from gpumon.cluster.facts import Answers
 from gpumon.cluster.questions import Period, Question, seldom, summed
 from gpumon.cluster.recorded import OF_MODEL, RECORDED
-from gpumon.cost.charge import JOULES_PER_KWH, UNKNOWN, Amount, Charge, amount
+from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, Amount, Charge, amount, together
 from gpumon.history.tiers import HOUR
 from gpumon.prices import HOURS, Prices
 
@@ -52,6 +52,11 @@ def charges(answers: Answers, prices: Prices, period: Period) -> dict[str, Charg
             co2=amount(used, prices.co2) if used is not None and isfinite(prices.co2) else UNKNOWN,
         )
     return found
+
+
+def of_all(found: Mapping[str, Charge], users: Sequence[str]) -> Charge:
+    """Return the charge of some users together."""
+    return together(found.get(user, NO_CHARGE) for user in users)
 
 
 def _by_model(what: str, record: str, period: Period) -> Question:

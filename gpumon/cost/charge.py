@@ -54,6 +54,10 @@ class Charge(NamedTuple):
         return Charge(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
+NO_CHARGE = Charge(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+"""Of use of which nothing is known."""
+
+
 def together(charges: Iterable[Charge]) -> Charge:
     """Add uses."""
     total = Charge()

@@ -23,9 +23,9 @@ FIELDS = (
     "begin_seconds", "begin_utc", "end_seconds", "device", "user", "kind", "held_seconds", "judged_seconds",
     "busy_seconds", "idle_held_seconds", "metered_seconds", "energy_joules",
 )  # fmt: skip
-"""A CSV row is of a `kind`: `user`; `unknown`, for holders or parts that are not known; `free`, for time in which
-nobody held it; `unseen`, for time of which nothing is known; `total`, for all that was seen. An empty cell is not
-known."""
+"""A CSV row is of a `kind`: `user`, or `group` where users are added up, with its name below `user`; `unknown`, for
+holders or parts that are not known; `free`, for time in which nobody held it; `unseen`, for time of which nothing is
+known; `total`, for all that was seen. An empty cell is not known."""
 _COLUMNS = (
     TextColumn("", 90, right=False, most=32),
     TextColumn("USER", 100, right=False, most=24),
@@ -34,6 +34,8 @@ _COLUMNS = (
     TextColumn("IDLE", 85),
     TextColumn("ENERGY", 75),
 )
+USER, GROUP = "user", "group"
+"""Whose the accounts are."""
 UNKNOWN_USER, FREE, NOT_SEEN, TOTAL = "(unknown)", "(free)", "(not seen)", "total seen"
 """Names of rows that are of no user."""
 _WHOLE = 0.99
@@ -42,7 +44,7 @@ _WHOLE = 0.99
 
 def lines(
     groups: Sequence[AccountGroup], by: str, width: int = 0, devices: Sequence[KnownDevice] = (),
-    prices: Prices | None = None,
+    prices: Prices | None = None, holder: str = USER,
 ) -> Iterator[str]:  # fmt: skip
     """Yield a table: each group's users, the time that nobody held or saw, and the total; with `prices` their cost."""
     if groups:
@@ -53,7 +55,8 @@ def lines(
         cost = price_hours(group.hours, devices, prices) if prices else None
         for user, *cells in _rows(group):
             rows.append((next(labels, ""), user, *cells, *_cost_cells(user, cost, prices)))
-    yield from draw((*_COLUMNS, *(charges.columns(prices) if prices else ())), rows, width)
+    named = (_COLUMNS[0], _COLUMNS[1]._replace(heading=holder.upper()), *_COLUMNS[2:])
+    yield from draw((*named, *(charges.columns(prices) if prices else ())), rows, width)
 
 
 def _cost_cells(user: str, cost: Priced | None, prices: Prices | None) -> Sequence[str]:
@@ -75,37 +78,38 @@ def _charge(user: str, cost: Priced) -> Charge:
 
 def as_json(
     groups: Sequence[AccountGroup], by: str, begin: float, end: float, devices: Sequence[KnownDevice] = (),
-    prices: Prices | None = None,
+    prices: Prices | None = None, holder: str = USER,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the groups as JSON: seconds and joules; null is not known. With `prices` each has its `cost`."""
-    found = [_group_json(group) for group in groups]
+    found = [_group_json(group, holder) for group in groups]
     if prices is not None:
         for told, group in zip(found, groups, strict=True):
             cost = price_hours(group.hours, devices, prices)
             for account in told["accounts"]:
-                account["cost"] = charges.as_json(_charge(account["user"], cost), prices)
+                account["cost"] = charges.as_json(_charge(account[holder], cost), prices)
             for key, name in (("unknown", UNKNOWN_USER), ("free", FREE), ("total", TOTAL)):
                 told[key]["cost"] = charges.as_json(_charge(name, cost), prices)
     return {"schema": SCHEMA, "begin": begin, "end": end, "by": by, "groups": found}
 
 
 def csv(
-    groups: Sequence[AccountGroup], devices: Sequence[KnownDevice] = (), prices: Prices | None = None
-) -> Iterator[str]:
+    groups: Sequence[AccountGroup], devices: Sequence[KnownDevice] = (), prices: Prices | None = None,
+    holder: str = USER,
+) -> Iterator[str]:  # fmt: skip
     """Yield the groups as CSV, a line at a time, its heading first; with `prices` each row ends with its cost."""
     yield csv_line((*FIELDS, *(charges.FIELDS if prices else ())))
     for group in groups:
         cost = price_hours(group.hours, devices, prices) if prices else None
-        for name, row in _csv_rows(group):
+        for name, row in _csv_rows(group, holder):
             ends = charges.csv_cells(_charge(name, cost), prices) if cost and prices and name != NOT_SEEN else ()
             yield csv_line((*row, *ends))
 
 
-def _csv_rows(group: AccountGroup) -> Iterator[tuple[str, Sequence[Cell]]]:
+def _csv_rows(group: AccountGroup, holder: str) -> Iterator[tuple[str, Sequence[Cell]]]:
     """Rows, each with its name in the table."""
     use, place = group.use, _place(group)
     for account in group.accounts:
-        yield account.user, _line(place, account.user, "user", account.held, account.judged, *_known(account))
+        yield account.user, _line(place, account.user, holder, account.held, account.judged, *_known(account))
     rest = group.rest
     if any(rest[1:]):
         yield UNKNOWN_USER, _line(place, "", "unknown", rest.held, None, rest.busy, None, None, rest.energy)
@@ -133,13 +137,13 @@ def _known(account: Account) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def _group_json(group: AccountGroup) -> dict[str, Any]:
+def _group_json(group: AccountGroup, holder: str) -> dict[str, Any]:
     use, device = group.use, group.device
     return {
         "begin": group.begin,
         "end": group.end,
         "device": {"uuid": device.uuid, "number": device.number, "name": device.name} if device else None,
-        "accounts": [_account_json(account) for account in group.accounts],
+        "accounts": [_account_json(account, holder) for account in group.accounts],
         "unknown": {"held": group.rest.held, "busy": group.rest.busy, "energy": group.rest.energy},
         "free": {"seconds": use.free, "energy": use.free_energy},
         "unseen": group.unseen,
@@ -150,10 +154,10 @@ def _group_json(group: AccountGroup) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _account_json(account: Account) -> dict[str, Any]:
+def _account_json(account: Account, holder: str) -> dict[str, Any]:
     busy, idle_held, metered, energy = _known(account)
     return {
-        "user": account.user, "held": account.held, "judged": account.judged, "busy": busy, "idle_held": idle_held,
+        holder: account.user, "held": account.held, "judged": account.judged, "busy": busy, "idle_held": idle_held,
         "metered": metered, "energy": energy,
     }  # fmt: skip
 

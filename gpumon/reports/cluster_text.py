@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpumon import units
-from gpumon.cluster import facts
+from gpumon.cluster import facts, priced
 from gpumon.cluster.polling import ClusterPicture
 from gpumon.cluster.questions import Period
+from gpumon.cost.charge import NO_CHARGE, Charge
+from gpumon.groups import UserGroups
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
+from gpumon.prices import Prices
+from gpumon.reports.charges import cells, columns
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.text import cut
 
@@ -30,8 +34,14 @@ _IDLE = (TextColumn("HELD, IDLE", 100, right=False, most=24), TextColumn("NODE",
 _WRONG = (TextColumn("WRONG", 100, right=False, most=32), TextColumn("", 95, right=False))
 
 
-def lines(picture: ClusterPicture, name: str, period: Period, width: int = 0) -> Iterator[str]:
-    """Yield the cluster at most `width` cells wide (0: as it comes); `name` is the engine's."""
+def lines(
+    picture: ClusterPicture, name: str, period: Period, width: int = 0, prices: Prices | None = None,
+    groups: UserGroups | None = None,
+) -> Iterator[str]:  # fmt: skip
+    """Yield the cluster at most `width` cells wide (0: as it comes); `name` is the engine's.
+
+    With `prices` users have their cost, and with `groups` a table of these follows.
+    """
     answers = picture.answers()
     nodes = facts.nodes(answers, picture.seen_at)
     head = "  ·  ".join(_head(nodes, answers, picture, name))
@@ -40,7 +50,15 @@ def lines(picture: ClusterPicture, name: str, period: Period, width: int = 0) ->
         line = f"not of now: {', '.join(of)} ({problem})"
         yield cut(line, width) if width else line
     yield from _table(_FREE, [_free(one) for one in facts.free(nodes)], width)
-    yield from _table(_USERS, [_user(one) for one in facts.users(answers, period)], width)
+    users = facts.users(answers, period)
+    charges = priced.charges(answers, prices, period) if prices else {}
+    more = columns(prices) if prices else ()
+    rows = [(*_user(one), *_cost(charges.get(one.name), prices)) for one in users]
+    yield from _table((*_USERS, *more), rows, width)
+    if groups:
+        told = facts.groups(users, groups)
+        sums = [(*_user(one.sums), *_cost(priced.of_all(charges, one.users), prices)) for one in told]
+        yield from _table((_USERS[0]._replace(heading="GROUP"), *_USERS[1:], *more), sums, width)
     yield from _table(_RUNS, [_run(one) for one in facts.runs(answers)], width)
     held = [(one.user or "unknown", one.node, one.gpu, units.words(one.seconds)) for one in facts.idle_holders(answers)]
     yield from _table(_IDLE, held, width)
@@ -61,8 +79,8 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
             yield f"{idle} allocated, idle"
         silent = len(nodes) - len(seen)
         yield units.counted(len(seen), "node") + (f", {silent} silent" if silent else "")
-    if unreal := {row.labels.get("instance", "") for row in answers.get("unreal", ())}:
-        yield f"{units.counted(len(unreal), 'node')} SIMULATED or REPLAY"
+    if unreal := facts.unreal(answers):
+        yield f"{units.counted(unreal, 'node')} SIMULATED or REPLAY"
     power = [node.power for node in nodes if is_known(node.power)]
     if power:
         yield units.number(sum(power), Unit.WATTS)
@@ -90,6 +108,10 @@ def _user(one: facts.ClusterUser) -> Sequence[str]:
         one.name or "unknown", _gpus(one.held), _gpus(one.idle), units.hours(one.held_seconds), units.percent(used),
         units.hours(one.idle_seconds), units.number(one.energy, Unit.JOULES),
     )  # fmt: skip
+
+
+def _cost(charge: Charge | None, prices: Prices | None) -> Sequence[str]:
+    return cells(charge or NO_CHARGE, prices) if prices else ()
 
 
 def _run(one: facts.ClusterRun) -> Sequence[str]:

@@ -14,6 +14,7 @@ from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
 from gpumon.cluster.polling import AskedEngine, ClusterPoller
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import QUESTIONS, THERE
+from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.app import make_cluster_app
 from gpumon_web.cluster.pages import CLUSTER_PAGES
@@ -132,11 +133,13 @@ class TableEngine:
 class Cluster:
     """An app of a cluster, whose poller asks when a test says so."""
 
-    def __init__(self, engine: AskedEngine, prices: Prices | None = None, node_page: str = "") -> None:
+    def __init__(
+        self, engine: AskedEngine, prices: Prices | None = None, node_page: str = "", groups: UserGroups | None = None
+    ) -> None:  # fmt: skip
         self.engine = engine
         self.passed = 0.0
         self.poller = ClusterPoller(engine, ALL_ASKED, lambda: self.passed, lambda: NOW + self.passed)
-        self.views = ClusterViews(self.poller, engine.name, prices, node_page)
+        self.views = ClusterViews(self.poller, engine.name, prices, node_page, groups)
         self.app: Dash = make_cluster_app(self.views, CLUSTER_PAGES, Gate(None, port=8050))
 
     def after(self, seconds: float) -> Cluster:

@@ -188,7 +188,7 @@ def test_a_site_with_dcgm_alone_claims_nothing_about_users() -> None:
 def test_without_the_rules_a_notice_says_so() -> None:
     served = Cluster(TableEngine(cluster(3), ["gpumon_gpus"])).after(0.0)
     assert "rules.yml" in served.values()["doubts"][0]["text"]
-    assert "the exporters' series" in served.values()["foot"]["text"]
+    assert "the exporters' own series" in served.values()["foot"]["text"]
     assert shown().values()["doubts"] is None
 
 
@@ -234,6 +234,6 @@ def test_without_prices_no_column_and_no_question_is_about_costs() -> None:
 
 
 def test_simulated_nodes_are_told_in_the_head_of_every_page() -> None:
-    answers = cluster(3) | {"unreal": [row(1.0, instance="gn001"), row(1.0, instance="gn002")]}
+    answers = cluster(3) | {"unreal": [row(2.0)]}
     assert Cluster(TableEngine(answers)).after(0.0).page()["label"] == "2 nodes SIMULATED or REPLAY"
     assert shown().page()["label"] == ""

@@ -10,6 +10,7 @@ from typing import Any
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.frame import Device
+from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web import kept
 from gpumon_web.answers import AnswerCache, Packed
@@ -30,10 +31,10 @@ class Accounts:
     def __init__(
         self, feed: Feed, histories: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,
         work: Work | None = None, answers: AnswerCache | None = None, missing: str = "", quick: Work | None = None,
-        prices: Prices | None = None,
+        prices: Prices | None = None, groups: UserGroups | None = None,
     ) -> None:  # fmt: skip
         """`missing` says why there are none, where no history has them; `quick` does what takes a few milliseconds."""
-        self._prices = prices
+        self._prices, self._groups = prices, groups
         self._feed = feed
         self._histories = histories
         self._now = now
@@ -51,7 +52,8 @@ class Accounts:
         if page.kept_of is Kept.EVENTS:
             return self._asked(page.name, given, kept.of_events, page.name, self._missing)
         holding = {} if self._missing else self._holding()  # of a recording or a simulation, now is not now
-        return self._asked(page.name, given, kept.of_accounts, page.name, holding, self._missing, self._prices)
+        priced = self._prices, self._groups
+        return self._asked(page.name, given, kept.of_accounts, page.name, holding, self._missing, *priced)
 
     def table(self, args: Args) -> Future[Packed]:
         """The accounts of a window as CSV."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon import units
-from gpumon.cost.charge import UNKNOWN, Charge
+from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.json_value import shown
 from gpumon.missing import is_known
 from gpumon.prices import Prices
@@ -51,7 +51,7 @@ def has_costs(prices: Prices | None) -> Cells:
 
 def cost_cells(charge: Charge | None, prices: Prices | None) -> Cells:
     """The cells of these columns."""
-    one = charge or Charge(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+    one = charge or NO_CHARGE
     named = (("held_cost", "held_money", "held"), ("idle_cost", "idle_money", "idle_held"),
              ("energy_cost", "energy_money", "energy"), ("co2", "grams", "co2"))  # fmt: skip
     found: Cells = {}

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpumon.groups import UserGroups
 from gpumon.ledger.records import Record
+from gpumon.people import SHOWN, in_force
 from gpumon.prices import Prices
 from gpumon.reports import run_json
 from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.compared import compared_document
 from gpumon_web.device_strips import day_document
 from gpumon_web.event_list import count_of_news, events_document
+from gpumon_web.grouping import GROUP, USER
 from gpumon_web.listed_runs import Live, list_of_runs
 from gpumon_web.packing import compressed, packed
 from gpumon_web.page import Cells, KeptValues, Rows
@@ -52,14 +55,20 @@ def of_compared(paths: Sequence[str], asked: str, by: str, now: float, page: str
 
 
 def of_accounts(
-    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, page: str, holding: Holding,
-    missing: str, prices: Prices | None = None,
+    paths: Sequence[str], period: str, day: str, zone: str, user: str, by: str, now: float, page: str,
+    holding: Holding, missing: str, prices: Prices | None = None, groups: UserGroups | None = None,
 ) -> Packed:  # fmt: skip
-    """Values of the page `page`, from the accounts of a window; `missing` says why there are none, or is empty."""
-    found = {**users_document(paths, period, day, zone, user, now, holding), "missing": missing, "prices": prices}
+    """Values of the page `page`, from the accounts of a window; `missing` says why there are none, or is empty.
+
+    Of `groups` nothing is told where names are not: a group of few would tell them.
+    """
+    groups = groups if in_force().way == SHOWN and not user else None
+    chosen = groups if by == GROUP else None
+    found = {**users_document(paths, period, day, zone, user, now, holding, chosen), "missing": missing,
+             "prices": prices, "groups": groups, "by": GROUP if chosen else USER}  # fmt: skip
     group = found["group"]
     users = [{"user": one.user} for one in group.accounts] if group else []
-    return packed(_body(page, found, [*users, *({"user": user} for user in holding)]))
+    return packed(_body(page, found, [*users, *({"user": user} for user in found["holding"])]))
 
 
 def of_events(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpumon.accounting.of_groups import by_group
 from gpumon.accounting.query import KeptAccounts, KnownDevice, read_accounts
 from gpumon.accounting.summary import AccountGroup, summary
 from gpumon.errors import GpumonError
+from gpumon.groups import UserGroups
 from gpumon.people import in_force, under
 from gpumon.prices import Prices
 from gpumon.reports import accounts
@@ -19,18 +21,29 @@ Holding = Mapping[str, tuple[str, Sequence[str]]]
 
 
 def users_document(
-    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, holding: Holding
-) -> dict[str, Any]:
+    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, holding: Holding,
+    groups: UserGroups | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Return the accounts of a window, of the history that was written last: seconds, joules, and shares of slots.
 
-    With a `user`, also that user's time on each GPU.
+    With a `user`, also that user's time on each GPU; with `groups` these stand in the place of users.
     """
     with under(in_force()._replace(me=user)):  # where names are hidden, one's own is the hash in the address
-        return _document(paths, user_window(period, day, zone, now), user, now, holding)
+        shown = _holding_of(groups, holding) if groups else holding
+        return _document(paths, user_window(period, day, zone, now), user, now, shown, groups)
+
+
+def _holding_of(groups: UserGroups, holding: Holding) -> Holding:
+    """The GPUs that the users of each group hold now."""
+    return {
+        name: (", ".join(holding[user][0] for user in users),
+               list(dict.fromkeys(uuid for user in users for uuid in holding[user][1])))
+        for name, users in groups.shared_out(holding).items()
+    }  # fmt: skip
 
 
 def _document(
-    paths: Sequence[str], window: UserWindow, user: str, now: float, holding: Holding
+    paths: Sequence[str], window: UserWindow, user: str, now: float, holding: Holding, groups: UserGroups | None
 ) -> dict[str, Any]:  # fmt: skip
     document: dict[str, Any] = {
         "window": window,
@@ -42,8 +55,8 @@ def _document(
     }
     nothing = KeptAccounts((), ())
     try:
-        kept = _within(paths, window, now) if paths else nothing
-        earlier = _within(paths, window.beside(-1), now) if paths else nothing
+        kept = _within(paths, window, now, groups) if paths else nothing
+        earlier = _within(paths, window.beside(-1), now, groups) if paths else nothing
     except GpumonError as error:
         return {**document, "problem": str(error), "group": None, "before": None, "days": [], "devices": [], "gpus": [],
                 "known_devices": []}  # fmt: skip
@@ -88,5 +101,8 @@ def users_csv(
     return [line.encode() for line in accounts.csv(days, kept.devices, prices)]
 
 
-def _within(paths: Sequence[str], window: UserWindow, now: float) -> KeptAccounts:
-    return read_accounts(paths[0], window.begin, min(window.end, now))
+def _within(
+    paths: Sequence[str], window: UserWindow, now: float, groups: UserGroups | None = None
+) -> KeptAccounts:  # fmt: skip
+    found = read_accounts(paths[0], window.begin, min(window.end, now))
+    return by_group(found, groups) if groups else found

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gpumon.cluster.facts import Answers
 from gpumon.cluster.polling import ClusterPicture, KeptAnswer
+from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.page import Cells, Now
 
@@ -22,6 +23,7 @@ class ClusterNow(NamedTuple):
     prices: Prices | None = None
     node_page: str = ""
     """Address of a node's own pages, with `{host}` for its name; empty where nobody said."""
+    groups: UserGroups | None = None
 
     @property
     def answers(self) -> Answers:

@@ -13,6 +13,7 @@ from gpumon_web.cluster.node_map import node_map
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.summary import doubts, foot, summary
 from gpumon_web.costs import has_costs
+from gpumon_web.grouping import GROUP, USER, holders
 from gpumon_web.page import Args, Cells, Now, Page
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ def layout() -> Component:
             card("Users", age("users"),
                  table("users", "Users", tables.USERS, "time", down=True, css="plain people",
                        empty="Nobody is known to hold a GPU.", few=12),
-                 tools=[bound("periods", "choices", html.Div, className="seg", role="group", **aria(label="Period")),
+                 tools=[shown_if("holders", bound("holders", "choices", html.Div, className="seg", role="group",
+                                                  **aria(label="By user or group"))),
+                        bound("periods", "choices", html.Div, className="seg", role="group", **aria(label="Period")),
                         download("users", "users of the cluster")]),
             card("Allocated, idle for half an hour or longer", age("idle_holders"),
                  table("idle_holders", "Idle holders", tables.IDLE, "lasts", down=True, css="plain",
@@ -98,6 +101,12 @@ def live(now: Now, args: Args) -> Cells:
     costs = [one.name for one in priced.cost_questions(known.prices) if one.name.endswith(f"_{period}")]
     of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs)
     charges = priced.charges(answers, known.prices, period) if known.prices else {}
+    users = facts.users(answers, period)
+    by_group = known.groups if args["by"] == GROUP else None
+    rows = (
+        tables.group_rows(facts.groups(users, by_group), charges, known.prices) if by_group
+        else tables.marked(tables.user_rows(users, charges, known.prices))
+    )  # fmt: skip
     well = "Nothing is known to be wrong." if "seen" in answers and "gpus" in answers else "Not known."
     return {
         **summary(known, nodes),
@@ -113,11 +122,14 @@ def live(now: Now, args: Args) -> Cells:
         **{f"{panel}_age": not_of_now(known, names) for panel, names in _PANELS.items()},
         "users_age": not_of_now(known, of_users),
         "free_gpus": tables.free_rows(facts.free(nodes)),
-        "users": tables.marked(tables.user_rows(facts.users(answers, period), charges, known.prices)),
+        "users": rows,
+        **holders(known.groups, args["by"]),
         **has_costs(known.prices),
         "idle_holders": tables.idle_rows(idle),
         "runs": tables.run_rows(facts.runs(answers)),
     }  # fmt: skip
 
 
-PAGE = Page("cluster", "Cluster", layout, live, args={"period": Period.WEEK.value}, subject=("period",))
+PAGE = Page(
+    "cluster", "Cluster", layout, live, args={"period": Period.WEEK.value, "by": USER}, subject=("period", "by")
+)  # fmt: skip

@@ -72,7 +72,7 @@ def live(now: Now, args: Args) -> Cells:
     rows = sorted(places, key=lambda row: (-row.value, in_order(row.labels.get("instance", ""))))
     return {
         "user": name,
-        "about": _about(answers, name),
+        "about": _about(known, name),
         "user_age": not_of_now(known, [one.name for one in of_user(name)]),
         "hours": Rows(_hours(known, name, period) for period in Period),
         **has_costs(known.prices),
@@ -86,11 +86,15 @@ def live(now: Now, args: Args) -> Cells:
     }  # fmt: skip
 
 
-def _about(answers: Answers, name: str) -> str:
-    one = _of(answers, name, Period.WEEK)
-    if one is None:
-        return ""
-    return f"{gpus(one.held)} GPUs now, {gpus(one.idle)} of them idle"
+def _about(known: ClusterNow, name: str) -> str:
+    """GPUs now, and the group."""
+    one = _of(known.answers, name, Period.WEEK)
+    group = known.groups.of_user.get(name, "") if known.groups else ""
+    told = [
+        f"{gpus(one.held)} GPUs now, {gpus(one.idle)} of them idle" if one else "",
+        f"group {group}" if group else "",
+    ]
+    return "  ·  ".join(filter(None, told))
 
 
 def _of(answers: Answers, name: str, period: Period) -> ClusterUser | None:

@@ -125,7 +125,8 @@ def foot(known: ClusterNow) -> Cells | None:
     picture = known.picture
     if not picture.kept:
         return None
-    series = "recorded series" if picture.recorded and not picture.is_dcgm else "the exporters' series"
+    is_recorded = picture.recorded and not picture.is_dcgm
+    series = "in part by series that are recorded once a minute" if is_recorded else "by the exporters' own series"
     took = units.span(picture.took)
     return {
         "text": f"From {known.engine}, {series}; the last round of questions took {took}. As of",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpumon import units
-from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder
+from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup
+from gpumon.cluster.priced import of_all
 from gpumon.cost.charge import Charge
 from gpumon.json_value import shown
 from gpumon.missing import is_known
@@ -22,7 +23,7 @@ FREE = (
     Column("gpus", "GPUs", "count", css="c-free"),
 )
 USERS = (
-    Column("user", "User", "rich", is_head=True, sorts_by="name"),
+    Column("user", "User", "rich", is_head=True, sorts_by="name", titled="user_title"),
     Column("now", "GPUs now", is_number=True, sorts_by="held"),
     Column("time", "GPU-hours", is_number=True, sorts_by="held_seconds"),
     Column("part", "Held, used", "rich", sort=False, css="c-part"),
@@ -47,6 +48,8 @@ RUNS = (
 )
 _TINT = 0.28
 """Opacity of what is held and not used."""
+_NAMED = 4
+"""Users that the row of a group names."""
 _NOTED = 0.25
 """Share of held time from which on idleness is marked, beside at least so many seconds."""
 _NOTED_SECONDS = 36_000.0
@@ -75,19 +78,47 @@ def user_rows(
 ) -> Rows:  # fmt: skip
     """Users with what they hold now, held in the period, and what that costs."""
     priced = charges or {}
-    most = max((one.held_seconds for one in found if is_known(one.held_seconds)), default=0.0)
+    most = _most(found)
+    return Rows(
+        {"key": one.name or " ", "user": who(one.name), "name": one.name or None, "search": one.name.lower(),
+         **_sums(one, most), **cost_cells(priced.get(one.name), prices)}
+        for one in found
+    )  # fmt: skip
+
+
+def group_rows(
+    found: Sequence[UserGroup], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None
+) -> Rows:  # fmt: skip
+    """Groups with what their users hold now, held in the period, and what that costs."""
+    most = _most([one.sums for one in found])
     return Rows(
         {
-            "key": one.name or " ", "user": who(one.name), "name": one.name or None,
-            "now": gpus(one.held), "held": shown(one.held),
-            "time": hours(one.held_seconds), "held_seconds": shown(one.held_seconds), "part": _part(one, most),
-            "used": shown(one.busy_seconds / one.held_seconds) if one.held_seconds > 0 else None,
-            "idle": hours(one.idle_seconds), "idle_seconds": shown(one.idle_seconds),
-            "energy": energy(one.energy), "joules": shown(one.energy), "search": one.name.lower(),
-            **cost_cells(priced.get(one.name), prices),
+            "key": one.sums.name, "user": [line(person(one.sums.name), text(_members(one.users), "mut"), css="who")],
+            "name": one.sums.name, "search": " ".join((one.sums.name, *one.users)).lower(),
+            **_sums(one.sums, most), **cost_cells(of_all(charges or {}, one.users), prices),
         }
         for one in found
     )  # fmt: skip
+
+
+def _members(users: Sequence[str]) -> str:
+    more = f" and {len(users) - _NAMED:,} more" if len(users) > _NAMED else ""
+    return ", ".join(user or "unknown" for user in users[:_NAMED]) + more
+
+
+def _most(found: Sequence[ClusterUser]) -> float:
+    return max((one.held_seconds for one in found if is_known(one.held_seconds)), default=0.0)
+
+
+def _sums(one: ClusterUser, most: float) -> Cells:
+    """The cells that a user and a group have."""
+    return {
+        "now": gpus(one.held), "held": shown(one.held),
+        "time": hours(one.held_seconds), "held_seconds": shown(one.held_seconds), "part": _part(one, most),
+        "used": shown(one.busy_seconds / one.held_seconds) if one.held_seconds > 0 else None,
+        "idle": hours(one.idle_seconds), "idle_seconds": shown(one.idle_seconds),
+        "energy": energy(one.energy), "joules": shown(one.energy),
+    }  # fmt: skip
 
 
 def _part(one: ClusterUser, most: float) -> list[Cells]:

@@ -12,6 +12,7 @@ from gpumon.cluster import facts
 from gpumon.cluster.gpus import of_node, of_user
 from gpumon.cluster.polling import TICK, ClusterPicture, ClusterPoller
 from gpumon.cluster.questions import Period, Question
+from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.cluster.known import NOTHING, ClusterNow
 from gpumon_web.cluster.pages import CLUSTER_PAGES
@@ -83,12 +84,13 @@ class ClusterViews(PageViews):
     """The pages of a cluster. Safe to use from several threads."""
 
     def __init__(
-        self, poller: ClusterPoller, engine: str, prices: Prices | None = None, node_page: str = ""
+        self, poller: ClusterPoller, engine: str, prices: Prices | None = None, node_page: str = "",
+        groups: UserGroups | None = None,
     ) -> None:  # fmt: skip
         self._cluster = ClusterFeed(poller)
         super().__init__(self._cluster, CLUSTER_PAGES)
         self._poller = poller
-        self._known = ClusterNow(NOTHING, engine, prices, node_page)
+        self._known = ClusterNow(NOTHING, engine, prices, node_page, groups)
 
     def now(self) -> Now:
         """All that pages know now. The caller holds the feed's lock."""
@@ -125,7 +127,7 @@ _SUBJECTS: Mapping[str, Callable[[str], Sequence[Question]]] = {"node": of_node,
 
 def _unreal(picture: ClusterPicture) -> str:
     """Words of the head for nodes whose numbers are of no real machine; empty where there is none."""
-    count = len({row.labels.get("instance", "") for row in picture.answers().get("unreal", ())})
+    count = facts.unreal(picture.answers())
     return f"{units.counted(count, 'node')} SIMULATED or REPLAY" if count else ""
 
 
@@ -133,6 +135,7 @@ def _names(page: str, picture: ClusterPicture) -> set[str]:
     """Names that the engine itself has told: no other one is asked for."""
     answers = picture.answers()
     if page == "node":
-        return {row.labels.get("instance", "") for name in ("seen", "seen_before") for row in answers.get(name, ())}
+        told = ("seen", "seen_before", "gpus")
+        return {row.labels.get("instance", "") for name in told for row in answers.get(name, ())}
     asked = ("runs", "held_now", *(f"held_{period}" for period in Period))
     return {row.labels.get("user", "") for name in asked for row in answers.get(name, ())}

@@ -12,6 +12,7 @@ from gpumon.accounting.summary import AccountGroup
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
 from gpumon_web.costs import COSTS, cost_cells, has_costs
+from gpumon_web.grouping import USER, holders
 from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
 from gpumon_web.tokens import line, link, person, text
 from gpumon_web.user_hours import Holding
@@ -68,6 +69,10 @@ def layout() -> Component:
     from gpumon_web.parts import aria, bound, card, download, headline, headlines, shown_if, table
 
     tools = [
+        shown_if(
+            "holders",
+            bound("holders", "choices", html.Div, className="seg", role="group", **aria(label="By user or group")),
+        ),
         bound("periods", "choices", html.Div, className="seg", role="group", **aria(label="Window")),
         bound("window", "rich", html.Nav, className="turn", **aria(label="Period")),
         bound("csv", "download", html.Span, className="end"),
@@ -107,12 +112,13 @@ def kept(document: Cells) -> KeptValues:
     group: AccountGroup | None = document["group"]
     is_over = window.end <= document["now"]
     holding: Holding = document["holding"] if not is_over else {}
-    user = document["user"]
+    user, by = document["user"], document.get("by", USER)
     values = {
-        **_turns(window, user, document["now"]),
+        **_turns(window, user, by, document["now"]),
         "title": user or "Users",
         "everyone": [line(link("everyone", _address(window, ""), ""))] if user else [],
-        "user_title": "GPU" if user else "User",
+        **holders(document.get("groups"), by),
+        **({"user_title": "GPU"} if user else {}),
         "now_title": "Now" if user else "GPUs now",
         "problem": _problem(document, window),
         "known": group is not None,
@@ -122,7 +128,7 @@ def kept(document: Cells) -> KeptValues:
         "users": _priced(
             _gpus(document["gpus"], user, holding, window)
             if user
-            else _users(group, document["days"], holding, window),
+            else _users(group, document["days"], holding, window, by),
             document,
         ),
         **has_costs(document.get("prices")),
@@ -132,15 +138,15 @@ def kept(document: Cells) -> KeptValues:
     return KeptValues(values, again=LATER if is_over else SOON)
 
 
-def _address(window: UserWindow, user: str) -> str:
-    named = {"user": user} if user else {}
+def _address(window: UserWindow, user: str, by: str = USER) -> str:
+    named = {"user": user} if user else {"by": by} if by != USER else {}
     return f"#/users?{urlencode({'period': window.period, 'day': window.address, **named})}"
 
 
-def _turns(window: UserWindow, user: str, now: float) -> Cells:
+def _turns(window: UserWindow, user: str, by: str, now: float) -> Cells:
     """The choice of windows, and links to those beside this one."""
-    later, earlier = window.beside(1), _address(window.beside(-1), user)
-    forward = link("›", _address(later, user), "step", "Later") if later.begin <= now else text("›", "step mut")
+    later, earlier = window.beside(1), _address(window.beside(-1), user, by)
+    forward = link("›", _address(later, user, by), "step", "Later") if later.begin <= now else text("›", "step mut")
     arguments = urlencode({"period": window.period, "day": window.address, "zone": str(window.zone or "")})
     return {
         "periods": [
@@ -209,7 +215,7 @@ def _sums_of(account: Account, before: Account, window: UserWindow, all_held: fl
 
 
 def _users(
-    group: AccountGroup | None, days: Sequence[AccountGroup], holding: Holding, window: UserWindow
+    group: AccountGroup | None, days: Sequence[AccountGroup], holding: Holding, window: UserWindow, by: str
 ) -> Rows:  # fmt: skip
     accounts = list(group.accounts) if group else []
     missing = [Account(user) for user in sorted(holding) if user not in {one.user for one in accounts}]
@@ -217,7 +223,8 @@ def _users(
     tallest = max((account.held for day in days for account in day.accounts), default=0.0)
     rows = [
         {**account_cells(one, course(one.user, days, tallest, window), most), **now_cells(*_now(holding, one.user)),
-         "key": one.user, "name": one.user, "user": [line(person(one.user, _address(window, one.user)), css="who")]}
+         "key": one.user, "name": one.user,
+         "user": [line(person(one.user, _address(window, one.user) if by == USER else ""), css="who")]}
         for one in (*accounts, *missing)
     ]  # fmt: skip
     if group and group.rest.held:
@@ -274,5 +281,5 @@ def _gpus(
 
 PAGE = Page(
     "users", "Users", layout, kept=kept, kept_of=Kept.ACCOUNTS,
-    kept_args={"period": "", "day": "", "zone": "", "user": ""},
+    kept_args={"period": "", "day": "", "zone": "", "user": "", "by": ""},
 )  # fmt: skip
