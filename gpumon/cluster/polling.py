@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from threading import Event, Lock, Thread
 from time import monotonic
 from time import time as wall_clock
@@ -15,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
-from gpumon.cluster.questions import QUESTIONS, SMALL, THERE, Question
+from gpumon.cluster.questions import DCGM, OWN, QUESTIONS, SMALL, THERE, Question
 
 TICK = 15.0
 """Seconds between two looks at what is due."""
@@ -26,7 +27,6 @@ _MOST_SUBJECTS = 16
 """Nodes and users that are asked for by themselves at a time: those that were looked at last."""
 _CLOCKS_APART = 10.0
 """Seconds by which the engine's clock may differ from ours before we take its time."""
-_OWN, _DCGM = "gpumon_gpus", "DCGM_FI_DEV_GPU_UTIL"
 _LOOK_FOR_RULES = 300.0
 _LOOK_AGAIN = 2 * TICK
 """The same, while some are missing."""
@@ -57,8 +57,8 @@ class KeptAnswer(NamedTuple):
     failing: float = 0.0
     """Since when there is none, s since 1970; 0 where there is."""
     warning: str = ""
-    due: float = 0.0
-    """When it is asked again, by the steady clock."""
+    asked: float = -inf
+    """When it was last asked, by the steady clock; -inf: it is asked at once."""
 
 
 class ClusterPicture(NamedTuple):
@@ -152,19 +152,24 @@ class ClusterPoller:
         """Ask what is due, for one moment, and return what is known then."""
         began, ours, before = self._clock(), self._now(), self._picture
         known, names = self._there, self._names(ours)
-        is_dcgm = _DCGM in names and _OWN not in names
+        is_dcgm = DCGM in names and OWN not in names
         apart = self._engine.ahead if abs(self._engine.ahead) > _CLOCKS_APART else 0.0
         at = ours + apart
         kept, answered, asked = dict(before.kept), before.answered, list[Question]()
         if names != known:  # what was not there before may be now
-            kept = {name: one._replace(due=0.0) for name, one in kept.items()}
+            kept = {name: one._replace(asked=-inf) for name, one in kept.items()}
         for _ in range(1 if "seen" in before.answers() else 2):  # what is asked next depends on the number of nodes
-            asked = self._asked(kept, is_dcgm=is_dcgm)
-            due = [one for one in asked if kept.get(one.name, KeptAnswer()).due <= began + _EARLY]
+            is_small = _is_small(kept)
+            asked = self._asked(is_small=is_small, is_dcgm=is_dcgm)
+            due = [
+                one for one in asked
+                if _is_due(kept.get(one.name, KeptAnswer()), one.interval(
+                    recorded=one.records <= names, is_small=is_small), began)
+            ]  # fmt: skip
             due.sort(key=lambda one: one.every)  # a month may keep an engine busy: what moves quickly goes first
             answers = self._pool.map(lambda one: self._ask(one, at, recorded=one.records <= names), due)
             for question, (answer, problem) in zip(due, answers, strict=True):
-                kept[question.name] = _next(kept.get(question.name, KeptAnswer()), question, answer, problem, began, at)
+                kept[question.name] = _next(kept.get(question.name, KeptAnswer()), answer, problem, began, at)
                 answered = ours if answer is not None else answered
         wanted = {question.name for question in asked}
         kept = {name: one for name, one in kept.items() if name in wanted}
@@ -174,10 +179,8 @@ class ClusterPoller:
             self._picture = made
         return made
 
-    def _asked(self, kept: Mapping[str, KeptAnswer], *, is_dcgm: bool) -> list[Question]:
+    def _asked(self, *, is_small: bool, is_dcgm: bool) -> list[Question]:
         """Questions of now: those of all, and of what somebody looks at."""
-        seen = kept.get("seen", KeptAnswer()).rows
-        is_small = seen is not None and len(seen) <= SMALL
         with self._lock:
             now = self._clock()
             self._subjects = {name: one for name, one in self._subjects.items() if now - one[1] <= UNWATCHED}
@@ -212,10 +215,19 @@ class ClusterPoller:
             self._wake.clear()
 
 
-def _next(
-    known: KeptAnswer, question: Question, answer: EngineAnswer | None, problem: str, began: float, at: float
-) -> KeptAnswer:  # fmt: skip
-    """An answer, or the one before with what keeps it from being of now; that is asked again soon."""
+def _is_small(kept: Mapping[str, KeptAnswer]) -> bool:
+    """Whether the cluster is known to be one in which each GPU can be asked for."""
+    seen = kept.get("seen", KeptAnswer()).rows
+    return seen is not None and len(seen) <= SMALL
+
+
+def _is_due(known: KeptAnswer, interval: float, now: float) -> bool:
+    """Whether to ask again, which is soon where there was no answer."""
+    return known.asked + (min(interval, TICK) if known.problem else interval) <= now + _EARLY
+
+
+def _next(known: KeptAnswer, answer: EngineAnswer | None, problem: str, began: float, at: float) -> KeptAnswer:
+    """An answer, or the one before with what keeps it from being of now."""
     if answer is None:
-        return known._replace(due=began + min(question.every, TICK), problem=problem, failing=known.failing or at)
-    return KeptAnswer(answer.rows, at, "", 0.0, answer.warning, began + question.every)
+        return known._replace(asked=began, problem=problem, failing=known.failing or at)
+    return KeptAnswer(answer.rows, at, "", 0.0, answer.warning, began)

@@ -18,6 +18,8 @@ SILENT = 120.0
 """Seconds without a sample of a node, from which on nothing is claimed of it."""
 RULE_INTERVAL = 60.0
 """Seconds between two samples of a recorded series; the rules say so."""
+_SCRAPES = 30.0
+"""Seconds between scrapes of a large cluster: what its exporters tell changes no more often."""
 _REMEMBERED = "1h"
 """For how long a node that went away is told as silent."""
 _DAY = 24 * HOUR
@@ -60,7 +62,7 @@ class Question(NamedTuple):
     raw: str = ""
     """Without the rules; empty where the recorded expression needs none."""
     every: float = 15.0
-    """Seconds after which it is asked again, while somebody looks."""
+    """Seconds after which it is asked again of a small cluster, while somebody looks."""
     is_small: bool = False
     """It is only asked of a cluster with few nodes, since it has a row for each GPU."""
 
@@ -69,6 +71,12 @@ class Question(NamedTuple):
         """Names of the recorded series by which an engine shows that it has what this asks; empty for no rules."""
         found = _RECORD.findall(self.recorded) if self.raw else ()
         return frozenset(one if re.match(_NEVER_EMPTY, one) else _PROOFS[one not in RECORDED] for one in found)
+
+    def interval(self, *, recorded: bool, is_small: bool) -> float:
+        """Seconds after which it is asked again: of a large cluster no more often than its answer changes."""
+        if is_small:
+            return self.every
+        return max(self.every, RULE_INTERVAL if recorded and self.raw else _SCRAPES)
 
     def expression(self, *, recorded: bool) -> str:
         """The expression for a site with the rules, or without."""
@@ -102,16 +110,17 @@ def _whole(name: str, record: str) -> Question:
 
 
 QUESTIONS: tuple[Question, ...] = (
-    # By series of its own: an exporter of the same node in another dialect is no other node.
-    Question("seen", 'gpumon_last_sample_timestamp_seconds and on (instance) gpumon_gpus{state="free"}'),
+    Question("seen", "gpumon_last_sample_timestamp_seconds"),
+    # By GPUs, too: an exporter of the same node in another dialect is no other node.
     Question(
         "seen_before",
+        f"last_over_time(instance:gpumon_last_sample_timestamp_seconds:max[{_REMEMBERED}])",
         f"last_over_time(gpumon_last_sample_timestamp_seconds[{_REMEMBERED}])"
         f' and on (instance) last_over_time(gpumon_gpus{{state="free"}}[{_REMEMBERED}])',
-        every=60.0,
+        60.0,
     ),
     Question("gpus", "gpumon_gpus > 0"),
-    Question("unreal", 'count by (instance) (gpumon_source_info{label!=""})', every=60.0),
+    Question("unreal", 'count(count by (instance) (gpumon_source_info{label!=""}))', every=60.0),
     Question("models", "instance_model:gpumon_gpus:count", RECORDED["instance_model:gpumon_gpus:count"], 60.0),
     Question(
         "busy",
@@ -172,9 +181,10 @@ QUESTIONS: tuple[Question, ...] = (
         for period in Period
     ),
 )
-THERE = (
-    'count by (__name__) ({__name__=~"(instance|instance_model|cluster):gpumon_.*|gpumon_gpus|DCGM_FI_DEV_GPU_UTIL"})'
-)
+OWN, DCGM = "gpumon_gpus", "DCGM_FI_DEV_GPU_UTIL"
+"""Series of our exporters, and of NVIDIA's: every one has them."""
+_LOOKED_FOR = "|".join([DCGM, *sorted(set().union(*(one.records for one in QUESTIONS)))])
+THERE = f'count by (__name__) ({{__name__=~"{_LOOKED_FOR}"}} or {OWN}{{state="free"}})'
 """Names that an engine has, of our rules and of exporters."""
 
 

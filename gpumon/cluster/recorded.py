@@ -43,6 +43,9 @@ RECORDED: Mapping[str, str] = {
         f"max by (instance, gpu, user) (gpumon_gpu_user_idle_seconds > {IDLE_HELD:g})"
     ),
     "instance_cause:gpumon_gpu_throttled:ratio_rate5m": f"max by (instance, cause) ({' or '.join(_OF_CAUSES)})",
+    "instance:gpumon_last_sample_timestamp_seconds:max": (
+        'max by (instance) (gpumon_last_sample_timestamp_seconds and on (instance) gpumon_gpus{state="free"})'
+    ),
     "instance_model:gpumon_gpus:count": "count by (instance, model) (max by (instance, uuid, model) (gpumon_gpu_info))",
     "cluster:gpumon_gpu_power_watts:sum": "sum(max by (instance, uuid) (gpumon_gpu_power_watts))",
     "cluster:gpumon_gpu_power_limit_watts:sum": "sum(max by (instance, uuid) (gpumon_gpu_power_limit_watts))",

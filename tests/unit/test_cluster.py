@@ -156,6 +156,28 @@ def test_a_question_is_asked_again_in_its_own_time() -> None:
     assert {expression for expression, _ in engine.asked} == often
 
 
+def test_of_a_large_cluster_nothing_is_asked_more_often_than_its_answer_changes() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    engine.nodes = SMALL + 1
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    poller.round()
+    asked = {}
+    for clock.passed in (15.0, 30.0, 60.0):
+        engine.asked.clear()
+        poller.round()
+        asked[clock.passed] = {expression for expression, _ in engine.asked}
+    exporters = {one.recorded for one in QUESTIONS if not one.raw and not one.is_small and one.every <= 30.0}
+    rules = {one.recorded for one in QUESTIONS if one.raw and not one.is_small and one.every <= RULE_INTERVAL}
+    assert not asked[15.0]
+    assert asked[30.0] == exporters
+    assert asked[60.0] > exporters | rules
+
+
+def test_another_exporter_of_a_node_is_no_node() -> None:
+    answers = ANSWERS | {"seen_before": ANSWERS["seen"], "seen": [*ANSWERS["seen"], row(NOW, instance="gn1:9402")]}
+    assert "gn1:9402" not in [node.name for node in facts.nodes(answers, NOW)]
+
+
 def test_each_question_fails_alone_and_keeps_its_last_answer() -> None:
     engine, clock = FakeEngine(), HandClock()
     poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
