@@ -35,7 +35,7 @@ _COLUMNS = (
     TextColumn("ENERGY", 75),
 )
 USER, GROUP = "user", "group"
-"""Whose the accounts are."""
+"""Holders of accounts."""
 UNKNOWN_USER, FREE, NOT_SEEN, TOTAL = "(unknown)", "(free)", "(not seen)", "total seen"
 """Names of rows that are of no user."""
 _WHOLE = 0.99

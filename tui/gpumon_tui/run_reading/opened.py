@@ -76,7 +76,7 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
 
 
 class _Priced(NamedTuple):
-    """What a run costs, and by what prices."""
+    """Charges of a run, and their prices."""
 
     whole: Charge
     devices: Sequence[DeviceRow]

@@ -87,7 +87,7 @@ class StretchRow(NamedTuple):
     """Of the first of these."""
     verdict: Verdict | None
     costs: Sequence[str] = ()
-    """What it costs, by `OpenRun.costs`."""
+    """Amounts below the headings of `OpenRun.costs`."""
 
     @property
     def goes_on(self) -> bool:
