@@ -55,7 +55,7 @@ class GpuFacts(NamedTuple):
     """Its number for people."""
     uuid: str
     processes: tuple[Process, ...] | None
-    """None where the list cannot be read."""
+    """None where the list cannot be read, or is not that of now."""
     runs: tuple[Ranks, ...]
     """The run in force first."""
     idle: float = NAN
@@ -143,5 +143,6 @@ def _gpus(frame: Frame, totals: Totals | None) -> list[GpuFacts]:
 
 
 def _processes(one: GpuStatus) -> tuple[Process, ...] | None:
-    unread = PROCESSES in one.sample.device.missing or one.sample.state not in _ANSWERS
-    return None if unread and not one.processes else one.processes
+    if one.sample.state not in _ANSWERS:
+        return None  # a frame has what was listed last, and a scrape cannot say of when that is
+    return None if PROCESSES in one.sample.device.missing and not one.processes else one.processes

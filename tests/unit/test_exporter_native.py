@@ -179,6 +179,19 @@ def test_a_process_list_that_cannot_be_read_is_no_list_of_none(node: Node) -> No
     assert scraped(node).values("gpumon_gpu_processes") == []
 
 
+@pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE, Availability.NO_PERMISSION])
+def test_processes_that_a_gpu_listed_before_it_stopped_answering_are_not_told_as_now(
+    node: Node, state: Availability
+) -> None:
+    on_it = process(job="4242", pod="0123abcd-0000-4000-8000-000000000000 ml/train-0")
+    node.add([tick(1, [held(0)], [on_it]), tick(2, [sample(0, state, **whole())], [on_it])])
+    page = scraped(node)
+    for name in ("processes", "user_info", "user_memory_bytes", "job_info", "pod_info"):
+        assert page.labels(f"gpumon_gpu_{name}") == [], name
+    node.add([tick(3, [held(0)], [on_it])])
+    assert scraped(node).labels("gpumon_gpu_user_info") != []
+
+
 def test_runs_tell_who_they_are_in_one_family_and_what_changes_as_values(node: Node) -> None:
     training = run(gpus=(device().uuid,), epoch=3, step=120, started=1.79e9)
     on_it = process(run=training.key, job="4242", pod="0123abcd-0000-4000-8000-000000000000 ns/train-0")
