@@ -62,10 +62,10 @@ class Doors:
             return self._opened
         with self._lock:
             if self._stamps() != self._stamp:
+                self._opened = None  # first: whatever ends the reading, what was in force before is over
                 try:
                     self._opened, self._problem = self._read(), ""
                 except GpumonError as error:
-                    self._opened = None
                     if str(error) != self._problem:
                         self._problem = str(error)
                         self._say(f"nobody may scrape: {error}")

@@ -106,7 +106,7 @@ def read_web_config(file: str) -> WebConfig:
 def _tls(file: str, told: Mapping[str, Any]) -> TlsConfig | None:
     if not told:
         return None
-    clients = told.get("client_auth_type") or ""
+    clients = _word(file, told, "client_auth_type")
     if clients not in _CLIENTS:
         raise GpumonError(f"{file}: client_auth_type is one of {', '.join(filter(None, _CLIENTS))}, not '{clients}'")
     files = [_path(file, told, name) for name in ("cert_file", "key_file", "client_ca_file")]
@@ -127,7 +127,7 @@ def _tls(file: str, told: Mapping[str, Any]) -> TlsConfig | None:
 
 
 def _version(file: str, told: Mapping[str, Any], name: str, usual: str) -> ssl.TLSVersion:
-    version = told.get(name) or usual
+    version = _word(file, told, name) or usual
     if version not in _VERSIONS:
         raise GpumonError(f"{file}: {name} is {' or '.join(_VERSIONS)}, not '{version}'")
     return _VERSIONS[version]
@@ -135,10 +135,15 @@ def _version(file: str, told: Mapping[str, Any], name: str, usual: str) -> ssl.T
 
 def _path(file: str, told: Mapping[str, Any], name: str) -> str:
     """A path of the file, which counts from where it lies."""
-    path = told.get(name) or ""
-    if not isinstance(path, str):
-        raise GpumonError(f"{file}: {name} must be a path")
+    path = _word(file, told, name, "a path")
     return os.path.join(os.path.dirname(os.path.abspath(file)), path) if path else ""
+
+
+def _word(file: str, told: Mapping[str, Any], name: str, what: str = "one word") -> str:
+    word = told.get(name) or ""
+    if not isinstance(word, str) or not word.isprintable():
+        raise GpumonError(f"{file}: {name} must be {what}")
+    return word
 
 
 def _users(file: str, told: Any) -> dict[str, str]:

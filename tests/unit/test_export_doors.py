@@ -18,10 +18,11 @@ import pytest
 
 from gpumon.access_token import token_from
 from gpumon.errors import GpumonError
+from gpumon.exporters import doors as doors_module
 from gpumon.exporters.credentials import Credentials
 from gpumon.exporters.doors import Doors
 from gpumon.exporters.server import ScrapeServer, own_names
-from gpumon.exporters.web_config import read_web_config
+from gpumon.exporters.web_config import WebConfig, read_web_config
 from gpumon.listening import Address, listen
 from tests.builders import tick
 from tests.certificates import Authority
@@ -199,6 +200,24 @@ def test_a_file_that_becomes_wrong_shuts_the_doors_until_it_is_right(serve: Serv
     assert served.ask(basic("prom", "swordfish"))[0] == 500
 
 
+def test_what_ends_the_reading_of_a_file_leaves_nothing_of_before_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: str) -> WebConfig:
+        raise TypeError
+
+    file = tmp_path / "web.yml"
+    doors = Doors(configured(file, PASSWORDS))
+    file.write_text(PASSWORDS.replace("prom", "grafana"))
+    with monkeypatch.context() as patched:
+        patched.setattr(doors_module, "read_web_config", broken)
+        with pytest.raises(TypeError):
+            doors.now()
+        assert doors.now() is None
+    file.write_text(PASSWORDS)
+    assert doors.now() is not None
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o440])
 def test_a_token_may_come_from_whoever_hands_out_secrets(tmp_path: Path, mode: int) -> None:
     """Credentials of systemd have mode 0440, and files in a secret of Kubernetes are links to links."""
@@ -362,6 +381,10 @@ GOOD = "tls_server_config: {cert_file: node.pem, key_file: node.key"
         (GOOD + ", client_allowed_sans: [a]}", "requires client_auth_type"),
         (GOOD + ", client_allowed_sans: a}", "must be a list of names"),
         (GOOD + ", min_version: TLS10}", "min_version is TLS12 or TLS13"),
+        (GOOD + ", min_version: [TLS12]}", "min_version must be one word"),
+        (GOOD + ", client_auth_type: [RequireAndVerifyClientCert]}", "client_auth_type must be one word"),
+        (GOOD + ", client_auth_type: {a: b}}", "client_auth_type must be one word"),
+        ('tls_server_config: {cert_file: "a\\0b", key_file: node.key}', "cert_file must be a path"),
         ("basic_auth_users: {prom: plain}", "must be a hash of bcrypt"),
         ("basic_auth_users: {prom: 5}", "must be a text of one line"),
         ("basic_auth_users: [prom]", "must be a mapping"),
