@@ -7,7 +7,9 @@ effect is worse than none. https://github.com/prometheus/exporter-toolkit/blob/m
 from __future__ import annotations
 
 import os
+import re
 import ssl
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -33,7 +35,9 @@ _CLIENTS: Mapping[str, ssl.VerifyMode] = {
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
-_BCRYPT = ("$2a$", "$2b$", "$2y$")
+_BCRYPT = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
+_COSTS = range(4, 16)
+"""Of bcrypt, which takes 2 s at 15 and doubles with each: one check at a time, so a dearer one keeps all out."""
 _LARGEST = 1 << 20
 
 
@@ -86,7 +90,9 @@ def read_web_config(file: str) -> WebConfig:
         raise MissingPackage("--web-config", "gpumon[export]") from error
     try:
         with open(file, "rb") as opened:
-            found = yaml.safe_load(opened.read(_LARGEST))
+            text = opened.read(_LARGEST)
+        found = yaml.safe_load(text)
+        _refuse_twice(file, yaml.compose(text, yaml.SafeLoader))
     except OSError as error:
         raise GpumonError(f"cannot read {file}: {error.strerror or error}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -123,6 +129,8 @@ def _tls(file: str, told: Mapping[str, Any]) -> TlsConfig | None:
         raise GpumonError(f"{file}: client_allowed_sans requires client_auth_type RequireAndVerifyClientCert")
     lowest, highest = (_version(file, told, name, usual)
                        for name, usual in (("min_version", "TLS12"), ("max_version", "TLS13")))  # fmt: skip
+    if lowest > highest:
+        raise GpumonError(f"{file}: min_version is above max_version: nobody could connect")
     return TlsConfig(files[0], files[1], files[2], _CLIENTS[clients], tuple(names), lowest, highest)
 
 
@@ -149,9 +157,29 @@ def _word(file: str, told: Mapping[str, Any], name: str, what: str = "one word")
 def _users(file: str, told: Any) -> dict[str, str]:
     users = _texts(file, _mapping(file, "basic_auth_users", told))
     for user, hashed in users.items():
-        if not hashed.startswith(_BCRYPT):
+        found = _BCRYPT.fullmatch(hashed)
+        if not found:
             raise GpumonError(f"{file}: the password of '{user}' must be a hash of bcrypt: 'htpasswd -nBC 10 \"\"'")
+        if int(found[1]) not in _COSTS:
+            raise GpumonError(f"{file}: the hash of '{user}' has cost {found[1]}: make one with 4 to {_COSTS[-1]}")
     return users
+
+
+def _refuse_twice(file: str, node: Any) -> None:
+    """Refuse a key that a mapping has twice: YAML takes the last, and whoever wrote the first believes in it."""
+    waiting: list[Any] = [node]
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen or isinstance(one.value, str):
+            continue
+        seen.add(id(one))  # an alias is the same node again
+        if one.id == "mapping":
+            keys = Counter(key.value for key, _ in one.value if isinstance(key.value, str))
+            for key, count in keys.items():
+                if count > 1:
+                    raise GpumonError(f"{file}: '{key}' is there twice: remove one")
+        waiting += [part for pair in one.value for part in (pair if isinstance(pair, tuple) else (pair,))]
 
 
 def _mapping(file: str, where: str, told: Any, known: tuple[str, ...] = ()) -> dict[str, Any]:
