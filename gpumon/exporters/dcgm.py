@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from gpumon.exporters.family import Family, gauge
 from gpumon.exporters.jobs import job_of
 from gpumon.exporters.labels import label_text
+from gpumon.exporters.people import UserNames
 from gpumon.exporters.rows import DialectRow, Labels, row_families
 from gpumon.exporters.snapshot import GpuFacts, Snapshot
 from gpumon.missing import is_known
@@ -104,7 +105,9 @@ TAKEN_LABELS = frozenset((*_GPU_LABELS, *_OTHER_LABELS))
 _PROFILE = re.compile(r"\b\d+(?:c\.\d+)?g\.\d+gb\S*")
 
 
-def dcgm_families(snapshot: Snapshot, host_label: str = HOST_LABEL, hostname: str = "") -> list[Family]:
+def dcgm_families(
+    snapshot: Snapshot, host_label: str = HOST_LABEL, hostname: str = "", users: UserNames = UserNames.NAME
+) -> list[Family]:
     """Return the families of a node that is sampled; of another one none."""
     if not snapshot.live:
         return []
@@ -113,7 +116,7 @@ def dcgm_families(snapshot: Snapshot, host_label: str = HOST_LABEL, hostname: st
     driver = label_text(snapshot.driver.version)
 
     def labels(one: GpuFacts) -> tuple[str, ...]:
-        return (*_identity(one), *host, driver, job_of(one).job, *_pod(one))
+        return (*_identity(one), *host, driver, job_of(one).job, *_pod(one, users))
 
     found = [*row_families(ROWS, snapshot.gpus, names, labels), *_xids(snapshot, names, labels)]
     return [family for family in found if family.series]
@@ -131,13 +134,16 @@ def _identity(one: GpuFacts) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _pod(one: GpuFacts) -> tuple[str, str]:
+def _pod(one: GpuFacts, users: UserNames) -> tuple[str, str]:
     """Name and namespace of the pod whose processes are on a GPU; empty where there are several, or none."""
-    pods = {pod_parts(process.pod)[1] for process in one.processes or ()} - {""}
+    found = {(pod_parts(process.pod)[1], process.user) for process in one.processes or ()}
+    pods = {pod for pod, _ in found if pod}
     if len(pods) != 1:
         return "", ""
     namespace, _, name = pods.pop().partition("/")
-    return label_text(name), label_text(namespace)
+    for _, user in sorted(found):
+        namespace, name = users.words(namespace, user), users.words(name, user)
+    return name, namespace
 
 
 def _xids(snapshot: Snapshot, names: Sequence[str], labels: Labels) -> Iterator[Family]:

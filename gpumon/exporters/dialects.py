@@ -32,7 +32,7 @@ class Dialect(NamedTuple):
 
 def _dcgm(snapshot: Snapshot, options: DialectOptions) -> Sequence[Family]:
     label = HOST_LABEL if options.host_label is None else options.host_label
-    return [*node_families(snapshot), *dcgm_families(snapshot, label, options.hostname)]
+    return [*node_families(snapshot), *dcgm_families(snapshot, label, options.hostname, options.users)]
 
 
 def _jobstats(snapshot: Snapshot, options: DialectOptions) -> Sequence[Family]:

@@ -192,6 +192,15 @@ def test_a_job_and_a_pod_are_labels_where_there_is_one(node: Node) -> None:
     assert not second.keys() & {"hpc_job", "pod", "namespace"}
 
 
+@pytest.mark.parametrize("policy", [UserNames.UID, UserNames.HASH, UserNames.OFF])
+def test_a_pod_that_has_the_name_of_its_user_does_not_tell_it(node: Node, policy: UserNames) -> None:
+    pod = "0123abcd-0000-4000-8000-000000000000 team-ada/notebook-ada-of-bob"
+    node.add([tick(1, [gpu()], [process(1, pod=pod, user="ada"), process(2, pod=pod, user="bob")])])
+    page = scraped(node, "dcgm", policy)
+    (labels,) = page.labels("DCGM_FI_DEV_GPU_TEMP")
+    assert (labels["pod"], labels["namespace"]) == ("notebook-hidden-of-hidden", "team-hidden")
+
+
 def test_the_job_of_processes_counts_where_the_scheduler_says_nothing(node: Node) -> None:
     node.add([tick(1, [gpu(), gpu(1), gpu(2)], [process(1, job="7", user="root"), process(2, index=1, job="8"),
                                                 process(3, index=1, job="9")])])  # fmt: skip
