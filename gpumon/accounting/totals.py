@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.accounting.account import Account, DeviceUse
@@ -66,7 +66,8 @@ class Totals(NamedTuple):
 
 
 DEVICE_TOTALS = (*DeviceUse._fields, *DeviceNow._fields)
-USER_TOTALS = (*Account._fields[1:], "share", "idle_now")
+_IDLE_NOW = "idle_now"
+USER_TOTALS = (*Account._fields[1:], "share", _IDLE_NOW)
 
 
 def totals_of(sums: Sums) -> Totals:
@@ -99,6 +100,14 @@ def totals_of(sums: Sums) -> Totals:
             for key, row in xids.rows.items()
             if key[-1].isascii() and key[-1].isdigit()
         },
+    )
+
+
+def together(columns: Sequence[str], rows: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    """Return the row of several users who are called the same: their sums, and the longest of what is no sum."""
+    return tuple(
+        (max if column == _IDLE_NOW else sum)(known) if (known := [value for value in values if is_sum(value)]) else NAN
+        for column, values in zip(columns, zip(*rows, strict=True), strict=True)
     )
 
 

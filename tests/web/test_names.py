@@ -12,11 +12,14 @@ import pytest
 from werkzeug.test import TestResponse
 
 from gpumon.clock import SECOND
+from gpumon.exporters.scrape import Exporter
 from gpumon.frame import Origin, RunState
 from gpumon.people import HASHED, HIDDEN, SOMEBODY, WAYS, People
+from gpumon_web.named_frames import named_frames
 from gpumon_web.pages import PAGES
 from tests.activity import keep
 from tests.builders import TIME, device, process, run, sample, tick
+from tests.exported import Node, Page
 from tests.programs import command
 from tests.runs import Book, training
 from tests.web.conftest import own_places
@@ -169,3 +172,17 @@ def test_the_command_tells_the_hash_of_a_name_and_keeps_its_secret(tmp_path: Pat
     assert told(PERSON).startswith("user-")
     [secret] = list(tmp_path.rglob("web-names")) or list(Path(env["GPUMON_STATE_DIR"]).rglob("web-names"))
     assert os.stat(secret).st_mode & 0o077 == 0
+
+
+def test_users_who_are_called_the_same_are_idle_as_long_as_the_longest_and_not_as_all_of_them() -> None:
+    node = Node(1)
+    idle = [sample(0, utilization=0.0, memory_used=2.0**33, memory_total=2.0**36)]
+    users = [process(1, user="ada"), process(2, user="bob")]
+    node.add(tick(second, idle, users[: 1 + (second > 50)]) for second in range(1, 202))
+    exporter = Exporter(named_frames(node.live, People(HIDDEN)))
+    page = Page(exporter.scrape().body)
+    assert page.values("gpumon_gpu_user_idle_seconds") == [200]
+    assert page.values("gpumon_user_held_seconds_total") == [200 + 150], "each holds it the whole time"
+    node.add(tick(second, idle, users[:1]) for second in range(202, 205))
+    assert Page(exporter.scrape().body).values("gpumon_gpu_user_idle_seconds") == [203], "the other one has gone"
+    node.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpumon.accounting.totals import USERS
+from gpumon.accounting.totals import USERS, together
 from gpumon.frame import Boundary, Frame, Origin, Parts, Process, Run, Sample
 from gpumon.people import SHOWN, People
 from gpumon.ring.sums import Sums
@@ -32,16 +32,16 @@ class NamedFrames:
         return named(frame, self._people) if frame is not None else None
 
     def sums(self) -> Sums | None:
-        """Sums of the daemon's ticks; those of users who are called the same are added up."""
+        """Sums of the daemon's ticks; those of users who are called the same are put together."""
         found: Sums | None = self._live.sums()
         if found is None or USERS not in found.tables:
             return found
-        rows: dict[tuple[str, ...], tuple[float, ...]] = {}
-        for key, row in found.tables[USERS].rows.items():
-            renamed = (*key[:-1], self._people.name(key[-1]))
-            known = rows.get(renamed)
-            rows[renamed] = tuple(row) if known is None else tuple(map(sum, zip(known, row, strict=True)))
-        tables = {**found.tables, USERS: found.tables[USERS]._replace(rows=rows)}
+        users = found.tables[USERS]
+        same: dict[tuple[str, ...], list[Sequence[float]]] = {}
+        for key, row in users.rows.items():
+            same.setdefault((*key[:-1], self._people.name(key[-1])), []).append(row)
+        rows = {key: together(users.columns, of_key) for key, of_key in same.items()}
+        tables = {**found.tables, USERS: users._replace(rows=rows)}
         return found._replace(tables=tables)
 
     def origin(self) -> Origin:
