@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil, floor, nan
 from typing import NamedTuple
 
+from gpumon.history.folded import FoldedFrames
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.query import History, Query, Series, Tier
@@ -30,16 +31,30 @@ class LongHistory(RecentHistory):
     """The last frames, with older `tiers` behind them, from the finest to the coarsest.
 
     The frames answer for the time that they know. What lies before comes from the coarsest tier that is fine enough
-    for the buckets that are asked for, and where that has nothing, from the next one that has.
+    for the buckets that are asked for, and where that has nothing, from the next one that has. Where no file keeps
+    more, frames that are too old to be kept are a tier of their own.
     """
 
     def __init__(
         self, tiers: Iterable[Tier] = (), keep: int = KEEP, file: KeptFile | None = None,
         metrics: Collection[str] | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(keep, metrics)
         self._file = file
-        self._tiers = tuple(tiers)
+        self._kept = tuple(tiers)
+        self._folded = FoldedFrames()
+        super().__init__(keep, metrics)
+
+    def clear(self) -> None:
+        """Forget everything, as when time has jumped back; what a file kept stays."""
+        super().clear()
+        self._folded = FoldedFrames()
+
+    @property
+    def _tiers(self) -> Sequence[Tier]:
+        """All that answers for the time before the frames, from the finest to the coarsest."""
+        if not is_known(self._folded.begin):
+            return self._kept
+        return sorted((*self._kept, self._folded), key=lambda tier: tier.step)
 
     @property
     def begin(self) -> float:
@@ -99,6 +114,15 @@ class LongHistory(RecentHistory):
             return super().peak(subject, metric, begin, end)
         highs = self.query(Query(subject, (metric,), begin, end))[metric].high
         return max((high for high in highs if is_known(high)), default=nan)
+
+    def _trim(self) -> None:
+        """Leave the oldest rows out: where no file keeps them, once they lie in whole cells."""
+        if self._file is not None and self._file.path:
+            super()._trim()
+            return
+        rows = self._folded.add(self._times[: len(self._times) - self.keep], self._columns, self._pauses)
+        if rows > 1:
+            self._forget(rows - 1)  # the last one may stand for a while of the time after it
 
     def _spans(self, query: Query) -> list[TimeSlice]:
         """The tier that answers each stretch of the window, in the order of time."""

@@ -237,11 +237,15 @@ class RecentHistory:
                     column.append(NAN)
 
     def _trim(self) -> None:
-        self._pauses.difference_update(self._times[:SLACK])
-        del self._times[:SLACK]
+        self._forget(SLACK)
+
+    def _forget(self, rows: int) -> None:
+        """Leave out so many of the oldest rows."""
+        self._pauses.difference_update(self._times[:rows])
+        del self._times[:rows]
         for columns in self._columns.values():
             for column in columns.values():
-                del column[:SLACK]
+                del column[:rows]
         for subject in [key for key, columns in self._columns.items() if key and _is_blank(columns)]:
             del self._columns[subject]
 
