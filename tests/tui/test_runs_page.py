@@ -19,7 +19,7 @@ from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH
 from gpumon.live import LiveState
 from gpumon.reports import compare, run_text
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.kept_runs import KeptRuns
+from gpumon_tui.kept_runs import OPENED_KEPT, KeptRuns
 from gpumon_tui.keys import RUNS
 from gpumon_tui.renderables.by_epoch import extremes, joined, levels, stretch_of
 from gpumon_tui.renderables.cells import painted
@@ -191,6 +191,48 @@ def test_a_run_that_goes_on_tells_of_its_ranks_its_memory_and_that_it_was_resume
     assert "held by the framework" in facts
     lines = shown(ledger, (160, 50), "down")
     assert sum(bool(re.match(r"^ +[0-3]  [0-3] +\d \(\d/90\)  train ", line)) for line in lines) == 4, "its ranks"
+
+
+def test_a_past_run_under_the_cursor_is_told_of_below_the_list(ledger: str) -> None:
+    lines = shown(ledger, (160, 50), *OPENED[:-1])
+    list_ends = next(place for place, line in enumerate(lines) if "↵ open" in line)
+    below = "\n".join(lines[list_ends:])
+    assert "resnet50-9c1e" in lines[list_ends]
+    assert "33 epochs" in below
+    assert re.search(r"^ +e32 +\d+", below, re.MULTILINE), "its newest epoch stands first"
+    assert not any(line.startswith("▌") for line in lines[list_ends:]), "keys go to the list"
+    assert "Utilization" in below, "curves, as of the opened run"
+    lines = shown(ledger, (80, 24), *OPENED[:-1])
+    assert any(re.match(r"^ +e32 +\d+", line) for line in lines)
+
+
+def test_runs_that_the_cursor_passes_are_not_all_read(ledger: str) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("4")
+        await settled(app, pilot)
+        page, read = sheet(app), []
+        for _ in range(5):
+            page.move(1)
+            page.lines()
+            read.append(page._previewed.id)
+        assert len({*read} - {""}) < 3, "the first is read meanwhile"
+        await settled(app, pilot)
+        assert page._previewed.found is not None
+        assert page._previewed.found.record.run.id == page.list.run == "resnet50-9c1e"
+
+    play(FakeFeed(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
+
+
+def test_of_the_runs_that_were_read_whole_only_the_last_are_kept(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        for place in range(OPENED_KEPT + 2):
+            training(book, f"r-{place}", 1, began=BEGAN - 100 * place, course=False)
+    kept = KeptRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
+    for place in range(OPENED_KEPT + 2):
+        kept.opened(f"r-{place}", is_over=True)
+        until(lambda: kept.asked.is_idle)
+    known = [kept.asked.known(("opened", f"r-{place}", True)).found for place in range(OPENED_KEPT + 2)]
+    assert [one is not None for one in known] == [False, False, *[True] * OPENED_KEPT]
 
 
 def test_columns_of_which_no_run_knows_anything_are_left_out() -> None:

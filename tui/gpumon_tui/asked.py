@@ -70,6 +70,14 @@ class Asked:
         """Whether every question that was asked has its answer."""
         return not self._pending
 
+    def known(self, question: Hashable) -> Answer[Any]:
+        """The last answer to a question, which is not asked here."""
+        return self._answers.get(question, NOT_YET)
+
+    def drop(self, question: Hashable) -> None:
+        """Keep an answer no longer: it takes much memory."""
+        self._answers.pop(question, None)
+
     def forget(self, question: Hashable) -> None:
         """Ask anew next time."""
         known = self._answers.get(question)

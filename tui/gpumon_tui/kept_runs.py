@@ -22,6 +22,8 @@ OpenLedgers = Callable[[], "Ledgers"]
 LONG = 600.0
 """Seconds for which an answer about a run is good that is over in its ledger, too: a frame may know of an end before
 the ledger has all that was logged until then."""
+OPENED_KEPT = 4
+"""Runs that are kept with all their rows: one of thousands of epochs takes megabytes."""
 _NO_LEDGER: Answer[Any] = Answer(None, "no ledger is read here")
 
 
@@ -34,6 +36,8 @@ class KeptRuns:
         self._clock = clock
         self._runs: ListedRuns | None = None
         """The runs that have been read."""
+        self._opened: list[tuple[str, str, bool]] = []
+        """Questions of runs with all their rows, the latest last."""
         self.prices: Prices | None = None
         """Costs of runs, where prices are configured."""
 
@@ -77,7 +81,12 @@ class KeptRuns:
             ledger, _, now = self._found(ledgers, run_id)
             return opened(ledger.record(run_id, phases=False, times=True), now, self.prices)
 
-        return self._ask(("opened", run_id, is_over), read, lambda found: LONG if found.is_over else OFTEN)
+        question = "opened", run_id, is_over
+        self._opened = [*(one for one in self._opened if one != question), question]
+        for past in self._opened[:-OPENED_KEPT]:
+            self.asked.drop(past)
+        del self._opened[:-OPENED_KEPT]
+        return self._ask(question, read, lambda found: LONG if found.is_over else OFTEN)
 
     def compared(self, baseline: str, other: str) -> Answer[ComparedRuns]:
         """Two runs side by side."""

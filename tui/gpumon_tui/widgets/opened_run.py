@@ -38,8 +38,10 @@ TABLE = 150
 class OpenedRun:
     """The run that is open, if any; the newest epoch stands first, and the cursor on it until it is moved."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, *, is_preview: bool = False) -> None:
         self.view = view
+        self._is_preview = is_preview
+        """Below the list, of the run under its cursor: without a cursor of its own."""
         self.id = ""
         """Of the run; empty while none is open."""
         self.curves_only = False
@@ -107,9 +109,10 @@ class OpenedRun:
             text = answer.problem or "Reading the ledger …"
             if answer.problem and not self.view.is_recorded:
                 text = NOT_RECORDED
-            title = section(safe(name), [], keys(("Esc", "close")), cells)
+            title = section(safe(name), [], keys(("↵", "open") if self._is_preview else ("Esc", "close")), cells)
             return [title, cut([Segment(" " * (margin(cells) + 1)), Segment(safe(text), theme.DIM)], cells), *live]
-        press = keys(("v", "compare…"), ("r", "report"), ("Esc", "close"))
+        open_keys = (("v", "compare…"), ("r", "report"), ("Esc", "close"))
+        press = keys(("↵", "open")) if self._is_preview else keys(*open_keys)
         airy = height >= 30
         head = run_opened.head(run, cells, 6 if airy else 2 if height < 18 else 3)
         lines = [section(safe(name), _about(run), press, cells), *head, *live, *([[]] if airy else [])]
@@ -173,7 +176,8 @@ class OpenedRun:
         found = LazyRows(many, lambda at: run_opened.row(run.rows[many - 1 - at], scale))
         lines = [heading(chosen, cells)]
         lines += rows(
-            chosen, found, cells, top=self._top, height=room, cursor=from_top, has_keys=has_keys, drawn=self._drawn,
+            chosen, found, cells, top=self._top, height=room, cursor=-1 if self._is_preview else from_top,
+            has_keys=has_keys, drawn=self._drawn,
         )  # fmt: skip
         if rest:
             lines.append(more(many - self._top - room, self._top, cells))

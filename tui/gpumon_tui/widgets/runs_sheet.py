@@ -29,6 +29,8 @@ LIVE_FROM, LIVE_ROWS = 30, 8
 """Rows of an opened run from which its ranks are told of above its epochs, and those that they take at most."""
 EPOCHS_FROM = 6
 """Rows below the list from which the newest epochs of the run under the cursor stand there."""
+PREVIEW_FROM, PREVIEWED = 8, 20
+"""Rows below the list from which a past run under the cursor is told of there; and those kept for it on a tall page."""
 WHEEL = 3
 MOST_LOOKED = 50
 """Runs that are looked at for one to compare with."""
@@ -62,6 +64,7 @@ class RunsSheet(Lines):
         self._compare_page = 1
         self._pictures: Memo[list[Line]] = Memo()
         self._drawn_live: Memo[Line] = Memo()
+        self._previewed = OpenedRun(self.view, is_preview=True)
         self._newest = EpochPicture(self.view)
         self._newest.opens = "", ""
 
@@ -257,12 +260,14 @@ class RunsSheet(Lines):
         above: list[Line] = []
         if not opened.id or room >= BOTH_FROM:
             height = min(len(runs.shown) + HEAD, max(6, room // 5)) if opened.id else room
+            if not opened.id and room >= BOTH_FROM:
+                height = room - PREVIEWED
             above = runs.lines(
                 cells, height, opened=opened.id, has_keys=self._keys_in_list, choosing=self.choosing
             )  # fmt: skip
             self._list_rows = runs.page
         if not opened.id:
-            above += self._live(runs.run, cells, room - len(above))
+            above += self._live(runs.run, cells, room - len(above)) or self._preview(cells, room - len(above))
             return [*above, *self._epochs(runs.run, cells, room - len(above))]
         above += [[]] if above else []
         self._opened_at = len(above)
@@ -275,6 +280,18 @@ class RunsSheet(Lines):
         if opened.found is None:
             below = [*below, *self._epochs(opened.id, cells, room - len(above) - len(below))]
         return [*above, *below]
+
+    def _preview(self, cells: int, height: int) -> list[Line]:
+        """The past run under the cursor as its ledger tells of it, in at most so many lines."""
+        run = self.list.find(self.list.run)
+        if run is None or not run.is_kept or height < PREVIEW_FROM:
+            return []
+        previewed = self._previewed
+        if previewed.id != run.id and not self.view.kept.asked.is_idle:
+            return []  # not every run that the cursor passes is read: the page is drawn again with each answer
+        previewed.open(run.id)
+        told = previewed.lines(cells, height - 1, [], name=run.name, is_over=run.is_over, has_keys=False)
+        return [[], *told]
 
     def _epochs(self, run_id: str, cells: int, height: int) -> list[Line]:
         """The newest epochs of a run that a frame tells of, in at most so many lines."""
