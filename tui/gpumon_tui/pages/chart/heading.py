@@ -8,7 +8,8 @@ from gpumon import units
 from gpumon.history.query import HOST, Query
 from gpumon_tui import palette, theme
 from gpumon_tui.levels import level
-from gpumon_tui.pages.chart.plan import AIRY_TITLE, WIDE
+from gpumon_tui.pages.chart.laid_over import legend_row
+from gpumon_tui.pages.chart.plan import WIDE
 from gpumon_tui.pages.chart.readout import readout_line
 from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.text_width import Line, cut, length, safe
@@ -38,11 +39,12 @@ class ChartHeading(Lines):
             return [[]]
         line, self.clicks = title(self.state, cells)
         read: list[Line] = [] if plan.side else [cut(readout_line(self.state, cells), cells)]
-        return [[], line, *read, []] if plan.title >= AIRY_TITLE else [line, *read]
+        read += [cut(legend_row(self.state, cells), cells)] if plan.legend else []
+        return [[], line, *read, []] if plan.airy else [line, *read]
 
     def key_at(self, x: int, y: int) -> str:
         """Return the name of the key that a click does the same as; empty for none."""
-        if y != (1 if self.state.plan.title >= AIRY_TITLE else 0):
+        if y != self.state.plan.airy:
             return ""
         return next((key for begin, end, key in self.clicks if begin <= x < end), "")
 

@@ -12,6 +12,8 @@ SIDE_FROM = 110
 """Cells from which the readout has a panel of its own; below it is one line under the title."""
 AIRY = 34
 """Rows from which sections are apart, and the title is."""
+LEGEND_FROM = 12
+"""Rows from which lines of several GPUs have a legend above the chart, where no panel has it."""
 AIRY_TITLE = 3
 """Rows of the title where it stands apart, at least."""
 LEAST, LEAST_AIRY = 5, 8
@@ -31,7 +33,9 @@ class ChartPlan(NamedTuple):
     side: int
     """Cells of the panel at the right, with the gap before it; 0: the readout is a line."""
     title: int
-    """Rows above the marks of epochs: title, readout, blanks."""
+    """Rows above the marks of epochs: title, readout, legend, blanks."""
+    legend: int
+    """Of those, the row that tells the overlaid lines apart."""
     rows: int
     """Of the large chart."""
     gap: int
@@ -42,6 +46,11 @@ class ChartPlan(NamedTuple):
     """Small charts."""
     small_rows: int
     """Of each, without the blank one above."""
+
+    @property
+    def airy(self) -> int:
+        """Blank rows above the title; there is one below the last row, too."""
+        return 1 if self.gap else 0
 
     @property
     def heat_title(self) -> int:
@@ -62,18 +71,20 @@ class ChartPlan(NamedTuple):
 
 
 def chart_plan(
-    width: int, height: int, gpus: int, layout: ChartLayout = LAYOUTS[0], most: int = SMALLS
+    width: int, height: int, gpus: int, layout: ChartLayout = LAYOUTS[0], most: int = SMALLS,
+    *, has_legend: bool = False,
 ) -> ChartPlan:  # fmt: skip
     """Share out a page of `width` cells and `height` rows on a machine with so many GPUs.
 
-    `most`: small charts of which there are values.
+    `most`: small charts of which there are values. `has_legend`: the lines of several GPUs are to be told apart.
     """
     most = min(SMALLS, most)
     left = 8 if width >= WIDE else 7 if width >= NARROW else 6
     side = 0 if width < SIDE_FROM else 30 if width < 140 else 32 if width < 200 else 38 if width < 260 else 48
     cells = max(1, width - left - (side or (1 if width < WIDE else 2)))
     airy = height >= AIRY
-    title = (AIRY_TITLE if airy else 1) + (0 if side else 1)
+    legend = 1 if has_legend and not side and height >= LEGEND_FROM else 0
+    title = (AIRY_TITLE if airy else 1) + (0 if side else 1) + legend
     gap = 1 if airy else 0
     room = height - title - 3 - gap  # the last row is free where there is room
     least = LEAST_AIRY if airy else LEAST
@@ -83,4 +94,4 @@ def chart_plan(
     smalls = max(0, min(most, (room - max(LEAST_AIRY, least)) // 3)) if layout.has_small else 0
     small_rows = min(MOST_SMALL, max(2, room // 12)) if smalls == most else 2
     room -= smalls * (small_rows + 1)
-    return ChartPlan(left, cells, side, title, max(1, room), gap, shown, smalls, small_rows)
+    return ChartPlan(left, cells, side, title, legend, max(1, room), gap, shown, smalls, small_rows)

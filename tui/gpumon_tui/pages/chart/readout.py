@@ -12,6 +12,7 @@ from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.levels import level
 from gpumon_tui.pages.chart.board import moment, shown_gpus
+from gpumon_tui.pages.chart.laid_over import joined, peers_line
 from gpumon_tui.pages.chart.place import place_in_run
 from gpumon_tui.pages.chart.state import SMALL_NAMES, UNKNOWN, ChartState, Overlay, ReadOut, role_of
 from gpumon_tui.renderables.attention import STYLES, wrapped
@@ -27,6 +28,8 @@ _VALUE = 7
 """Cells of a number of the table."""
 _ROOMY = 26
 """Cells from which the panel has room for `epoch`."""
+_LEAST_TABLE = 3
+"""Lines of a table of GPUs that is cut, at least: its head, the first GPU, and how many more there are."""
 _OF_GPU, _USER = 4, 7
 """The same of a GPU's number, and of its user."""
 
@@ -53,7 +56,7 @@ def panel(state: ChartState, cells: int) -> list[Line]:
     gap: Line = [Segment("    ")]
     room = plan.heat_title if plan.gpus else 1 + plan.rows + 2
     lines: list[Line] = []
-    for block in _blocks(state, cells - 6):
+    for block in _blocks(state, cells - 6, room):
         if len(lines) + len(block) + bool(lines) <= room:
             lines += [[]] * bool(lines) + block
     lines = [[*gap, *line] if line else line for line in lines]
@@ -83,7 +86,7 @@ def readout_line(state: ChartState, cells: int) -> Line:
     values = state.read_out()
     if not values:
         place = place_in_run(state, view.now)
-        return [Segment(f"{margin}{view.freshness.edge}  ", theme.FAINT), *place]
+        return [Segment(f"{margin}{view.freshness.edge}  ", theme.FAINT), *place, *peers_line(state)]
     own = values[subject][state.metric.name]
     how = _shown(state, own)
     line: Line = [
@@ -92,6 +95,7 @@ def readout_line(state: ChartState, cells: int) -> Line:
         Segment(how.text(own.mean), theme.STRONG), Segment("  max ", theme.FAINT),
         Segment(f"{how.text(own.high)} {how.unit}".rstrip()), Segment("  "), *place_in_run(state, state.column.begin),
     ]  # fmt: skip
+    line += peers_line(state)
     for metric in state.smalls():
         line.append(Segment(f"  {units.metric(values[subject][metric.name].mean, metric)}", theme.DIM))
     return line
@@ -101,8 +105,8 @@ def _shown(state: ChartState, *values: ReadOut) -> Shown:
     return shown(state.metric, max((one.high for one in values if is_known(one.high)), default=0.0))
 
 
-def _blocks(state: ChartState, cells: int) -> list[list[Line]]:
-    """Blocks of lines beside the large chart, the most wanted first."""
+def _blocks(state: ChartState, cells: int, most: int) -> list[list[Line]]:
+    """Blocks of lines beside the large chart, together in `most` lines or more, the most wanted first."""
     view = state.view
     has_cursor = state.cursor >= 0
     time = state.column.begin if has_cursor else view.now
@@ -110,7 +114,7 @@ def _blocks(state: ChartState, cells: int) -> list[list[Line]]:
     if has_cursor:
         head.append(Segment(f"  {_ago(view.now - time)}", theme.DIM))
     place = place_in_run(state, time, is_brief=cells < _ROOMY)
-    blocks = [[head, place], _table(state), _attention(state, cells), _legend(state)]
+    blocks = [[head, place], _table(state, most - 3), _attention(state, cells), _legend(state)]
     return [block for block in blocks if block]
 
 
@@ -122,7 +126,8 @@ def _ago(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60} s ago"
 
 
-def _table(state: ChartState) -> list[Line]:
+def _table(state: ChartState, most: int) -> list[Line]:
+    """A line for each GPU whose line is in the chart; the last of `most` tells how many more there are."""
     view, name = state.view, state.metric.name
     values = state.read_out()
     rows: list[tuple[str, str, ReadOut]] = []
@@ -136,7 +141,7 @@ def _table(state: ChartState) -> list[Line]:
     rows.append((f"GPU {sample.device.label}" if sample else "host", role_of(name), at(view.subject)))
     others = [(uuid, at(uuid)) for uuid in state.overlaid]
     if state.overlay is Overlay.PEERS and others:
-        rows.append(("peers", "faint", _joined([value for _, value in others])))
+        rows.append(("peers", "faint", joined([value for _, value in others])))
     elif view.subject != HOST:
         labels = {one.device.uuid: one.device.label for one in view.samples}
         rows += [
@@ -155,16 +160,9 @@ def _table(state: ChartState) -> list[Line]:
             style = theme.STRONG if is_mean and not place else theme.PLAIN if not place else theme.DIM
             line.append(Segment(fit(text, _VALUE - 1, right=True), style))
         lines.append(line)
+    if len(lines) > most >= _LEAST_TABLE:
+        lines[most - 1 :] = [[Segment(f"+{len(lines) - most + 1} GPUs", theme.DIM)]]
     return lines
-
-
-def _joined(values: list[ReadOut]) -> ReadOut:
-    """The lowest, the mean and the highest of several."""
-    known = [value for value in values if is_known(value.mean)]
-    if not known:
-        return UNKNOWN
-    mean = sum(value.mean for value in known) / len(known)
-    return ReadOut(min(value.low for value in known), mean, max(value.high for value in known))
 
 
 def _attention(state: ChartState, cells: int) -> list[Line]:

@@ -125,7 +125,8 @@ class ChartState:
     def _plan(self, layout: ChartLayout) -> ChartPlan:
         width, height = self._size
         most = SMALLS if self.view.filling else len(self._known_smalls())
-        return chart_plan(width, height, len(self.view.samples), layout, most)
+        several = self.overlay is Overlay.EACH and bool(self.overlaid)
+        return chart_plan(width, height, len(self.view.samples), layout, most, has_legend=several)
 
     def _grid(self) -> Grid:
         view, cells = self.view, self.plan.cells

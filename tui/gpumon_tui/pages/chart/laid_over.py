@@ -1,0 +1,74 @@
+"""Whose the lines are that are laid over the large chart, in one row: where no panel beside it tells."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+
+from gpumon.missing import is_known
+from gpumon_tui import palette, theme
+from gpumon_tui.pages.chart.state import UNKNOWN, ChartState, Overlay, ReadOut
+from gpumon_tui.renderables.text_width import Line, length
+from gpumon_tui.renderables.value_axis import shown
+
+_LINE = "⠒⠒"
+
+
+def joined(values: list[ReadOut]) -> ReadOut:
+    """Return the lowest, the mean and the highest of several."""
+    known = [value for value in values if is_known(value.mean)]
+    if not known:
+        return UNKNOWN
+    mean = sum(value.mean for value in known) / len(known)
+    return ReadOut(min(value.low for value in known), mean, max(value.high for value in known))
+
+
+def values_of(state: ChartState) -> list[ReadOut]:
+    """Return the values of the overlaid GPUs at the cursor, or those of now."""
+    name, read = state.metric.name, state.read_out()
+    if read:
+        return [read.get(uuid, {}).get(name, UNKNOWN) for uuid in state.overlaid]
+    return [UNKNOWN._replace(mean=state.now(uuid, name)) for uuid in state.overlaid]
+
+
+def peers_line(state: ChartState) -> Line:
+    """Return what the line of the run's other GPUs is, and its value; empty where there is none."""
+    if state.overlay is not Overlay.PEERS or not state.overlaid:
+        return []
+    values = values_of(state)
+    mean = joined(values).mean
+    how = shown(state.metric, mean if is_known(mean) else 0.0)
+    text = f" mean of {len(values)} peers " if len(values) > 1 else " its peer "
+    return [Segment(f"  {_LINE}", theme.FAINT), Segment(text, theme.DIM), Segment(f"{how.text(mean)} {how.unit}")]
+
+
+def legend_row(state: ChartState, cells: int) -> Line:
+    """Return each overlaid GPU in the color of its line, with its value where all have room."""
+    margin = " " if cells < 100 else "  "
+    labels = {one.device.uuid: one.device.label for one in state.view.samples}
+    values = values_of(state)
+    how = shown(state.metric, max((one.mean for one in values if is_known(one.mean)), default=0.0))
+    told: list[tuple[str, str, str]] = [
+        (state.role_at(place), labels.get(uuid, ""), how.text(value.mean))
+        for place, (uuid, value) in enumerate(zip(state.overlaid, values, strict=True))
+    ]
+    colored = [one for one in told if one[0] != "faint"]
+    rest = len(told) - len(colored)
+    head = [Segment(margin), Segment(f"{_LINE} GPU", theme.DIM)]
+    unit = [Segment(f"  {how.unit}", theme.FAINT)] if how.unit else []
+    others: Line = [Segment(f"  {_LINE} {rest} others", theme.FAINT)] if rest else []
+    for line in (
+        [*head, *_each(colored, "  ", has_values=True), *unit, *others],
+        [*head, *_each(colored, "  ", has_values=False), *others],
+    ):
+        if length(line) <= cells:
+            return line
+    return [Segment(margin), *_each(colored, " ", has_values=False), *others]
+
+
+def _each(told: list[tuple[str, str, str]], gap: str, *, has_values: bool) -> Line:
+    line: Line = []
+    for role, label, value in told:
+        line.append(Segment(f"{gap}{label}", palette.ink(role, bold=True)))
+        if has_values:
+            line.append(Segment(f" {value}", theme.PLAIN))
+    return line
