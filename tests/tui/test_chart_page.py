@@ -13,6 +13,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from gpumon.clock import SECOND
 from gpumon.frame import Boundary, Mark, Sample
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST, Query
@@ -26,6 +27,7 @@ from gpumon_tui.pages.chart.page import ChartPage
 from gpumon_tui.pages.chart.plan import chart_plan
 from gpumon_tui.pages.chart.state import ChartState, Overlay
 from gpumon_tui.renderables.buckets import HOLD
+from tests.fakes import FakeClock
 from tests.months import fill
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import appears, play, text
@@ -431,7 +433,8 @@ def test_a_month_is_opened_shortened_to_a_minute_and_opened_again(
                 assert set(inside) <= set(unknown), "five days of no samples are a gap"
         assert app.view.window == 31 * DAY
 
-    play(FakeFeed(gpus=1, seconds=120, kept_in=str(path)), size, script)
+    still = FakeClock(start=120 * SECOND)  # or the frames would be old before all keys are pressed
+    play(FakeFeed(gpus=1, seconds=120, kept_in=str(path)), size, script, clock=still)
     month, minute, again = found
     assert month == again
     assert month != minute

@@ -15,6 +15,7 @@ from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow, RunSummary
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.run_reading.listed import FIRST, ListedRuns
+from tests.fakes import FakeClock
 from tests.runs import BEGAN, Book, training
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play, text
@@ -99,4 +100,5 @@ def test_the_page_says_that_more_are_being_read(book: Book) -> None:
         told = {title.split("past")[0].split()[-1] for title in seen}
         assert told <= {"…", f"{FIRST}+", str(MANY)}, "never a number that is too small"
 
-    play(FakeFeed(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]))
+    still = FakeClock(time=round(NOW * 1e9))  # or the frames would be old once all is read
+    play(FakeFeed(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]), clock=still)

@@ -213,8 +213,9 @@ def test_kept_columns_are_those_that_a_fresh_look_gives() -> None:
             assert str(kept) == str(fresh)
 
 
-def test_columns_that_the_history_has_forgotten_are_no_longer_drawn() -> None:
+def test_columns_that_the_history_has_forgotten_are_no_longer_drawn(tmp_path: Path) -> None:
     history = recorded(wave, NOW - 3600, NOW)
+    history.look_in(str(tmp_path / "none"))  # of a daemon: what it keeps is not kept here
     columns = Columns()
     grid = still_columns(3600, 60, NOW)
     columns.get(history, UUID, [NAME], grid, until=NOW, interval=1.0)

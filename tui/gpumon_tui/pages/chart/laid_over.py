@@ -1,4 +1,4 @@
-"""Whose the lines are that are laid over the large chart, in one row: where no panel beside it tells."""
+"""A row that tells apart the lines that are laid over the large chart, where no panel beside it does."""
 
 from __future__ import annotations
 
