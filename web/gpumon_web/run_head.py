@@ -33,7 +33,7 @@ def far(document: Cells, run: Cells) -> Cells:
     done = f"{summary.get('done') or 0}{f' of {planned}' if planned else ''}"
     if run["state"] == "running":
         last = str(found[-1]["epoch"]) if found else units.MISSING
-        kept = {**going(run, document["now"]), "epoch": last, "epoch_below": f"{done} done"}
+        kept = {**going(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if found else ""}
         # The ring tells these as long as they are so; what it told once would outlast the run.
         return {**kept, "left": units.MISSING, "left_below": ""} if document.get("live") else kept
     return {

@@ -21,21 +21,22 @@ NEWEST = 50
 
 EPOCHS = (
     Column("epoch", "Epoch", "opening", sorts_by="ordinal", is_head=True, titled="epoch_column"),
-    Column("seconds", "Time", "lasting"),
+    Column("seconds", "Time", "lasting", css="c-took"),
     Column("counted", "", each_of="counted_names", is_number=True),
-    Column("utilization", "Utilization", "rich", sorts_by="utilization_mean", is_number=True),
-    Column("idle", "Idle", "percent", "Share of the time in which no kernel ran"),
+    Column("utilization", "Utilization", "rich", sorts_by="utilization_mean", is_number=True, css="c-use"),
+    Column("idle", "Idle", "percent", "Share of the time in which no kernel ran", css="c-extra"),
     Column(
-        "wait", "Waits for data", "percent", "Share of the time during which it was measured; – if it was not measured"
+        "wait", "Waits for data", "percent", "Share of the time during which it was measured; – if it was not measured",
+        css="c-wait",
     ),
-    Column("beside", "Not training", "duration", "Time in phases other than training"),
+    Column("beside", "Not training", "duration", "Time in phases other than training", css="c-extra"),
     Column(
         "peak", "Peak memory", help="Of live tensors by the framework's own counter (≤: reached before), or as read "
-        "between steps (≥); else of the device", sorts_by="peak_bytes", is_number=True,
+        "between steps (≥); else of the device", sorts_by="peak_bytes", is_number=True, css="c-extra",
     ),
-    Column("energy", "Energy", "joules", most="most_energy"),
+    Column("energy", "Energy", "joules", most="most_energy", css="c-extra"),
     Column("logged", "Logged", "logged", css="logged", each_of="logged_names"),
-    Column("verdict", "Verdict", "tag", sorts_by="verdict_text"),
+    Column("verdict", "Verdict", "tag", sorts_by="verdict_text", css="c-verdict"),
 )  # fmt: skip
 COUNTED = ("Steps", "Steps/s")
 """Columns of a run without epochs."""

@@ -96,7 +96,7 @@ window.gpumon = window.gpumon || {};
   function age(seconds, now) {
     const past = now - seconds;
     if (!known(past)) { return MISSING; }
-    if (past < -60 || past >= 86400) { return moment(seconds).slice(0, 16); }
+    if (past < -60 || past >= 86400) { return when(seconds, now); }
     if (past < 60) { return "just now"; }
     return past < 3600 ? `${Math.floor(past / 60)} min ago` : `${Math.floor(past / 3600)} h ago`;
   }

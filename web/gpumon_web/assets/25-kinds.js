@@ -17,9 +17,9 @@
   };
 
   // Words; those for what is so now and those for what was; or words and a moment.
-  function words(value) {
+  function words(value, node) {
     if (absent(value)) { return ""; }
-    if (value.time !== undefined) { return `${value.text} ${t.moment(value.time)}`; }
+    if (value.time !== undefined) { g.attribute(node, "title", t.moment(value.time)); return `${value.text} ${t.when(value.time, Date.now() / 1000)}`; }
     return value.old === undefined ? String(value) : g.feed.isFresh() ? value.text : value.old;
   }
 
@@ -48,8 +48,8 @@
         g.make("span", { class: `state ${state}`, "aria-hidden": "true" }), one.text);
     }),
     // The parts of a whole: a bar, and each with its color and size.
-    parts: (all) => (all.length ? [g.bar(all, "bar tall"), g.make("dl", { class: "divided" }, ...all.map((one) => g.make("div", {},
-        g.make("dt", {}, g.bar([{ ...one, share: 1 }], "bar dot"), one.title), g.make("dd", { text: one.size }))))] : []),
+    parts: (all) => (all.length ? [g.bar(pieces(all), "bar tall"), g.make("dl", { class: "divided" }, ...all.map((one) => g.make("div", {},
+        g.make("dt", {}, g.bar(pieces([{ ...one, share: 1 }]), "bar dot"), one.title), g.make("dd", { text: one.size }))))] : []),
     // Words, or those of a row that opens.
     opening: (one) => [typeof one === "string" ? g.make("span", { text: one }) : g.opener(one.opens, g.make("b", { text: one.text }))],
     tag: (one) => [token(one)],
@@ -124,7 +124,7 @@
     if ("person" in one) { return one.link ? g.make("a", { class: "row", href: address(one.link) }, g.person(one.person)) : g.person(one.person); }
     if ("link" in one) { return g.make("a", { class: one.css, text: one.text, href: address(one.link), "aria-label": one.label || null }); }
     if ("tag" in one) { return one.now && !g.feed.isFresh() ? null : g.make("span", { class: `tag ${one.level}`, text: tagged(one) }); }
-    if ("fact" in one) { return g.make("span", { class: "fact" }, `${one.fact} `, g.make("b", { text: one.time === null ? one.text : t.moment(one.time) })); }
+    if ("fact" in one) { return g.make("span", { class: "fact" }, `${one.fact} `, g.make("b", one.time === null ? { text: one.text } : { text: t.when(one.time, Date.now() / 1000), title: t.moment(one.time) })); }
     if ("bar" in one) { return g.bar(pieces(one.bar), one.css); }
     return g.make("span", { class: one.css, text: one.text });
   }

@@ -46,12 +46,15 @@
     slots.forEach(({ slot, users }, at) => {
       const [from, to] = [edge(slot), edge(slot + 1)];
       if (one.is_bars) { bars(slots[at], from, to, width / one.slots > 3 * GAP ? GAP : 0, height, block); return; }
-      if (one.is_mean) { // of several: each user's share of the height, from below
+      if (one.is_mean) { // of several: each user's share of the height, from below; at a begin or an end of the width
+        const [before, after] = [touches(slots[at - 1], slots[at]), touches(slots[at], slots[at + 1])];
+        const level = (user, held) => Math.max(held, before === after ? 0 : heldIn(slots[before ? at - 1 : at + 1], user));
         let base = height;
         for (const [user, held, used] of users) {
-          const tall = (height * held) / 100;
+          const tall = (height * level(user, held)) / 100;
+          const wide = ((to - from) * held) / level(user, held);
           base -= tall;
-          block(user, from, base, to - from, tall, used === null ? null : Math.min(1, used / held));
+          block(user, before ? from : to - wide, base, wide, tall, used === null ? null : Math.min(1, used / held));
         }
         return;
       }
@@ -98,6 +101,8 @@
   }
 
   const touches = (one, next) => Boolean(one && next) && one.slot + 1 === next.slot && one.users.some(([user]) => next.users.some(([other]) => other === user));
+
+  const heldIn = ({ users }, user) => (users.find(([other]) => other === user) || [user, 0])[1];
 
   // The parts of each slot.
   function together(parts) {

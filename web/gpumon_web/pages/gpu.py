@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.memory import IN_USE, THIS_RUN
 from gpumon.analysis.video import TITLES as VIDEO
 from gpumon.analysis.whereabouts import TITLE
 from gpumon.history.windows import USUAL, WINDOWS
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 BUTTONS = (*((str(one.seconds), one.title) for one in WINDOWS if one.has_button), ("all", "All"))
 """Windows of the figure."""
+HELD_COLOR = "u0"
+"""Color of the parts of memory that a training holds."""
+KEPT_AT_ZERO = ("free", IN_USE)
+"""Parts of memory that are told of though there is none of them."""
 NAMED = 3
 """Holders named below the memory."""
 UNLISTED = "The driver lists no process, but there may be one."
@@ -130,17 +135,21 @@ def live(now: Now, args: Args) -> Cells:
             "lasts": state in (GpuState.LOST, GpuState.UNREADABLE),
             "silent": {"title": state.title, "age": about["age"]} if state.value in SILENT else None,
         },
-        "idle": about["held_clocks"] if since is None else f"idle{idle_for(about, now.time)}",
+        "idle": _held_clocks(about) if since is None else f"idle{idle_for(about, now.time)}",
         "outline": json.dumps([[run["id"], run["state"], run["epoch"], run["phase"]] for run in runs]) if runs else "",
         "look": list(now.findings) if len(now.gpus) == 1 else [],
         "missing": absent(about["missing"]),
-        "divided": divided(about),
+        "divided": [] if state.value in SILENT and state is not GpuState.STALE else divided(about),
         "no_processes": no_processes(about, now),
         "notice": f"Note: {now.notice}." if now.notice else "",
         "video_titles": list(VIDEO) if any(one["encoder"] or one["decoder"] for one in about["processes"]) else [],
         "where_titles": [TITLE] if any(one["where"] for one in about["processes"]) else [],
         "processes": Rows(process(one, now.runs) for one in about["processes"]),
     }  # fmt: skip
+
+
+def _held_clocks(about: Cells) -> str:
+    return f"clocks held by {about['held_clocks']}" if about["held_clocks"] else ""
 
 
 def tab(gpu: Gpu, runs: Sequence[Cells]) -> Cells:
@@ -198,13 +207,13 @@ def memory(gpu: Gpu) -> Cells:
     used, total = values.get("gpu.memory_used"), about["memory_total"]
     held = [f"{name} {units.number(size, Unit.BYTES)}" for _, name, size in by_user(about["holders"])]
     more = f" and {len(held) - NAMED} more" if len(held) > NAMED else ""
-    nobody = {"text": "no process", "old": "holder unknown"} if about["empty"] else "holder unknown"
+    nobody = {"text": "", "old": "holder unknown"} if about["empty"] else "holder unknown"
     free = "" if used is None or not total else f"{units.number(max(0.0, total - used), Unit.BYTES)} free"
     return {
         "memory": "shared with the host" if about["shares_memory"] else of_total(used, total),
         "memory_free": free,
         "memory_bar": [bar(*memory_parts(about, used))] if total else [],
-        "holders": ", ".join(held[:NAMED]) + more if held else nobody,
+        "holders": nobody if not held else "" if len(held) == 1 and about["split"] else ", ".join(held[:NAMED]) + more,
     }
 
 
@@ -224,15 +233,22 @@ def absent(missing: Mapping[str, str]) -> str:
 
 
 def divided(about: Cells) -> list[Cells]:
-    """The parts of its memory: title, size, share and color; empty where the driver does not tell."""
+    """The parts of its memory: title, size, share and color; empty where the driver does not tell.
+
+    What one user alone holds has the color of that user.
+    """
     total, found = about["memory_total"], []
+    users = {one["user"] for one in about["holders"]}
+    user = users.pop() or "" if len(users) == 1 else ""
     for part in about["split"]:
-        if part["bytes"] is not None and total:
+        if part["bytes"] is not None and total and (part["bytes"] or part["title"] in KEPT_AT_ZERO):
             color, _, opacity = part["color"][1:].partition("/")
+            is_theirs = bool(user) and (part["title"] in (IN_USE, THIS_RUN) or color == HELD_COLOR)
             found.append(
                 {
                     "title": part["title"], "size": units.number(part["bytes"], Unit.BYTES),
-                    "share": round(part["bytes"] / total, 3), "color": color, "opacity": opacity or "1",
+                    "share": round(part["bytes"] / total, 3), "color": "" if is_theirs else color,
+                    "user": user, "opacity": opacity or "1",
                 }
             )  # fmt: skip
     return found

@@ -59,7 +59,7 @@ def layout() -> Component:
     devices = shown_if("devices", bound("devices", "choices", html.Div, className="seg", role="group",
                                         **aria(label="GPU")))  # fmt: skip
     epochs = table("epochs", "Epochs", (*EPOCHS, *COSTS), "epoch", down=True, css="epochs", folds="folds",
-                   loading="Loading the epochs …", empty="No epoch has started yet.",
+                   loading="Loading the epochs …", empty="No epoch of this run is kept yet.",
                    no_match="No matching epochs.")  # fmt: skip
     noted = shown_if("noted", card("Noted", bound("noted", "notes", html.Ul, className="look"), has_head=False))
     config = shown_if(
