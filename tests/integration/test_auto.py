@@ -15,11 +15,11 @@ from typing import NamedTuple
 import pytest
 
 from gpumon.auto import prepare
-from gpumon.frame import RunState
+from gpumon.frame import Mark, RunState
 from tests.conftest import ROOT
 from tests.nvml import Stub
 from tests.programs import environment, gpumon
-from tests.trainings import need, told
+from tests.trainings import Told, need, told
 
 KERAS = """
 import os, sys
@@ -181,8 +181,13 @@ def plain(words: list[str], env: Mapping[str, str]) -> subprocess.CompletedProce
     return subprocess.run([sys.executable, *words], env=dict(env), capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("framework", TRAININGS)
-def test_epochs_of_an_unchanged_training_are_told(env: dict[str, str], tmp_path: Path, framework: str) -> None:
+@pytest.mark.parametrize(
+    "framework",
+    [name if name == "ignite" else pytest.param(name, marks=pytest.mark.slow) for name in TRAININGS],
+)
+def test_the_epochs_of_a_command_with_one_unchanged_training_are_told(
+    env: dict[str, str], tmp_path: Path, framework: str
+) -> None:
     path = script(framework, tmp_path)
     words = [sys.executable, path, tmp_path / "out"]
     done = gpumon("run", "--auto", "--name", "nightly", "--interval", "0.2", "--", *words, env=env, timeout=600)
@@ -202,19 +207,6 @@ def test_boosting_rounds_of_an_unchanged_training_are_told(env: dict[str, str], 
     assert found == [("nightly", "xgboost", 3, RunState.FINISHED), ("nightly", "lightgbm", 4, RunState.FINISHED)]
 
 
-@pytest.mark.parametrize(
-    ("training", "steps", "left"), [("accelerate", "0", ["epochs none 1"]), ("search", "5", ["epochs none"])]
-)
-def test_trackers_and_searches_of_an_unchanged_program_are_told(
-    env: dict[str, str], live_dir: Path, tmp_path: Path, training: str, steps: str, left: list[str]
-) -> None:
-    words = [sys.executable, script(training, tmp_path)]
-    done = gpumon("run", "--auto", "--name", "nightly", "--interval", "0.2", "--", *words, env=env, timeout=600)
-    assert (done.returncode, done.stdout.splitlines()) == (0, left), "with no callback left behind"
-    (run,) = [one.run for one in told(live_dir)]
-    assert (run.name, str(run.step), run.state) == ("nightly", steps, RunState.FINISHED)
-
-
 def test_where_no_training_was_found_a_line_says_what_is_looked_for(env: dict[str, str]) -> None:
     said = "trainings  +0  --auto knows Keras, .*, in a Python that heeds PYTHONPATH"
     for options, found in ((["--auto"], True), ([], False)):
@@ -225,40 +217,66 @@ def test_where_no_training_was_found_a_line_says_what_is_looked_for(env: dict[st
 
 ALL = """
 import runpy, sys
-directory, frameworks, *more = sys.argv[1:]
+directory, frameworks, *ways = sys.argv[1:]
 for framework in frameworks.split():
-    sys.argv[:] = [f"{directory}/with_{framework}.py", directory, *more]
-    runpy.run_path(sys.argv[0], run_name="__main__")
-    print("trained with", framework)
+    for way in ways:
+        print("with", framework, way)
+        sys.argv[:] = [f"{directory}/with_{framework}.py", directory, way]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        print("trained with", framework, way)
 """
 """One process, since the frameworks take seconds to load and share most of it; each run is called after its script."""
+UNCHANGED, OWN = "unchanged", "own"
 
 
 class Trained(NamedTuple):
-    """What came of one training with each framework, one after the other in one process."""
+    """What came of trainings with each framework, one after the other in one process."""
 
     done: subprocess.CompletedProcess[str]
-    names: list[str]
-    """Of the runs that they published."""
+    told: list[Told]
+    """What they published."""
+
+    def names(self) -> list[str]:
+        """Of the runs."""
+        return [one.run.name for one in self.told]
+
+    def printed(self, framework: str, way: str) -> list[str]:
+        """What a training printed; fails where it did not come to its end."""
+        lines = self.done.stdout.splitlines()
+        begin, end = f"with {framework} {way}", f"trained with {framework} {way}"
+        assert end in lines, self.done.stderr
+        return lines[lines.index(begin) + 1 : lines.index(end)]
 
 
-def train_all(library: Path, directory: Path, *more: str, hook: Path | None = None) -> Trained:
-    """Train with each framework there is under the hook, or under that of another copy of gpumon."""
-    there = [one for one in EVERY if all(map(find_spec, NEEDED.get(one, (one,))))]
-    for framework in there:
+def there() -> list[str]:
+    """Trainings whose frameworks are installed, in the order in which they run."""
+    return [one for one in EVERY if all(map(find_spec, NEEDED.get(one, (one,))))]
+
+
+def all_of_them(directory: Path, *ways: str) -> list[str]:
+    """Write the trainings; gives the words of a Python that runs all of them, each in these ways."""
+    for framework in there():
         Path(directory, f"with_{framework}.py").write_text(EVERY[framework])
-    with Stub(library) as stub:
-        env = prepare(quiet(directory, stub), None)
-        if hook is not None:
-            env["PYTHONPATH"] = str(hook)
-        done = plain(["-c", ALL, str(directory), " ".join(there), *more], env)
-    return Trained(done, [one.run.name for one in told(directory)])
+    return ["-c", ALL, str(directory), " ".join(there()), *ways]
 
 
 @pytest.fixture(scope="module")
-def own(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Trainings that have a callback of the user's own."""
-    return train_all(driver_library, tmp_path_factory.mktemp("own"), "own")
+def trained(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Under `gpumon run --auto`: trainings that know nothing of gpumon, and then with a callback of the user's own."""
+    directory = tmp_path_factory.mktemp("trained")
+    with Stub(driver_library) as stub:
+        words = [
+            "--name",
+            "nightly",
+            "--interval",
+            "0.2",
+            "--",
+            sys.executable,
+            *all_of_them(directory, UNCHANGED, OWN),
+        ]
+        done = gpumon("run", "--auto", *words, env=quiet(directory, stub), timeout=600)
+    assert done.returncode == 0, done.stderr
+    return Trained(done, told(directory))
 
 
 @pytest.fixture(scope="module")
@@ -278,23 +296,80 @@ def misshapen(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) ->
     # Without byte code, of which another worker may write some just now.
     shutil.copytree(ROOT / "gpumon", copy, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "auto" / "patches.py").write_text(source)
-    return train_all(driver_library, directory, hook=copy / "auto" / "site")
+    with Stub(driver_library) as stub:
+        env = {**prepare(quiet(directory, stub), None), "PYTHONPATH": str(copy / "auto" / "site")}
+        return Trained(plain(all_of_them(directory, UNCHANGED), env), told(directory))
+
+
+def begun_after(trained: Trained, framework: str) -> list[Told]:
+    """The runs of unchanged trainings with `framework`, of which `nightly` is the name, in the order of their begin."""
+    need(*NEEDED.get(framework, (framework,)))
+    runs = sorted((one for one in trained.told if one.run.name == "nightly"), key=lambda one: one.run.started)
+    counts = [RUNS.get(one, 1) for one in there()]
+    assert len(runs) == sum(counts), "what follows a training is no other run"
+    before = sum(counts[: there().index(framework)])
+    return runs[before : before + RUNS.get(framework, 1)]
+
+
+@pytest.mark.parametrize("framework", TRAININGS)
+def test_epochs_of_an_unchanged_training_are_told(trained: Trained, framework: str) -> None:
+    (one,) = begun_after(trained, framework)
+    assert one.run.framework.partition("/")[0] == framework.removeprefix("pytorch_")
+    assert (one.run.state, one.run.epochs) == (RunState.FINISHED, 3)
+    assert len(one.times(Mark.EPOCH_END)) == 3
+    assert [name for name in one.run.metrics if "loss" in name]
+    assert trained.printed(framework, UNCHANGED)[-1].startswith("epochs")
+
+
+def test_rounds_of_an_unchanged_training_among_others_are_told(trained: Trained) -> None:
+    found = [(one.run.framework, one.run.step, one.run.state) for one in begun_after(trained, "boosted")]
+    assert found == [("xgboost", 3, RunState.FINISHED), ("lightgbm", 4, RunState.FINISHED)]
+
+
+@pytest.mark.parametrize(
+    ("training", "steps", "left"), [("accelerate", 0, ["epochs none 1"]), ("search", 5, ["epochs none"])]
+)
+def test_trackers_and_searches_of_an_unchanged_program_are_told(
+    trained: Trained, training: str, steps: int, left: list[str]
+) -> None:
+    (one,) = begun_after(trained, training)
+    assert (one.run.step, one.run.state) == (steps, RunState.FINISHED)
+    assert trained.printed(training, UNCHANGED) == left, "with no callback left behind"
+
+
+def test_the_last_trainings_of_a_command_have_a_line_each_and_the_others_are_counted(trained: Trained) -> None:
+    lines = re.findall(r"^  (?:epochs|steps) +\d+  (.*)$", trained.done.stderr, re.MULTILINE)
+    assert [re.split(",? ", line)[0] for line in lines] == [
+        one.run.name for one in sorted(trained.told, key=lambda one: one.run.started)[-4:]
+    ], trained.done.stderr
+    assert f"and {len(trained.told) - 4} earlier trainings" in trained.done.stderr
 
 
 @pytest.mark.parametrize("framework", EVERY)
-def test_a_callback_of_the_users_own_is_not_doubled(own: Trained, framework: str) -> None:
+def test_a_callback_of_the_users_own_is_not_doubled(trained: Trained, framework: str) -> None:
     need(*NEEDED.get(framework, (framework,)))
-    assert own.done.returncode == 0, own.done.stderr
-    assert own.names.count(f"with_{framework}") == RUNS.get(framework, 1), own.names
+    assert trained.printed(framework, OWN)
+    assert trained.names().count(f"with_{framework}") == RUNS.get(framework, 1), trained.names()
+
+
+@pytest.mark.slow
+def test_a_callback_of_the_users_own_that_is_imported_first_is_not_doubled(
+    driver_library: Path, tmp_path: Path
+) -> None:
+    with Stub(driver_library) as stub:
+        done = plain(all_of_them(tmp_path, OWN), prepare(quiet(tmp_path, stub), None))
+    assert done.returncode == 0, done.stderr
+    names = Trained(done, told(tmp_path)).names()
+    assert sorted(names) == sorted(f"with_{one}" for one in there() for _ in range(RUNS.get(one, 1)))
 
 
 @pytest.mark.parametrize("framework", EVERY)
 def test_a_framework_of_another_shape_trains_without_the_callback(misshapen: Trained, framework: str) -> None:
     need(*NEEDED.get(framework, (framework,)))
-    assert f"trained with {framework}" in misshapen.done.stdout.splitlines(), misshapen.done.stderr
+    assert misshapen.printed(framework, UNCHANGED)
     assert misshapen.done.returncode == 0, misshapen.done.stderr
     assert "gpumon" not in misshapen.done.stderr
-    assert misshapen.names == []
+    assert misshapen.names() == []
 
 
 LOOK = """
