@@ -17,7 +17,7 @@ from tests.web.test_page_modules import NAMING, parts
 
 MOST_BYTES = 300_000
 MOST_PARTS = 115
-"""Components of a layout: the page has six tables, and React takes a millisecond for each component."""
+"""Components of a layout: the page has six tables, and each component is sent, put up and laid out."""
 
 
 def shown(nodes: int = 3, **given: Any) -> Cluster:

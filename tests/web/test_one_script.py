@@ -32,12 +32,12 @@ def test_the_document_asks_for_one_script_that_has_all_of_ours_in_their_order() 
     assert places == sorted(places)
 
 
-def test_scripts_that_are_not_ours_stay_where_they_are(tmp_path: Path) -> None:
+def test_ours_is_the_first_script_and_the_others_stay_in_their_order(tmp_path: Path) -> None:
     one = _scripts(tmp_path, _10_a="a", _20_b="b")
     html = "".join(TAG.format(name) for name in ("first.js", "10-a.js", "20-b.js", "last.js"))
     found = re.findall(r'src="([^"]*)"', one.tags(html))
     assert [name.partition("?")[0] for name in found] == [
-        "/lab/assets/first.js", "/lab/assets/scripts.js", "/lab/assets/last.js",
+        "/lab/assets/scripts.js", "/lab/assets/first.js", "/lab/assets/last.js",
     ]  # fmt: skip
     assert one.tags(TAG.format("first.js")) == TAG.format("first.js")
 

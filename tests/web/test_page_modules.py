@@ -33,7 +33,7 @@ from tests.runs import BEGAN, Book, training
 from tests.web.served import Served
 
 MOST_PARTS = 86
-"""Dash components in a layout: React takes a millisecond to mount each."""
+"""Dash components in a layout: each is sent, put up and laid out before a page shows its first number."""
 ASSETS = Path(gpumon_web.__file__).parent / "assets"
 NAMING = (
     "data-bind", "data-show", "data-unless", "data-dim", "data-empty-from", "data-subject", "data-outline",
@@ -185,7 +185,7 @@ def test_a_page_has_few_components(page: Page) -> None:
     assert len(parts(page.layout())) <= MOST_PARTS
 
 
-def test_a_layout_comes_as_react_takes_it(page: Page) -> None:
+def test_a_layout_comes_as_dash_sends_components(page: Page) -> None:
     served = Served([tick(1)])
     assert served.json(f"/api/layout?page={page.name}") == json.loads(layout_json(page))
 

@@ -54,13 +54,13 @@ def axis_of(by: str, record: Record, epochs: Sequence[EpochSummary]) -> RunAxis:
 
 def by_epochs(epochs: Sequence[EpochSummary]) -> list[AxisStretch]:
     """A stretch for each epoch that has ended: how many had, at its begin and at its end."""
-    ended = [one for one in epochs if is_known(one.begun) and is_known(one.ended)]
+    ended = [one for one in epochs if _has_ended(one)]
     return [AxisStretch(one.begun, one.ended, place, place + 1.0) for place, one in enumerate(ended)]
 
 
 def by_steps(record: Record, epochs: Sequence[EpochSummary]) -> list[AxisStretch]:
     """The same of steps; nothing where they were not counted."""
-    parts = [one for one in epochs or step_summaries(record) if is_known(one.begun) and is_known(one.ended)]
+    parts = [one for one in epochs or step_summaries(record) if _has_ended(one)]
     if not parts or any(one.steps is None for one in parts):
         return []
     found, done = [], 0.0
@@ -70,10 +70,14 @@ def by_steps(record: Record, epochs: Sequence[EpochSummary]) -> list[AxisStretch
     return found
 
 
+def _has_ended(one: EpochSummary) -> bool:
+    return is_known(one.begun) and is_known(one.ended)
+
+
 def axes_of(runs: Sequence[tuple[Record, Sequence[EpochSummary]]]) -> list[str]:
     """The axes on which all of these runs have places, the one that tells most first."""
     found = []
-    if all(by_epochs(epochs) for _, epochs in runs):
+    if all(any(_has_ended(one) for one in epochs) for _, epochs in runs):
         found.append(EPOCHS)
     if all(by_steps(*run) for run in runs):
         found.append(STEPS)

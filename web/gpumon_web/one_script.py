@@ -27,12 +27,12 @@ class OneScript:
         return cls(assets.glob("[0-9][0-9]-*.js"))
 
     def tags(self, html: str) -> str:
-        """`html` with one tag in place of theirs, where the first of them was."""
+        """`html` with one tag in place of theirs, before all others: it asks for values while these are read."""
         first = _TAG.search(html)
         if first is None:
             return html
         tag = f'<script src="{first[1]}{SCRIPT}?m={self._version}"></script>\n'
-        return html[: first.start()] + tag + _TAG.sub("", html[first.end() :])
+        return tag + _TAG.sub("", html)
 
     def add_to(self, server: Flask) -> None:
         """Serve it."""

@@ -191,7 +191,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
 
 
 def layout_json(page: Page) -> str:
-    """A page's layout as React gets it, with the name of the page."""
+    """A page's layout as Dash sends components, with the name of the page."""
     found = {"page": page.name, "layout": page.layout()}
     return json.dumps(found, default=lambda component: component.to_plotly_json(), separators=(",", ":"))
 

@@ -281,6 +281,23 @@ test("of something else a figure of the ledger begins anew", () => {
   assert.ok(found.last().now);
 });
 
+test("a figure of a run that went on tells nothing of the time in which nobody was heard", () => {
+  const found = kept();
+  Object.assign(found.feed, { state: "live", now: 200, interval: 1 });
+  found.comes({ ...course(100, 200), goesOn: true });
+  assert.strictEqual(found.last().doc.silent, undefined);
+  Object.assign(found.feed, { state: "stale", age: 30, heard: found.world.performance.now() });
+  found.figure.about();
+  const { doc } = found.last();
+  assert.strictEqual(doc.silent.title, "stale");
+  assert.ok(doc.until >= 230 && doc.end >= 230, "what is not known is no empty place");
+  found.figure.tick(null);
+  assert.ok(found.last().doc.until >= doc.until);
+  found.feed.state = "live";
+  found.figure.about();
+  assert.strictEqual(found.last().doc.silent, undefined);
+});
+
 const zoomable = (from, to, more = {}) => ({ ...course(from, to), finer: "api/run/zoom?id=a&gpu=b", step: 10, ...more });
 const fine = (more = {}) => ({ chart: { ...course(100, 200), step: 1, ...more } });
 async function settle(found) {

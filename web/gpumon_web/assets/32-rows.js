@@ -44,7 +44,7 @@
     const nameOf = (head) => `${head.dataset.col} ${head.dataset.part || ""}`.trim();
     const cellOf = (row, { col, part }) => (part === undefined ? row[col] : Object.hasOwn(row[col], part) ? row[col][part] : t.MISSING);
 
-    // A head of which rows can be sorted becomes a button: one part fewer for React to mount.
+    // A head of which rows can be sorted becomes a button.
     function sortsBy(head) {
       if (!head.dataset.sort) { return; }
       const button = g.make("button", { type: "button", class: "sort", title: head.dataset.help || null, text: head.textContent });

@@ -19,6 +19,7 @@
     let wanted = null; // the finer part that was asked for last: what it is of, from, to
     let part = null; // that one, with its chart, once it came
     let timer = 0;
+    let wasSilent = false;
     head.querySelector("h2").after(words, back);
     head.append(g.chartTools(chart, go), choice.node, g.chartFiles(chart, () => document.title));
     place.before(over.node);
@@ -38,11 +39,20 @@
     const holds = (found) => Boolean(found) && found.of === shown.finer && found.from <= range[0] && range[1] <= found.to;
     const best = () => (range && holds(part) ? { ...part.doc, begin: shown.begin, end: shown.end } : shown);
 
+    // Of a run that went on when something was last heard: nothing is known of it since.
+    const isSilent = () => Boolean(shown && shown.goesOn) && !g.feed.isFresh() && g.feed.state !== "ended";
+    function timed(doc) {
+      wasSilent = isSilent();
+      if (!wasSilent) { return doc; }
+      const until = g.feed.clock();
+      return { ...doc, end: Math.max(doc.end, g.text.known(until) ? until : doc.end), until, silent: { title: g.feed.oldState(), age: g.feed.silence() } };
+    }
+
     // The panels that the viewer chose, of the best chart that there is.
     function shownAgain(now) {
       if (!shown) { return; }
       const keys = choice.shown();
-      const doc = best();
+      const doc = timed(best());
       chart.show({ ...doc, panels: doc.panels.filter((panel) => keys.includes(panel.key)) }, range, now);
       over.show(shown, range);
       const step = doc.step ? `points of ${g.text.span(doc.step) === "0 s" ? g.text.brief(doc.step) : g.text.span(doc.step)}, shade: lowest to highest` : "";
@@ -93,6 +103,7 @@
         // What ended where the chart did goes on now; what lies before stays as it came.
         if (!wanted || wanted.of !== shown.finer || wanted.to >= end) { refine(); }
       }
+      if (shown && isSilent() !== wasSilent) { shownAgain(false); }
       g.hide(back, !range || !found);
     }
 
@@ -106,7 +117,7 @@
       },
       clear() { shown = came = wanted = part = null; clearTimeout(timer); chart.clear(); draw(); },
       about: draw,
-      tick() { /* it comes with what the ledger keeps */ },
+      tick() { if (isSilent()) { shownAgain(false); } }, // else it comes with what the ledger keeps
     };
   };
 })(window.gpumon);

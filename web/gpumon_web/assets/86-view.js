@@ -1,4 +1,4 @@
-// A page whose layout comes from the server: mounted by React when it is first opened, and filled with values by kind.
+// A page whose layout comes from the server: put up when it is first opened, and filled with values by kind.
 "use strict";
 (function (g) {
   const SOON = 3; // s between questions for what the ledger keeps, after one that got no answer
@@ -25,11 +25,10 @@
 
   // `ready` is called once the layout stands in `section`.
   function mount(section, ready) {
-    const watch = new MutationObserver(() => { if (section.firstChild) { watch.disconnect(); ready(); } });
-    watch.observe(section, { childList: true });
-    layoutOf(section.dataset.page)
-      .then((layout) => { window.dash_clientside.set_props(section.id, { children: layout }); })
-      .catch(() => { watch.disconnect(); setTimeout(() => mount(section, ready), SOON * 1000); });
+    layoutOf(section.dataset.page).then(
+      (layout) => { section.append(...g.elements(layout)); ready(); },
+      () => { setTimeout(() => mount(section, ready), SOON * 1000); },
+    );
   }
 
   // A page in the form that the router knows: show(), about() and tick().
@@ -72,7 +71,7 @@
       asked = 0;
       params = given;
       outline = "";
-      if (!bound) { return; }
+      if (!bound) { load(); return; } // what is kept comes while the layout does
       for (const one of [...tables, ...fields]) { one.open(params); }
       if (isKept && seen !== g.feed.view) { clear(); }
       seen = g.feed.view;
@@ -164,6 +163,7 @@
     function keep(found) {
       g.theme.meet(found.users);
       const news = g.feed.keep(found);
+      if (!bound) { return; }
       for (const name of news.values) { for (const node of bound.get(name) || []) { value(node, name); } }
       for (const table of tables) { table.draw(news.values.length ? null : changed(news, table)); }
       if (news.values.length) { places(); g.title(); }
