@@ -57,7 +57,8 @@ class UseMeter:
         self._holders = HolderWatch()
         self._book = AccountBook(lambda begin, end: ((0, (end - begin) / SECOND),))
         self._shares: dict[HourOfUser, list[float]] = {}
-        """Of held time, which is whole for each holder: their even parts in it; then how long they hold it idle."""
+        """Of held time, which is whole for each holder: their even parts in it; then how long they hold it idle, and
+        when they were first seen on it, seconds, CLOCK_MONOTONIC; NaN where that is not of this clock."""
         self._holding: dict[str, dict[str, int]] = {}
         """By UUID: its users now, and when each began to hold it, ns, CLOCK_MONOTONIC."""
         self._now: dict[str, list[float]] = {}
@@ -81,6 +82,10 @@ class UseMeter:
         counted_ns, counted_time_ns = self._counted
         if tick.monotonic_ns <= counted_ns and tick.time_ns <= counted_time_ns:
             return False
+        if tick.monotonic_ns < counted_ns:  # the machine was started anew
+            for row in self._shares.values():
+                row[2] = NAN
+        self._counted = (-1, -1)
         self._book.add(tick, judged)
         passed_ns = tick.monotonic_ns - self._monotonic_ns
         passed = passed_ns / SECOND
@@ -93,7 +98,7 @@ class UseMeter:
                     now[0] += value * passed
                     now[1] += passed
                 if one.users and one.sample.state in _ANSWERS and one.state is not GpuState.DIVIDED:
-                    self._share(one, passed)
+                    self._share(one, passed, tick.monotonic_ns / SECOND)
         idle_since = self._holders.activity.idle_since
         for one in judged:
             uuid = one.sample.device.uuid
@@ -123,13 +128,13 @@ class UseMeter:
             self._rows,
         )
 
-    def _share(self, one: HeldDevice, seconds: float) -> None:
+    def _share(self, one: HeldDevice, seconds: float, now: float) -> None:
         part = seconds / len(one.users)
         for user in one.users:
             key = HourOfUser(0, one.sample.device.uuid, user)
             known = self._shares.get(key)
             if known is None:
-                self._shares[key] = [part, NAN]
+                self._shares[key] = [part, NAN, now]
             else:
                 known[0] += part
 
@@ -158,7 +163,8 @@ class UseMeter:
             self._now[uuid] = list(device.now._replace(idle=NAN, state=_CODES[GpuState.UNKNOWN]))
         for (uuid, user), account in known.users.items():
             self._book.users[HourOfUser(0, uuid, user)] = list(account[1:])
-            self._shares[HourOfUser(0, uuid, user)] = [known.shares.get((uuid, user), 0.0), NAN]
+            begun = earlier.monotonic_ns / SECOND - known.ages.get((uuid, user), NAN)
+            self._shares[HourOfUser(0, uuid, user)] = [known.shares.get((uuid, user), 0.0), NAN, begun]
         for key, count in known.xids.items():
             self._xids[key] = list(count)
 
@@ -179,8 +185,9 @@ class UseMeter:
             if self._names.size <= self._room or self._most_users < 1:
                 break
             self._most_users = len(users) * 3 // 4
+        seen = self._monotonic_ns / SECOND
         of_devices = ((devices[HourOfDevice(0, uuid)], now) for uuid, now in self._now.items())
-        of_users = ((sums, self._shares.setdefault(key, [0.0, NAN])) for key, sums in pairs.items())
+        of_users = ((sums, self._shares.setdefault(key, [0.0, NAN, seen])) for key, sums in pairs.items())
         self._rows = [
             *chain.from_iterable(of_devices), *chain.from_iterable(of_users), *self._xids.values(),
             list(_CODES.values()),

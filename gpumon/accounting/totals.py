@@ -63,11 +63,15 @@ class Totals(NamedTuple):
     """By UUID and user: seconds of the device's held time, divided evenly among those who held it at once."""
     idle: Mapping[tuple[str, str], float] = {}
     """By UUID and user: seconds for which they have held the device and it did nothing, up to the newest tick."""
+    ages: Mapping[tuple[str, str], float] = {}
+    """By UUID and user: seconds from when they were first seen on it to the newest tick, where that is known."""
 
 
 DEVICE_TOTALS = (*DeviceUse._fields, *DeviceNow._fields)
-_IDLE_NOW = "idle_now"
-USER_TOTALS = (*Account._fields[1:], "share", _IDLE_NOW)
+_IDLE_NOW, _BEGUN = "idle_now", "begun"
+USER_TOTALS = (*Account._fields[1:], "share", _IDLE_NOW, _BEGUN)
+_OF_SEVERAL: Mapping[str, Callable[[list[float]], float]] = {_IDLE_NOW: max, _BEGUN: min}
+"""Columns that are no sums: the longest, and the first."""
 
 
 def totals_of(sums: Sums) -> Totals:
@@ -81,7 +85,7 @@ def totals_of(sums: Sums) -> Totals:
         for table, wanted in ((devices, DEVICE_TOTALS), (users, USER_TOTALS), (xids, XidCount._fields))
     )
     of_users = {(key[0], key[-1]): user_of(row) for key, row in users.rows.items()}
-    of_devices = {}
+    of_devices, newest = {}, sums.monotonic_ns / SECOND
     for (uuid,), row in devices.rows.items():
         values = use_of(row)
         use, now = DeviceUse(*map(_sum, values[:parts])), DeviceNow(*values[parts:])
@@ -92,9 +96,10 @@ def totals_of(sums: Sums) -> Totals:
         since=sums.since_ns / SECOND,
         dropped=sums.dropped,
         devices=of_devices,
-        users={key: Account(key[1], *map(_sum, values[:-2])) for key, values in of_users.items()},
-        shares={key: _sum(values[-2]) for key, values in of_users.items()},
-        idle={key: values[-1] for key, values in of_users.items() if is_sum(values[-1])},
+        users={key: Account(key[1], *map(_sum, values[:-3])) for key, values in of_users.items()},
+        shares={key: _sum(values[-3]) for key, values in of_users.items()},
+        idle={key: values[-2] for key, values in of_users.items() if is_sum(values[-2])},
+        ages={key: newest - values[-1] for key, values in of_users.items() if is_sum(values[-1])},
         xids={
             (key[0], int(key[-1])): XidCount(*xid_of(row))
             for key, row in xids.rows.items()
@@ -104,9 +109,9 @@ def totals_of(sums: Sums) -> Totals:
 
 
 def together(columns: Sequence[str], rows: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    """Return the row of several users who are called the same: their sums, and the longest of what is no sum."""
+    """Return the row of several users who are called the same."""
     return tuple(
-        (max if column == _IDLE_NOW else sum)(known) if (known := [value for value in values if is_sum(value)]) else NAN
+        _OF_SEVERAL.get(column, sum)(known) if (known := [value for value in values if is_sum(value)]) else NAN
         for column, values in zip(columns, zip(*rows, strict=True), strict=True)
     )
 

@@ -65,6 +65,9 @@ _USERS: tuple[_UserCounter, ...] = (
                  "estimate.",
                  lambda one: one.energy if one.metered else NAN),
 )  # fmt: skip
+UNTOLD = 120.0
+"""Seconds for which the counters of a user who is new on a GPU are told as 0. A server counts from the first sample of
+a series: so it misses nothing, though it scrapes once a minute and loses a scrape."""
 _GPU = ("gpu", "uuid")
 _USER = ("uuid", "user")
 
@@ -99,14 +102,20 @@ def _user_counters(totals: Totals, users: UserNames) -> Iterator[Family]:
     labels = {key: (key[0], users.told(key[1])) for key in totals.users}
     for name, help, value in _USERS:
         parts = {key: value(account) for key, account in totals.users.items()}
-        yield counter(name, help, _USER, _added(parts, labels))
+        yield counter(name, help, _USER, _added(_from_0(parts, totals), labels))
     yield counter(
         "gpumon_user_held_share_seconds_total",
         "Seconds in which the user held the GPU, divided evenly among those who held it at once: of all users they "
         "add up to the time in which it was held.",
         _USER,
-        _added(totals.shares, labels),
+        _added(_from_0(totals.shares, totals), labels),
     )
+
+
+def _from_0(parts: Mapping[tuple[str, str], float], totals: Totals) -> Mapping[tuple[str, str], float]:
+    """Numbers of users; 0 of those who are new."""
+    new = {key for key, age in totals.ages.items() if 0.0 <= age < UNTOLD}
+    return {key: 0.0 if key in new and is_known(part) else part for key, part in parts.items()} if new else parts
 
 
 def _added(

@@ -18,6 +18,8 @@ EVERY = {"every15": 15, "every30": 30, "every60": 60}
 WAVE = 7
 """Seconds of a square wave: 3 at full load, 4 at none."""
 LOADED = 3
+TURN = HOUR // 10
+"""Seconds for which a user holds a GPU before the next one comes."""
 SECONDS = HOUR + 600
 
 
@@ -26,14 +28,14 @@ def wave(second: int) -> float:
 
 
 def node(second: int) -> dict[str, Any]:
-    """GPU 0: a wave, held by two in turns. GPU 1: shared by two, one of whom computes three times as much."""
+    """GPU 0: a wave, held by ten in turns. GPU 1: shared by two, one of whom computes three times as much."""
     memory = {"memory_used": 8 * GIB, "memory_total": 80 * GIB}
     samples = [
         sample(0, utilization=wave(second), energy=100.0 * second, power=100.0, **memory),
         sample(1, utilization=0.8, energy=400.0 * second, power=400.0, **memory),
     ]
     processes = [
-        process(1, user="ada" if second < HOUR / 3 else "bob", sm_utilization=wave(second)),
+        process(1, user=f"user{min(second, HOUR - 1) // TURN}", sm_utilization=wave(second)),
         process(2, 1, user="ada", sm_utilization=0.6),
         process(3, 1, user="bob", sm_utilization=0.2),
     ]
@@ -71,13 +73,16 @@ def test_a_gauge_scraped_as_seldom_misses_the_mean(engine: Backend) -> None:
 
 @pytest.mark.parametrize("instance", EVERY)
 def test_hours_of_users_who_take_turns_add_up_to_those_of_the_gpu(engine: Backend, instance: str) -> None:
-    def hours(name: str, user: str = "") -> float:
-        of = f'instance="{instance}",uuid="{device(0).uuid}"' + (f',user="{user}"' if user else "")
-        return engine.one(f"increase({name}{{{of}}}[{HOUR}s]) / {HOUR}", BEGIN + HOUR)
+    def grown(name: str) -> list[float]:
+        of = f'instance="{instance}",uuid="{device(0).uuid}"'
+        return [value for _, value in engine.ask(f"increase({name}{{{of}}}[{SECONDS}s])", BEGIN + SECONDS)]
 
-    ada, bob = (hours("gpumon_user_held_seconds_total", user) for user in ("ada", "bob"))
-    assert ada == pytest.approx(1 / 3, rel=0.01, abs=EVERY[instance] / HOUR)
-    assert ada + bob == pytest.approx(hours("gpumon_gpu_held_seconds_total"), rel=0.01, abs=EVERY[instance] / HOUR)
+    (held,) = grown("gpumon_gpu_held_seconds_total")
+    for name in ("gpumon_user_held_seconds_total", "gpumon_user_held_share_seconds_total"):
+        assert sorted(grown(name)) == pytest.approx([*[TURN] * 9, TURN + SECONDS - HOUR], rel=0.01), name
+        assert sum(grown(name)) == pytest.approx(held, rel=0.01)
+    (energy,) = grown("gpumon_gpu_accounted_energy_joules_total")
+    assert sum(grown("gpumon_user_energy_joules_total")) == pytest.approx(energy, rel=0.01)
 
 
 @pytest.mark.parametrize("instance", EVERY)

@@ -8,6 +8,7 @@ from statistics import fmean
 
 import pytest
 
+from gpumon.exporters.use_families import UNTOLD
 from gpumon.frame import Process, Sample
 from tests.builders import device, process, sample, tick
 from tests.exported import Node, Page
@@ -94,7 +95,7 @@ def test_lost_scrapes_a_killed_daemon_and_a_new_exporter_lose_what_nobody_sample
         if second % every == 3 and second not in (63, 78, 93):
             pages[second] = Page(exporter.scrape().body)
     found = ScrapeLog(every, pages)
-    begin, end = min(pages), max(pages)
+    begin, end = min(at for at in pages if at > UNTOLD + 1), max(pages)
     nobody = back - killed + 1
     for name in ("gpumon_gpu_observed_seconds_total", "gpumon_user_held_seconds_total"):
         assert found.growth(name, begin, end) == pytest.approx(end - begin - nobody)
@@ -128,7 +129,7 @@ def test_gpu_hours_of_two_users_add_up_to_the_held_time(node: Node, every: int) 
         if second % every == 3:
             pages[second] = Page(exporter.scrape().body)
     found = ScrapeLog(every, pages)
-    begin, end = min(pages), max(pages)
+    begin, end = min(at for at in pages if at > UNTOLD + 1), max(pages)
     held = found.growth("gpumon_gpu_held_seconds_total", begin, end)
     hours = {
         user: found.growth("gpumon_user_held_share_seconds_total", begin, end, user=user) for user in ("ann", "bob")
@@ -144,3 +145,27 @@ def test_gpu_hours_of_two_users_add_up_to_the_held_time(node: Node, every: int) 
     energy = found.growth("gpumon_gpu_accounted_energy_joules_total", begin, end, uuid=device(0).uuid)
     assert found.growth("gpumon_user_energy_joules_total", begin, end, uuid=device(0).uuid) == pytest.approx(energy)
     assert energy == pytest.approx(100 * (end - begin))
+
+
+@pytest.mark.parametrize("every", [15, 30, 60])
+def test_hours_of_users_who_come_and_go_are_whole_for_who_counts_from_the_first_sample(node: Node, every: int) -> None:
+    """A server does: of a series that begins with 50 s it counts nothing of these."""
+    exporter = node.exporter()
+    empty = sample(0, utilization=0.0, memory_used=0.0, memory_total=80 * GIB)
+    names = {"gpumon_user_held_seconds_total": 0.0, "gpumon_user_energy_joules_total": 0.0}
+    last: dict[tuple[str, str], float] = {}
+    for second in range(1, 900 + round(UNTOLD) + 60):
+        user = "short" if 600 <= second < 610 else f"user{second // 180}"  # one holds it while nobody looks
+        node.add([tick(second, *(([gpu(second)], [process(user=user)]) if second < 900 else ([empty],)))])
+        if second % every == 3:
+            page = Page(exporter.scrape().body)
+            for name in names:
+                for labels in page.labels(name):
+                    key, value = (name, labels["user"]), page.value(name, **labels)
+                    assert value >= last.get(key, 0.0), "one that falls would be counted twice"
+                    names[name] += value - last.get(key, value)
+                    last[key] = value
+    assert {user for _, user in last} == {"short", *(f"user{number}" for number in range(5))}
+    assert names["gpumon_user_held_seconds_total"] == pytest.approx(899)
+    assert page.value("gpumon_gpu_held_seconds_total") == pytest.approx(899)
+    assert names["gpumon_user_energy_joules_total"] == pytest.approx(100 * 898, abs=100)

@@ -140,22 +140,22 @@ def test_gpus_are_counted_by_state(node: Node) -> None:
 
 def test_the_counters_of_use_are_those_of_the_meter(node: Node) -> None:
     both = [process(1, sm_utilization=0.3), process(2, user="bob", sm_utilization=0.1)]
-    node.add(tick(n, [held(0, energy=300.0 * n)], both) for n in range(1, 102))
+    node.add(tick(n, [held(0, energy=300.0 * n)], both) for n in range(1, 202))
     page = scraped(node)
     gpu = {"gpu": "0", "uuid": device().uuid}
     for name, value in {
-        "gpumon_gpu_observed_seconds_total": 100,
-        "gpumon_gpu_busy_seconds_total": 100,
-        "gpumon_gpu_held_seconds_total": 100,
+        "gpumon_gpu_observed_seconds_total": 200,
+        "gpumon_gpu_busy_seconds_total": 200,
+        "gpumon_gpu_held_seconds_total": 200,
         "gpumon_gpu_idle_held_seconds_total": 0,
-        "gpumon_gpu_utilization_seconds_total": 90,
-        "gpumon_gpu_utilization_observed_seconds_total": 100,
-        "gpumon_gpu_accounted_energy_joules_total": 30_000,
+        "gpumon_gpu_utilization_seconds_total": 180,
+        "gpumon_gpu_utilization_observed_seconds_total": 200,
+        "gpumon_gpu_accounted_energy_joules_total": 60_000,
     }.items():
         assert page.value(name, **gpu) == pytest.approx(value), name
-    for user, busy in (("alice", 75), ("bob", 25)):
+    for user, busy in (("alice", 150), ("bob", 50)):
         who = {"uuid": device().uuid, "user": user}
-        assert page.value("gpumon_user_held_seconds_total", **who) == 100
+        assert page.value("gpumon_user_held_seconds_total", **who) == 200
         assert page.value("gpumon_user_busy_seconds_total", **who) == pytest.approx(busy)
         assert page.value("gpumon_user_idle_held_seconds_total", **who) == 0
         assert page.value("gpumon_user_energy_joules_total", **who) == pytest.approx(300 * busy)
@@ -166,11 +166,11 @@ def test_the_counters_of_use_are_those_of_the_meter(node: Node) -> None:
 def test_a_user_without_energy_that_is_known_has_no_zero(node: Node) -> None:
     """Nobody knows the parts of two users where the driver does not tell their kernel time."""
     both = [process(1), process(2, user="bob")]
-    node.add(tick(n, [held(0, energy=300.0 * n)], both) for n in range(1, 11))
+    node.add(tick(n, [held(0, energy=300.0 * n)], both) for n in range(1, 151))
     page = scraped(node)
     assert page.values("gpumon_user_energy_joules_total") == []
     assert page.values("gpumon_user_busy_seconds_total") == []
-    assert page.values("gpumon_user_held_seconds_total") == [9, 9]
+    assert page.values("gpumon_user_held_seconds_total") == [149, 149]
 
 
 def test_a_process_list_that_cannot_be_read_is_no_list_of_none(node: Node) -> None:
@@ -311,9 +311,9 @@ def test_users_are_told_as_the_policy_says(node: Node, policy: UserNames, told: 
 
 def test_users_whose_numbers_nobody_knows_are_told_as_one(node: Node) -> None:
     both = [process(1, user="no-such-user-1"), process(2, user="no-such-user-2")]
-    node.add(tick(n, [held(0)], both) for n in (1, 2, 3))
+    node.add(tick(n, [held(0)], both) for n in range(1, 152))
     page = scraped(node, users=UserNames.UID)
-    assert page.values("gpumon_user_held_seconds_total") == [4]
+    assert page.values("gpumon_user_held_seconds_total") == [300]
     assert page.value("gpumon_gpu_user_memory_bytes") == 2 * GIB
 
 

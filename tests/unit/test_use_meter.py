@@ -154,6 +154,16 @@ def test_the_next_daemon_goes_on_from_the_sums_of_the_last() -> None:
     assert found.since == TIME / SECOND
 
 
+def test_the_sums_know_since_when_a_user_is_on_a_gpu_until_the_machine_is_started_anew() -> None:
+    ticks = each_second(30, lambda s: ([on()], [process(user="ada"), *([process(2, user="bob")] if s > 10 else ())]))
+    meter = metered(ticks)
+    assert totals(meter).ages == {(UUID, "ada"): 29, (UUID, "bob"): 18}
+    next_one = metered([ticks[-1]._replace(monotonic_ns=60 * SECOND, time_ns=TIME + 60 * SECOND)], sums_of(meter))
+    assert totals(next_one).ages == {(UUID, "ada"): 58, (UUID, "bob"): 47}
+    of_next_boot = ticks[-1]._replace(monotonic_ns=25 * SECOND, time_ns=TIME + 90 * SECOND)
+    assert totals(metered([of_next_boot], sums_of(meter))).ages == {}, "they are none of a new user"
+
+
 def test_a_user_is_told_as_idle_since_they_hold_a_gpu_and_not_since_it_was_free() -> None:
     def made(second: int) -> tuple[Sequence[Sample], Sequence[Process]]:
         if second < 3600:

@@ -22,7 +22,7 @@ TICKS = [
         [process(1, user=ANN, sm_utilization=0.3), process(2, user=BOB, sm_utilization=0.1)],
         [run(user=ANN, name=f"{ANN}-net", id=f"{ANN}-1", gpus=(device().uuid,), epoch=3)],
     )
-    for n in range(1, 42)
+    for n in range(1, 142)
 ]
 
 
@@ -61,8 +61,8 @@ def test_metrics_are_what_the_exporter_tells(shown: Served) -> None:
     page = page_of(shown)
     assert page.value("gpumon_up") == 1
     assert page.value("gpumon_gpu_utilization_ratio") == 0.9
-    assert page.value("gpumon_user_held_seconds_total", user=ANN) == 40
-    assert page.value("gpumon_user_energy_joules_total", user=BOB) == pytest.approx(1000)
+    assert page.value("gpumon_user_held_seconds_total", user=ANN) == 140
+    assert page.value("gpumon_user_energy_joules_total", user=BOB) == pytest.approx(3500)
 
 
 def test_a_scraper_gets_the_format_and_the_compression_that_it_asks_for(shown: Served) -> None:
@@ -83,8 +83,8 @@ def test_names_are_those_of_the_pages(way: str) -> None:
     assert told == {people.name(ANN), people.name(BOB)}
     assert (ANN.encode() in answer.data) is (way == SHOWN)
     if way == HIDDEN:
-        assert page.value("gpumon_user_held_seconds_total", user=SOMEBODY) == 80
-        assert page.value("gpumon_user_busy_seconds_total", user=SOMEBODY) == pytest.approx(40)
+        assert page.value("gpumon_user_held_seconds_total", user=SOMEBODY) == 280
+        assert page.value("gpumon_user_busy_seconds_total", user=SOMEBODY) == pytest.approx(140)
     one.live.close()
 
 
