@@ -166,7 +166,8 @@ def make_live_dir(where: Places) -> str:
             refusals.append(f"{directory}: {error.strerror or error}")
         else:
             return directory
-    raise GpumonError("no directory for live data (" + "; ".join(refusals) + "): pass --dir")
+    other = "another --dir" if where.explicit else "--dir"
+    raise GpumonError("no directory for live data (" + "; ".join(refusals) + f"): pass {other}")
 
 
 def make_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:

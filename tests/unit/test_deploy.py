@@ -17,11 +17,13 @@ import yaml
 
 from gpumon.cli.export import PORTS
 from gpumon.cli.parser import parser_of
+from gpumon.paths import make_private_dir
 from tests.conftest import ROOT
 
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 YAML = sorted(DEPLOY.rglob("*.yml"))
+DOCKERFILE = DEPLOY / "container" / "Dockerfile"
 COMPOSE = DEPLOY / "compose" / "compose.yml"
 GPUMON = "/opt/gpumon/bin/gpumon"
 PORT = PORTS["native"]
@@ -125,13 +127,19 @@ def test_a_node_of_kubernetes_serves_where_its_service_and_its_monitor_look() ->
         assert one["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_compose_mounts_what_there_is_and_prometheus_scrapes_its_nodes() -> None:
+def test_compose_mounts_what_there_is_and_prometheus_scrapes_its_nodes(tmp_path: Path) -> None:
     services = documents(COMPOSE)[0]["services"]
     for told in services.values():
         for mount in told.get("volumes", ()):
             assert (COMPOSE.parent / mount.split(":")[0]).exists(), mount
         assert all(port.startswith("127.0.0.1:") for port in told.get("ports", ()))
         assert re.search(r":v?\d", told["image"]), "a version, not what is newest"
+        for number, mount in enumerate(told.get("tmpfs", ())):
+            place, _, mode = mount.partition(":mode=")
+            assert re.search(rf"={place}\s", DOCKERFILE.read_text()), "what is written there is to be forgotten"
+            (made := tmp_path / f"{number}").mkdir(exist_ok=True)
+            made.chmod(int(mode or "1777", 8))  # Docker's own mode
+            make_private_dir(str(made), os.getuid())
     (scrape,) = documents(DEPLOY / "prometheus" / "prometheus.yml")[0]["scrape_configs"]
     (targets,) = (one["targets"] for one in scrape["static_configs"])
     assert targets == [f"{node}:{PORT}" for node in services if node.startswith("gn")]
