@@ -23,6 +23,7 @@ from gpumon.process import pod_parts
 
 _MEBI = 2.0**-20
 _PERCENT = 100.0
+XID = "gpu.xid"
 
 ROWS: tuple[DialectRow, ...] = (
     DialectRow("DCGM_FI_DEV_SM_CLOCK", "gpu.clock_sm", 1e-6, "SM clock frequency (in MHz).", is_whole=True),
@@ -147,7 +148,7 @@ def _pod(one: GpuFacts, users: UserNames) -> tuple[str, str]:
 
 
 def _xids(snapshot: Snapshot, names: Sequence[str], labels: Labels) -> Iterator[Family]:
-    """Yield the last XID error of each GPU; 0 where there was none since the counters began."""
+    """Yield the last XID error of each GPU; 0 where there was none since the counters began, and somebody listens."""
     if snapshot.totals is None:
         return
     last: dict[str, tuple[float, int]] = {}
@@ -155,5 +156,6 @@ def _xids(snapshot: Snapshot, names: Sequence[str], labels: Labels) -> Iterator[
         if is_known(count.last):
             last[uuid] = max(last.get(uuid, (0.0, 0)), (count.last, code))
     whole = [one for one in snapshot.gpus if one.answers and not one.sample.device.is_instance]
-    told = [(labels(one), float(last.get(one.uuid, (0.0, 0))[1])) for one in whole]
+    heard = [one for one in whole if one.uuid in last or XID not in one.sample.device.missing]
+    told = [(labels(one), float(last.get(one.uuid, (0.0, 0))[1])) for one in heard]
     yield gauge("DCGM_FI_DEV_XID_ERRORS", "Value of the last XID error encountered.", names, told)

@@ -69,7 +69,7 @@ def node_families(snapshot: Snapshot) -> Iterator[Family]:
 
 
 def gpus_family(snapshot: Snapshot) -> Family:
-    """GPUs by state; those of a node that is silent are unknown. MIG instances count for their GPU."""
+    """GPUs by state; those of a node that is silent are unknown, and of one that never sampled nobody knows of any."""
     counts = Counter(_STATE.get(one.state, "unknown") for one in snapshot.gpus if not one.sample.device.is_divided)
     if not snapshot.live:
         counts["unknown"] = snapshot.devices
@@ -79,7 +79,7 @@ def gpus_family(snapshot: Snapshot) -> Family:
         "held_idle: it is held and does nothing. lost: the driver lost it. unknown: nobody knows. "
         "A MIG instance counts as a GPU, and one that MIG divides does not.",
         ("state",),
-        [((state,), float(counts[state])) for state in STATES],
+        [((state,), float(counts[state])) for state in STATES] if is_known(snapshot.newest) else (),
     )
 
 

@@ -11,6 +11,7 @@ from gpumon.cli.export import PORTS
 from gpumon.clock import SECOND
 from gpumon.exporters.accepted import OPENMETRICS
 from gpumon.exporters.dcgm import ROWS as DCGM
+from gpumon.exporters.dcgm import XID
 from gpumon.exporters.dialects import DIALECTS
 from gpumon.exporters.jobstats import LABELS
 from gpumon.exporters.jobstats import ROWS as JOBSTATS
@@ -161,6 +162,12 @@ def test_the_last_xid_error_is_told_and_none_is_0(node: Node) -> None:
     node.add([tick(1, [gpu(), gpu(1)], xids=events), tick(2, [gpu(), gpu(1)])])
     page = scraped(node, "dcgm")
     assert (page.value("DCGM_FI_DEV_XID_ERRORS", gpu="0"), page.value("DCGM_FI_DEV_XID_ERRORS", gpu="1")) == (31, 0)
+
+
+def test_no_xid_error_is_claimed_where_the_driver_does_not_tell_of_any(node: Node) -> None:
+    deaf = gpu(1)._replace(device=placed(1, missing={XID: Availability.NOT_SUPPORTED}))
+    node.add([tick(n, [gpu(), deaf]) for n in (1, 2)])
+    assert [labels["gpu"] for labels in scraped(node, "dcgm").labels("DCGM_FI_DEV_XID_ERRORS")] == ["0"]
 
 
 def test_free_memory_is_known_where_the_driver_does_not_tell_its_own(node: Node) -> None:

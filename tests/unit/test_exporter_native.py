@@ -253,7 +253,7 @@ def test_a_node_without_a_daemon_says_that_it_is_down() -> None:
     page = scraped(node)
     assert page.value("gpumon_up") == 0
     assert page.values("gpumon_last_sample_timestamp_seconds") == []
-    assert [page.value("gpumon_gpus", state=state) for state in STATES] == [0] * 5
+    assert page.values("gpumon_gpus") == [], "nobody knows how many it has"
 
 
 def test_counters_that_nobody_sums_up_any_more_are_not_told(node: Node) -> None:
