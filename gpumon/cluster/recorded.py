@@ -28,6 +28,9 @@ _HELD = "count by (user) (max by (instance, uuid, user) (gpumon_gpu_user_info))"
 OF_MODEL = "on (instance, uuid) group_left (model) max by (instance, uuid, model) (gpumon_gpu_info)"
 """Joins the model of a GPU, though two jobs scrape its node."""
 
+_DIVIDED = 'label_replace(gpumon_gpu_info{parent!=""}, "uuid", "$1", "parent", "(.+)")'
+"""GPUs that MIG divides: their instances are what counts."""
+
 RECORDED: Mapping[str, str] = {
     "run:gpumon_gpus:count": (
         "count by (run, name, user, slurm_job) (max by (instance, uuid, run, name, user, slurm_job) (gpumon_run_info))"
@@ -46,7 +49,10 @@ RECORDED: Mapping[str, str] = {
     "instance:gpumon_last_sample_timestamp_seconds:max": (
         'max by (instance) (gpumon_last_sample_timestamp_seconds and on (instance) gpumon_gpus{state="free"})'
     ),
-    "instance_model:gpumon_gpus:count": "count by (instance, model) (max by (instance, uuid, model) (gpumon_gpu_info))",
+    "instance_model:gpumon_gpus:count": (
+        "count by (instance, model) (max by (instance, uuid, model) (gpumon_gpu_info)"
+        f" unless on (instance, uuid) {_DIVIDED})"
+    ),
     "cluster:gpumon_gpu_power_watts:sum": "sum(max by (instance, uuid) (gpumon_gpu_power_watts))",
     "cluster:gpumon_gpu_power_limit_watts:sum": "sum(max by (instance, uuid) (gpumon_gpu_power_limit_watts))",
     "cluster:gpumon_gpu_utilization:ratio_rate5m": (
