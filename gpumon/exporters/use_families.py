@@ -31,8 +31,11 @@ class _UserCounter(NamedTuple):
 
 _DEVICES: tuple[_DeviceCounter, ...] = (
     _DeviceCounter("gpumon_gpu_observed_seconds_total",
-                   "Seconds in which the GPU was sampled and answered: the divisor of the others.",
+                   "Seconds in which the GPU was sampled and answered: the divisor of held.",
                    lambda one: one.use.observed),
+    _DeviceCounter("gpumon_gpu_judged_seconds_total",
+                   "Seconds in which it was known whether the GPU was busy: the divisor of busy and of idle_held.",
+                   lambda one: one.use.judged or NAN),
     _DeviceCounter("gpumon_gpu_busy_seconds_total",
                    "Seconds in which the GPU was busy; pauses of less than a minute of one that is held count.",
                    lambda one: one.use.busy if one.use.judged else NAN),

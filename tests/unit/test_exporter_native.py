@@ -145,6 +145,7 @@ def test_the_counters_of_use_are_those_of_the_meter(node: Node) -> None:
     gpu = {"gpu": "0", "uuid": device().uuid}
     for name, value in {
         "gpumon_gpu_observed_seconds_total": 200,
+        "gpumon_gpu_judged_seconds_total": 200,
         "gpumon_gpu_busy_seconds_total": 200,
         "gpumon_gpu_held_seconds_total": 200,
         "gpumon_gpu_idle_held_seconds_total": 0,
@@ -171,6 +172,15 @@ def test_a_user_without_energy_that_is_known_has_no_zero(node: Node) -> None:
     assert page.values("gpumon_user_energy_joules_total") == []
     assert page.values("gpumon_user_busy_seconds_total") == []
     assert page.values("gpumon_user_held_seconds_total") == [149, 149]
+
+
+def test_time_in_which_nobody_knows_whether_a_gpu_is_busy_is_in_no_share_of_it(node: Node) -> None:
+    node.add(tick(n, [held(0)], [process()]) for n in range(1, 12))
+    node.add(tick(n, [held(0, utilization=nan)], [process()]) for n in range(12, 22))
+    page = scraped(node)
+    assert page.value("gpumon_gpu_observed_seconds_total") == 20
+    assert page.value("gpumon_gpu_judged_seconds_total") == page.value("gpumon_gpu_busy_seconds_total") == 11
+    assert page.value("gpumon_gpu_held_seconds_total") == 20
 
 
 def test_a_process_list_that_cannot_be_read_is_no_list_of_none(node: Node) -> None:
