@@ -129,7 +129,9 @@ class LongHistory(RecentHistory):
         frames = self.first_frame
         if query.begin >= frames or not self._tiers:
             return []
-        known = [TimeSlice(tier, tier.step, tier.begin, tier.end) for tier in self._tiers if is_known(tier.begin)]
+        known = _clipped(
+            [TimeSlice(tier, tier.step, tier.begin, tier.end) for tier in self._tiers if is_known(tier.begin)]
+        )
         newest = [self.end] if is_known(frames) else [span.end for span in known]
         until = min(query.end, query.grid.end if query.grid else max(newest, default=query.begin))
         wanted = query.grid.step if query.grid else (until - query.begin) / max(1, query.points)
@@ -149,6 +151,24 @@ class LongHistory(RecentHistory):
                     left.append((begin, end))
             free = [(begin, end) for begin, end in left if begin < end]
         return sorted(found, key=lambda span: span.begin)
+
+
+def _clipped(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
+    """The reach of tiers, from the finest on, without what the outer cells of a coarse one have beyond a finer one.
+
+    A cell of five minutes in which a daemon began, or was killed, reaches over minutes in which nobody watched. Where
+    the finer tier begins within that cell, it has all that is known of it.
+    """
+    found: list[TimeSlice] = []
+    for span in tiers:
+        if found:
+            fine = found[-1]
+            if 0.0 < fine.begin - span.begin < span.step:
+                span = span._replace(begin=fine.begin)
+            if 0.0 < span.end - fine.end < span.step:
+                span = span._replace(end=fine.end)
+        found.append(span)
+    return found
 
 
 def _cells(spans: Sequence[TimeSlice]) -> set[float]:

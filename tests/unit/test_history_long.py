@@ -81,6 +81,22 @@ def test_a_long_window_reads_the_coarse_tier_and_the_fine_one_only_where_that_ha
     assert {value for time, value in found.items() if NOW - 21000 < time < NOW - 1200} == {0.5}
 
 
+def test_the_cell_in_which_a_daemon_began_and_was_killed_tells_nothing_of_the_time_around() -> None:
+    """It ran for 71 s and was gone for three minutes: a line of five minutes would say that it watched all along."""
+    killed = NOW - 243
+    seconds = FakeTier(1.0, killed - 71, killed, 0.5)
+    tens = FakeTier(10.0, killed // 10 * 10 - 70, killed // 10 * 10 + 10, 0.5)
+    fives = FakeTier(300.0, NOW - 600, NOW, 0.5)
+    history = filled(seconds, tens, fives)
+    series = asked(history, 600, 400)
+    assert series.step <= 10
+    found = dict(zip(series.times, series.mean, strict=True))
+    assert all(value != value for time, value in found.items() if time < killed - 72 or killed + 1 < time < NOW - 61)
+    assert {value for time, value in found.items() if killed - 70 < time < killed - 1} == {0.5}
+    assert sorted(series.times) == list(series.times)
+    assert history.cell(Query(GPU, (NAME,), NOW - 86400, NOW, 400)) <= 10, "nobody is told of means of five minutes"
+
+
 def test_zooming_in_brings_the_finest_cells_that_reach_so_far() -> None:
     history = filled(TENTHS, MINUTES)
     fine = history.query(Query(GPU, (NAME,), NOW - 30000, NOW - 29000))[NAME]
