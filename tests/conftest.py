@@ -9,13 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+from tests import fuzzing
 from tests.nvml import CompilerMissing, Stub, build
-
-# How long an example takes, or is in the making, says how busy the machine is.
-settings.register_profile("gpumon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("gpumon")
+from tests.order import arranged
 
 ROOT = Path(__file__).parent.parent
 IN_CI = os.environ.get("CI", "") not in ("", "0", "false")
@@ -26,6 +23,14 @@ def cannot(reason: str) -> None:
     if IN_CI:
         pytest.fail(f"{reason} (in CI this must run)")
     pytest.skip(reason)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    fuzzing.choose(config.option.markexpr)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = arranged(items)
 
 
 def pytest_collection_finish() -> None:

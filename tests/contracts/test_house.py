@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import gpumon
+from tests.order import LONG_FILES
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 400
@@ -105,3 +106,8 @@ def test_whether_a_number_is_known_is_asked_in_one_way(path: Path) -> None:
     if compares_with_itself(path) and path.name != "missing.py":
         text = path.read_text(encoding="utf-8")
         assert "NaN is not itself; in place" in text, "use is_known, or say why a hot loop does not"
+
+
+def test_the_files_that_run_first_are_there() -> None:
+    assert [file for file in LONG_FILES if not (ROOT / "tests" / file).exists()] == []
+    assert len(set(LONG_FILES)) == len(LONG_FILES)

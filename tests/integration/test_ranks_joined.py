@@ -43,7 +43,9 @@ def joined(found: list[Told], epochs: list[int], steps: int) -> str:
     return found[0].run.id
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
+# ddp_spawn loads Lightning three times over. That spawned ranks are joined is held by the test of two trainings below,
+# and that a callback that was pickled tells of its run by lightning_cases.
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("ddp_spawn", marks=pytest.mark.slow)])
 def test_lightning(live_dir: Path, strategy: str) -> None:
     """With ddp the first rank is the process that starts the others; with ddp_spawn none is, and all are pickled to."""
     need("torch", "lightning")

@@ -24,6 +24,7 @@ from gpumon.tags import wire
 from gpumon.tags.matching import devices_of
 from gpumon.tags.reader import BOARDS_PER_USER, TagReader
 from gpumon.tags.unpack import text_versions, unpack_state
+from tests.fuzzing import examples
 from tests.programs import PATIENCE
 
 UID = os.getuid()
@@ -294,7 +295,9 @@ def test_a_head_that_no_event_bears_out_loses_nothing(tags: Path, reader: TagRea
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     st.lists(st.tuples(st.integers(0, wire.SIZE - 1), st.binary(min_size=1, max_size=64)), min_size=1, max_size=8),

@@ -6,6 +6,7 @@ Beside each `GpuMonitor` stand two neighbors: Lightning calls one just before it
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 import time
 import warnings
@@ -205,7 +206,7 @@ def main(directory: str) -> None:
 
     import pytorch_lightning
 
-    other = GpuMonitor("other")
+    other = pickle.loads(pickle.dumps(GpuMonitor("other")))  # as a strategy hands it to the ranks that it spawns
     assert isinstance(other, lightning.Callback)
     assert isinstance(other, pytorch_lightning.Callback)
     # Not in a list: then the Trainer looks whose Callback it is.

@@ -24,6 +24,7 @@ from gpumon.origin import RECORDED
 from gpumon.sources.base import Reading
 from gpumon.sources.replay import ReplaySource
 from tests.fakes import FakeClock
+from tests.fuzzing import examples
 
 HEADING = "timestamp, power.draw [W], utilization.gpu [%], memory.used [MiB]"
 MIB = 2.0**20
@@ -591,7 +592,9 @@ def test_every_row_of_a_real_recording_appears_once(name: str, gpus: int, count:
 
 
 FUZZ = settings(
-    max_examples=150, deadline=60_000, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(150),
+    deadline=60_000,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 MIXED = rows([t * 100 + g for t in range(40) for g in range(4)]).encode()
 

@@ -20,6 +20,7 @@ from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
 from gpumon.reports import compare, export, export_epochs, html, run_json, run_list, run_tables, run_text
+from tests.fuzzing import examples
 from tests.runs import BEGAN, GIB, Book, measured
 
 NOW = BEGAN + 3600.0
@@ -121,7 +122,7 @@ def changed(template: Path, changes: Iterable[tuple[str, str, Any]]) -> Record:
             return ledger.record(RUN)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(CELLS, max_size=12))
 @example([("epoch", 1, "NaN")])
 def test_no_cell_of_a_ledger_breaks_a_view(template: Path, cells: list[tuple[str, int, Any]]) -> None:
@@ -139,7 +140,7 @@ def test_sums_that_leave_the_range_of_numbers_break_no_view(template: Path) -> N
         views(changed(template, [(table, name, 1e308)]))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.sets(st.sampled_from(sorted({name for parts in HEADINGS.values() for name in parts}))))
 def test_where_a_value_is_unknown_no_number_stands(template: Path, unknown: set[str]) -> None:
     record = changed(template, [

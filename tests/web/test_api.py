@@ -24,6 +24,7 @@ from gpumon_web.api.parameters import read
 from gpumon_web.api.table import ROUTES
 from gpumon_web.work import threads
 from tests.builders import device, sample, tick
+from tests.fuzzing import examples
 from tests.programs import daemon, environment, status, until
 from tests.unit.test_ledger_versions import LEDGERS
 from tests.unit.test_whole_runs import ticks, trained
@@ -143,7 +144,7 @@ def test_whatever_is_asked_the_answer_is_documented(served: Served, described: A
     parameters = described["paths"][f"/{name}"]["get"]["parameters"]
     client = served.client()
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(queries(parameters))
     def whatever(query: list[tuple[str, str]]) -> None:
         check(described, client, name, query)
@@ -157,7 +158,7 @@ def test_every_value_that_the_document_allows_is_taken(described: Any) -> None:
     parameters = {(route.name, one.name): one for route in ROUTES for one in route.parameters}
     assert told.keys() == parameters.keys()
 
-    @settings(max_examples=300, deadline=None, database=None)
+    @settings(max_examples=examples(300), deadline=None, database=None)
     @given(st.data())
     def taken(data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(parameters)))

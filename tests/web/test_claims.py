@@ -15,6 +15,7 @@ from gpumon.ring.believable import believable
 from gpumon_web.gpu_chart import GpuChartWindow, gpu_chart
 from gpumon_web.holders import memory_parts
 from tests.builders import TIME, device, process, sample, tick
+from tests.fuzzing import examples
 from tests.web.charted import lines
 from tests.web.served import Served
 
@@ -46,7 +47,7 @@ def strict(text: bytes | str) -> Any:
     return json.loads(text, parse_constant=lambda word: (_ for _ in ()).throw(AssertionError(word)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(frames())
 def test_a_page_is_told_what_is_known_and_nothing_else(ticks: list[Tick]) -> None:
     served = Served(ticks, devices=1)
@@ -80,7 +81,7 @@ def test_a_page_is_told_what_is_known_and_nothing_else(ticks: list[Tick]) -> Non
     assert bool(row["processes_unknown"]) == (PROCESSES in last.device.missing)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(frames())
 def test_a_line_has_a_point_where_a_value_is_known_and_nowhere_else(ticks: list[Tick]) -> None:
     served = Served(ticks, devices=1)

@@ -34,6 +34,7 @@ from gpumon_web.token_file import (
 )
 from tests.builders import tick
 from tests.fakes import FakeClock
+from tests.fuzzing import examples
 from tests.programs import environment, gpumon, until
 from tests.web.served import TOKEN, Served, on_waitress
 from tests.web.test_doors import ask as ask_port
@@ -138,7 +139,7 @@ def test_a_damaged_file_opens_nothing_and_says_what_to_do(file: str, text: str, 
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_bytes_in_the_files_are_an_error_of_ours(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     folder = tmp_path_factory.getbasetemp() / "bytes"
     folder.mkdir(exist_ok=True)
@@ -410,7 +411,7 @@ def test_each_refused_try_is_a_line_without_the_token(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=100))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_no_path_makes_a_line_of_its_own(tmp_path_factory: pytest.TempPathFactory, path: str) -> None:
     log = tmp_path_factory.getbasetemp() / "hostile.log"
     log.unlink(missing_ok=True)

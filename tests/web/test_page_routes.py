@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gpumon_web.pages import PAGES
 from gpumon_web.routes import PREFIX
 from tests.builders import device
+from tests.fuzzing import examples
 from tests.web.api import NOW, RUN, make
 from tests.web.served import Served
 
@@ -58,7 +59,7 @@ def test_the_routes_are_found_by_asking_the_app() -> None:
 def test_whatever_is_asked_no_answer_is_an_error_of_ours(served: Served, path: str) -> None:
     client = served.client()
 
-    @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(st.sampled_from(_PAGES), st.dictionaries(st.sampled_from(_NAMES), VALUES, max_size=6))
     def whatever(page: str, query: dict[str, str]) -> None:
         answer = client.get(path, query_string={"page": page, **query})
@@ -76,7 +77,7 @@ def test_no_argument_of_a_page_leads_out_of_its_values(served: Served, page: str
     """Whatever an address names: the page answers, with the values that it always has."""
     usual = set(served.json(f"/api/delta?page={page}")["values"])
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(st.dictionaries(st.sampled_from([*PAGES[page].args, "id", "nothing"]), VALUES, max_size=3))
     def whatever(query: dict[str, str]) -> None:
         answer = served.client().get("/api/delta", query_string={**query, "page": page})
