@@ -62,6 +62,19 @@ class Backend(NamedTuple):
         ((_, value),) = self.ask(expression, at)
         return value
 
+    def comes_to(self, expression: str, value: float) -> None:
+        """Wait until an expression has this one value: on a busy machine a scrape is late, and what it has is gone."""
+        found: Found = []
+
+        def is_there() -> bool:
+            found[:] = self.ask(expression)
+            return [one for _, one in found] == [value]
+
+        try:
+            until(is_there)
+        except AssertionError as error:
+            raise AssertionError(f"{expression} has not come to {value}: {found}") from error
+
     def soon(self, expression: str) -> Found:
         """Wait until an expression has any series, and return them."""
         return until(lambda: self.ask(expression))

@@ -49,7 +49,7 @@ def test_whoever_holds_a_gpu_for_nothing_is_told_once_by_name_and_place(tmp_path
         assert sent[0]["annotations"]["summary"] == summary
         listed = ran(program("amtool"), f"--alertmanager.url={told.url}", "alert", "query", "alertname=GpumonHeldIdle")
         assert "bob" in listed.stdout, listed.stderr
-        assert engine.one('count(ALERTS{alertstate="firing"})') == 1
+        engine.comes_to('count(ALERTS{alertstate="firing"})', 1)
         assert len(taken) == 1
 
 
@@ -80,5 +80,5 @@ def test_whoever_uses_up_hours_is_told_once_where_the_cap_is_switched_on(tmp_pat
         assert [(alert["labels"]["alertname"], alert["labels"]["user"]) for alert in sent] == [(CAP, "ada")]
         scraped = len(target.asked)
         until(lambda: len(target.asked) > scraped + 3)
-        assert engine.one('count(ALERTS{alertstate="firing"})') == 1
+        engine.comes_to('count(ALERTS{alertstate="firing"})', 1)
         assert len(taken) == 1

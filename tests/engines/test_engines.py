@@ -23,8 +23,8 @@ def test_both_engines_scrape_a_page_and_tell_what_is_on_it(tmp_path: Path) -> No
             ((labels, value),) = engine.soon("a_ratio")
             assert value == 0.5
             assert (labels["job"], labels["instance"]) == ("gpumon", target.address)
-            assert engine.one("b_total + 1") == 8.0
-            assert engine.one("up") == 1.0
+            engine.comes_to("b_total + 1", 8.0)
+            engine.comes_to("up", 1.0)
 
 
 def test_an_engine_says_what_is_wrong_with_an_expression(tmp_path: Path) -> None:

@@ -66,19 +66,23 @@ def site(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 )
 def test_both_engines_take_every_dialect(site: Site, dialect: str, family: str) -> None:
     for engine in (site.prometheus, site.victoria_metrics):
-        until(lambda: engine.one(f'up{{job="{dialect}"}}') == 1)  # noqa: B023
-        assert engine.one(f'count({family}{{job="{dialect}"}})') == GPUS
-    told = site.prometheus.get("api/v1/targets")["data"]["activeTargets"]
-    assert [one["lastError"] for one in told if one["labels"]["job"] == dialect] == [""]
+        engine.comes_to(f'up{{job="{dialect}"}}', 1)
+        engine.comes_to(f'count({family}{{job="{dialect}"}})', GPUS)
+
+    def errors() -> list[str]:
+        told = site.prometheus.get("api/v1/targets")["data"]["activeTargets"]
+        return [one["lastError"] for one in told if one["labels"]["job"] == dialect]
+
+    until(lambda: errors() == [""])
 
 
 @pytest.mark.parametrize("name", DOORS)
 @pytest.mark.parametrize("engine", ["prometheus", "victoria_metrics"])
 def test_an_engine_is_let_in_by_what_it_shows(site: Site, engine: str, name: str) -> None:
     asked: Backend = getattr(site, engine)
-    until(lambda: asked.one(f'up{{job="gpumon_right_{name}"}}') == 1)
+    asked.comes_to(f'up{{job="gpumon_right_{name}"}}', 1)
     assert asked.one(f'max_over_time(up{{job="gpumon_wrong_{name}"}}[1h])') == 0
-    assert asked.one(f'count(gpumon_gpu_power_watts{{job="gpumon_right_{name}"}})') == GPUS
+    asked.comes_to(f'count(gpumon_gpu_power_watts{{job="gpumon_right_{name}"}})', GPUS)
     assert asked.ask(f'gpumon_gpus{{job="gpumon_wrong_{name}"}}') == []
 
 
@@ -98,15 +102,18 @@ def test_both_engines_know_the_same_of_the_node(site: Site) -> None:
 
 
 def test_prometheus_knows_the_types_and_the_help_of_all_families(site: Site) -> None:
-    told = site.prometheus.get("api/v1/metadata")["data"]
-    ours = {name: one[0] for name, one in told.items() if name.startswith("gpumon_")}
-    assert len(ours) > 60
+    def families() -> dict[str, dict[str, str]]:
+        told = site.prometheus.get("api/v1/metadata")["data"]
+        return {name: one[0] for name, one in told.items() if name.startswith("gpumon_")}
+
+    ours = until(lambda: found if len(found := families()) > 60 else None)
     assert all(one["help"] and one["type"] in ("gauge", "counter") for one in ours.values())
     counters = [
         name for name, one in ours.items() if one["type"] == "counter"
     ]  # without `_total`, as OpenMetrics has it
     assert len(counters) > 10
-    assert [name for name in counters if not site.prometheus.ask(f"{name}_total")] == []
+    for name in counters:
+        site.prometheus.soon(f"{name}_total")
     assert [name for name, one in ours.items() if one["type"] == "gauge" and name.endswith("_total")] == []
 
 
@@ -124,10 +131,14 @@ def test_the_cluster_in_a_terminal_is_what_the_engine_has(site: Site) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
-    until(lambda: "without recorded series" not in shown(site.prometheus)[0])  # the rules record one after the other
-    for engine, note in ((site.prometheus, False), (site.victoria_metrics, True)):
+    def whole(engine: Backend) -> list[str] | None:
+        """What is shown once the rules have recorded, one after the other, and no scrape was late."""
         lines = shown(engine)
-        assert f"0 of {GPUS * len(DOORS)} GPUs free" in lines[0]
+        recorded = engine is site.victoria_metrics or "without recorded series" not in lines[0]
+        return lines if recorded and f"0 of {GPUS * len(DOORS)} GPUs free" in lines[0] else None
+
+    for engine, note in ((site.prometheus, False), (site.victoria_metrics, True)):
+        lines = until(lambda: whole(engine))  # noqa: B023
         assert f"{len(DOORS)} nodes" in lines[0]
         assert ("without recorded series" in lines[0]) == note
         (line,) = (line for line in lines if line.startswith(getuser()))
@@ -138,8 +149,8 @@ def test_the_same_rules_record_the_same_in_victoriametrics(site: Site, tmp_path:
     rules = [often(path, tmp_path) for path in RULES]
     recorded = "instance:gpumon_gpus:count"
     with vmalert(tmp_path / "alert", site.victoria_metrics, rules):
-        found = site.victoria_metrics.soon(recorded)
-    assert {value for _, value in found} == {value for _, value in site.prometheus.ask(recorded)} == {GPUS}
+        for engine in (site.victoria_metrics, site.prometheus):
+            until(lambda: {value for _, value in engine.ask(recorded)} == {GPUS})  # noqa: B023
 
 
 def test_what_a_silent_node_no_longer_tells_is_gone_after_a_scrape(site: Site) -> None:
@@ -148,7 +159,8 @@ def test_what_a_silent_node_no_longer_tells_is_gone_after_a_scrape(site: Site) -
     site.node.daemon.wait()
     of = '{job="gpumon_right_open"}'
     for engine in (site.prometheus, site.victoria_metrics):
-        until(lambda: engine.one(f"gpumon_up{of}") == 0)  # noqa: B023
+        engine.comes_to(f"gpumon_up{of}", 0)
         until(lambda: not engine.ask(f"gpumon_gpu_power_watts{of}"))  # noqa: B023
-        assert engine.one(f"up{of}") == 1
-        assert engine.one('gpumon_gpus{job="gpumon_right_open",state="unknown"}') == GPUS
+        engine.comes_to(f"up{of}", 1)
+        engine.comes_to('gpumon_gpus{job="gpumon_right_open",state="unknown"}', GPUS)
+        assert not engine.ask(f"gpumon_gpu_power_watts{of}"), "and stays so"

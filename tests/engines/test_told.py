@@ -86,8 +86,7 @@ def test_prometheus_takes_hostile_names(tmp_path: Path) -> None:
         served(lambda headers: (node.scrape(headers["accept"]), {"Content-Type": OPEN_METRICS})) as target,
         prometheus(tmp_path, [target.scrape()]) as engine,
     ):
-        engine.soon("up")
-        assert engine.one("up") == 1, engine.get("api/v1/targets")["data"]["activeTargets"][0]["lastError"]
+        engine.comes_to("up", 1)
         told = {labels["user"] for labels, _ in engine.soon("gpumon_gpu_user_info")}
     assert {'qu"ote', "back\\slash"} < told
     assert len(told) == len(HOSTILE)
