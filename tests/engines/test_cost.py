@@ -1,4 +1,4 @@
-"""The cost of a month with day tariffs and three models: by hand, by the accounts of hours, and by real engines."""
+"""The cost of a month with day tariffs and three models: by hand, by accounts and runs, and by real engines."""
 
 from __future__ import annotations
 
@@ -8,18 +8,27 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.query import HourUse, KnownDevice
+from gpumon.clock import SECOND
 from gpumon.cluster.engine import Engine
 from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.priced import charges, cost_questions
-from gpumon.cluster.questions import QUESTIONS, Period, of_period
+from gpumon.cluster.questions import PROOFS, QUESTIONS, Period, of_period
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
+from gpumon.cost.of_run import price_run
+from gpumon.frame import RunState
+from gpumon.ledger import aggregate
+from gpumon.ledger.reader import Ledger
+from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.prices import read_prices
+from tests.engines.lab import RULES
 from tests.engines.past import prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend
+from tests.runs import Book, measured
 
 pytestmark = pytest.mark.engine
 HOUR, DAY, KWH = 3600, 86400, 3.6e6
@@ -85,6 +94,45 @@ def by_accounts() -> dict[str, Charge]:
     return dict(price_hours(hours, devices, PRICES, local_hour).users)
 
 
+def by_runs(directory: Path) -> dict[str, Charge]:
+    """The same by the ledger: a run of ada each day and each night, and one of bob that lasts all month."""
+    found: dict[str, Charge] = {"ada": Charge(), "bob": Charge()}
+    with Book(directory) as book:
+        book.db.execute("BEGIN")
+        for day in range(DAYS):
+            midnight = BEGIN - EAST + day * DAY  # of the site's clock
+            run_of(book, f"day-{day:04}", "ada", "GPU-h", midnight + 8 * HOUR, 12, HOUR, 600.0)
+            run_of(book, f"night-{day:04}", "ada", "GPU-t", midnight, 4, HOUR, 70.0)
+        run_of(book, "month-0000", "bob", "GPU-a", BEGIN, DAYS * 24 // 5, 5 * HOUR, 100.0, idle=1.0)
+        book.db.execute("COMMIT")
+    with Ledger(str(book.path)) as ledger:
+        for one in ledger.candidates():
+            record = ledger.record(one.id)
+            epochs = aggregate.epochs(record)
+            total = aggregate.whole(record, epochs, END)
+            charge = price_run(total, epochs, record.devices, PRICES, local_hour)
+            found[record.run.user] = found[record.run.user].plus(charge)
+    return found
+
+
+def run_of(
+    book: Book, name: str, user: str, uuid: str, begun: float, epochs: int, seconds: float, power: float,
+    idle: float = 0.0,
+) -> None:  # fmt: skip
+    """A run on one GPU, of epochs one behind the other."""
+    end = begun + epochs * seconds
+    times = {"started": round(begun * SECOND), "ended": round(end * SECOND)}
+    book.run(name, user=user, epochs=epochs, updated=times["ended"], state=RunState.FINISHED, **times)
+    key = book.rank(name, state=RunState.FINISHED, **times)
+    book.device(key, uuid=uuid, name=MODELS[uuid])
+    for place in range(epochs):
+        at = begun + place * seconds
+        book.epoch(key, place, begun=round(at * SECOND), ended=round((at + seconds) * SECOND), seconds=seconds)
+        book.usage(key, place, uuid, **measured(seconds, idle_share=idle, energy=power * seconds))
+    whole = epochs * seconds
+    book.usage(key, WHOLE_RUN, uuid, **measured(whole, idle_share=idle, energy=power * whole))
+
+
 def scrapes(days: int) -> Iterator[tuple[str, float]]:
     """The same as the counters of an exporter, scraped a month long."""
     sums = {holder: [0.0, 0.0, 0.0] for holder in HOLDERS}
@@ -114,17 +162,35 @@ def test_accounts_come_to_what_it_is_by_hand() -> None:
         assert values(found, user) == tuple(charge)
 
 
+def test_runs_of_the_ledger_come_to_what_it_is_by_hand(tmp_path: Path) -> None:
+    expected, found = by_hand(), by_runs(tmp_path)
+    for user, charge in expected.items():
+        assert values(found, user) == tuple(charge)
+        assert all(one.complete for one in found[user])
+
+
+def recorded_by_prometheus(directory: Path, told: list[tuple[str, float]]) -> AbstractContextManager[Backend]:
+    """A Prometheus whose rules, those that charges need, were evaluated all the time."""
+    groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
+    priced = ("user:gpumon_power", "user_model:", *PROOFS)
+    rules = [rule for group in groups for rule in group["rules"] if rule["record"].startswith(priced)]
+    file = directory / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "users", "interval": "60s", "rules": rules}]}))
+    return prometheus_of(directory, told, [file])
+
+
 @pytest.mark.parametrize(
     ("engine", "days", "period"),
-    [(prometheus_of, 1, Period.DAY), (victoria_metrics_of, 1, Period.DAY), (victoria_metrics_of, DAYS, Period.MONTH)],
-    ids=["prometheus, a day", "victoria-metrics, a day", "victoria-metrics, a month"],
-)
+    [(prometheus_of, 1, Period.DAY), (recorded_by_prometheus, 1, Period.DAY),
+     (victoria_metrics_of, 1, Period.DAY), (victoria_metrics_of, DAYS, Period.MONTH)],
+    ids=["prometheus, a day", "its recorded series, a day", "victoria-metrics, a day", "victoria-metrics, a month"],
+)  # fmt: skip
 def test_an_engine_comes_to_what_it_is_by_hand(
     engine: Callable[..., AbstractContextManager[Backend]], days: int, period: Period, tmp_path: Path
 ) -> None:
     """Prometheus takes minutes to make the blocks of a month that is over, and a day has all tariffs, too."""
     asked = of_period((*QUESTIONS, *cost_questions(PRICES, EAST)), period)
-    wanted = tuple(one for one in asked if one.name.endswith(f"_{period}"))
+    wanted = tuple(one for one in asked if one.name.endswith(f"_{period}") and "_of_" not in one.name)
     with (
         engine(tmp_path, list(scrapes(days))) as running,
         closing(Engine(running.url, patience=60.0)) as client,
@@ -132,6 +198,7 @@ def test_an_engine_comes_to_what_it_is_by_hand(
     ):
         picture = poller.round()
     assert picture.problems() == {}
+    assert picture.recorded == (engine is recorded_by_prometheus)
     found, expected = charges(picture.answers(), PRICES, period), by_hand(days)
     for user, charge in expected.items():
         assert values(found, user) == tuple(charge)
