@@ -52,7 +52,7 @@ def served(page: Page) -> Iterator[Scraped]:
         handler.end_headers()
         handler.wfile.write(body)
 
-    with _listening("do_GET", answer) as address:
+    with listening("do_GET", answer) as address:
         yield Scraped(address, asked)
 
 
@@ -67,12 +67,13 @@ def webhook() -> Iterator[tuple[str, list[Any]]]:
         handler.send_header("Content-Length", "0")
         handler.end_headers()
 
-    with _listening("do_POST", take) as address:
+    with listening("do_POST", take) as address:
         yield f"http://{address}/", taken
 
 
 @contextmanager
-def _listening(method: str, answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+def listening(method: str, answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """Answer questions of one method on a free port, each in a thread, and yield the address."""
     handler = type("Quiet", (BaseHTTPRequestHandler,), {method: answer, "log_message": lambda *_: None})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dash import Dash
@@ -13,7 +13,7 @@ from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
 from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
 from gpumon.cluster.polling import AskedEngine, ClusterPoller
 from gpumon.cluster.priced import cost_questions
-from gpumon.cluster.questions import QUESTIONS, THERE
+from gpumon.cluster.questions import QUESTIONS, THERE, Question
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.app import make_cluster_app
@@ -63,7 +63,7 @@ def cluster(nodes: int) -> dict[str, list[EngineSeries]]:
                  for state, count in (("free", 2), ("busy", 3), ("held_idle", 2), ("lost", 1))],
         "models": [row(8, instance=name, model="NVIDIA H100 80GB HBM3") for name in names],
         "busy": [row(0.41234, instance=name) for name in names],
-        "power": [row(2345.678, instance=name) for name in names],
+        "power": [row(2345.678 * (nodes - 1))],
         "runs": [row(3.0 * (nodes - 1), run="r1", name="moe", user="ada", slurm_job="88")],
         "run_nodes": [row(nodes - 1.0, run="r1")],
         "epochs": [row(4.0, run="r1")],
@@ -134,11 +134,12 @@ class Cluster:
     """An app of a cluster, whose poller asks when a test says so."""
 
     def __init__(
-        self, engine: AskedEngine, prices: Prices | None = None, node_page: str = "", groups: UserGroups | None = None
+        self, engine: AskedEngine, prices: Prices | None = None, node_page: str = "", groups: UserGroups | None = None,
+        asked: Sequence[Question] = ALL_ASKED,
     ) -> None:  # fmt: skip
         self.engine = engine
         self.passed = 0.0
-        self.poller = ClusterPoller(engine, ALL_ASKED, lambda: self.passed, lambda: NOW + self.passed)
+        self.poller = ClusterPoller(engine, asked, lambda: self.passed, lambda: NOW + self.passed)
         self.views = ClusterViews(self.poller, engine.name, prices, node_page, groups)
         self.app: Dash = make_cluster_app(self.views, CLUSTER_PAGES, Gate(None, port=8050))
 
