@@ -1,65 +1,65 @@
 """The page of a cluster on a real Prometheus: what its questions cost, with our rules and without, and what it sends.
 
-Simulated nodes of `benchmarks.nodes` are scraped for three minutes; each round then asks everything that the page asks,
-whether it is due or not, which is more than any round of a page that somebody looks at.
+Simulated nodes of `benchmarks.nodes` are scraped for two minutes. Then everything that a page asks is asked one after
+another, whether it is due or not, as when the first viewer comes; a tick of a page that somebody looks at has its part
+of that. The engine lives for three minutes at most. First paint counts from the navigation to the frame in which free
+GPUs have a number and the map of nodes is there, in a browser that was nowhere yet.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from http.client import HTTPConnection
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import psutil
-
+from benchmarks import browser, cluster_engine
+from benchmarks.cluster_engine import INTERVAL, MEMORY
 from benchmarks.report import Budget, Result, number
-from benchmarks.stage import Effort
-from benchmarks.usage import ROOT, cpu_seconds
+from benchmarks.stage import Effort, Stage
+from benchmarks.usage import Figures, cpu_seconds
+from benchmarks.web import web
 from gpumon.cluster.engine import Engine, EngineAnswer
 from gpumon.cluster.gpus import OF_GPUS, of_node
 from gpumon.cluster.polling import TICK, ClusterPoller
-from gpumon.cluster.questions import QUESTIONS, Question
+from gpumon.cluster.questions import QUESTIONS, THERE, Question
 from gpumon_web.cluster.views import ClusterViews
 
 NODES, GPUS = 1000, 8
-_SCRAPED = 180.0
-"""Seconds for which nodes are scraped before anything is asked: rates need a while."""
-_INTERVAL = 30
-"""Seconds between scrapes."""
+FIRST_PAINT = 1.0
+_SCRAPED = 120.0
+"""Seconds for which nodes are scraped before anything is asked: a rate needs some scrapes, a rule its minute."""
 _PATIENCE = 60.0
-_GOGC = "50"
-"""Garbage collection of the engine: less memory for some more CPU; by default Go waits until it has doubled."""
-LARGE = tuple(one for one in QUESTIONS if not one.is_small)
-_RULES = ("rules.yml", "cluster.yml")
-_CONFIG = """\
-global: {{scrape_interval: {interval}s, scrape_timeout: 10s, evaluation_interval: 60s}}
-rule_files: [{rules}]
-scrape_configs:
-  - job_name: gpumon
-    http_sd_configs: [{{url: "http://127.0.0.1:{port}/targets"}}]
-"""
+_TIMES = 5
+"""Times that each question is asked with rules; fewer without, where each takes long."""
+_TIMES_RAW = 2
+_LOADS = 3
+NAMES = Question("names", THERE, every=300.0)
+"""What tells the poller whether there are rules."""
+LARGE = (NAMES, *(one for one in QUESTIONS if not one.is_small))
+_SHOWN = (
+    '/[0-9]/.test(document.querySelector("[data-bind=free]")?.textContent) && document.querySelector(".nodecanvas")'
+)
 
 
 class Asked(NamedTuple):
     """One question, asked some times."""
 
-    name: str
+    question: Question
     seconds: float
     """From the question to its rows, the shortest of some times: the others waited for other work of the machine."""
     rows: int
+    recorded: bool
+
+    @property
+    def of_a_tick(self) -> float:
+        """Seconds that it takes of each tick, on average."""
+        return self.seconds * TICK / self.question.interval(recorded=self.recorded, is_small=False)
 
 
-class TimedEngine:
-    """An engine that notes how long each answer took, and what the page has asked."""
+class CountingEngine:
+    """An engine that counts what is asked."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -81,73 +81,68 @@ class Hand:
         return self.passed
 
 
-def measure(here: object, effort: Effort, nodes: int = NODES) -> Result:
-    """Measure one cluster; `here` is of programs that need a driver."""
-    del here
-    if not (shutil.which("prometheus") and shutil.which("promtool")):
-        return Result("The page of a cluster", (), notes=["Not measured: apt-get install prometheus."])
-    wait = _SCRAPED if effort.seconds >= 60 else _SCRAPED / 2
+def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
+    """Measure one cluster; every question takes minutes to prepare and seconds to ask, whatever the effort."""
+    del effort
+    result = Result("The page of a cluster", ("question", "with rules, ms", "without, ms", "rows"))
+    if why := cluster_engine.missing():
+        result.notes.append(f"Not measured: {why}.")
+        return result
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="gpumon-cluster-")))
-        simulated = stack.enter_context(_simulated(nodes))
-        server, url = stack.enter_context(_scraping(scratch, simulated))
-        before = cpu_seconds(server.pid)
-        time.sleep(wait)
-        load = (cpu_seconds(server.pid) - before) / wait
-        engine = Engine(url, patience=_PATIENCE)
+        place = stage.place("cluster", gpus=1)
+        simulated = stack.enter_context(cluster_engine.simulated(nodes, GPUS))
+        scratch = stage.scratch / "engine"
+        scratch.mkdir()
+        running = stack.enter_context(cluster_engine.scraping(Path(scratch), simulated))
+        _, port, token = stack.enter_context(web(place, "--prometheus", running.url))
+        before = cpu_seconds(running.pid)
+        time.sleep(_SCRAPED)
+        load = (cpu_seconds(running.pid) - before) / _SCRAPED
+        engine = Engine(running.url, patience=_PATIENCE)
         stack.callback(engine.close)
-        recorded = _asked(engine, effort, recorded=True)
-        (first,) = _asked(engine, effort, recorded=True, questions=[_whole_node(engine)])
-        sent, asked = _pages(engine)
-        memory = psutil.Process(server.pid).memory_info().rss
-        raw = _asked(engine, effort, recorded=False)
-    columns = ("question", "with rules, ms", "without, ms", "rows")
-    without = {one.name: one for one in raw}
-    rows: list[Sequence[str]] = [
-        (one.name, number(1e3 * one.seconds), number(1e3 * without[one.name].seconds), str(one.rows))
-        for one in _longest(recorded)
+        recorded = _asked(engine, LARGE, _TIMES, recorded=True)
+        (node,) = _asked(engine, [_whole_node(engine)], _TIMES, recorded=True)
+        sent, ratio = _pages(engine)
+        painted = _painted(f"http://127.0.0.1:{port}/", token, result)
+        raw = _asked(engine, LARGE, _TIMES_RAW, recorded=False)
+        memory, lived = running.memory_peak(), running.age()
+    without = {one.question.name: one for one in raw}
+    result.rows += [
+        (one.question.name, number(1e3 * one.seconds), number(1e3 * without[one.question.name].seconds), str(one.rows))
+        for one in sorted(recorded, key=lambda one: -one.seconds)[:12]
     ]
-    budgets = [
-        Budget("questions of a tick, with rules", 1e3 * _tick(recorded), 100, " ms"),
-        Budget("the same without rules", 1e3 * _tick(raw), 3000, " ms"),
+    result.budgets += [
+        Budget("questions of a tick, with rules", 1e3 * sum(one.of_a_tick for one in recorded), 100, " ms"),
+        Budget("all questions at once, with rules", 1e3 * sum(one.seconds for one in recorded), 100, " ms"),
+        Budget("questions of a tick without rules", 1e3 * sum(one.of_a_tick for one in raw), 3000, " ms"),
         Budget("data of the page", sent / 1000, 300, " kB"),
-        Budget("questions of 50 viewers beside those of one", asked, 1, "×"),
-        Budget("memory of the engine", memory / 1e9, 2, " GB"),
+        *([Budget("first paint, cold", Figures(painted).median, FIRST_PAINT, " s")] if painted else []),
+        Budget("questions of 50 viewers beside those of one", ratio, 1, "×"),
+        Budget("memory of the engine, at most", memory / 1e9, 2, " GB"),
     ]
-    wall = [number(1e3 * sum(one.seconds for one in some)) for some in (recorded, raw)]
-    notes = [
-        f"{nodes:,} simulated nodes of {GPUS} GPUs, scraped every {_INTERVAL} s for {wait:.0f} s. In a tick of "
-        f"{TICK:g} s a question that is asked every minute counts for a quarter. Of each the shortest of several "
-        f"times is taken: the machine has other work. All {len(recorded)} one after another: {wall[0]} ms with rules, "
-        f"{wall[1]} ms without. The 12 that take the longest are shown. A node's GPUs: "
-        f"{number(1e3 * first.seconds)} ms. The engine (GOGC={_GOGC}) used {number(load)} of a core for scrapes and "
-        "rules.",
-    ]
-    return Result("The page of a cluster", columns, rows, budgets, notes)
+    result.notes.append(
+        f"{nodes:,} simulated nodes of {GPUS} GPUs, scraped every {INTERVAL} s; the engine "
+        f"({', '.join(f'{name}={value}' for name, value in MEMORY.items())}) lived for {lived:.0f} s, and used "
+        f"{number(load)} of a core for scrapes and rules. Of each of the {len(recorded)} questions the shortest of "
+        f"{_TIMES} times is taken ({_TIMES_RAW} without rules): the machine has other work. A tick is {TICK:g} s: a "
+        "question that is asked every minute counts for a quarter. All at once without rules: "
+        f"{number(1e3 * sum(one.seconds for one in raw))} ms. The 12 that take the longest are shown. A node's GPUs: "
+        f"{number(1e3 * node.seconds)} ms. The engine has minutes of history: a sum over a month that it has in full "
+        "reads more."
+    )
+    return result
 
 
-def _tick(found: Sequence[Asked]) -> float:
-    """Seconds for what is asked in a tick, on average."""
-    every = {one.name: one.every for one in LARGE}
-    return sum(one.seconds * TICK / every[one.name] for one in found)
-
-
-def _longest(found: Sequence[Asked]) -> list[Asked]:
-    return sorted(found, key=lambda one: -one.seconds)[:12]
-
-
-def _asked(
-    engine: Engine, effort: Effort, *, recorded: bool, questions: Sequence[Question] = LARGE
-) -> list[Asked]:  # fmt: skip
+def _asked(engine: Engine, questions: Sequence[Question], times: int, *, recorded: bool) -> list[Asked]:
     """The time of each question."""
     found = []
     for question in questions:
         took, rows = [], 0
-        for _ in range(max(5, effort.rounds)):
+        for _ in range(times):
             begun = time.perf_counter()
             rows = len(engine.ask(question.expression(recorded=recorded), time.time()).rows)
             took.append(time.perf_counter() - begun)
-        found.append(Asked(question.name, min(took), rows))
+        found.append(Asked(question, min(took), rows, recorded))
     return found
 
 
@@ -160,9 +155,8 @@ def _pages(engine: Engine) -> tuple[int, float]:
     """Bytes of the page as it opens, and how many times as many questions 50 viewers cause as one."""
     sent, counts = 0, []
     for viewers in (1, 50):
-        timed = TimedEngine(engine)
-        clock = Hand()
-        poller = ClusterPoller(timed, (*QUESTIONS, *OF_GPUS), clock)
+        counting, clock = CountingEngine(engine), Hand()
+        poller = ClusterPoller(counting, (*QUESTIONS, *OF_GPUS), clock)
         views = ClusterViews(poller, engine.name)
         for _ in range(3):
             clock.passed += TICK
@@ -170,57 +164,23 @@ def _pages(engine: Engine) -> tuple[int, float]:
             for _ in range(viewers):
                 sent = max(sent, len(views.answer("cluster", {}, "", 0).plain))
         poller.close()
-        counts.append(timed.count)
+        counts.append(counting.count)
     return sent, counts[1] / counts[0]
 
 
-@contextmanager
-def _simulated(nodes: int) -> Iterator[int]:
-    """The simulated nodes, and their port."""
-    words = [
-        sys.executable,
-        "-m",
-        "benchmarks.nodes",
-        "--nodes",
-        str(nodes),
-        "--gpus",
-        str(GPUS),
-        "--listen",
-        "127.0.0.1:0",
-    ]
-    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield int(process.stdout.readline().partition("127.0.0.1:")[2].partition("/")[0])
-    finally:
-        process.terminate()
-        process.wait(_PATIENCE)
-
-
-@contextmanager
-def _scraping(scratch: Path, simulated: int) -> Iterator[tuple[subprocess.Popen[Any], str]]:
-    """A Prometheus that scrapes them, with our rules."""
-    rules = ", ".join(str(ROOT / "deploy" / "prometheus" / name) for name in _RULES)
-    (scratch / "prometheus.yml").write_text(_CONFIG.format(interval=_INTERVAL, rules=rules, port=simulated))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    server = subprocess.Popen([
-        "prometheus", f"--config.file={scratch}/prometheus.yml", f"--storage.tsdb.path={scratch}/data",
-        f"--web.listen-address=127.0.0.1:{port}", "--log.level=error",
-    ], env={**os.environ, "GOGC": _GOGC})  # fmt: skip
-    try:
-        deadline = time.monotonic() + _PATIENCE
-        while server.poll() is None and time.monotonic() < deadline and not _is_ready(port):
-            time.sleep(0.2)
-        yield server, f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(_PATIENCE)
-
-
-def _is_ready(port: int) -> bool:
-    connection = HTTPConnection("127.0.0.1", port, timeout=5)
-    with suppress(OSError):
-        connection.request("GET", "/-/ready")
-        return connection.getresponse().status == 200
-    return False
+def _painted(address: str, token: str, result: Result) -> list[float]:
+    """Seconds of first paints; none without a browser, which a note then says."""
+    if why := browser.missing():
+        result.notes.append(f"First paint is not measured: {why}.")
+        return []
+    with browser.chromium() as chromium:
+        found = []
+        for _ in range(_LOADS + 1):
+            with browser.visitor(chromium, _SHOWN) as context:
+                found.append(browser.load(context, f"{address}?token={token}"))
+        result.notes.append(
+            f"First paint in Chromium {chromium.version}: {', '.join(number(one.painted) for one in found[1:])} s, "
+            f"{found[-1].requests} requests, {found[-1].received / 1000:.0f} kB as they came. The first load of all "
+            "starts parts of Chromium, and does not count."
+        )
+    return [one.painted for one in found[1:]]

@@ -111,9 +111,10 @@ def _cpu(pid: int, seconds: float) -> float:
 
 
 @contextmanager
-def web(place: Place) -> Iterator[tuple[int, int, str]]:
+def web(place: Place, *options: str) -> Iterator[tuple[int, int, str]]:
     """`gpumon web` on a free port: its pid, port and token."""
-    server = subprocess.Popen(command("web", "--port", "0"), env=place.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    words = command("web", "--port", "0", *options)
+    server = subprocess.Popen(words, env=place.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         link = server.stdout.readline()
