@@ -23,7 +23,7 @@ DCGM_QUESTIONS: tuple[Question, ...] = (
         "models", f'count by (instance, model) (label_replace({_UTIL}, "model", "$1", "modelName", "(.+)"))', every=60.0
     ),
     Question("busy", f"avg by (instance) ({_UTIL}) / 100"),
-    Question("power", "sum by (instance) (DCGM_FI_DEV_POWER_USAGE)"),
+    Question("power", "sum(DCGM_FI_DEV_POWER_USAGE)"),
     Question("last_xid", "max by (instance, gpu) (DCGM_FI_DEV_XID_ERRORS) > 0", every=60.0),
     Question(
         "energy_of_day",

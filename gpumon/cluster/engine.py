@@ -181,15 +181,15 @@ def _vector(found: Mapping[str, Any]) -> EngineAnswer:
 
 
 @lru_cache(maxsize=65536)
-def _label(text: str) -> str:
+def _label(text: object) -> str:
     """A name or value of a label as people may see it: the same few thousand come again and again."""
-    return clean(text)[:_LONGEST_LABEL]
+    return clean(str(text))[:_LONGEST_LABEL]
 
 
 def _row(one: Any) -> EngineSeries | None:
     """A series; None where it is none, or has no number."""
     try:
-        labels = {_label(str(name)): _label(str(value)) for name, value in one["metric"].items()}
+        labels = {_label(name): _label(value) for name, value in one["metric"].items()}
         value = float(one["value"][1])
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
         return None

@@ -33,7 +33,6 @@ class Node(NamedTuple):
     models: Sequence[str] = ()
     busy: float = NAN
     """Share of the last five minutes in which its GPUs were busy."""
-    power: float = NAN
 
     @property
     def total(self) -> int:
@@ -128,9 +127,7 @@ def nodes(answers: Answers, now: float) -> list[Node]:
     models: dict[str, dict[str, float]] = {}
     for row in answers.get("models", ()):
         models.setdefault(_node(row), {})[row.labels.get("model", "")] = row.value
-    before, now_seen, busy, power = (
-        _by_node(answers.get(name, ())) for name in ("seen_before", "seen", "busy", "power")
-    )
+    before, now_seen, busy = (_by_node(answers.get(name, ())) for name in ("seen_before", "seen", "busy"))
     seen = before | now_seen
     # A sample alone is no node of its own: another exporter of one, such as in NVIDIA's dialect, tells that, too.
     names = {*before, *gpus} if "seen_before" in answers else {*seen, *gpus}
@@ -140,7 +137,7 @@ def nodes(answers: Answers, now: float) -> list[Node]:
         found.append(
             Node(
                 name, seen.get(name, NAN), age if age > SILENT else 0.0, gpus.get(name) if "gpus" in answers else None,
-                sorted(models.get(name, {})), busy.get(name, NAN), power.get(name, NAN),
+                sorted(models.get(name, {})), busy.get(name, NAN),
             )
         )  # fmt: skip
     return found

@@ -34,7 +34,7 @@ THROTTLED = 0.01
 _RECORD = re.compile(r"\w+:gpumon_\w+:\w+")
 _NEVER_EMPTY = "(instance|instance_model|cluster):"
 """Of recorded series that every cluster has; of others there are none where nobody holds a GPU or no run goes on."""
-_PROOFS = ("instance_model:gpumon_gpus:count", "instance:gpumon_gpus:count")
+PROOFS = ("instance_model:gpumon_gpus:count", "instance:gpumon_gpus:count")
 """Of the rules of the page, and of the others: series that tell whether the rules are there."""
 
 
@@ -70,7 +70,7 @@ class Question(NamedTuple):
     def records(self) -> frozenset[str]:
         """Names of the recorded series by which an engine shows that it has what this asks; empty for no rules."""
         found = _RECORD.findall(self.recorded) if self.raw else ()
-        return frozenset(one if re.match(_NEVER_EMPTY, one) else _PROOFS[one not in RECORDED] for one in found)
+        return frozenset(one if re.match(_NEVER_EMPTY, one) else PROOFS[one not in RECORDED] for one in found)
 
     def interval(self, *, recorded: bool, is_small: bool) -> float:
         """Seconds after which it is asked again: of a large cluster no more often than its answer changes."""
@@ -109,6 +109,15 @@ def _whole(name: str, record: str) -> Question:
     return Question(name, record, RECORDED[record], 30.0)
 
 
+_RUNS = "run:gpumon_gpus:count"
+_OF_RUNS = {"run_nodes": "run:gpumon_nodes:count", "epochs": "run:gpumon_epoch:max", "planned": "run:gpumon_epochs:max"}
+
+
+def _of_listed(name: str, record: str) -> Question:
+    """Facts about the runs that are listed; without the rules about all, since to find those costs more."""
+    return Question(name, f"{record} and on (run) topk({LISTED}, {_RUNS})", RECORDED[record], 30.0)
+
+
 QUESTIONS: tuple[Question, ...] = (
     Question("seen", "gpumon_last_sample_timestamp_seconds"),
     # By GPUs, too: an exporter of the same node in another dialect is no other node.
@@ -117,7 +126,7 @@ QUESTIONS: tuple[Question, ...] = (
         f"last_over_time(instance:gpumon_last_sample_timestamp_seconds:max[{_REMEMBERED}])",
         f"last_over_time(gpumon_last_sample_timestamp_seconds[{_REMEMBERED}])"
         f' and on (instance) last_over_time(gpumon_gpus{{state="free"}}[{_REMEMBERED}])',
-        60.0,
+        300.0,
     ),
     Question("gpus", "gpumon_gpus > 0"),
     Question("unreal", 'count(count by (instance) (gpumon_source_info{label!=""}))', every=60.0),
@@ -129,19 +138,12 @@ QUESTIONS: tuple[Question, ...] = (
         " / sum by (instance) (rate(gpumon_gpu_utilization_observed_seconds_total[5m]))",
         every=30.0,
     ),
-    Question(
-        "power",
-        "instance:gpumon_gpu_power_watts:sum",
-        "sum by (instance) (max by (instance, uuid) (gpumon_gpu_power_watts))",
-        every=30.0,
-    ),
+    _whole("power", "cluster:gpumon_gpu_power_watts:sum"),
     _whole("held_now", "user:gpumon_gpus_held:count"),
     _whole("idle_now", "user:gpumon_gpus_idle_held:count"),
     _listed("idle_holders", "instance_gpu_user:gpumon_gpu_idle_held:seconds", 60.0),
-    _listed("runs", "run:gpumon_gpus:count"),
-    _listed("run_nodes", "run:gpumon_nodes:count"),
-    _whole("epochs", "run:gpumon_epoch:max"),
-    _whole("planned", "run:gpumon_epochs:max"),
+    _listed("runs", _RUNS),
+    *(_of_listed(name, record) for name, record in _OF_RUNS.items()),
     Question(
         "run_places",
         "count by (run, instance) (max by (run, instance, uuid) (gpumon_run_info))",

@@ -81,9 +81,8 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
         yield units.counted(len(seen), "node") + (f", {silent} silent" if silent else "")
     if unreal := facts.unreal(answers):
         yield f"{units.counted(unreal, 'node')} SIMULATED or REPLAY"
-    power = [node.power for node in nodes if is_known(node.power)]
-    if power:
-        yield units.number(sum(power), Unit.WATTS)
+    if is_known(power := facts.single(answers, "power")):
+        yield units.number(power, Unit.WATTS)
     yield units.moment(picture.at)
     if picture.kept and not picture.recorded:
         yield "without recorded series"

@@ -43,7 +43,7 @@ ANSWERS: dict[str, list[EngineSeries]] = {
              row(1, instance="gn2", state="lost"), row(6, instance="gn10", state="busy"),
              row(2, instance="gn10", state="held_idle"), row(8, instance="gn23", state="free")],
     "models": [row(8, instance=name, model="NVIDIA H100") for name in ("gn1", "gn2", "gn10", "gn23")],
-    "power": [row(5600.0, instance="gn2")],
+    "power": [row(5600.0)],
     "held_now": [row(13.0, user="ada"), row(0.0, user="gone")],
     "held_week": [row(360_000.0, user="ada"), row(3600.0, user="bob")],
     "busy_week": [row(180_000.0, user="ada")],
@@ -250,10 +250,10 @@ def test_the_rules_that_are_shipped_are_those_that_are_asked() -> None:
 
 def test_a_site_with_some_rules_is_asked_for_the_others_raw() -> None:
     engine, clock = FakeEngine(), HandClock()
-    engine.names = ["gpumon_gpus", "instance:gpumon_gpu_power_watts:sum"]
+    engine.names = ["gpumon_gpus", "instance:gpumon_gpu_utilization:ratio_rate5m"]
     picture = ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
     asked = {expression for expression, _ in engine.asked}
-    assert "instance:gpumon_gpu_power_watts:sum" in asked
+    assert "instance:gpumon_gpu_utilization:ratio_rate5m" in asked
     assert not any("run:gpumon_" in expression for expression in asked - {THERE})
     assert not picture.recorded
 

@@ -66,7 +66,7 @@ def live(now: Now, args: Args) -> Cells:
     slots = gpu_slots(answers, "node_", f" {name}").get(name, {}) if node and not node.silent else {}
     return {
         "node": name if node else "No such node",
-        "facts": _facts(node) if node else [],
+        "facts": _facts(node, answers) if node else [],
         "own": _own(known, name) if node else None,
         "wrong": problems(wrong, []) or None,
         "gpus_age": not_of_now(known, [one.name for one in of_node(name)]),
@@ -90,13 +90,14 @@ def _nothing(known: ClusterNow, node: facts.Node | None, name: str) -> str:
     return "No GPU." if f"node_info {name}" in known.answers else ""
 
 
-def _facts(node: facts.Node) -> list[Cells]:
+def _facts(node: facts.Node, answers: Answers) -> list[Cells]:
+    power = [] if node.silent else [row.value for row in answers.get(f"node_power {node.name}", ())]
     told = [
         fact("Model", ", ".join(node.models)),
         fact("GPUs", "" if node.gpus is None else units.count(node.total)),
         fact("Free", "" if node.gpus is None or node.silent else units.count(node.count("free"))),
         fact("Busy", percent(node.busy) if is_known(node.busy) else ""),
-        fact("Power", watts(node.power) if is_known(node.power) else ""),
+        fact("Power", watts(sum(power)) if power else ""),
         fact("Newest sample", "", node.seen) if is_known(node.seen) else None,
     ]
     return [one for one in told if one is not None]

@@ -31,7 +31,7 @@ def summary(known: ClusterNow, nodes: Sequence[Node]) -> Cells:
         **(_free(seen, total) if is_told else _NOT_TOLD),
         **_use(nodes, answers),
         **(_idle(seen, answers) if is_told else {"idle": units.MISSING, "idle_below": "", "idle_chips": None}),
-        **_power(nodes, answers),
+        **_power(answers),
         **_runs(answers),
     }
 
@@ -78,11 +78,11 @@ def _use(nodes: Sequence[Node], answers: Answers) -> Cells:
     return {"use": shown(mean), "use_below": f"{percent(day)} over 24 h" if is_known(day) else ""}
 
 
-def _power(nodes: Sequence[Node], answers: Answers) -> Cells:
-    power = [node.power for node in nodes if is_known(node.power) and not node.silent]
+def _power(answers: Answers) -> Cells:
+    power = facts.single(answers, "power")
     day = facts.single(answers, "energy_of_day")
     return {
-        "power": watts_of(sum(power), facts.single(answers, "limit")) if power else units.MISSING,
+        "power": watts_of(power, facts.single(answers, "limit")),
         "power_below": f"{energy(day)} in 24 h" if is_known(day) else "",
     }
 
