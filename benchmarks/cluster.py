@@ -36,7 +36,7 @@ _TIMES = 5
 _TIMES_RAW = 2
 _LOADS = 3
 NAMES = Question("names", THERE, every=300.0)
-"""What tells the poller whether there are rules."""
+"""A question of the poller: whether there are rules."""
 LARGE = (NAMES, *(one for one in QUESTIONS if not one.is_small))
 _SHOWN = (
     '/[0-9]/.test(document.querySelector("[data-bind=free]")?.textContent) && document.querySelector(".nodecanvas")'

@@ -90,6 +90,20 @@ def test_a_small_cluster_is_drawn_gpu_by_gpu_with_its_people() -> None:
     assert silent["word"] == "silent 10 min"
 
 
+def test_gpus_of_an_exporter_whose_daemon_is_gone_are_unknown_though_their_means_go_on() -> None:
+    answers = cluster(3)
+    answers["seen_before"] = answers["seen"]
+    for question in ("info", "users", "idle", "silent"):
+        answers[f"gpu_{question}"] = [one for one in answers[f"gpu_{question}"] if one.labels["instance"] != "gn001"]
+    answers["gpus"] = [one for one in answers["gpus"] if one.labels["instance"] != "gn001"]
+    told = Cluster(TableEngine(answers)).after(0.0).values()["map"]["tiles"][0]
+    assert {state for _, state, _, _ in told["gpus"]} == {"unknown"}
+    assert told["word"] == "unknown", "nothing counted, and no mean of the time before"
+    answers["gpus"].append(row(8, instance="gn001", state="unknown"))
+    told = Cluster(TableEngine(answers)).after(0.0).values()["map"]["tiles"][0]
+    assert (told["word"], {state for _, state, _, _ in told["gpus"]}) == ("8 unknown", {"unknown"})
+
+
 def test_a_large_cluster_is_drawn_by_rack_and_fits_into_its_bytes() -> None:
     served = shown(1000)
     racks = served.values()["map"]["racks"]
@@ -235,5 +249,5 @@ def test_without_prices_no_column_and_no_question_is_about_costs() -> None:
 
 def test_simulated_nodes_are_told_in_the_head_of_every_page() -> None:
     answers = cluster(3) | {"unreal": [row(2.0)]}
-    assert Cluster(TableEngine(answers)).after(0.0).page()["label"] == "2 nodes SIMULATED or REPLAY"
+    assert Cluster(TableEngine(answers)).after(0.0).page()["label"] == "SIMULATED or REPLAY: 2 nodes"
     assert shown().page()["label"] == ""

@@ -66,14 +66,16 @@ def gpu_slots(answers: Answers, prefix: str = "gpu_", suffix: str = "") -> dict[
 
     def slot(labels: Mapping[str, str]) -> Cells:
         here = found.setdefault(labels.get("instance", ""), {})
-        return here.setdefault(labels.get("gpu", ""), {"model": "", "users": [], "used": None, "idle": None, "why": ""})
+        nothing = {"is_told": False, "model": "", "users": [], "used": None, "idle": None, "why": ""}
+        return here.setdefault(labels.get("gpu", ""), nothing)
 
     for row in answers.get(f"{prefix}info{suffix}", ()):
-        slot(row.labels)["model"] = row.labels.get("model", "")
+        slot(row.labels).update(is_told=True, model=row.labels.get("model", ""))
     for row in answers.get(f"{prefix}users{suffix}", ()):
         slot(row.labels)["users"].append(row.labels.get("user", ""))
     for row in answers.get(f"{prefix}used{suffix}", ()):
-        slot(row.labels)["used"] = row.value
+        one = slot(row.labels)
+        one["used"] = row.value if one["is_told"] else None  # a mean of minutes outlives what it is of
     for row in answers.get(f"{prefix}idle{suffix}", ()):
         slot(row.labels)["idle"] = row.value
     for row in answers.get(f"{prefix}silent{suffix}", ()):
@@ -85,6 +87,8 @@ def state_of(slot: Cells) -> str:
     """The state of a GPU by what is known of it: one that nobody is known to hold is free only where it answers."""
     if slot["why"]:
         return "lost"
+    if not slot["is_told"]:
+        return "unknown"
     if not slot["users"]:
         return "free" if slot["used"] is not None or slot["idle"] is not None else "unknown"
     return "held_idle" if slot["idle"] is not None and slot["idle"] > PAUSE else "busy"
@@ -101,9 +105,11 @@ def _tile(node: Node, slots: Mapping[str, Cells]) -> Cells:
         gpus = [
             ["", state, "", used if state == "busy" else None] for state in _STATES for _ in range(node.count(state))
         ]
-    lost, free = node.count("lost"), node.count("free")
+    lost, free, unknown = (node.count(state) for state in ("lost", "free", "unknown"))
     if lost:
         return {"name": node.name, "word": f"{lost} lost", "level": "lost", "gpus": gpus}
+    if unknown or not node.total:
+        return {"name": node.name, "word": f"{unknown or ''} unknown".strip(), "level": "", "gpus": gpus}
     if free:
         word = f"all {free} free" if free == node.total else f"{free} free"
         return {"name": node.name, "word": word, "level": "free" if free == node.total else "some", "gpus": gpus}

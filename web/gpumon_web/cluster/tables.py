@@ -8,6 +8,7 @@ from gpumon import units
 from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup
 from gpumon.cluster.priced import of_all
 from gpumon.cost.charge import Charge
+from gpumon.groups import NO_GROUP
 from gpumon.json_value import shown
 from gpumon.missing import is_known
 from gpumon.prices import Prices
@@ -48,8 +49,6 @@ RUNS = (
 )
 _TINT = 0.28
 """Opacity of what is held and not used."""
-_NAMED = 4
-"""Users that the row of a group names."""
 _NOTED = 0.25
 """Share of held time from which on idleness is marked, beside at least so many seconds."""
 _NOTED_SECONDS = 36_000.0
@@ -93,7 +92,7 @@ def group_rows(
     most = _most([one.sums for one in found])
     return Rows(
         {
-            "key": one.sums.name, "user": [line(person(one.sums.name), text(_members(one.users), "mut"), css="who")],
+            "key": one.sums.name, "user": [line(_group(one.sums.name), text(_members(one.users), "mut"), css="who")],
             "name": one.sums.name, "search": " ".join((one.sums.name, *one.users)).lower(),
             **_sums(one.sums, most), **cost_cells(of_all(charges or {}, one.users), prices),
         }
@@ -101,9 +100,12 @@ def group_rows(
     )  # fmt: skip
 
 
+def _group(name: str) -> Cells:
+    return text(name, "mut") if name == NO_GROUP else person(name)
+
+
 def _members(users: Sequence[str]) -> str:
-    more = f" and {len(users) - _NAMED:,} more" if len(users) > _NAMED else ""
-    return ", ".join(user or "unknown" for user in users[:_NAMED]) + more
+    return units.counted(len(users), "user")
 
 
 def _most(found: Sequence[ClusterUser]) -> float:

@@ -128,7 +128,7 @@ _SUBJECTS: Mapping[str, Callable[[str], Sequence[Question]]] = {"node": of_node,
 def _unreal(picture: ClusterPicture) -> str:
     """Words of the head for nodes whose numbers are of no real machine; empty where there is none."""
     count = facts.unreal(picture.answers())
-    return f"{units.counted(count, 'node')} SIMULATED or REPLAY" if count else ""
+    return f"SIMULATED or REPLAY: {units.counted(count, 'node')}" if count else ""
 
 
 def _names(page: str, picture: ClusterPicture) -> set[str]:
