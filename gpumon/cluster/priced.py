@@ -13,7 +13,7 @@ from math import isfinite
 from gpumon.cluster.facts import Answers
 from gpumon.cluster.questions import Period, Question, seldom, summed
 from gpumon.cluster.recorded import OF_MODEL, RECORDED
-from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, Amount, Charge, amount, together
+from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.history.tiers import HOUR
 from gpumon.prices import HOURS, Prices
 
@@ -115,12 +115,17 @@ def _energy(answers: Answers, prices: Prices, period: Period) -> tuple[dict[str,
     if not _has_tariffs(prices):
         return kwh, {user: amount(used, prices.kwh[0]) for user, used in kwh.items()}
     money: dict[str, Amount] = {}
+    priced: dict[str, float] = {}
     tariffs = _tariffs(prices)
     asked = [f"energy_at_{place}_{period}" for place in range(len(tariffs))]
     complete = all(name in answers for name in asked) and sum(map(len, tariffs.values())) == HOURS
     for name, price in zip(asked, tariffs, strict=True):
         for row in answers.get(name, ()):
-            user = row.labels.get("user", "")
-            cost = amount(row.value * scale, price)
-            money[user] = money[user] + cost if user in money else cost
-    return kwh, {user: one._replace(complete=one.complete and complete) for user, one in money.items()}
+            user, used = row.labels.get("user", ""), row.value * scale
+            money[user] = money.get(user, Amount(0.0)) + amount(used, price)
+            priced[user] = priced.get(user, 0.0) + used
+    # Steps of minutes leave out what is shorter: where there is little history, that may be much of it.
+    return kwh, {
+        user: one._replace(complete=one.complete and complete and priced[user] >= WHOLE * kwh.get(user, 0.0))
+        for user, one in money.items()
+    }

@@ -239,6 +239,14 @@ def test_costs_are_three_numbers_of_what_has_a_price() -> None:
     assert [one["held_cost"] for one in hours] == ["108.00 EUR", "756.00 EUR", "3,240.00 EUR"]
 
 
+def test_energy_of_which_a_part_has_no_tariff_yet_costs_at_least_so_much() -> None:
+    answers = cluster(3)
+    assert Cluster(TableEngine(answers), PRICES).after(0.0).rows("users")[0]["energy_cost"] == "72.58 EUR"
+    answers["energy_at_1_week"] = []
+    ada = Cluster(TableEngine(answers), PRICES).after(0.0).rows("users")[0]
+    assert ada["energy_cost"].startswith("≥ ")
+
+
 def test_without_prices_no_column_and_no_question_is_about_costs() -> None:
     values = shown().values()
     assert [values[name] for name in ("has_held_cost", "has_energy_cost", "has_co2")] == [False, False, False]
