@@ -7,10 +7,11 @@ daemon is silent it says so, and nothing that was.
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import signal
 import sys
-from collections.abc import Callable
-from threading import Event, Thread
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from gpumon.cli.options import add_places, resolve_options
@@ -127,8 +128,7 @@ def _textfile(exporter: Exporter, file: str, *, once: bool) -> int:
     if once:
         write_textfile(exporter, file)
         return EXIT_OK
-    stop = _stopped()
-    keep_textfile(exporter, file, stop, say=_say)
+    keep_textfile(exporter, file, _Signaled(), say=_say)
     return EXIT_OK
 
 
@@ -143,11 +143,11 @@ def _serve(exporter: Exporter, arguments: argparse.Namespace) -> int:
     address = _address(arguments)
     token = token_from(arguments.token_file, make=False, is_mounted=True) if arguments.token_file else ""
     doors = Doors(arguments.web_config or "", token, _say)
+    stop = _Signaled()  # first: a socket's file is left to nobody
     opened = listen(address, _OPTIONS)
     file = SocketFile(address.path)
     names = own_names() if address.is_local and not address.path else None
     server = ScrapeServer(exporter, opened, doors, names)
-    stop = _stopped()
     Thread(target=server.run, name="gpumon-export", daemon=True).start()
     if doors.are_open and not address.is_local:
         _say("whoever reaches this address can read the metrics, with names of users: see --web-config, --token-file")
@@ -179,13 +179,23 @@ def _named(address: Address, port: int) -> str:
     return f"{host}:{port}"
 
 
-def _stopped() -> Event:
-    """An event that SIGTERM and SIGINT set."""
-    stop = Event()
-    handler: Callable[..., None] = lambda *_: stop.set()  # noqa: E731
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handler)
-    return stop
+class _Signaled:
+    """SIGTERM or SIGINT, from here on: an event of which the main thread hears whichever thread the kernel tells.
+
+    Another one that it picks, such as that of a connection, does not wake this one out of a wait for a lock. The byte
+    is written in C, wherever the handler runs.
+    """
+
+    def __init__(self) -> None:
+        self._woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for it, for so many seconds at most. Return whether it came."""
+        return bool(select.select([self._woken], [], [], timeout)[0])
 
 
 def _say(line: str) -> None:

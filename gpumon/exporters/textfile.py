@@ -9,7 +9,7 @@ import fcntl
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Event
+from typing import Protocol
 
 from gpumon.errors import GpumonError
 from gpumon.exporters.scrape import Exporter
@@ -20,13 +20,20 @@ _MODE = 0o644
 """Whatever the umask is: node_exporter is another user."""
 
 
+class Stop(Protocol):
+    """An event, such as that of `threading`."""
+
+    def wait(self, timeout: float, /) -> bool:
+        """Return whether it has come, after so many seconds at most."""
+
+
 def write_textfile(exporter: Exporter, file: str) -> None:
     """Write the file once. Raises GpumonError with why that cannot be."""
     os.close(_written(exporter, file))
 
 
 def keep_textfile(
-    exporter: Exporter, file: str, stop: Event, every: float = EVERY, say: Callable[[str], None] = lambda _: None
+    exporter: Exporter, file: str, stop: Stop, every: float = EVERY, say: Callable[[str], None] = lambda _: None
 ) -> None:
     """Write the file until `stop`, then remove it: what nobody writes any more must not look like now.
 

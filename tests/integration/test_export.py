@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import http.client
 import os
 import signal
@@ -74,6 +75,16 @@ def test_a_scrape_asks_no_driver_and_tells_what_the_driver_said(stub: Stub, live
         assert page.value("gpumon_gpus", state="unknown") == 2
         running.send_signal(signal.SIGCONT)
         until(lambda: scrape(port).value("gpumon_up") == 1)
+
+
+def test_a_signal_that_another_thread_is_given_ends_an_exporter(tmp_path: Path, live_dir: Path) -> None:
+    where = tmp_path / "socket"
+    with exporting("--socket", where, env=environment(live_dir, {})) as (process, _):
+        other = until(lambda: next((int(task) for task in os.listdir(f"/proc/{process.pid}/task")
+                                    if int(task) != process.pid), 0))  # fmt: skip
+        assert ctypes.CDLL(None).tgkill(process.pid, other, signal.SIGTERM) == 0
+        assert process.wait(PATIENCE) == 0
+    assert not where.exists()
 
 
 def test_an_exporter_outlives_daemons_and_their_counters_go_on(stub: Stub, live_dir: Path) -> None:
