@@ -15,6 +15,8 @@ from gpumon.missing import is_known
 Answers = Mapping[str, Sequence[EngineSeries]]
 """Rows by question; a question that was never answered is not in it."""
 _UNKNOWN = "with GPUs in an unknown state"
+_MOST = 0.95
+"""Share of a user's held time of which it must be known whether it was used, before a share is told."""
 STATES = ("free", "busy", "held_idle", "lost", "unknown")
 """Of GPUs, as `gpumon_gpus` counts them."""
 
@@ -54,9 +56,17 @@ class ClusterUser(NamedTuple):
     """GPUs of these that compute nothing, for a minute and longer."""
     held_seconds: float = NAN
     """In the period."""
+    judged_seconds: float = NAN
+    """Of these: for which it is known whether they were used."""
     busy_seconds: float = NAN
     idle_seconds: float = NAN
     energy: float = NAN
+
+    @property
+    def used(self) -> float:
+        """The share of held time that was used; NaN where that is not known of nearly all of it."""
+        is_known_of_most = self.judged_seconds > 0 and self.judged_seconds >= _MOST * self.held_seconds
+        return self.busy_seconds / self.judged_seconds if is_known_of_most else NAN
 
 
 class UserGroup(NamedTuple):
@@ -202,7 +212,8 @@ def wrong(found: Iterable[Node], answers: Answers, *, tells_states: bool = True)
 def users(answers: Answers, period: Period) -> list[ClusterUser]:
     """Return the users, by held seconds of the period, the most first."""
     fields = {
-        "held": "held_now", "idle": "idle_now", "held_seconds": f"held_{period}", "busy_seconds": f"busy_{period}",
+        "held": "held_now", "idle": "idle_now", "held_seconds": f"held_{period}",
+        "judged_seconds": f"judged_{period}", "busy_seconds": f"busy_{period}",
         "idle_seconds": f"idle_held_{period}", "energy": f"energy_{period}",
     }  # fmt: skip
     found: dict[str, dict[str, float]] = {}

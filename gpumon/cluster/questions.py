@@ -171,7 +171,7 @@ QUESTIONS: tuple[Question, ...] = (
         f" / sum(increase(gpumon_gpu_utilization_observed_seconds_total[{Period.DAY.selector}]))",
         every=300.0,
     ),
-    *(_hours(what, period) for period in Period for what in ("held", "busy", "idle_held")),
+    *(_hours(what, period) for period in Period for what in ("held", "judged", "busy", "idle_held")),
     *(
         Question(
             f"energy_{period}",

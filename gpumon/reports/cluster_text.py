@@ -102,9 +102,8 @@ def _free(one: facts.FreeGpus) -> Sequence[str]:
 
 
 def _user(one: facts.ClusterUser) -> Sequence[str]:
-    used = one.busy_seconds / one.held_seconds if one.held_seconds > 0 else one.held_seconds * 0
     return (
-        one.name or "unknown", _gpus(one.held), _gpus(one.idle), units.hours(one.held_seconds), units.percent(used),
+        one.name or "unknown", _gpus(one.held), _gpus(one.idle), units.hours(one.held_seconds), units.percent(one.used),
         units.hours(one.idle_seconds), units.number(one.energy, Unit.JOULES),
     )  # fmt: skip
 

@@ -55,7 +55,7 @@ def test_users_who_come_and_go_leave_their_counters_which_are_bounded() -> None:
     assert set(now) == {
         "gpumon_gpu_user_info", "gpumon_gpu_user_memory_bytes", "gpumon_user_held_seconds_total",
         "gpumon_user_busy_seconds_total", "gpumon_user_idle_held_seconds_total", "gpumon_user_energy_joules_total",
-        "gpumon_user_held_share_seconds_total",
+        "gpumon_user_held_share_seconds_total", "gpumon_user_judged_seconds_total",
     }  # fmt: skip
     assert GPUS * 100 < now["gpumon_user_held_seconds_total"] <= min(MOST_USERS, MOST_SERIES)
     assert now["gpumon_gpu_user_info"] == GPUS

@@ -46,6 +46,7 @@ ANSWERS: dict[str, list[EngineSeries]] = {
     "power": [row(5600.0)],
     "held_now": [row(13.0, user="ada"), row(0.0, user="gone")],
     "held_week": [row(360_000.0, user="ada"), row(3600.0, user="bob")],
+    "judged_week": [row(360_000.0, user="ada"), row(60.0, user="bob")],
     "busy_week": [row(180_000.0, user="ada")],
     "idle_held_week": [row(36_000.0, user="ada")],
     "runs": [row(11, run="r1", name="moe", user="ada", slurm_job="88")],
@@ -135,7 +136,15 @@ def test_a_run_on_several_nodes_is_one_with_its_epoch() -> None:
 def test_users_have_what_was_answered_and_nothing_else() -> None:
     ada, bob = facts.users(ANSWERS, Period.WEEK)
     assert (ada.name, ada.held, ada.held_seconds, ada.busy_seconds) == ("ada", 13.0, 360_000.0, 180_000.0)
+    assert ada.used == pytest.approx(0.5)
     assert bob.held != bob.held, "not known, and not 0"
+
+
+def test_of_a_user_of_whose_time_much_is_not_judged_no_used_share_is_told() -> None:
+    part = facts.ClusterUser("ada", held_seconds=300.0, judged_seconds=99.0, busy_seconds=0.0)
+    assert part.used != part.used, "it may have worked for 201 s"
+    assert part._replace(judged_seconds=294.0, busy_seconds=147.0).used == 0.5
+    assert part._replace(judged_seconds=float("nan")).used != part.used
 
 
 def test_a_picture_is_one_moment_whatever_is_asked() -> None:

@@ -183,6 +183,18 @@ def test_time_in_which_nobody_knows_whether_a_gpu_is_busy_is_in_no_share_of_it(n
     assert page.value("gpumon_gpu_held_seconds_total") == 20
 
 
+def test_busy_time_that_cannot_be_divided_among_users_is_not_judged_of_any(node: Node) -> None:
+    both = [process(1), process(2, user="bob", sm_utilization=0.5)]
+    node.add(tick(n, [held(0)], both) for n in range(1, 202))
+    node.add(tick(n, [held(0, utilization=0.0)], both) for n in range(202, 302))
+    page = scraped(node)
+    for user in ("alice", "bob"):
+        told = [page.value(f"gpumon_user_{name}_seconds_total", user=user) for name in ("held", "judged", "busy")]
+        assert told[0] == 300
+        assert told[1] < 100, "of the others nobody knows whose work it was"
+        assert told[2] == 0
+
+
 def test_a_process_list_that_cannot_be_read_is_no_list_of_none(node: Node) -> None:
     hidden = held(0)._replace(device=device(missing={PROCESSES: Availability.NO_PERMISSION}))
     node.add([tick(1, [hidden])])

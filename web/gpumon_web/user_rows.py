@@ -48,8 +48,10 @@ def account_cells(account: Account, course: Cells, most: float) -> Cells:
         "held": bar_cells(account.user, account, most) if account.held else [line(text(units.MISSING, "mut"))],
         "held_seconds": account.held,
         "course": course,
-        "used": ratio_text(account.busy / account.judged) if judged else units.MISSING,
-        "used_share": account.busy / account.judged if judged else None,
+        "used": at_least(ratio_text(account.busy / account.held), account.judged, account.held)
+        if judged
+        else units.MISSING,
+        "used_share": account.busy / account.held if judged else None,
         "idle": at_least(hours_text(account.idle_held), account.judged, account.held),
         "idle_seconds": account.idle_held if judged else None,
         "energy": at_least(energy_text(account.energy), account.metered, account.held),
@@ -61,8 +63,7 @@ def account_cells(account: Account, course: Cells, most: float) -> Cells:
 def bar_cells(user: str, account: Account, most: float) -> list[Cells]:
     """Hours as a number, and as a bar: what was used solid, what was held beside it in a tint."""
     of = most or inf
-    used = account.busy * (account.held / account.judged) if account.judged else 0.0
-    solid, tint = share(used / of, user=user), share((account.held - used) / of, user=user)
+    solid, tint = share(account.busy / of, user=user), share((account.held - account.busy) / of, user=user)
     number = text(hours_text(account.held), "number")
     return [line(number, bar(solid, {**tint, "opacity": 0.25}, css="bar hours"), css="quantity")]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 _OF_USERS = ("held_now", "idle_now")
-_OF_PERIOD = ("held", "busy", "idle_held", "energy")
+_OF_PERIOD = ("held", "judged", "busy", "idle_held", "energy")
 _PANELS = {
     "summary": ("seen", "gpus", "busy", "power", "limit", "energy_of_day", "busy_of_day"),
     "map": ("seen", "gpus", "busy", *(one.name for one in OF_GPUS)),

@@ -105,10 +105,9 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
     answers, prices = known.answers, known.prices
     charge = priced.charges(answers, prices, period).get(name) if prices else None
     one = _of(answers, name, period) or ClusterUser(name)
-    used = one.busy_seconds / one.held_seconds if one.held_seconds > 0 else NAN
     return {
         "key": period.value, "period": period.value, "seconds": period.seconds, "time": hours(one.held_seconds),
-        "held": shown(one.held_seconds), "used": percent(used), "used_share": shown(used),
+        "held": shown(one.held_seconds), "used": percent(one.used), "used_share": shown(one.used),
         "idle": hours(one.idle_seconds), "idle_seconds": shown(one.idle_seconds), "energy": energy(one.energy),
         "joules": shown(one.energy), **cost_cells(charge, prices),
     }  # fmt: skip

@@ -117,7 +117,7 @@ def _sums(one: ClusterUser, most: float) -> Cells:
     return {
         "now": gpus(one.held), "held": shown(one.held),
         "time": hours(one.held_seconds), "held_seconds": shown(one.held_seconds), "part": _part(one, most),
-        "used": shown(one.busy_seconds / one.held_seconds) if one.held_seconds > 0 else None,
+        "used": shown(one.used),
         "idle": hours(one.idle_seconds), "idle_seconds": shown(one.idle_seconds),
         "energy": energy(one.energy), "joules": shown(one.energy),
     }  # fmt: skip

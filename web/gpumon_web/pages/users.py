@@ -207,7 +207,7 @@ def _sums_of(account: Account, before: Account, window: UserWindow, all_held: fl
     return {
         "held": hours_text(account.held),
         "held_below": "; ".join(filter(None, (share_held, past))),
-        "used": ratio_text(account.busy / judged) if judged else units.MISSING,
+        "used": at_least(ratio_text(account.busy / account.held), judged, account.held) if judged else units.MISSING,
         "used_below": f"of held: {hours_text(account.busy)} of work" if judged else "not known",
         "idle": at_least(hours_text(account.idle_held), judged, account.held),
         "idle_below": f"{ratio_text(account.idle_held / judged)} of these hours" if judged else "",
