@@ -114,6 +114,16 @@ def until(true: Callable[[], T | None], timeout: float = PATIENCE) -> T:
     raise AssertionError(f"did not come true within {timeout} s")
 
 
+def with_its_table(run: Callable[[], subprocess.CompletedProcess[str]]) -> subprocess.CompletedProcess[str]:
+    """What `gpumon run` came to; once more where a busy machine left it no time for its table, which then says so."""
+
+    def ran() -> subprocess.CompletedProcess[str] | None:
+        done = run()
+        return None if "or the machine is busy" in done.stderr else done
+
+    return until(ran)
+
+
 def asleep(process: subprocess.Popen[Any]) -> float:
     """Seconds for which a program has slept so far: neither computed nor waited for a processor.
 

@@ -21,13 +21,15 @@ import pytest
 from gpumon.frame import Run, RunState
 from gpumon.launcher.child import Ended
 from gpumon.launcher.command_run import name_of
+from gpumon.launcher.epochs import Training
 from gpumon.launcher.process_tree import Parentage, ProcessTree
 from gpumon.launcher.summary import text
 from gpumon.launcher.watcher import CommandReport
 from gpumon.live import follow
+from gpumon.metrics import Availability
 from gpumon.paths import Places
 from tests.nvml import Process, Stub
-from tests.programs import PATIENCE, command, daemon, environment, gpumon, until
+from tests.programs import PATIENCE, command, daemon, environment, gpumon, until, with_its_table
 
 TABLE = re.compile(r"^gpumon  ", re.MULTILINE)
 
@@ -381,8 +383,10 @@ def test_the_ledger_has_the_energy_of_a_command_of_seconds_that_no_daemon_saw(
     stub.constant = True
     process, pid = holding(env)
     stub.set_processes(0, [Process(pid, memory=2**30)])
-    until(lambda: runs_in(live_dir))
-    time.sleep(1.5)
+    until(lambda: [run for run in runs_in(live_dir).values() if run.gpus])
+    live = follow(Places(explicit=str(live_dir)))
+    seen = until(live.latest).number
+    until(lambda: until(live.latest).number >= seen + 2)  # two readings of the counter
     _, table = process.communicate("\n", timeout=PATIENCE)
     assert number_of(table, "energy") != "–"
     (kept,) = listed(env)
@@ -451,7 +455,7 @@ def test_an_epoch_that_an_exception_left_is_not_among_the_whole_ones(env: dict[s
         "import gpumon\nwith gpumon.run('breaks') as run:\n"
         "    for epoch in run.epochs(3):\n        run.step()\n        if epoch == 2: raise ValueError('no good')\n"
     )
-    done = beside(env, sys.executable, str(script))
+    done = with_its_table(lambda: beside(env, sys.executable, str(script)))
     assert done.returncode == 1
     assert re.search(r"epochs +2 ", done.stderr), done.stderr
 
@@ -470,7 +474,7 @@ def test_trainings_shorter_than_a_sample_in_children_of_the_command_are_its_trai
     script = f'{sys.executable} {live_dir}/first.py; {sys.executable} {live_dir}/second.py; read line; echo "$line"'
 
     def look() -> None:
-        done = gpumon("run", "--", "sh", "-c", script, env=env, given="done\n")
+        done = with_its_table(lambda: gpumon("run", "--", "sh", "-c", script, env=env, given="done\n"))
         assert done.stdout == "done\n"
         for name in names:
             assert re.search(rf"epochs +2  {name}, .* each, loss 0.5$", done.stderr, re.MULTILINE), done.stderr
@@ -485,22 +489,30 @@ def test_trainings_shorter_than_a_sample_in_children_of_the_command_are_its_trai
 
 
 def test_a_loss_that_diverged_is_told_as_nan(env: dict[str, str]) -> None:
-    done = beside(env, *python(SHORT.format("diverged").replace("loss=0.5", "loss=float('nan')")))
+    words = python(SHORT.format("diverged").replace("loss=0.5", "loss=float('nan')"))
+    done = with_its_table(lambda: beside(env, *words))
     assert re.search(r"epochs +2  .* each, loss nan$", done.stderr, re.MULTILINE), done.stderr
+
+
+def test_the_last_four_trainings_have_a_line_each_and_those_before_are_counted() -> None:
+    trainings = [Training(f"net-{n}-1a", f"net-{n}", 3, 1.0, {"loss": 0.5}) for n in range(6)]
+    table = text("python", Ended(0), 5.0, CommandReport(trainings=trainings), color=False)
+    assert re.findall(r"^  epochs +3  (net-\d), ", table, re.MULTILINE) == ["net-2", "net-3", "net-4", "net-5"]
+    assert "and 2 earlier trainings" in table
 
 
 def test_a_training_of_another_command_is_not_among_the_trainings(env: dict[str, str], tmp_path: Path) -> None:
     script = tmp_path / "other.py"
     script.write_text(SHORT.format("other"))
     subprocess.run([sys.executable, str(script)], env=env, check=True)
-    done = beside(env, sys.executable, "-c", SHORT.format("own"))
+    done = with_its_table(lambda: beside(env, *python(SHORT.format("own"))))
     assert re.search(r"epochs +2  .* each, loss 0.5$", done.stderr, re.MULTILINE), done.stderr
     assert "other" not in done.stderr
 
 
 def test_epochs_are_told_where_nothing_can_be_sampled(env: dict[str, str]) -> None:
     source = SHORT.format("own") + "import time; time.sleep(1)"
-    done = beside(env, *python(source), options=("--interval", "0"))
+    done = with_its_table(lambda: beside(env, *python(source), options=("--interval", "0")))
     assert "--interval: invalid interval 0 s" in done.stderr
     assert re.search(r"epochs +2 ", done.stderr), done.stderr
 
@@ -565,7 +577,8 @@ def test_a_driver_that_hangs_does_not_hold_the_command_up(
     process, _ = holding(env, "--interval", "0.1")
     until(lambda: sampler_of(live_dir))
     stub.set_latency(None, 3_600_000_000)
-    time.sleep(0.3)
+    live = follow(Places(explicit=str(live_dir)))
+    until(lambda: (frame := live.latest()) and frame.samples[0].state is Availability.STALE)
     _, table = process.communicate("\n", timeout=PATIENCE)
     assert process.returncode == 0
     assert "the figures are incomplete" in table
