@@ -7,7 +7,7 @@ ARGS ?=
 # share what is slow to start, and files run in the order of tests/order.py: the longest first, and those with a browser
 # last, since it keeps an event loop in its worker.
 # `make test ARGS="-n 0"` runs them one after the other.
-WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 6 --dist loadfile --no-loadscope-reorder
 # Tests start gpumon some hundred times: compile it once, also where Python is told to keep no byte code.
 COMPILE = $(BIN)/python -m compileall -q gpumon tui web tests
 
