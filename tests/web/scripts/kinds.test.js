@@ -69,3 +69,14 @@ test("a run that went on is said to have been seen so once nothing new comes, an
   }
   assert.strictEqual(shown("tag", { tag: "finished", level: "", now: false }, "stale").textContent, "finished");
 });
+
+test("where nothing is known a number is a dash, and what is drawn is nothing", () => {
+  const { gpumon } = load(["00", "10", "12", "20", "25", "40"]);
+  gpumon.feed.state = "live";
+  for (const [kind, wanted] of [["percent", "–"], ["mine", ""], ["tag", ""]]) {
+    const node = new Element("span", {}, "before");
+    Object.assign(node.dataset, { kind, unit: "unit" });
+    gpumon.empty(node);
+    assert.strictEqual(node.textContent, wanted, kind);
+  }
+});

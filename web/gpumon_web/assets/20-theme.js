@@ -2,12 +2,13 @@
 "use strict";
 (function (g) {
   const KEY = "gpumon-theme";
-  const COLORS = 8; // the last is gray, for whoever comes when all others are taken
+  const COLORS = 8;
+  const USUAL = 5; // those that differ most; the others are for whoever comes when the others are taken
   const NOBODY = "mut";
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const listeners = [];
   const placed = new Map();
-  const used = [...new Array(COLORS - 1).fill(0), 0.5];
+  const used = Array.from({ length: COLORS }, (_, at) => (at < USUAL ? 0 : 0.5));
   let known = new Map();
 
   function stored() {
@@ -48,7 +49,7 @@
   function slot(name) {
     let hash = 2166136261;
     for (const letter of name) { hash = Math.imul(hash ^ letter.codePointAt(0), 16777619); }
-    return (hash >>> 8) % (COLORS - 1);
+    return (hash >>> 8) % USUAL;
   }
 
   // A person has the color of the name, on every page and in every browser; where two would share one the later takes

@@ -149,6 +149,12 @@
     g.putValue(node, text);
   };
 
+  // Nothing is known of it.
+  g.empty = function (node) {
+    const { kind, unit } = node.dataset;
+    g.show(node, kind, unit && texts[kind] ? t.MISSING : null);
+  };
+
   function old(node, kind) {
     const text = node.dataset.old;
     if (drawn[kind]) { node.replaceChildren(...(kind === "notes" ? drawn.notes([{ text }]) : [])); return; }

@@ -31,9 +31,9 @@
   }
 
   function isOnText() {
-    const mine = g.me() ? `Runs of ${g.me()} that end or stall` : "";
-    const free = "GPUs that become free are notified of while this page is open.";
-    return mine ? `${mine}, and ${free}` : `${free} Say on the fleet page who you are for news of your runs.`;
+    const runs = g.me() ? `when a run of ${g.me()} ends or stalls, and ` : "";
+    const more = g.me() ? "" : " Say on the fleet page who you are for news of your runs.";
+    return `While this page is open, your browser notifies you ${runs}when a GPU becomes free.${more}`;
   }
 
   async function press() {

@@ -85,7 +85,7 @@
     // Of something else, nothing is known until it came.
     function clear() {
       for (const nodes of bound.values()) {
-        for (const node of nodes) { g.show(node, node.dataset.kind, node.dataset.unit ? g.text.MISSING : null); }
+        for (const node of nodes) { g.empty(node); }
       }
       for (const figure of figures) { figure.clear(); }
     }
