@@ -20,7 +20,7 @@ _MODE = 0o644
 """Whatever the umask is: node_exporter is another user."""
 
 
-class Stop(Protocol):
+class StopEvent(Protocol):
     """An event, such as that of `threading`."""
 
     def wait(self, timeout: float, /) -> bool:
@@ -33,7 +33,7 @@ def write_textfile(exporter: Exporter, file: str) -> None:
 
 
 def keep_textfile(
-    exporter: Exporter, file: str, stop: Stop, every: float = EVERY, say: Callable[[str], None] = lambda _: None
+    exporter: Exporter, file: str, stop: StopEvent, every: float = EVERY, say: Callable[[str], None] = lambda _: None
 ) -> None:
     """Write the file until `stop`, then remove it: what nobody writes any more must not look like now.
 

@@ -156,7 +156,7 @@ class LongHistory(RecentHistory):
 def _clipped(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
     """The reach of tiers, from the finest on, without what the outer cells of a coarse one have beyond a finer one.
 
-    A cell of five minutes in which a daemon began, or was killed, reaches over minutes in which nobody watched. Where
+    A cell of five minutes in which a daemon began, or was killed, reaches over minutes that no daemon watched. Where
     the finer tier begins within that cell, it has all that is known of it.
     """
     found: list[TimeSlice] = []
