@@ -191,7 +191,7 @@ def _row(one: Any) -> EngineSeries | None:
     try:
         labels = {_label(name): _label(value) for name, value in one["metric"].items()}
         value = float(one["value"][1])
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError):
         return None
     return EngineSeries(labels, value) if math.isfinite(value) else None
 

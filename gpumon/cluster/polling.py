@@ -77,8 +77,6 @@ class ClusterPicture(NamedTuple):
     """Seconds by which the engine's clock is ahead of ours, where it is another; its time is taken then."""
     answered: float = 0.0
     """When anything was last answered, s since 1970, by our clock; 0: never."""
-    now: float = 0.0
-    """When the engine was last asked, by our clock."""
 
     def answers(self) -> dict[str, Sequence[EngineSeries]]:
         """Return the rows of all that was ever answered."""
@@ -111,6 +109,8 @@ class ClusterPoller:
         self._there: frozenset[str] = frozenset()
         self._subjects: dict[str, tuple[Sequence[Question], float]] = {}
         self._looked_at = clock()
+        self._answered = -inf
+        """When a round last had an answer, by the steady clock."""
         self._wake, self._stop = Event(), Event()
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gpumon-cluster")
         self._thread: Thread | None = None
@@ -129,6 +129,11 @@ class ClusterPoller:
             self._wake.set()
         with self._lock:
             return self._picture
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the engine answered anything, by the clock of now: also where no round ends any more."""
+        return self._clock() - self._answered
 
     def look_at(self, subject: str, questions: Callable[[str], Sequence[Question]]) -> None:
         """Ask about a subject, such as a node by its name, too, as long as somebody looks at it."""
@@ -170,11 +175,12 @@ class ClusterPoller:
             answers = self._pool.map(lambda one: self._ask(one, at, recorded=one.records <= names), due)
             for question, (answer, problem) in zip(due, answers, strict=True):
                 kept[question.name] = _next(kept.get(question.name, KeptAnswer()), answer, problem, began, at)
-                answered = ours if answer is not None else answered
+                if answer is not None:
+                    answered, self._answered = ours, began
         wanted = {question.name for question in asked}
         kept = {name: one for name, one in kept.items() if name in wanted}
         recorded = all(one.records <= names for one in asked)
-        made = ClusterPicture(at, kept, recorded, self._clock() - began, is_dcgm, apart, answered, ours)
+        made = ClusterPicture(at, kept, recorded, self._clock() - began, is_dcgm, apart, answered)
         with self._lock:
             self._picture = made
         return made

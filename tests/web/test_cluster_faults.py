@@ -127,6 +127,23 @@ def test_the_page_keeps_what_it_knew_and_says_what_happened_and_since_when(
     assert "evil.example/login?a" not in told
 
 
+def test_a_poller_whose_rounds_do_not_end_is_not_live() -> None:
+    _, served = made()
+    assert served.after(0.0).page()["live"]
+    served.passed += 300.0
+    told = served.page()
+    assert (told["live"], told["age"]) == (False, 300)
+
+
+def test_a_number_beyond_all_numbers_is_no_series() -> None:
+    backend, served = made()
+    result = [{"metric": {"instance": "gn001", "state": "free"}, "value": [1, 10**400]}]
+    backend.fault = lambda _: httpx.Response(
+        200, json={"status": "success", "data": {"resultType": "vector", "result": result}}
+    )
+    assert served.after(0.0).page()["live"]
+
+
 def test_an_engine_that_never_answered_shows_a_page_that_claims_nothing() -> None:
     backend, served = made()
     backend.fault = down

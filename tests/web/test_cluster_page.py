@@ -104,6 +104,22 @@ def test_gpus_of_an_exporter_whose_daemon_is_gone_are_unknown_though_their_means
     assert (told["word"], {state for _, state, _, _ in told["gpus"]}) == ("8 unknown", {"unknown"})
 
 
+def test_no_gpu_is_drawn_free_beyond_those_that_its_node_counts() -> None:
+    """Nobody is told to be on them, which is also so where a node cannot read who is."""
+    answers = cluster(3)
+    answers["seen_before"] = answers["seen"]
+    for one in answers["gpus"]:
+        if one.labels["instance"] == "gn001" and one.labels["state"] == "free":
+            one.labels["state"] = "unknown"
+    served = Cluster(TableEngine(answers)).after(0.0)
+    first, second, _ = served.values()["map"]["tiles"]
+    assert [state for _, state, _, _ in first["gpus"]][-2:] == ["unknown", "unknown"]
+    assert [state for _, state, _, _ in second["gpus"]][-2:] == ["free", "free"]
+    served.page("node", id="gn001")
+    words = [one["state_word"] for one in served.after(15.0).rows("gpus", "node", id="gn001")]
+    assert "free" not in words
+
+
 def test_a_large_cluster_is_drawn_by_rack_and_fits_into_its_bytes() -> None:
     served = shown(1000)
     racks = served.values()["map"]["racks"]

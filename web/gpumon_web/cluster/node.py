@@ -13,7 +13,7 @@ from gpumon.json_value import shown
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of
-from gpumon_web.cluster.node_map import gpu_slots, state_of
+from gpumon_web.cluster.node_map import gpu_slots, states
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.tables import who
 from gpumon_web.cluster.words import percent, watts
@@ -64,6 +64,7 @@ def live(now: Now, args: Args) -> Cells:
     node = next((one for one in facts.nodes(answers, known.picture.seen_at) if one.name == name), None)
     wrong = facts.wrong([node], _only(answers, name), tells_states=not known.picture.is_dcgm) if node else []
     slots = gpu_slots(answers, "node_", f" {name}").get(name, {}) if node and not node.silent else {}
+    by_number = states(node, slots) if node else {}
     return {
         "node": name if node else "No such node",
         "facts": _facts(node, answers) if node else [],
@@ -71,7 +72,9 @@ def live(now: Now, args: Args) -> Cells:
         "wrong": problems(wrong, []) or None,
         "gpus_age": not_of_now(known, [one.name for one in of_node(name)]),
         "nothing": _nothing(known, node, name),
-        "gpus": Rows(_row(number, slots[number], answers, name) for number in sorted(slots, key=in_order)),
+        "gpus": Rows(
+            _row(number, slots[number], by_number[number], answers, name) for number in sorted(slots, key=in_order)
+        ),
     }
 
 
@@ -111,13 +114,12 @@ def _own(known: ClusterNow, name: str) -> Cells | None:
     return {"text": "Its own pages", "href": known.node_page.replace("{host}", host)}
 
 
-def _row(number: str, slot: Cells, answers: Answers, node: str) -> Cells:
+def _row(number: str, slot: Cells, state: str, answers: Answers, node: str) -> Cells:
     def value(question: str) -> float:
         rows = answers.get(f"node_{question} {node}", ())
         return next((row.value for row in rows if row.labels.get("gpu") == number), NAN)
 
     runs = [row.labels for row in answers.get(f"node_runs {node}", ()) if row.labels.get("gpu") == number]
-    state = state_of(slot)
     words, level = _STATES[state]
     memory, size = value("memory"), value("size")
     users = [piece for user in slot["users"] for piece in who(user)]

@@ -83,14 +83,26 @@ def gpu_slots(answers: Answers, prefix: str = "gpu_", suffix: str = "") -> dict[
     return found
 
 
-def state_of(slot: Cells) -> str:
-    """The state of a GPU by what is known of it: one that nobody is known to hold is free only where it answers."""
+def states(node: Node, slots: Mapping[str, Cells]) -> dict[str, str]:
+    """The state of each GPU of a node by its number.
+
+    Nobody tells of one GPU that it is free, only how many of a node are: those that do nothing and that nobody is told
+    to hold are these, where they are no more. Else any of them may be held by somebody whom the node cannot see.
+    """
+    found = {number: _state(slot) for number, slot in slots.items()}
+    if list(found.values()).count("free") > node.count("free"):
+        found = {number: "unknown" if state == "free" else state for number, state in found.items()}
+    return found
+
+
+def _state(slot: Cells) -> str:
+    """The state of a GPU by what is known of it alone."""
     if slot["why"]:
         return "lost"
     if not slot["is_told"]:
         return "unknown"
     if not slot["users"]:
-        return "free" if slot["used"] is not None or slot["idle"] is not None else "unknown"
+        return "free" if slot["idle"] is not None else "unknown"
     return "held_idle" if slot["idle"] is not None and slot["idle"] > PAUSE else "busy"
 
 
@@ -99,7 +111,8 @@ def _tile(node: Node, slots: Mapping[str, Cells]) -> Cells:
     if node.silent:
         return {"name": node.name, "word": f"silent {units.words(node.silent)}", "level": "silent", "gpus": []}
     if slots:
-        gpus = [_bar(number, slots[number]) for number in sorted(slots, key=in_order)]
+        by_number = states(node, slots)
+        gpus = [_bar(number, slots[number], by_number[number]) for number in sorted(slots, key=in_order)]
     else:
         used = round(node.busy, 2) if is_known(node.busy) else None
         gpus = [
@@ -116,6 +129,6 @@ def _tile(node: Node, slots: Mapping[str, Cells]) -> Cells:
     return {"name": node.name, "word": percent(node.busy), "level": "", "gpus": gpus}
 
 
-def _bar(number: str, slot: Cells) -> list[object]:
+def _bar(number: str, slot: Cells, state: str) -> list[object]:
     used = slot["used"]
-    return [number, state_of(slot), (slot["users"] or [""])[0], None if used is None else round(min(1.0, used), 2)]
+    return [number, state, (slot["users"] or [""])[0], None if used is None else round(min(1.0, used), 2)]

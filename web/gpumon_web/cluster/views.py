@@ -58,9 +58,9 @@ class ClusterFeed:
     def head(self) -> dict[str, Any]:
         """Return the state for the head of every page. The caller holds `lock`."""
         picture = self.picture
-        age = picture.now - picture.answered
+        age = self._poller.silence
         is_live = not picture.kept or age <= _SILENT
-        problem = next(iter(picture.problems().values()), "")
+        problem = next(iter(picture.problems().values()), "no answer")
         return {
             "boot": self._boot,
             "seq": self._newest,
