@@ -21,6 +21,11 @@ def columns(prices: Prices) -> tuple[TextColumn, ...]:
     return tuple(TextColumn(heading, keep) for heading, keep, _ in _shown(prices))
 
 
+def priced(prices: Prices) -> Sequence[str]:
+    """Return the names of the amounts below these columns."""
+    return [name for _, _, name in _shown(prices)]
+
+
 def cells(charge: Charge, prices: Prices) -> tuple[str, ...]:
     """Return the texts below these columns."""
     return tuple(text(getattr(charge, name), name, prices) for _, _, name in _shown(prices))

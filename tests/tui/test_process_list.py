@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from math import nan
 from pathlib import Path
 
 import pytest
 
+from gpumon.accounting.account import Account, DeviceUse
+from gpumon.accounting.query import HourUse, KeptAccounts, KnownDevice
 from gpumon.frame import Process
 from gpumon.history.span import WindowSpan
+from gpumon.prices import read_prices
 from gpumon.process_history.kept import KnownProcess
 from gpumon.process_history.measures import NAMES
 from gpumon.process_history.query import MeasureUse, ProcessUse, ProcessWindow
@@ -19,8 +23,11 @@ from gpumon_tui.process_list.filters import hidden_by, matching, terms_of
 from gpumon_tui.process_list.left_out import LeftOutReader, left_out
 from gpumon_tui.process_list.programs import OwnPrograms, command_of, script_of
 from gpumon_tui.process_list.tree import ParentProcess, Parents, arranged
-from gpumon_tui.process_list.user_totals import KnownSum, user_totals
+from gpumon_tui.process_list.user_month import MonthReader
+from gpumon_tui.process_list.user_totals import KnownSum, UserTotal, user_totals
+from gpumon_tui.renderables.month_columns import with_costs
 from gpumon_tui.renderables.process_columns import COLUMNS, elapsed, in_order
+from gpumon_tui.renderables.user_columns import USER_COLUMNS
 from tests.programs import until
 from tests.tui.fakes import START, FakeFeed
 
@@ -281,3 +288,35 @@ def test_what_no_frame_has_room_for_comes_from_history_as_it_was_written_last() 
 
 def test_history_that_says_nothing_of_now_gives_nothing() -> None:
     assert left_out("file", 1000.0, lambda path, span: window()).processes == ()
+
+
+def test_the_month_of_each_user_has_its_cost_only_where_there_are_prices() -> None:
+    hour, now = 3600.0, 1_800_000_000.0
+    asked: list[tuple[float, float]] = []
+
+    def read(path: str, begin: float, end: float) -> KeptAccounts:
+        asked.append((begin, end))
+        account = Account("ada", hour, hour, hour, 0.0, hour, 3.6e6)
+        use = DeviceUse(observed=hour, held=hour)
+        hours = [HourUse(now - 2 * hour, "GPU-0", use, [account]), HourUse(now - hour, "GPU-0", use, [account])]
+        return KeptAccounts(hours, [KnownDevice("GPU-0", 0, "NVIDIA H100")])
+
+    prices = read_prices({"currency": "EUR", "gpu-hour": 2.0, "kwh": 0.5})
+    reader = MonthReader(lambda: None, read)
+    assert reader.of("", now, prices) == reader.of("file", now, prices) == {}
+    until(lambda: reader.asked.is_idle)
+    months = reader.of("file", now, prices)
+    begin = time.localtime(asked[0][0])
+    assert (begin.tm_mday, begin.tm_hour, asked[0][1]) == (1, 0, now)
+    totals = user_totals([process(2, user="ada", memory_used=9e9), process(3, user="bob")])
+    ada, bob = (one._replace(month=months.get(one.user)) for one in totals)
+    facts = facts_of((), (), now)
+
+    def shown(total: UserTotal) -> list[str]:
+        return [one.cell(total, facts).text for one in with_costs(prices) if one not in USER_COLUMNS]
+
+    assert [one.title for one in with_costs(prices) if one not in USER_COLUMNS] == [
+        "this month", "cost", "idle cost", "power cost",
+    ]  # fmt: skip
+    assert shown(ada) == ["2.0 h", "4.00 EUR", "0.00 EUR", "1.00 EUR"]
+    assert shown(bob) == ["–"] * 4, "nobody kept anything of him"

@@ -10,6 +10,7 @@ from gpumon_tui.process_list.filters import Term, matching, terms_of
 from gpumon_tui.process_list.left_out import NONE_LEFT_OUT, LeftOutReader
 from gpumon_tui.process_list.tags import ProcessTags
 from gpumon_tui.process_list.tree import Parents, TreeRow, arranged
+from gpumon_tui.process_list.user_month import NO_MONTHS, MonthReader
 from gpumon_tui.process_list.user_totals import UserTotal, user_totals
 from gpumon_tui.renderables.process_columns import COLUMNS, FIRST_ORDER, ProcessColumn, in_order, needed
 from gpumon_tui.renderables.user_columns import USER_COLUMNS
@@ -63,6 +64,8 @@ class ProcessSelection:
         self.parents = parents or Parents()
         self.tags = ProcessTags()
         self.others = LeftOutReader(lambda: view.kept.asked.told())
+        self._priced: tuple[ProcessColumn[UserTotal], ...] = ()
+        self.months = MonthReader(lambda: view.kept.asked.told())
         self.left_out = NONE_LEFT_OUT
         """Of `all`, those that come from kept history."""
         self._keys: Sequence[RowKey] = ()
@@ -76,7 +79,16 @@ class ProcessSelection:
     @property
     def orders(self) -> tuple[ProcessColumn[Any], ...]:
         """Columns by which that can be sorted."""
-        return tuple(column for column in (USER_COLUMNS if self.is_by_user else needed(self.all)) if column.order)
+        return tuple(column for column in (self.user_columns if self.is_by_user else needed(self.all)) if column.order)
+
+    @property
+    def user_columns(self) -> tuple[ProcessColumn[UserTotal], ...]:
+        """Columns of the totals by user, with the costs of this month where there are prices."""
+        if self.view.kept.prices is not None and not self._priced:
+            from gpumon_tui.renderables.month_columns import with_costs
+
+            self._priced = with_costs(self.view.kept.prices)
+        return self._priced or USER_COLUMNS
 
     def sort_by(self, name: str, *, anew: bool = False) -> None:
         """Sort by a column; again by the same: the other way round, or with `anew` the way in which it begins."""
@@ -105,7 +117,10 @@ class ProcessSelection:
             present = {(process.pid, process.uuid) for process in view.processes}
             found = self.others.of(view.history_path, view.now, present)
         chosen = self.order, self.filter, self.is_tree, self.is_by_user
-        of = (view.frame, view.filling, facts.me, found.until, len(found.processes), chosen)
+        prices, months = view.kept.prices, NO_MONTHS
+        if self.is_by_user and prices is not None and view.is_recorded:
+            months = self.months.of(view.history_path, view.now, prices)
+        of = (view.frame, view.filling, facts.me, found.until, len(found.processes), chosen, id(months))
         if of == self._of:
             self._take_selected()
             return
@@ -117,10 +132,10 @@ class ProcessSelection:
         if view.frame is not None:
             self.tags.follow(self.all)
         self.matched = matching(self.all, self.terms, facts) if self.terms else self.all
-        self.totals = user_totals(self.matched)
+        self.totals = [one._replace(month=months.get(one.user)) for one in user_totals(self.matched)]
         name, falls = self.order
         if self.is_by_user:
-            by = next(column for column in USER_COLUMNS if column.name == name)
+            by = next((column for column in self.user_columns if column.name == name), USER_COLUMNS[0])
             self.totals = in_order(self.totals, by, falls, facts, lambda total: total.user)
             self.rows, self._keys = (), [(0, total.user) for total in self.totals]
         else:

@@ -26,7 +26,6 @@ from gpumon_tui.renderables.process_question import question
 from gpumon_tui.renderables.processes import are_told, no_process
 from gpumon_tui.renderables.table import Cell
 from gpumon_tui.renderables.text_width import Line, fit, safe
-from gpumon_tui.renderables.user_columns import USER_COLUMNS
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
@@ -114,7 +113,7 @@ class ProcessSheet(Lines):
         """Return the cells of the tagged rows, or else of that under the cursor, separated by tabs."""
         rows, facts = self.rows, self.view.process_facts()
         if rows.is_by_user:
-            chosen = [[column.cell(total, facts) for column in USER_COLUMNS if column.title]
+            chosen = [[column.cell(total, facts) for column in rows.user_columns if column.title]
                       for total in rows.totals[rows.cursor : rows.cursor + 1]]  # fmt: skip
         else:
             columns = [column for column in needed(rows.all) if column.title]
@@ -181,7 +180,7 @@ class ProcessSheet(Lines):
         if not view.tells_processes:  # no row will ever come: headings would tell of nothing
             self._heading_at, self._first = -1, len(lines)
             return [*lines, *([Segment(f" {line}", _DIM)] for line in self._empty(cells))][:height]
-        columns = USER_COLUMNS if rows.is_by_user else needed(rows.all)
+        columns = rows.user_columns if rows.is_by_user else needed(rows.all)
         self._columns = placed(columns, cells)
         self._heading_at = len(lines)
         lines.append(heading(self._columns, cells, *rows.order))

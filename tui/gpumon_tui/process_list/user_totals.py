@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gpumon.frame import Process
 from gpumon.missing import NAN, is_known
+from gpumon_tui.process_list.user_month import UserMonth
 
 
 class KnownSum(NamedTuple):
@@ -33,6 +34,8 @@ class UserTotal(NamedTuple):
     cpu: KnownSum
     host_memory: KnownSum
     """Bytes."""
+    month: UserMonth | None = None
+    """Of this month of the calendar; None where it is not known."""
 
 
 def user_totals(processes: Iterable[Process]) -> list[UserTotal]:

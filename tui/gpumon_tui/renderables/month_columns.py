@@ -1,0 +1,41 @@
+"""The columns of this month's hours and costs among the totals by user, where anything has a price."""
+
+from __future__ import annotations
+
+from gpumon import units
+from gpumon.cost.charge import UNKNOWN, Amount
+from gpumon.missing import NAN
+from gpumon.prices import Prices
+from gpumon.reports import charges
+from gpumon_tui import palette
+from gpumon_tui.process_list.user_totals import UserTotal
+from gpumon_tui.renderables.process_columns import ProcessColumn
+from gpumon_tui.renderables.table import Cell
+from gpumon_tui.renderables.user_columns import USER_COLUMNS
+
+_PLAIN = palette.ink("text")
+_MONTH: ProcessColumn[UserTotal] = ProcessColumn(
+    "month", "this month", 10, 6.5, lambda t, f: t.month.held if t.month else NAN,
+    lambda t, f: Cell(units.hours(t.month.held) if t.month else units.MISSING, _PLAIN),
+)  # fmt: skip
+
+
+def with_costs(prices: Prices) -> tuple[ProcessColumn[UserTotal], ...]:
+    """The columns of totals by user, with these before the last one, which takes what room is left."""
+    titles = [column.heading.lower() for column in charges.columns(prices)]
+    named = zip(titles, charges.priced(prices), strict=True)
+    costs = [_cost(title, name, place, prices) for place, (title, name) in enumerate(named)]
+    return (*USER_COLUMNS[:-1], _MONTH, *costs, USER_COLUMNS[-1])
+
+
+def _cost(title: str, name: str, place: int, prices: Prices) -> ProcessColumn[UserTotal]:
+    """The column of an amount of a charge, by its name."""
+
+    def amount(total: UserTotal) -> Amount:
+        found: Amount = getattr(total.month.charge, name) if total.month else UNKNOWN
+        return found
+
+    return ProcessColumn(
+        name, title, 12, 6.0 - place, lambda t, f: amount(t).value,
+        lambda t, f: Cell(charges.text(amount(t), name, prices), _PLAIN),
+    )  # fmt: skip
