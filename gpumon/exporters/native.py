@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.thresholds import PAUSE
 from gpumon.exporters.family import Family, counter, gauge, info
 from gpumon.exporters.job_families import job_families
 from gpumon.exporters.labels import label_text
@@ -23,7 +24,6 @@ STATES = ("free", "busy", "held_idle", "lost", "unknown")
 _STATE = {
     GpuState.FREE: "free",
     GpuState.BUSY: "busy",
-    GpuState.ALLOCATED: "busy",
     GpuState.HELD: "held_idle",
     GpuState.LOST: "lost",
 }
@@ -70,17 +70,25 @@ def node_families(snapshot: Snapshot) -> Iterator[Family]:
 
 def gpus_family(snapshot: Snapshot) -> Family:
     """GPUs by state; those of a node that is silent are unknown, and of one that never sampled nobody knows of any."""
-    counts = Counter(_STATE.get(one.state, "unknown") for one in snapshot.gpus if not one.sample.device.is_divided)
+    counts = Counter(map(_state, (one for one in snapshot.gpus if not one.sample.device.is_divided)))
     if not snapshot.live:
         counts["unknown"] = snapshot.devices
     return gauge(
         "gpumon_gpus",
-        "GPUs by state. free: nobody holds it. busy: it works, or is held and has not been idle for a minute. "
-        "held_idle: it is held and does nothing. lost: the driver lost it. unknown: nobody knows. "
+        "GPUs by state. free: nobody holds it. busy: it works or has in the last minute, or was taken in it. "
+        "held_idle: it is held and does nothing. lost: the driver lost it. unknown: it does not answer, or it is not "
+        "known whether it works. "
         "A MIG instance counts as a GPU, and one that MIG divides does not.",
         ("state",),
         [((state,), float(counts[state])) for state in STATES] if is_known(snapshot.newest) else (),
     )
+
+
+def _state(one: GpuFacts) -> str:
+    if one.state is GpuState.ALLOCATED:
+        # Idle for longer than it is held; or else nobody has watched it for long enough, or can: a MIG instance.
+        return "busy" if one.idle >= PAUSE else "unknown"
+    return _STATE.get(one.state, "unknown")
 
 
 def device_families(snapshot: Snapshot) -> Iterator[Family]:

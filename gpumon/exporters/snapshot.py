@@ -60,6 +60,8 @@ class GpuFacts(NamedTuple):
     """The run in force first."""
     idle: float = NAN
     """Seconds for which it has done nothing; NaN where it works, or nobody knows."""
+    has_unknown_holder: bool = False
+    """Whether it is held, by whom nobody knows."""
 
     @property
     def answers(self) -> bool:
@@ -136,9 +138,10 @@ def _gpus(frame: Frame, totals: Totals | None) -> list[GpuFacts]:
                 state = watched.state
         found.append(
             GpuFacts(
-                one.sample, state, device.label, device.uuid, _processes(one), one.runs, idle if idle < inf else NAN
+                one.sample, state, device.label, device.uuid, _processes(one), one.runs, idle if idle < inf else NAN,
+                has_unknown_holder=bool(one.held) and not (one.processes or one.runs) and one.sample.state in _ANSWERS,
             )
-        )
+        )  # fmt: skip
     return found
 
 

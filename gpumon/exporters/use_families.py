@@ -144,8 +144,16 @@ def _holders(gpus: Iterable[GpuFacts], users: UserNames) -> Iterator[Family]:
             memory[labels] = memory.get(labels, 0.0) + process.memory_used
         for ranks in one.runs:
             memory.setdefault((one.gpu, one.uuid, users.told(ranks.first.user)), NAN)
+        if one.has_unknown_holder:
+            memory[one.gpu, one.uuid, ""] = NAN
     labels = (*_GPU, "user")
-    yield info("gpumon_gpu_user_info", "Users who hold a GPU now, by a process or a run.", labels, memory)
+    yield info(
+        "gpumon_gpu_user_info",
+        "Users who hold a GPU now, by a process or a run; without a name where its memory is in "
+        "use and nobody knows by whom.",
+        labels,
+        memory,
+    )
     yield gauge("gpumon_gpu_user_memory_bytes", "Memory of a user's processes on a GPU.", labels, memory.items())
 
 

@@ -19,7 +19,7 @@ from gpumon.exporters.limits import MOST_SERIES, bounded
 from gpumon.exporters.names import EXPORTED
 from gpumon.exporters.native import STATES
 from gpumon.exporters.people import UserNames
-from gpumon.frame import Driver, Origin, Run, RunState, Sample, XidEvent
+from gpumon.frame import Device, Driver, Origin, Run, RunState, Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, METRICS, PROCESSES, Availability, Kind
 from gpumon.origin import RECORDED
 from gpumon.ring.layout import STOPPED
@@ -136,6 +136,38 @@ def test_gpus_are_counted_by_state(node: Node) -> None:
     node.add([tick(n, [sample(0, memory_used=8 * GIB, **idle)], [process(user="bob")]) for n in range(180, 190)])
     page = scraped(node)
     assert page.value("gpumon_gpu_user_idle_seconds", gpu="0", user="bob") == pytest.approx(9, abs=1)
+
+
+def test_a_gpu_of_which_nobody_knows_whether_it_works_is_not_told_as_busy(node: Node) -> None:
+    idle = held(0, utilization=0.0)
+    part = Device("MIG-1", 1, "NVIDIA H100 MIG 1g.10gb", parent=device(1).uuid, instance=3)
+    instance = sample(1, memory_used=8 * GIB, memory_total=80 * GIB)._replace(device=part)
+    holders = [process(), process(2)._replace(uuid=part.uuid)]
+
+    def told(seconds: range) -> list[float]:
+        node.add([tick(n, [idle, instance], holders) for n in seconds])
+        return [scraped(node).value("gpumon_gpus", state=state) for state in ("busy", "held_idle", "unknown")]
+
+    assert told(range(1, 30)) == [0, 0, 2], "it may have done nothing for a day"
+    assert told(range(30, 80)) == [0, 1, 1], "of an instance that is never known without GPM"
+
+
+def test_a_gpu_that_was_taken_just_now_is_told_as_busy(node: Node) -> None:
+    empty = {"utilization": 0.0, "memory_total": 80 * GIB}
+    node.add([tick(n, [sample(0, memory_used=0.0, **empty)]) for n in range(1, 100)])
+    node.add([tick(n, [sample(0, memory_used=8 * GIB, **empty)], [process()]) for n in range(100, 120)])
+    assert scraped(node).value("gpumon_gpus", state="busy") == 1
+
+
+def test_who_holds_a_gpu_that_lists_no_process_is_told_without_a_name(node: Node) -> None:
+    node.add([tick(n, [held(0), held(1), sample(2, memory_used=0.0, memory_total=80 * GIB)], [process()])
+              for n in (1, 2, 3)])  # fmt: skip
+    page = scraped(node)
+    assert {(labels["gpu"], labels.get("user")) for labels in page.labels("gpumon_gpu_user_info")} == {
+        ("0", "alice"), ("1", None)
+    }  # fmt: skip
+    assert {labels.get("user") for labels in page.labels("gpumon_user_held_seconds_total")} == {"alice", None}
+    assert len(page.values("gpumon_gpu_user_memory_bytes")) == 1
 
 
 def test_the_counters_of_use_are_those_of_the_meter(node: Node) -> None:
