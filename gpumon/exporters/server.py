@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -132,7 +133,7 @@ class ScrapeServer:
                     return
             elif opened is None and self.doors.had_tls:
                 return  # not in clear what is else encrypted
-            _Requests(served, self, connection)
+            _Requests(served, self, connection, opened.context if opened else None)
         except (OSError, ValueError):
             return  # the client has gone, is too slow, or speaks something else
         finally:
@@ -148,8 +149,11 @@ class _Requests(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1
 
-    def __init__(self, served: socket.socket, server: ScrapeServer, connection: socket.socket) -> None:
-        self._scrapes, self._connection = server, connection
+    def __init__(
+        self, served: socket.socket, server: ScrapeServer, connection: socket.socket, context: ssl.SSLContext | None
+    ) -> None:
+        """`context`: under which the connection was made."""
+        self._scrapes, self._connection, self._context = server, connection, context
         super().__init__(served, ("", 0), server)  # type: ignore[arg-type]
 
     def handle_one_request(self) -> None:
@@ -159,7 +163,11 @@ class _Requests(BaseHTTPRequestHandler):
     def parse_request(self) -> bool:
         self.connection.settimeout(_SLOW)
         self._scrapes.heard(self._connection)
-        return super().parse_request()
+        if not super().parse_request():
+            return False
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # nobody reads a body, and it must not be taken for the next request
+        return True
 
     def do_GET(self) -> None:
         with self._scrapes.answering(self._connection) as has_room:
@@ -169,6 +177,9 @@ class _Requests(BaseHTTPRequestHandler):
 
     def _tell(self, has_room: bool) -> None:
         opened = self._scrapes.doors.now()
+        if opened is not None and opened.context is not self._context:
+            self.close_connection = True  # it has not shown what is asked for now: another one will
+            return
         answer = self._answer(opened) if has_room else _BUSY
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
@@ -177,6 +188,8 @@ class _Requests(BaseHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
         for name, value in (*answer.headers, *(opened.config.headers.items() if opened else ())):
             self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.body)

@@ -9,6 +9,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
@@ -312,6 +313,46 @@ def test_a_file_may_ask_for_more_and_for_other_passwords(tmp_path: Path) -> None
         assert not doors.are_open
     file.write_text(PASSWORDS)
     assert doors.now() is None
+
+
+@pytest.mark.parametrize("after", [TLS, CLIENTS], ids=["tls", "client certificates"])
+@pytest.mark.parametrize("before", [HEADERS, TLS], ids=["clear", "tls"])
+def test_a_connection_of_before_does_not_outlive_what_is_asked_for_now(
+    serve: Serve, tmp_path: Path, before: str, after: str
+) -> None:
+    authority = Authority(tmp_path)
+    authority.sign("node")
+    file = tmp_path / "web.yml"
+    served = serve(Doors(configured(file, before)))
+    where = "127.0.0.1", served.port
+    kept = (
+        http.client.HTTPConnection(*where, timeout=30)
+        if before == HEADERS
+        else http.client.HTTPSConnection(*where, context=client(authority), timeout=30)
+    )
+    for _ in range(2):
+        kept.request("GET", "/metrics")
+        assert kept.getresponse().read()
+    file.write_text(after + "# from now on\n")
+    kept.request("GET", "/metrics")
+    with pytest.raises((OSError, http.client.HTTPException)):
+        kept.getresponse()
+    kept.close()
+    assert served.ask(context=client(authority, authority.sign("prometheus")))[0] == 200
+
+
+def test_a_body_is_not_the_next_request(serve: Serve) -> None:
+    served = serve(Doors())
+    for told in (b"Content-Length: 37", b"Transfer-Encoding: chunked"):
+        with socket.create_connection(("127.0.0.1", served.port), timeout=30) as connection:
+            connection.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n" + told + b"\r\n\r\n"
+                               b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n")  # fmt: skip
+            answer = b""
+            with suppress(ConnectionError):
+                while more := connection.recv(65536):
+                    answer += more
+        assert answer.count(b"HTTP/1.1 ") == 1, answer
+        assert b"Connection: close" in answer
 
 
 def test_a_server_whose_file_is_emptied_answers_nobody(serve: Serve, tmp_path: Path) -> None:
