@@ -37,3 +37,10 @@ def job_of(one: GpuFacts) -> GpuJob:
         return GpuJob()
     job, user = found.pop()
     return GpuJob(label_text(job, _MOST_TEXT), "", user)
+
+
+def has_no_job(one: GpuFacts) -> bool:
+    """Return whether it is known that no job has a GPU: none was given it, and no process of one is on it."""
+    if one.sample.device.job or one.processes is None or one.has_unknown_holder:
+        return False
+    return not any(process.job for process in one.processes)

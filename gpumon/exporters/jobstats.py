@@ -7,7 +7,7 @@ ratios there, whatever their names say. `jobstats` finds the GPUs of a job by `j
 from __future__ import annotations
 
 from gpumon.exporters.family import Family, gauge
-from gpumon.exporters.jobs import job_of
+from gpumon.exporters.jobs import has_no_job, job_of
 from gpumon.exporters.labels import label_text
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.rows import DialectRow, row_families
@@ -52,12 +52,14 @@ def jobstats_families(snapshot: Snapshot, users: UserNames) -> list[Family]:
     def labels(one: GpuFacts) -> tuple[str, ...]:
         return _labels(one, users)
 
-    told = [(labels(one), job_of(one)) for one in snapshot.gpus if one.answers]
+    answering = [one for one in snapshot.gpus if one.answers]
+    told = [(labels(one), job_of(one)) for one in answering]
     found = [
-        gauge("nvidia_gpu_num_devices", "Number of GPU devices.", (), [((), float(snapshot.devices))]),
+        gauge("nvidia_gpu_num_devices", "Number of GPU devices.", (),
+              [((), float(snapshot.devices))] if answering else ()),
         *row_families(ROWS, snapshot.gpus, LABELS, labels),
         gauge("nvidia_gpu_jobId", "Number of the job that has the GPU; 0 where none has.", LABELS,
-              [(one, _number(job.job, 0.0)) for one, job in told]),
+              [(labels(one), _number(job_of(one).job, 0.0 if has_no_job(one) else NAN)) for one in answering]),
         gauge("nvidia_gpu_jobUid", "Number of the user whose job has the GPU.", LABELS,
               [(one, _number(job.uid, NAN)) for one, job in told if users is not UserNames.OFF]),
     ]  # fmt: skip

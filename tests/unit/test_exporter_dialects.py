@@ -215,7 +215,7 @@ def test_the_job_of_processes_counts_where_the_scheduler_says_nothing(node: Node
     told = {
         labels["ordinal"]: (labels.get("jobid"), labels.get("userid")) for labels in page.labels("nvidia_gpu_jobId")
     }
-    assert told == {"0": ("7", "0"), "1": (None, None), "2": (None, None)}
+    assert told == {"0": ("7", "0")}, "several jobs, or processes that nobody lists, are not none"
     native = scraped(node)
     (job,) = native.labels("gpumon_gpu_job_info")
     assert (job["gpu"], job["slurm_job"], job["user"], job["by"]) == ("0", "7", "root", "process")
@@ -223,6 +223,15 @@ def test_the_job_of_processes_counts_where_the_scheduler_says_nothing(node: Node
     assert not {label for labels in hidden.labels("nvidia_gpu_jobId") for label in labels} & {"userid"}
     assert hidden.values("nvidia_gpu_jobUid") == []
     assert set(LABELS) >= {"minor_number", "jobid"}
+
+
+def test_no_job_is_claimed_where_it_is_not_known_whether_one_has_the_gpu(node: Node) -> None:
+    unread = gpu(1)._replace(device=placed(1, missing={PROCESSES: Availability.NO_PERMISSION}))
+    unlisted, free = gpu(2), gpu(3, memory_used=0.0, memory_total=80 * GIB, utilization=0.0)
+    node.add([tick(1, [gpu(0, job="42_7 1000"), unread, unlisted, free])])
+    assert [labels["ordinal"] for labels in scraped(node, "jobstats").labels("nvidia_gpu_jobId")] == ["3"]
+    node.add([tick(2, [gpu()._replace(state=Availability.STALE)])])
+    assert scraped(node, "jobstats").values("nvidia_gpu_num_devices") == []
 
 
 def test_an_allocation_without_a_process_is_told(node: Node) -> None:
