@@ -38,7 +38,7 @@ def keep_textfile(
     """Write the file until `stop`, then remove it: what nobody writes any more must not look like now.
 
     Raises GpumonError where it cannot be written at first. What fails later is told to `say`, once, and tried again;
-    meanwhile the last text stays, with the time of its sample in it.
+    meanwhile there is no file: to remove one takes no room on a full disk.
     """
     held, problem = _written(exporter, file), ""
     try:
@@ -49,6 +49,7 @@ def keep_textfile(
                 if str(error) != problem:
                     say(str(error))
                 problem = str(error)
+                _remove(file, held)
                 continue
             os.close(held)
             held = newer
@@ -56,10 +57,15 @@ def keep_textfile(
                 say(f"writes {file} again")
             problem = ""
     finally:
-        with suppress(OSError):
-            if os.path.samestat(os.stat(file), os.fstat(held)):
-                os.unlink(file)
+        _remove(file, held)
         os.close(held)
+
+
+def _remove(file: str, held: int) -> None:
+    """Remove the file if it is still the one of which we hold the descriptor."""
+    with suppress(OSError):
+        if os.path.samestat(os.stat(file), os.fstat(held)):
+            os.unlink(file)
 
 
 def _written(exporter: Exporter, file: str, held: int = -1) -> int:
