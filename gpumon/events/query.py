@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Mapping
 from math import inf
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpumon.clock import SECOND
 from gpumon.events.event import EventSubject, details_of
@@ -15,6 +14,9 @@ from gpumon.history.read import reading
 from gpumon.people import SHOWN, in_force
 from gpumon.vendors import is_part, numbered
 from gpumon.xids import xid_of
+
+if TYPE_CHECKING:  # a view that reads no file does without
+    import sqlite3
 
 _LATEST = 2**62
 """ns since 1970 that no clock shows."""

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gpumon_tui.unused import NEVER_OPENED, NO_MODULES
+from gpumon_tui.unused import LATER, NEVER_OPENED, NO_MODULES
 
 
 def printed(code: str) -> list[str]:
@@ -29,7 +29,7 @@ def loaded() -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "module", [*NO_MODULES, "_ssl", *NEVER_OPENED, "textual.widgets._input", "textual.widgets._tree"]
+    "module", [*NO_MODULES, "_ssl", *NEVER_OPENED, *LATER, "textual.widgets._input", "textual.widgets._tree"]
 )
 def test_the_view_begins_without_what_it_never_uses(loaded: list[str], module: str) -> None:
     assert "gpumon_tui.app" in loaded
@@ -47,6 +47,20 @@ def test_what_was_left_out_comes_when_it_is_asked_for() -> None:
         "print(bz2.compress.__name__, mimetypes.guess_type.__name__, platformdirs.user_data_dir.__name__)"
     )
     assert said == ["create_default_context", "is_open", "True", "compress", "guess_type", "user_data_dir"]
+
+
+def test_what_not_every_session_needs_is_imported_when_a_name_of_it_is_asked_for() -> None:
+    said = printed(
+        "import sys\n"
+        "from gpumon_tui.unused import left_out\n"
+        "with left_out():\n"
+        "    from gpumon.history import kept_file\n"
+        "    within = kept_file.sqlite3.Error\n"
+        "import sqlite3\n"
+        "print(within is sqlite3.Error is kept_file.sqlite3.Error, kept_file.sqlite3 is sys.modules['sqlite3'])\n"
+        "print(issubclass(kept_file.sqlite3.DatabaseError, sqlite3.Error))"
+    )
+    assert said == ["True", "False", "True"], "a module that was imported before has the names of the real one"
 
 
 def test_what_was_imported_before_stays() -> None:
