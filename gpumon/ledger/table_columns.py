@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from gpumon.frame import NAN
@@ -158,8 +159,14 @@ def metrics_of(cell: object) -> Mapping[str, float]:
     found = parsed_json(cell) if cell != "{}" else None
     if not isinstance(found, dict):
         return _NO_METRICS
-    numbers = {clean(name, _SHORT): parse_logged(value) for name, value in found.items()}
+    numbers = {_name(name): value if type(value) is float else parse_logged(value) for name, value in found.items()}
     return {name: value for name, value in numbers.items() if value is not None}
+
+
+@lru_cache(maxsize=256)
+def _name(text: str) -> str:
+    """The name of a metric as it may be shown: each epoch has the same ones."""
+    return clean(text, _SHORT)
 
 
 def parsed_json(cell: object) -> object:
