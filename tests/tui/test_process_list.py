@@ -249,7 +249,8 @@ def test_users_stand_by_their_memory_and_an_unknown_one_last() -> None:
     [
         (nan, "–"),
         (-1, "–"),
-        (42, "42 s"),
+        (9.9, "<10 s"),
+        (42, "40 s"),
         (725, "12 m"),
         (3725, "1 h 02 m"),
         (43500, "12 h"),

@@ -16,6 +16,7 @@ from textual.drivers.headless_driver import HeadlessDriver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key
 from textual.message import Message
+from textual.messages import TerminalSupportsSynchronizedOutput
 
 from gpumon_tui.textual_private import INPUT_PARTS, missing, waiting_driver
 from gpumon_tui.textual_private.waiting_input import WaitingDriver
@@ -99,6 +100,26 @@ def test_nothing_is_looked_for_while_nothing_comes(keyboard: Keyboard, waits: li
     keyboard.end()
     assert waits[0] is None
     assert waits[-1] is None, "it waits for as long as it takes once no sequence is open"
+
+
+@pytest.mark.parametrize("typed", [b"\x1b[?2026;2$y", b"j\x1b[?2026;2$y", b"\x1b[?2026;1$yj"])
+def test_the_answer_to_the_question_behind_each_frame_is_handed_on(keyboard: Keyboard, typed: bytes) -> None:
+    keyboard.type(typed)
+    came = [keyboard.came.get(timeout=PATIENCE) for _ in range(1 + (b"j" in typed))]
+    assert sum(isinstance(one, TerminalSupportsSynchronizedOutput) for one in came) == 1
+    assert [one.key for one in came if isinstance(one, Key)] == ["j"] * (b"j" in typed)
+
+
+def test_an_answer_that_is_cut_in_two_is_handed_on(keyboard: Keyboard) -> None:
+    keyboard.type(b"\x1b[?2026")
+    keyboard.type(b";2$y")
+    assert isinstance(keyboard.came.get(timeout=PATIENCE), TerminalSupportsSynchronizedOutput)
+
+
+def test_that_it_does_not_know_synchronized_output_is_not_handed_on(keyboard: Keyboard) -> None:
+    keyboard.type(b"\x1b[?2026;0$y")
+    keyboard.type(b"j")
+    assert keyboard.key() == "j"
 
 
 def test_bytes_that_are_no_text_do_not_end_it(keyboard: Keyboard) -> None:

@@ -122,6 +122,8 @@ class View:
         self._states: dict[str, GpuState] = {}
         self._states_of: tuple[Frame | None, bool, bool] = None, False, False
         self._findings: Memo[list[Finding]] = Memo()
+        self._findings_of: tuple[object, ...] = ()
+        self._found: list[Finding] = []
         self._groups: Memo[list[FindingGroup]] = Memo()
         self._led: Memo[Drawn] = Memo()
         self._subject: str | None = None
@@ -221,9 +223,11 @@ class View:
 
     def findings(self) -> list[Finding]:
         """Return what needs attention in the frame on screen; that a GPU is free is shown beside it."""
-        frame = self.frame
+        frame, of = self.frame, (self.frame, self.age > 0, self.filling)
         if frame is None:
             return []
+        if of == self._findings_of:
+            return self._found
 
         def found() -> list[Finding]:
             all_found = findings(
@@ -234,7 +238,9 @@ class View:
         self._judge()
         runs = tuple((run.key, run.state, run.memory.ooms) for run in frame.runs)
         states = tuple(status.state for status in self._judged)
-        return self._findings.get(0, (frame.time // FINDINGS_EVERY, states, runs, self.age > 0, self.filling), found)
+        shows = frame.time // FINDINGS_EVERY, states, runs, self.age > 0, self.filling
+        self._found, self._findings_of = self._findings.get(0, shows, found), of
+        return self._found
 
     def grouped_findings(self) -> list[FindingGroup]:
         """Return the same, one for those that say the same of several GPUs."""

@@ -52,6 +52,8 @@ class GpuTablePicture(Picture):
         self._rows: Memo[Line] = Memo()
         self._unmeasured: Memo[frozenset[str]] = Memo()
         self._lefts: tuple[Frame | None, dict[str, float]] = None, {}
+        self._known: tuple[tuple[Frame | None, float], tuple[float, float]] = (None, NAN), (NAN, NAN)
+        """Of a frame, the begin of history, and while that is being taken in, its end."""
 
     def lines(self) -> list[Line]:
         view, samples = self.view, self.view.samples
@@ -214,9 +216,11 @@ class GpuTablePicture(Picture):
 
     def _history(self, uuid: str, grid: Grid) -> Line:
         view = self.view
-        known = view.history.begin, view.filling and view.history.end
+        of = view.frame, view.filling and view.history.end
+        if self._known[0] != of:
+            self._known = of, (view.history.begin, of[1])
         shares = self._recent.shares(
-            view.history, uuid, "gpu.utilization", grid=grid, interval=view.state.interval, known=known
+            view.history, uuid, "gpu.utilization", grid=grid, interval=view.state.interval, known=self._known[1]
         )
         return self._pictures.get(uuid, shares, lambda: strip(shares))
 

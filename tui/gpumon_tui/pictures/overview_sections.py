@@ -177,6 +177,7 @@ class ProcessPicture(SectionPicture):
         super().__init__(view)
         self._of: Frame | None = None
         self._ordered: list[Process] = []
+        self._drawn_rows: Memo[Placed] = Memo()
         self._empty: frozenset[str] = frozenset()
         """Titles of columns for which no process has anything."""
 
@@ -191,11 +192,21 @@ class ProcessPicture(SectionPicture):
         self._order()
         return [processes.key(process) for process in self._ordered]
 
+    def lines(self) -> list[Line]:
+        lines = super().lines()
+        self._drawn_rows.keep(self.keys)
+        return lines
+
     def row(self, place: int) -> Placed:
-        row = Placed()
-        texts = overview_rows.process_texts(self._ordered[place], self.view.process_facts())
-        put_row(row, self._columns, texts)
-        return row
+        process, facts = self._ordered[place], self.view.process_facts()
+
+        def draw() -> Placed:
+            row = Placed()
+            put_row(row, self._columns, overview_rows.process_texts(process, facts))
+            return row
+
+        shows = process, overview_rows.said_beside(process, facts), self.size.width, self.left, self._empty
+        return self._drawn_rows.get(self.keys[place], shows, draw)
 
     def heading(self) -> Placed:
         return headings(self._columns)

@@ -126,12 +126,10 @@ class SectionPicture(Picture):
         self.top = max(0, min(self.top, len(self.keys) - room))
 
     def _drawn(self, place: int, cells: int) -> Line:
-        row = self.row(place)
-        ground = None
+        pieces, ground = self.row(place).pieces, None
         if self.active and self.keys[place] == self.selected:
-            row.put(0, MARK, theme.TITLE)
-            ground = theme.CURSOR
-        return self._memo.get(place - self.top, (row.pieces, cells, ground), partial(drawn, row.pieces, cells, ground))
+            pieces, ground = [(0, MARK, theme.TITLE), *pieces], theme.CURSOR
+        return self._memo.get(place - self.top, (pieces, cells, ground), partial(drawn, pieces, cells, ground))
 
     def _mark(self, on_screen: range, cells: int) -> Line:
         row = Placed()

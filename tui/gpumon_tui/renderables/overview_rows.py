@@ -176,6 +176,18 @@ def run_brief(ranks: Ranks, far: Progress) -> Line:
     return line
 
 
+def said_beside(process: Process, facts: ProcessFacts) -> tuple[object, ...]:
+    """Return all that `process_texts` takes from the facts: a row is drawn anew when it or the process is another."""
+    run = facts.runs.get(process.run) if process.run else None
+    return (
+        facts.label(process),
+        facts.is_own(process),
+        facts.program(process),
+        run.name if run else process_columns.about_idle(facts.idle.get(process.uuid, 0.0)),
+        process_columns.elapsed(facts.now - process.started),
+    )
+
+
 def process_texts(process: Process, facts: ProcessFacts) -> tuple[Told | Line, ...]:
     """Return the texts of a process by `PROCESS_COLUMNS`."""
     cells = (process_columns.BY_NAME[name].cell(process, facts) for name in PROCESS_NAMES)

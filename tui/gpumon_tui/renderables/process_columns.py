@@ -101,12 +101,13 @@ def _run(process: Process, facts: ProcessFacts) -> Cell:
     run, idle = facts.run(process), facts.idle.get(process.uuid, 0.0)
     if run:
         return Cell(safe(run.name), _RUN)
-    return Cell(f"idle {_about(idle)}", _WARN) if idle >= IDLE_FROM else Cell("", _RUN)
+    text = about_idle(idle)
+    return Cell(text, _WARN) if text else Cell("", _RUN)
 
 
-def _about(seconds: float) -> str:
-    """The first part of a duration in words: `3 h`."""
-    return " ".join(units.words(seconds).split(" ")[:2])
+def about_idle(seconds: float) -> str:
+    """Return how long a GPU has been allocated and idle, by the first part of its duration: `idle 3 h`."""
+    return f"idle {' '.join(units.words(seconds).split(' ')[:2])}" if seconds >= IDLE_FROM else ""
 
 
 def _epoch(process: Process, facts: ProcessFacts) -> Cell:
@@ -208,8 +209,10 @@ def in_order(
 
 
 def elapsed(seconds: float) -> str:
-    """Whole minutes from the first on, `12 m`: a column that changes every second repaints every row."""
+    """Whole minutes, `12 m`, and tens of seconds before: a column that changes every second repaints every row."""
     if not seconds >= 0:
         return units.MISSING
+    if seconds < 60:
+        return f"{int(seconds) // 10 * 10} s" if seconds >= 10 else "<10 s"
     text = units.short(seconds)
     return text if len(text) <= TIME_CELLS else " ".join(text.split()[:2])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from itertools import groupby
 from math import floor, isfinite
 
 from rich.segment import Segment
-from rich.style import Style
 
 from gpumon.history.grid import Grid
 from gpumon.history.query import History
@@ -17,6 +15,7 @@ from gpumon_tui.renderables.text_width import Line
 
 LEVELS = "▁▂▃▄▅▆▇"
 """Never a whole block: rows must not touch."""
+_MOST = len(LEVELS)
 GAP = "·"
 QUIET = 0.42
 """Share of the color in all cells but that of now."""
@@ -47,21 +46,24 @@ def strip_grid(window: float, cells: int, now: float) -> Grid:
 
 def strip(shares: Sequence[float], role: str = "util") -> Line:
     """Draw shares of the full scale, oldest first; NaN is a gap, and the last one is that of now."""
-    last = len(shares) - 1
-    inked = [_cell(share, role, at == last) for at, share in enumerate(shares)]
-    return [
-        Segment("".join(letter for letter, _ in cells), style)
-        for style, cells in ((key, list(group)) for key, group in groupby(inked, key=lambda one: one[1]))
-    ]
-
-
-def _cell(share: float, role: str, is_now: bool) -> tuple[str, Style]:
-    if not isfinite(share):
-        return GAP, palette.ink("faint")
-    if share < NOTHING:
-        return LEVELS[0], palette.ink("rule")
-    letter = LEVELS[min(len(LEVELS), max(1, round(share * len(LEVELS)))) - 1]
-    return letter, palette.ink(role) if is_now else palette.tinted(role, QUIET)
+    gap, nothing, quiet = palette.ink("faint"), palette.ink("rule"), palette.tinted(role, QUIET)
+    line: Line = []
+    letters, before, last = "", gap, len(shares) - 1
+    # In place, because there is one for every GPU and second: a call for each cell cost more than all else.
+    for at, share in enumerate(shares):
+        if not isfinite(share):
+            letter, style = GAP, gap
+        elif share < NOTHING:
+            letter, style = LEVELS[0], nothing
+        else:
+            letter = LEVELS[min(_MOST, max(1, round(share * _MOST))) - 1]
+            style = quiet if at != last else palette.ink(role)
+        if style is not before:
+            if letters:
+                line.append(Segment(letters, before))
+            letters, before = "", style
+        letters += letter
+    return [*line, Segment(letters, before)] if letters else line
 
 
 class StripHistory:

@@ -13,10 +13,13 @@ from typing import Any
 
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+from textual.messages import TerminalSupportsSynchronizedOutput
 
 LOOK = 100
 """Milliseconds between looks while a sequence has begun that may be a key by itself."""
 _PIECE = 4096
+_ANSWERS = frozenset(b"\x1b[?2026;%d$y" % mode for mode in (1, 2, 3, 4))
+"""Answers of a terminal that knows synchronized output; to take one apart cost as much as to draw a row."""
 _ALTERNATE = "\x1b[?1049h"
 
 
@@ -60,7 +63,9 @@ class WaitingDriver(LinuxDriver):
                 os.read(self._woken, _PIECE)
                 return
             data = self._read() if ready else None
-            if data == b"":
+            if data in _ANSWERS and not has_begun:
+                self.process_message(TerminalSupportsSynchronizedOutput())  # each frame is followed by the question
+            elif data == b"":
                 poller.unregister(self.fileno)  # the terminal is gone; `guard` ends the view
             elif data:
                 for message in parser.feed(decode(data)):
