@@ -115,6 +115,10 @@ def test_the_process_under_the_cursor_is_told_of_where_there_is_room_and_enter_g
         await read(app, pilot)
         assert "program" not in "\n".join(text(app)), "no headings of the table"
         assert "Esc close" in "".join(text(app)[1:3])
+        assert "Esc close" in text(app)[-1]
+        assert "Space" not in text(app)[-1], "keys of rows are not offered where none is seen"
+        await pilot.press("space")
+        assert not app.page.sheet.rows.tags, "and tag none"
 
     play(FakeFeed(processes_count=3), (200, 50), script)
 
@@ -176,9 +180,11 @@ def test_every_column_sorts_by_its_heading_and_again_the_other_way_round() -> No
         heading = text(app)[line]
         for title in ("PID", "GPU", "user", "GiB", "SM %", "CPU %", "time", "run", "epoch", "program"):
             await pilot.click(offset=(text(app)[line].index(title), line))
+            await pilot.pause()
             once = pids(text(app))
             assert sum(arrow in text(app)[line] for arrow in "▼▲") == 1, title
             await pilot.click(offset=(text(app)[line].index(title), line))
+            await pilot.pause()
             assert pids(text(app)) != once, title
         assert heading.replace("▼", " ").split() == text(app)[line].replace("▼", " ").replace("▲", " ").split()
 

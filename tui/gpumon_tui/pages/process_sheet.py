@@ -68,6 +68,8 @@ class ProcessSheet(Lines):
         self.detail = ProcessDetail(view, self.rows)
         self.has_detail = False
         """Whether a process is told of beside the table, or in its place."""
+        self.is_covered = False
+        """Whether an opened process stands in the place of the table."""
         self.said = ""
         """A line below the table, until the next key."""
         self._columns: Sequence[PlacedColumn] = ()
@@ -151,13 +153,14 @@ class ProcessSheet(Lines):
         """The table, and below it the process under the cursor; one that is open has all of that room, or the page."""
         below = height - max(1, len(self.rows)) - TABLE_ROWS
         self.has_detail = self.detail.is_open or (below >= PREVIEW_FROM and self.rows.process is not None)
+        self.is_covered = self.detail.is_open and (height < SPLIT_FROM or below >= PREVIEW_FROM)
         if not self.has_detail:
             return self._table(cells, height)
         if not self.detail.is_open and self.rows.process is not None:
             self.detail.look_at(self.rows.process)
             above = self._table(cells, height - below - 1)
             return [*above, [], *self.detail.lines(cells, min(MOST_BELOW, height - len(above) - 1))]
-        if height < SPLIT_FROM or below >= PREVIEW_FROM:
+        if self.is_covered:
             self.page, self._heading_at, self._first = 1, -1, height
             self._places = ()
             return [*self.detail.lines(cells, height - 1), *self._result(cells)]

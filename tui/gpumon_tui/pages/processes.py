@@ -14,6 +14,8 @@ from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
 _OF_ROWS = frozenset(("Space", "o", "↵", "y", "u", "t"))
+_OF_TABLE = frozenset(("Space", "/", "o", "↵", "u", "t"))
+"""Keys of a table, which is not on screen where an opened process stands in its place."""
 _OF_CHARTS = frozenset(("+ -",))
 
 
@@ -38,14 +40,17 @@ class ProcessesPage(TerminalPage):
 
     @property
     def offered(self) -> tuple[tuple[str, str], ...]:
-        """The key that ends a process, where that is allowed."""
-        return (("K", "end…"),) if self.view.can_signal and self.rows.process is not None else ()
+        """The key that closes an opened process, and that which ends one, where that is allowed."""
+        close = (("Esc", "close"),) if self.sheet.detail.is_open else ()
+        return (*close, ("K", "end…")) if self.view.can_signal and self.rows.process is not None else close
 
     @property
     def withheld(self) -> frozenset[str]:
         """Keys that need a row, or the charts of a process."""
         window = frozenset() if self.sheet.has_detail else _OF_CHARTS
-        return window if len(self.rows) else window | _OF_ROWS
+        opened = frozenset(("↵",)) if self.sheet.detail.is_open else frozenset()
+        unseen = _OF_TABLE if self.sheet.is_covered else opened
+        return window | unseen if len(self.rows) else window | unseen | _OF_ROWS
 
     def take(self, press: Press) -> bool:
         """Take what is typed into the filter, and keys of what is open above the table."""
@@ -122,8 +127,8 @@ class ProcessesPage(TerminalPage):
         self.sheet.question.ask(*self.rows.meant)
 
     def do_tag(self) -> None:
-        """Tag the process under the cursor, or take its tag away, and go to the next."""
-        if self.rows.process is not None:
+        """Tag the process under the cursor, or take its tag away, and go to the next; nothing where no row is seen."""
+        if self.rows.process is not None and not self.sheet.is_covered:
             self.rows.tags.turn(self.rows.process)
             self._move(1)
 
