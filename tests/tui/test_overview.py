@@ -358,6 +358,7 @@ def test_a_wide_screen_has_two_columns_and_the_ranks_of_the_selected_run_over_ti
     ranks = [line[90:] for line in lines if re.search(r" rank \d  ", line)]
     assert [re.findall(r"rank (\d)", line)[0] for line in ranks] == ["0", "1", "2", "3"]
     assert all("▌▌▌" in line for line in ranks)
+    assert not any("·" in line for line in ranks), "what has not yet come is no gap"
     assert "utilization by rank, last 1" in "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from gpumon_tui.renderables.gpu_charts import UTILIZATION
 from gpumon_tui.renderables.heat import heat
 from gpumon_tui.renderables.lean_section import section_head
 from gpumon_tui.renderables.text_width import Line, safe
-from gpumon_tui.renderables.time_columns import live_columns
+from gpumon_tui.renderables.time_columns import known_halves, live_columns
 from gpumon_tui.renderables.time_marks import epochs_above, times_below
 from gpumon_tui.view import View
 
@@ -56,10 +56,12 @@ class RanksPicture(Picture):
         drawn = view.epochs.drawn([run.key for run in ranks.all])
         margin: Line = [Segment(" " * BEFORE)]
         lines: list[Line] = [head, margin + epochs_above(drawn.marks, grid, drawn.faults)]
+        known = known_halves(grid, view.history.begin, view.now)
         placed = [(f"rank {run.rank}", uuid) for run in ranks.all for uuid in run.gpus]
         for name, uuid in placed[: rows - AROUND]:
             curve = self._columns.get(
                 view.history, uuid, (UTILIZATION,), grid, until=view.now, interval=view.state.interval
             )[UTILIZATION]
-            lines.append([Segment(f"   {name:<{BEFORE - 3}}", theme.DIM), *heat(curve.mean)])
+            before = Segment(" " * (known.start // 2))
+            lines.append([Segment(f"   {name:<{BEFORE - 3}}", theme.DIM), before, *heat(curve.mean[known])])
         return [*lines, margin + times_below(grid, view.now, view.freshness.edge)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil, floor
 
 from gpumon.history.grid import Grid
+from gpumon.missing import is_known
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 STEPS = (
@@ -17,6 +18,8 @@ column is the same before and after its frames are forgotten."""
 _HOPS = 24
 """The picture moves on by a part of the window: to move by each column would repaint everything each time."""
 _EARLY = 1e-6
+_A_PART = 0.01
+"""The share of half a column that is none: times are rounded."""
 
 
 def step_of(window: float, cells: int) -> float:
@@ -36,6 +39,13 @@ def still_columns(window: float, cells: int, end: float) -> Grid:
     cells = max(1, cells)
     step = step_of(window, cells)
     return Grid(ceil(end / step - _EARLY) - cells, step, cells)
+
+
+def known_halves(grid: Grid, oldest: float, until: float) -> slice:
+    """Return the halves of columns from the oldest time there is until another (s since 1970): what is outside of these
+    is not a gap."""
+    first = min(grid.buckets, max(0, grid.at(oldest))) if is_known(oldest) else 0
+    return slice(2 * first, min(2 * grid.buckets, ceil(2 * (until - grid.begin) / grid.step - _A_PART)))
 
 
 def halves(grid: Grid) -> Grid:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, nan
+from math import nan
 from statistics import fmean
 
 from rich.segment import Segment
@@ -17,14 +17,13 @@ from gpumon_tui.renderables.cells import crossed, laid, painted
 from gpumon_tui.renderables.heat import heat, scale
 from gpumon_tui.renderables.plot import Overlaid, PlotCurve, plot
 from gpumon_tui.renderables.text_width import Line, fit, length
+from gpumon_tui.renderables.time_columns import known_halves
 from gpumon_tui.renderables.time_marks import epochs_above, phases_below, times_below
 from gpumon_tui.renderables.value_axis import ValueAxis
 from gpumon_tui.widgets.lines import Lines
 
 BEGINS = "history begins here"
 _CHIP = palette.ink("ground", "key", bold=True)
-_A_PART = 0.01
-"""The share of half a column that is none: times are rounded."""
 _CROSSED = " ▁▂▃▄▅▆▇█▌·─"
 """Glyphs over which the cursor goes: all but lines and letters."""
 
@@ -131,16 +130,14 @@ def _heat(state: ChartState, axis: ValueAxis) -> list[Line]:
     right: Line = [Segment(f"{ends[0]} ", theme.FAINT), *scale(), Segment(f" {ends[1]}", theme.FAINT)]
     room = plan.left + plan.cells - length(left) - length(right)
     lines: list[Line] = [[*left, Segment(" " * room), *right] if room > 0 else left]
-    oldest = view.history.begin
-    first_known = 2 * min(plan.cells, max(0, state.grid.at(oldest))) if is_known(oldest) else 0
-    known = min(2 * plan.cells, ceil(2 * (state.until - state.grid.begin) / state.grid.step - _A_PART))
+    known = known_halves(state.grid, view.history.begin, state.until)
     for sample in view.samples[first : first + count]:
         uuid = sample.device.uuid
         is_subject = uuid == view.subject
         mark = Segment("▌" if is_subject else " ", palette.ink("key"))
         label = fit(sample.device.label, plan.left - 2, right=True) + " "
-        shares = [axis.share(value) for value in state.curve_of(uuid).mean[first_known:known]]
-        before = Segment(" " * (first_known // 2))
+        shares = [axis.share(value) for value in state.curve_of(uuid).mean[known]]
+        before = Segment(" " * (known.start // 2))
         lines.append([mark, Segment(label, theme.STRONG if is_subject else theme.PLAIN), before, *heat(shares)])
     return lines
 

@@ -11,6 +11,8 @@ from gpumon_tui.renderables.text_width import Line, length
 from gpumon_tui.renderables.value_axis import shown
 
 _LINE = "⠒⠒"
+_ROOMY = 60
+"""Cells of a page that has room for words."""
 
 
 def joined(values: list[ReadOut]) -> ReadOut:
@@ -30,14 +32,14 @@ def values_of(state: ChartState) -> list[ReadOut]:
     return [UNKNOWN._replace(mean=state.now(uuid, name)) for uuid in state.overlaid]
 
 
-def peers_line(state: ChartState) -> Line:
+def peers_line(state: ChartState, cells: int) -> Line:
     """Return what the line of the run's other GPUs is, and its value; empty where there is none."""
     if state.overlay is not Overlay.PEERS or not state.overlaid:
         return []
     values = values_of(state)
     mean = joined(values).mean
     how = shown(state.metric, mean if is_known(mean) else 0.0)
-    text = f" mean of {len(values)} peers " if len(values) > 1 else " its peer "
+    text = f" {'mean of ' if cells >= _ROOMY else ''}{len(values)} peers " if len(values) > 1 else " its peer "
     return [Segment(f"  {_LINE}", theme.FAINT), Segment(text, theme.DIM), Segment(f"{how.text(mean)} {how.unit}")]
 
 

@@ -86,7 +86,7 @@ def readout_line(state: ChartState, cells: int) -> Line:
     values = state.read_out()
     if not values:
         place = place_in_run(state, view.now)
-        return [Segment(f"{margin}{view.freshness.edge}  ", theme.FAINT), *place, *peers_line(state)]
+        return [Segment(f"{margin}{view.freshness.edge}  ", theme.FAINT), *place, *peers_line(state, cells)]
     own = values[subject][state.metric.name]
     how = _shown(state, own)
     line: Line = [
@@ -95,7 +95,7 @@ def readout_line(state: ChartState, cells: int) -> Line:
         Segment(how.text(own.mean), theme.STRONG), Segment("  max ", theme.FAINT),
         Segment(f"{how.text(own.high)} {how.unit}".rstrip()), Segment("  "), *place_in_run(state, state.column.begin),
     ]  # fmt: skip
-    line += peers_line(state)
+    line += peers_line(state, cells)
     for metric in state.smalls():
         line.append(Segment(f"  {units.metric(values[subject][metric.name].mean, metric)}", theme.DIM))
     return line
