@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from gpumon.settings_file import read_settings
 
 _TEXTS = ("token", "username", "password", "ca", "certificate", "key", "node-page")
 _NAMES = (*_TEXTS, "headers")
+_SHORTEST = 4
+"""Letters from which on a text of the file is looked for in what an engine says: shorter ones are in every sentence."""
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -37,6 +40,14 @@ class EngineAccess(NamedTuple):
 
     def __repr__(self) -> str:
         return "EngineAccess(...)"
+
+    def masked(self, text: str) -> str:
+        """Return what somebody else says without what we showed them."""
+        pair = b64encode(f"{self.username}:{self.password}".encode()).decode()
+        shown = [self.token, self.password, pair, *self.headers.values()]
+        for secret in sorted({one for one in shown if len(one) >= _SHORTEST}, key=len, reverse=True):
+            text = text.replace(secret, "…")
+        return text
 
 
 NO_ACCESS = EngineAccess()

@@ -59,6 +59,7 @@ class Engine:
         """`transport`: of tests. Raises UsageError for what is no URL of a server, or a certificate that is none."""
         self._patience = patience
         self._now = now
+        self._access = access
         self._base = _checked_url(url)
         self.name = _without_user(self._base)
         """The URL as people may see it."""
@@ -81,7 +82,7 @@ class Engine:
     def ask(self, expression: str, at: float) -> EngineAnswer:
         """Evaluate an expression at a moment (s since 1970). Raises EngineError."""
         form = {"query": expression, "time": f"{at:.3f}", "timeout": f"{max(1.0, self._patience - 1):g}s"}
-        return _vector(self._post("api/v1/query", form))
+        return _vector(self._post("api/v1/query", form), self._shown)
 
     def _post(self, path: str, form: Mapping[str, str]) -> Mapping[str, Any]:
         deadline = monotonic() + self._patience
@@ -89,14 +90,17 @@ class Engine:
             with self._client.stream("POST", self._base.join(path), data=form) as response:
                 self.ahead = self._apart(response.headers.get("Date", ""))
                 if response.is_redirect:
-                    raise EngineError(
-                        f"{self.name} sends us elsewhere ({_elsewhere(response)}): give --prometheus that URL"
-                    )
-                return _document(response.status_code, self._read(response, deadline))
+                    elsewhere = self._shown(_elsewhere(response))
+                    raise EngineError(f"{self.name} sends us elsewhere ({elsewhere}): give --prometheus that URL")
+                return _document(response.status_code, self._read(response, deadline), self._shown)
         except httpx.TimeoutException as error:
             raise EngineError(f"{self.name} has not answered within {self._patience:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
-            raise EngineError(f"cannot ask {self.name}: {clean(str(error))[:_LONGEST_SAID] or 'no answer'}") from None
+            raise EngineError(f"cannot ask {self.name}: {self._shown(error) or 'no answer'}") from None
+
+    def _shown(self, text: object) -> str:
+        """Words of the engine, or of a proxy before it, as people may see them: either may repeat what we showed it."""
+        return self._access.masked(clean(str(text)))[:_LONGEST_SAID]
 
     def _apart(self, date: str) -> float:
         """The difference of its clock to ours, in whole seconds as the header has it."""
@@ -148,14 +152,12 @@ def _trusted(access: EngineAccess) -> ssl.SSLContext | bool:
 
 def _elsewhere(response: httpx.Response) -> str:
     try:
-        return clean(_without_user(httpx.URL(response.headers.get("Location", "")).copy_with(query=None)))[
-            :_LONGEST_SAID
-        ]
+        return _without_user(httpx.URL(response.headers.get("Location", "")).copy_with(query=None, fragment=None))
     except httpx.InvalidURL:
         return "to no URL"
 
 
-def _document(status: int, body: bytes) -> Mapping[str, Any]:
+def _document(status: int, body: bytes, shown: Callable[[object], str]) -> Mapping[str, Any]:
     """The data of an answer. Raises EngineError where it is an error, or none of this API."""
     try:
         found = json.loads(body)
@@ -164,20 +166,23 @@ def _document(status: int, body: bytes) -> Mapping[str, Any]:
     if status in (401, 403):
         raise EngineError(f"the engine refuses us ({status}): see --prometheus-config")
     if isinstance(found, dict) and found.get("status") == "error":
-        raise EngineError(f"the engine says: {clean(str(found.get('error', '')))[:_LONGEST_SAID]} ({status})")
+        raise EngineError(f"the engine says: {shown(found.get('error', ''))} ({status})")
     if status != 200 or not isinstance(found, dict) or not isinstance(found.get("data"), dict):
         raise EngineError(f"no Prometheus answers there: HTTP {status}")
     return found
 
 
-def _vector(found: Mapping[str, Any]) -> EngineAnswer:
+def _vector(found: Mapping[str, Any], shown: Callable[[object], str]) -> EngineAnswer:
     """The series of an instant query. Raises EngineError."""
     data = found["data"]
     result = data.get("result")
     if data.get("resultType") != "vector" or not isinstance(result, list):
         raise EngineError("the engine's answer is no list of series")
-    rows = [row for one in result if (row := _row(one)) is not None]
-    return EngineAnswer(rows, _warning(found))
+    try:
+        rows = [_row(one) for one in result]
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError):
+        raise EngineError("the engine's answer cannot be read: a series in it is none") from None
+    return EngineAnswer([row for row in rows if math.isfinite(row.value)], _warning(found, shown))
 
 
 @lru_cache(maxsize=65536)
@@ -186,19 +191,15 @@ def _label(text: object) -> str:
     return clean(str(text))[:_LONGEST_LABEL]
 
 
-def _row(one: Any) -> EngineSeries | None:
-    """A series; None where it is none, or has no number."""
-    try:
-        labels = {_label(name): _label(value) for name, value in one["metric"].items()}
-        value = float(one["value"][1])
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError):
-        return None
-    return EngineSeries(labels, value) if math.isfinite(value) else None
+def _row(one: Any) -> EngineSeries:
+    """A series, whose number may be NaN. Raises what its missing or odd parts raise."""
+    labels = {_label(name): _label(value) for name, value in one["metric"].items()}
+    return EngineSeries(labels, float(one["value"][1]))
 
 
-def _warning(found: Mapping[str, Any]) -> str:
+def _warning(found: Mapping[str, Any], shown: Callable[[object], str]) -> str:
     """Warnings of Prometheus and Thanos, and VictoriaMetrics' word for an answer that lacks a part."""
     warnings = found.get("warnings")
     if isinstance(warnings, list) and warnings:
-        return clean(str(warnings[0]))[:_LONGEST_SAID]
+        return shown(warnings[0])
     return "a part of its data did not answer" if found.get("isPartial") is True else ""

@@ -17,6 +17,8 @@ Answers = Mapping[str, Sequence[EngineSeries]]
 _UNKNOWN = "with GPUs in an unknown state"
 _MOST = 0.95
 """Share of a user's held time of which it must be known whether it was used, before a share is told."""
+MOST_GPUS = 1024
+"""Of a node in one state: a larger number counts no GPUs, whatever told it."""
 STATES = ("free", "busy", "held_idle", "lost", "unknown")
 """Of GPUs, as `gpumon_gpus` counts them."""
 
@@ -131,6 +133,8 @@ def nodes(answers: Answers, now: float) -> list[Node]:
     """Return the nodes by name; `now` is when the engine was asked."""
     gpus: dict[str, dict[str, int]] = {}
     for row in answers.get("gpus", ()):
+        if not 0 <= row.value <= MOST_GPUS:
+            continue
         state = row.labels.get("state", "")
         by_state = gpus.setdefault(_node(row), {})
         by_state[state if state in STATES else "unknown"] = int(row.value)

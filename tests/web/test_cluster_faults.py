@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gpumon.cluster import facts
 from gpumon.cluster.access import EngineAccess
 from gpumon.cluster.engine import MOST_BYTES, Engine
 from tests.web.clustered import ENGINE, NOW, Cluster, TableEngine, cluster
@@ -135,13 +136,42 @@ def test_a_poller_whose_rounds_do_not_end_is_not_live() -> None:
     assert (told["live"], told["age"]) == (False, 300)
 
 
-def test_a_number_beyond_all_numbers_is_no_series() -> None:
+def answering(result: object, **more: object) -> Answer:
+    document: dict[str, Any] = {"status": "success", "data": {"resultType": "vector", "result": result}, **more}
+    return lambda _: httpx.Response(200, content=json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [[[["a"]]], [{"metric": {}}], [{"metric": {}, "value": [1, 10**400]}], [{"metric": {}, "value": [1, "many"]}]],
+    ids=["lists", "no value", "beyond all numbers", "no number"],
+)
+def test_series_that_are_none_are_a_fault_and_not_nothing(result: object) -> None:
     backend, served = made()
-    result = [{"metric": {"instance": "gn001", "state": "free"}, "value": [1, 10**400]}]
-    backend.fault = lambda _: httpx.Response(
-        200, json={"status": "success", "data": {"resultType": "vector", "result": result}}
-    )
-    assert served.after(0.0).page()["live"]
+    served.after(0.0)
+    backend.fault = answering(result)
+    told = served.after(15.0).page()["values"]
+    assert "cannot be read" in told["wrong_age"]["text"]
+    assert told["wrong"], "what was wrong before stays, with its time"
+
+
+def test_a_node_that_counts_more_gpus_than_there_can_be_counts_none() -> None:
+    answers = cluster(3)
+    for rows in answers.values():
+        rows[:] = [one for one in rows if one.labels.get("instance") == "gn001"]
+    answers["gpus"] = [one._replace(value=1e308) for one in answers["gpus"]]
+    assert [node.total for node in facts.nodes(answers, NOW)] == [0]
+    assert len(Cluster(TableEngine(answers)).after(0.0).raw()) < 100_000
+
+
+@pytest.mark.parametrize("said", [f"Authorization: Bearer {SECRET} of lab", "x" * 150 + SECRET])
+def test_an_engine_that_repeats_what_it_was_shown_tells_no_secret(said: str) -> None:
+    backend, served = made()
+    backend.fault = lambda _: httpx.Response(400, json={"status": "error", "error": said})
+    assert "the engine says" in json.dumps(served.after(0.0).page())
+    assert SECRET[:6] not in json.dumps(served.page())
+    backend.fault = answering([], warnings=[said])
+    assert SECRET[:6] not in json.dumps(served.after(15.0).page())
 
 
 def test_an_engine_that_never_answered_shows_a_page_that_claims_nothing() -> None:
