@@ -48,6 +48,7 @@ class Doors:
         """Proofs that were asked for when the file was right last."""
         self.had_tls = False
         """Whether connections are encrypted, or were when the file was right last."""
+        self._credentials: Credentials | None = None
         self._opened = self._read()
 
     @property
@@ -79,9 +80,8 @@ class Doors:
             files = (config.tls.cert_file, config.tls.key_file, config.tls.client_ca_file)
             self._files = (self._file, *filter(None, files))
             self._stamp = self._stamps()
-        found = Opened(
-            config, Credentials(self._token, config.users), config.tls.context() if config.tls is not None else None
-        )
+        self._credentials = Credentials(self._token, config.users, self._credentials)
+        found = Opened(config, self._credentials, config.tls.context() if config.tls is not None else None)
         asked = _asked(found)
         if gone := sorted(self._asked - asked):
             raise GpumonError(

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from gpumon.exporters.accepted import TIMEOUT, patience_of
+from gpumon.exporters.credentials import TooManyChecks
 from gpumon.exporters.doors import Doors, Opened, is_allowed
 from gpumon.exporters.scrape import Exporter
 from gpumon.listening import LOCAL
@@ -209,7 +210,11 @@ class _Requests(BaseHTTPRequestHandler):
         if path == READY:
             is_ready = self._scrapes.exporter.is_ready()
             return ScrapeAnswer(HTTPStatus.OK, b"ready\n") if is_ready else _unready()
-        if not opened.credentials.lets_in(self.headers.get("Authorization", "")):
+        try:
+            is_let_in = opened.credentials.lets_in(self.headers.get("Authorization", ""), _address(self.connection))
+        except TooManyChecks:
+            return _BUSY
+        if not is_let_in:
             asked = (("WWW-Authenticate", opened.credentials.challenge),)
             return ScrapeAnswer(HTTPStatus.UNAUTHORIZED, b"Unauthorized\n", headers=asked)
         if path == PATH:
@@ -248,6 +253,12 @@ class _Requests(BaseHTTPRequestHandler):
 
 
 _BUSY = ScrapeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, b"Too many scrapes at once: try again later.\n")
+
+
+def _address(connection: socket.socket) -> str:
+    """The address of a client; empty on a Unix socket."""
+    found = connection.getpeername()
+    return str(found[0]) if isinstance(found, tuple) else ""
 
 
 def own_names() -> frozenset[str]:

@@ -9,7 +9,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
@@ -20,7 +20,7 @@ import pytest
 from gpumon.access_token import token_from
 from gpumon.errors import GpumonError
 from gpumon.exporters import doors as doors_module
-from gpumon.exporters.credentials import Credentials
+from gpumon.exporters.credentials import Credentials, TooManyChecks
 from gpumon.exporters.doors import Doors
 from gpumon.exporters.server import ScrapeServer, own_names
 from gpumon.exporters.web_config import WebConfig, read_web_config
@@ -482,11 +482,42 @@ def test_the_headers_of_the_file_go_with_every_answer(tmp_path: Path) -> None:
 def test_a_check_that_waits_for_too_many_others_is_refused() -> None:
     found = Credentials(users={"prom": PASSWORD})
     given = basic("prom", "swordfish")["Authorization"]
-    held = [found._waiting.acquire(blocking=False) for _ in range(4)]
-    assert all(held)
-    assert not found.lets_in(given)
-    found._waiting.release()
-    assert found.lets_in(given)
+    with found._waits("guesser"), found._waits("guesser"):
+        with pytest.raises(TooManyChecks):
+            found.lets_in(given, "guesser")
+        assert found.lets_in(given, "prometheus"), "another address is none of theirs"
+        assert found.lets_in(given, "guesser"), "what was right before needs no check"
+    other = Credentials(users={"prom": PASSWORD})
+    with ExitStack() as many:
+        for number in range(16):
+            many.enter_context(other._waits(f"{number}"))
+        with pytest.raises(TooManyChecks):
+            other.lets_in(given, "prometheus")
+    assert other.lets_in(given, "guesser")
+
+
+def test_a_password_that_was_right_needs_no_check_while_its_hash_is_in_force(tmp_path: Path) -> None:
+    file = tmp_path / "web.yml"
+    doors = Doors(configured(file, PASSWORDS))
+    given = basic("prom", "swordfish")["Authorization"]
+
+    def is_let_in() -> bool:
+        opened = doors.now()
+        assert opened is not None
+        with opened.credentials._waits(""), opened.credentials._waits(""):
+            return opened.credentials.lets_in(given)
+
+    opened = doors.now()
+    assert opened is not None
+    assert opened.credentials.lets_in(given)
+    file.write_text(PASSWORDS + HEADERS)
+    assert is_let_in()
+    file.write_text(PASSWORDS.replace(PASSWORD, bcrypt.hashpw(b"trout", bcrypt.gensalt(4)).decode()))
+    with pytest.raises(TooManyChecks):
+        is_let_in()
+    file.write_text(PASSWORDS.replace("prom", "grafana"))
+    with pytest.raises(TooManyChecks):
+        is_let_in()
 
 
 def test_paths_count_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
