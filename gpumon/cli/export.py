@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gpumon.exporters.scrape import Exporter
     from gpumon.listening import Address
 
-NATIVE = "native"
-PORTS = {NATIVE: 9401, "dcgm": 9400, "jobstats": 9445}
+NATIVE, DCGM = "native", "dcgm"
+PORTS = {NATIVE: 9401, DCGM: 9400, "jobstats": 9445}
 """Port that is usual for a dialect."""
 USERS = ("name", "uid", "hash", "off")
 _OPTIONS = ("--listen",)
@@ -81,6 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon.exporters.people import UserNames
     from gpumon.exporters.scrape import Exporter
 
+    if arguments.host_label is not None and arguments.dialect != DCGM:
+        raise UsageError(f"--host-label is for --dialect {DCGM}: pass both, or omit it")
     options = DialectOptions(UserNames(arguments.users), _host_label(arguments.host_label))
     exporter = Exporter(follow(where), arguments.dialect, options)
     if arguments.once or arguments.textfile:

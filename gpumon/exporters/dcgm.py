@@ -101,8 +101,8 @@ HOST_LABEL = "Hostname"
 """Until 4.8.2; later ones write it small."""
 _GPU_LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID")
 _OTHER_LABELS = ("DCGM_FI_DRIVER_VERSION", "hpc_job", "pod", "namespace")
-TAKEN_LABELS = frozenset((*_GPU_LABELS, *_OTHER_LABELS))
-"""Labels that say something else than the name of the host."""
+TAKEN_LABELS = frozenset((*_GPU_LABELS, *_OTHER_LABELS, "job", "instance"))
+"""Labels that say something else than the name of the host; Prometheus itself puts the last two on what it scrapes."""
 _PROFILE = re.compile(r"\b\d+(?:c\.\d+)?g\.\d+gb\S*")
 
 

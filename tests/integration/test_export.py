@@ -175,8 +175,9 @@ def test_two_exporters_do_not_share_a_port(live_dir: Path) -> None:
         (["--users", "everybody"], "invalid choice"),
         *(
             (["--dialect", "dcgm", "--once", "--host-label", name], f"{name} is the name of another label")
-            for name in ("gpu", "UUID", "modelName", "namespace", "__name__")
+            for name in ("gpu", "UUID", "instance", "__name__")
         ),
+        (["--dialect", "jobstats", "--host-label", "node"], "--host-label is for --dialect dcgm"),
         (["--socket-group", "video"], "--socket-group is for --socket"),
         (["--textfile", "a", "--socket-group", "video"], "nobody scrapes with --once or --textfile"),
         (["--socket", "/nowhere/socket"], "No such file or directory: make its directory"),
