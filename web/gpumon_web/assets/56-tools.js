@@ -58,6 +58,7 @@
   g.panelChoice = function (key, usual, changed) {
     const KEY = `gpumon-panels-${key}`;
     const menu = g.menu("panels");
+    g.hide(menu.node, true); // until it is known which there are
     let all = [];
     let chosen = null;
     try { chosen = JSON.parse(localStorage.getItem(KEY)); } catch { chosen = null; }
@@ -94,7 +95,7 @@
       shown,
       open(params) { const given = params.get("panels"); linked = given ? given.split(",") : null; if (all.length) { draw(); } },
       // Those that there are: [{key, title}]
-      offer(found) { all = found; draw(); },
+      offer(found) { all = found; g.hide(menu.node, !all.length); draw(); },
       get isKnown() { return all.length > 0; },
       // What the server is asked for before anything is known; null: what is usual.
       get wanted() { return linked || chosen; },
