@@ -132,8 +132,10 @@ class FreeGpus(NamedTuple):
 def nodes(answers: Answers, now: float) -> list[Node]:
     """Return the nodes by name; `now` is when the engine was asked."""
     gpus: dict[str, dict[str, int]] = {}
+    doors = _newest_doors(answers.get("seen", ()))
     for row in answers.get("gpus", ()):
-        if not 0 <= row.value <= MOST_GPUS:
+        door = doors.setdefault(_node(row), row.labels.get("job", ""))
+        if door != row.labels.get("job", "") or not 0 <= row.value <= MOST_GPUS:
             continue
         state = row.labels.get("state", "")
         by_state = gpus.setdefault(_node(row), {})
@@ -290,7 +292,20 @@ def _node(row: EngineSeries) -> str:
 
 
 def _by_node(rows: Sequence[EngineSeries]) -> dict[str, float]:
-    return {_node(row): row.value for row in rows}
+    """The value of each node; of one that is scraped by several doors the largest, which is of the newest sample."""
+    found: dict[str, float] = {}
+    for row in rows:
+        found[_node(row)] = max(row.value, found.get(_node(row), row.value))
+    return found
+
+
+def _newest_doors(seen: Sequence[EngineSeries]) -> dict[str, str]:
+    """The `job` by which each node told its newest sample: two of them tell of the same GPUs."""
+    newest: dict[str, tuple[float, str]] = {}
+    for row in seen:
+        told = row.value, row.labels.get("job", "")
+        newest[_node(row)] = max(told, newest.get(_node(row), told))
+    return {node: job for node, (_, job) in newest.items()}
 
 
 def _sum(values: Iterable[float]) -> float:

@@ -187,6 +187,15 @@ def test_another_exporter_of_a_node_is_no_node() -> None:
     assert "gn1:9402" not in [node.name for node in facts.nodes(answers, NOW)]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_node_behind_two_doors_is_what_the_one_with_the_newest_sample_tells(order: int) -> None:
+    seen = [row(NOW - 5, instance="gn1", job="gpumon"), row(NOW - 3000, instance="gn1", job="old")]
+    gpus = [row(6, instance="gn1", job="gpumon", state="busy"), row(2, instance="gn1", job="gpumon", state="free"),
+            row(8, instance="gn1", job="old", state="unknown")]  # fmt: skip
+    (node,) = facts.nodes({"seen": seen[::order], "gpus": gpus[::order]}, NOW)
+    assert (node.silent, node.gpus) == (0.0, {"busy": 6, "free": 2})
+
+
 def test_each_question_fails_alone_and_keeps_its_last_answer() -> None:
     engine, clock = FakeEngine(), HandClock()
     poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
