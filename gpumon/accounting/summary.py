@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, tzinfo
-from math import inf
 from typing import NamedTuple
 
 from gpumon.accounting import query
@@ -31,7 +30,8 @@ class AccountGroup(NamedTuple):
     """As `rest_of`."""
     use: DeviceUse
     unseen: float
-    """Seconds, added up over devices, of which nothing is known: no daemon watched, or the GPU did not answer."""
+    """Seconds, added up over devices, of which nothing is known: no daemon watched, or the GPU did not answer. Those
+    before the first account are of them: nobody knows whether a GPU was free then."""
     hours: Sequence[HourUse] = ()
     """Those that it sums up."""
 
@@ -94,15 +94,16 @@ def summary(kept: KeptAccounts, begin: float, end: float, by: str, zone: Zone = 
 def _periods(
     kept: KeptAccounts, begin: float, end: float, by: str, zone: Zone
 ) -> dict[tuple[float, float], list[HourUse]]:
-    """Hours by the period that they lie in; also periods that nobody watched, once the first GPU is known."""
+    """Hours by the period that they lie in; also periods that nobody watched."""
     if not kept.hours:
         return {}
-    first = min([kept.hours[0].begin, *(device.first for device in kept.devices)])
-    every = range(int(max(begin, first) // HOUR * HOUR), int(-(-end // HOUR) * HOUR), HOUR)
-    lies_in = {hour: PERIODS[by](hour, zone) for hour in sorted({*every, *(hour.begin for hour in kept.hours)})}
-    found: dict[tuple[float, float], list[HourUse]] = {period: [] for period in lies_in.values()}
+    found: dict[tuple[float, float], list[HourUse]] = {}
+    since = begin // HOUR * HOUR
+    while since < end:
+        period = PERIODS[by](since, zone)
+        found[period], since = [], period[1]
     for hour in kept.hours:
-        found[lies_in[hour.begin]].append(hour)
+        found.setdefault(PERIODS[by](hour.begin, zone), []).append(hour)
     return found
 
 
@@ -112,8 +113,7 @@ def _group(
     use, accounts = query.total(hours), query.by_user(hours)
     # Instances of MIG come and go: that one is not there is nothing that nobody saw.
     whole = [device for device in devices if not device.uuid.startswith(PARTS)]
-    expected = [max(0.0, end - max(begin, device.first)) for device in whole if device.first < inf]
-    unseen = sum(expected) - sum(_seen(hour) for hour in hours)
+    unseen = max(0.0, end - begin) * len(whole) - sum(_seen(hour) for hour in hours)
     return AccountGroup(
         begin=begin,
         end=end,
@@ -121,7 +121,7 @@ def _group(
         accounts=[account for account in accounts if account.user],
         rest=query.rest_of(use, accounts),
         use=use,
-        unseen=unseen if unseen > NOTICED * len(expected) else 0.0,
+        unseen=unseen if unseen > NOTICED * len(whole) else 0.0,
         hours=hours,
     )
 

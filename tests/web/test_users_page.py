@@ -150,6 +150,17 @@ def test_a_day_without_a_daemon_is_not_seen_and_not_free(served: Served) -> None
     assert not {slot for slot, *_ in busy["parts"]} & set(range(12 * 24, 13 * 24))
 
 
+def test_time_before_the_first_account_is_not_seen_and_time_to_come_is_not_counted(served: Served) -> None:
+    served.now = OCTOBER + DAY + 12.5 * HOUR
+    found = shown(served, "period=week&day=2026-10-02&zone=UTC")
+    assert hours_of(found["values"]["unseen"]) == pytest.approx(4 * 3 * 24, rel=0.01)
+    assert found["values"]["unseen_below"].endswith("kept since Thu 1 Oct 00:00")
+    strip = found["tables"]["strips"]["cells"][device(3).uuid]["strip"]
+    assert strip["unseen"] == [[slot, 100] for slot in range(3 * 24)]
+    assert strip["label"] == "GPU 3: nobody while watched; not seen 72.0 h"
+    assert strip["until"] == pytest.approx((4 * 24 + 12.5) / (7 * 24), abs=1e-3)
+
+
 def test_who_shares_a_gpu_has_its_own_part_of_each_slot(served: Served) -> None:
     strip = shown(served, MONTH)["tables"]["strips"]["cells"][device(1).uuid]["strip"]
     first = [part for part in strip["parts"] if part[0] == 5]

@@ -36,7 +36,7 @@ def device_strip(
         for sums in by_user(found):
             busy = round(100 * sums.busy / length) if sums.judged else None
             parts.append([at, sums.user, max(1, round(100 * sums.held / length)), busy])
-        expected = min(since + length, now) - max(since, device.first)
+        expected = min(since + length, now) - since
         missing = expected - sum(max(hour.use.observed, hour.use.metered) for hour in found)
         if not device.uuid.startswith(PARTS) and missing > NOTICED:
             unseen.append([at, max(1, round(100 * missing / length))])

@@ -104,11 +104,14 @@ def strip_row(found: Cells, window: UserWindow, now: float, user: str) -> Cells:
 
 
 def strip_words(found: Cells) -> str:
-    """Name of a GPU, and who held it for how long."""
+    """Name of a GPU, who held it for how long, and for how long nothing is known of it."""
     hours: dict[str, float] = {}
     for _, who, held, _ in found["parts"]:
         hours[who or "unknown"] = hours.get(who or "unknown", 0.0) + held / 100 * found["step"]
     held_by = ", ".join(f"{who} {hours_text(held)}" for who, held in sorted(hours.items(), key=lambda one: -one[1]))
+    unseen = sum(share for _, share in found["unseen"]) / 100 * found["step"]
+    if unseen:
+        held_by = f"{held_by or 'nobody while watched'}; not seen {hours_text(unseen)}"
     return f"{device_name(found['device'])}: {held_by or 'nobody'}"
 
 

@@ -1,11 +1,12 @@
 // Who held something when, slot by slot, on a canvas: a person's color as a tint says held, solid says used, a hatch says
-// not seen, and nothing says free.
+// not seen, and nothing says free. A veil behind a line lies on what is still to come.
 "use strict";
 (function (g) {
   const HELD = 0.26;
   const CROWN = 1.5; // px of a line that closes a tint at its top, so that it reads on white too
   const ROOM = 14; // px beside a name within its strip
   const GAP = 2; // px between bars
+  const TO_COME = 0.16;
 
   // `one`: {slots, parts: [[slot, user, held, used or null]], unseen: [[slot, share]], until, is_bars, label, marks, events}; shares in
   // hundredths of a slot, `until` the share of all slots that is not still to come.
@@ -34,6 +35,13 @@
     pen.fillStyle = g.theme.color("line");
     for (const mark of one.marks || []) { pen.fillRect(Math.round(mark * width), 0, 1, height); }
     if (one.is_bars) { pen.fillRect(0, height - 1, width, 1); }
+    if (!one.is_bars && one.until < 1) {
+      const now = Math.round(one.until * width);
+      pen.fillStyle = g.theme.color("mut", TO_COME);
+      pen.fillRect(now, 0, width - now, height);
+      pen.fillStyle = g.theme.color("mut");
+      pen.fillRect(now, 0, 1, height);
+    }
     for (const [slot, share] of one.unseen) { hatch(pen, edge(slot), Math.min(edge(slot + 1), width * one.until), height, share); }
     const block = (user, left, top, wide, tall, used) => {
       pen.fillStyle = color(user, HELD);

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from gpumon import units
 from gpumon.accounting.account import Account
+from gpumon.accounting.query import KnownDevice
 from gpumon.accounting.summary import AccountGroup
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
@@ -123,6 +124,7 @@ def kept(document: Cells) -> KeptValues:
         "problem": _problem(document, window),
         "known": group is not None,
         **(_sums(group, document["before"], window, user) if group else dict.fromkeys(_SUMS)),
+        **({"unseen_below": _since(document["known_devices"], window)} if group and group.unseen else {}),
         "course_title": "By hour" if window.period == "day" else "By day",
         "nobody": _nobody(document, group),
         "users": _priced(
@@ -179,7 +181,7 @@ def _sums(group: AccountGroup, before: AccountGroup | None, window: UserWindow, 
     use, unseen = group.use, group.unseen
     known = {
         "unseen": hours_text(unseen) if unseen else "none",
-        "unseen_below": "no daemon watched, or a GPU did not answer" if unseen else "every GPU was watched",
+        "unseen_below": "every GPU was watched",
     }
     if user:
         return {**_sums_of(account_of(group, user), account_of(before, user), window, use.held), **known}
@@ -198,6 +200,14 @@ def _sums(group: AccountGroup, before: AccountGroup | None, window: UserWindow, 
         else "",
         **known,
     }
+
+
+def _since(devices: Sequence[KnownDevice], window: UserWindow) -> str:
+    """Why time was not seen: accounts may begin within the window."""
+    first = min((device.first for device in devices), default=window.begin)
+    why = "no daemon watched, or a GPU did not answer"
+    day = window.day(first) if window.begin < first < window.end else None
+    return f"{why}; kept since {day:%a} {day.day} {day:%b %H:%M}" if day else why
 
 
 def _sums_of(account: Account, before: Account, window: UserWindow, all_held: float) -> Cells:
