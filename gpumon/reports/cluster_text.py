@@ -74,7 +74,13 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
     else:
         seen = [node for node in nodes if not node.silent]
         total = sum(node.total for node in seen)
-        yield f"{sum(node.count('free') for node in seen)} of {units.counted(total, 'GPU')} free"
+        gpus = units.counted(total, "GPU")
+        if picture.is_dcgm:
+            yield f"{sum(node.count('busy') for node in seen)} of {gpus} busy, whether the others are free is unknown"
+        else:
+            yield f"{sum(node.count('free') for node in seen)} of {gpus} free"
+            if unknown := sum(node.count("unknown") for node in seen):
+                yield f"{unknown} unknown"
         if idle := sum(node.count("held_idle") for node in seen):
             yield f"{idle} allocated, idle"
         silent = len(nodes) - len(seen)

@@ -12,7 +12,7 @@ import yaml
 from gpumon.cluster import facts
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
 from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
-from gpumon.cluster.polling import UNWATCHED, ClusterPoller
+from gpumon.cluster.polling import UNWATCHED, ClusterPicture, ClusterPoller, KeptAnswer
 from gpumon.cluster.questions import (
     QUESTIONS,
     RULE_INTERVAL,
@@ -282,6 +282,17 @@ def test_a_site_with_nothing_but_dcgm_is_asked_what_that_tells() -> None:
     picture = ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
     assert picture.is_dcgm
     assert not any("gpumon" in expression for expression, _ in engine.asked if expression != THERE)
+
+
+def test_gpus_of_which_nobody_tells_who_holds_them_are_not_counted_as_taken_or_free() -> None:
+    def head(*gpus: EngineSeries, is_dcgm: bool) -> str:
+        kept = {"seen": KeptAnswer([row(NOW, instance="gn1")]), "gpus": KeptAnswer(gpus)}
+        picture = ClusterPicture(NOW, kept, recorded=True, took=0.0, is_dcgm=is_dcgm)
+        return next(iter(lines(picture, FakeEngine.name, Period.WEEK)))
+
+    told = row(3, instance="gn1", state="busy"), row(5, instance="gn1", state="unknown")
+    assert "3 of 8 GPUs busy, whether the others are free is unknown" in head(*told, is_dcgm=True)
+    assert "0 of 8 GPUs free  ·  5 unknown" in head(*told, is_dcgm=False)
 
 
 def test_each_gpu_is_asked_for_where_the_cluster_is_small_and_one_node_while_somebody_looks() -> None:
