@@ -34,8 +34,8 @@ class _Known:
     """A process that was asked for before."""
 
     __slots__ = (
-        "asked", "confinement", "cpu", "cpu_at", "fd", "home", "name", "raw", "share", "started", "stat", "uid",
-        "user",
+        "asked", "confinement", "cpu", "cpu_at", "described", "fd", "home", "name", "raw", "share", "started", "stat",
+        "uid", "user",
     )  # fmt: skip
 
     def __init__(self, home: int, fd: int, name: str, uid: int, started: float, pods: PodNames) -> None:
@@ -57,6 +57,8 @@ class _Known:
         self.raw = b""
         self.stat: Stat | None = None
         """Parsed from `raw`: most processes sleep, and nothing of it changes."""
+        self.described: Described | None = None
+        """The same object as long as nothing of it changes; None where it is to be made anew."""
 
 
 class ProcessTable:
@@ -83,26 +85,43 @@ class ProcessTable:
     def _describe(self, pid: int) -> Described:
         now = self._clock.monotonic()
         known = self._known.get(pid)
-        uid = _owner(known.home) if known else -1  # before its `stat`, which tells whether it lives
-        stat = self._stat(known) if known else None
-        if known is None or stat is None:
-            if known is not None:
-                self._drop(pid)
-            known = self._open(pid)
-            stat = self._stat(known) if known else None
-            if known is None or stat is None:
+        if known is not None and not self._renew(known, now):
+            self._drop(pid)
+            known = None
+        if known is None:
+            known = self._open(pid, now)
+            if known is None or not self._renew(known, now):
                 return Described()
-        elif known.uid != uid:  # it changed its user, as a server does that begins as root
-            known.uid, known.user = uid, user_name(uid)
-        cpu = stat.cpu / _TICK
-        if known.cpu_at and now - known.cpu_at >= _SHORTEST:
-            known.share = (cpu - known.cpu) / ((now - known.cpu_at) / SECOND)
-        if not known.cpu_at or now - known.cpu_at >= _SHORTEST:
-            known.cpu, known.cpu_at = cpu, now
         known.asked = now
-        self._forget(now)
-        resident = float(stat.resident_pages * _PAGE)
-        return Described(known.name, known.user, known.started, known.share, resident, known.confinement)
+        if known.described is None:
+            assert known.stat is not None
+            resident = float(known.stat.resident_pages * _PAGE)
+            known.described = Described(known.name, known.user, known.started, known.share, resident, known.confinement)
+        return known.described
+
+    def _renew(self, known: _Known, now: int) -> bool:
+        """Read what is new of a process; return whether there is one. Nothing is parsed that is as it was."""
+        uid = _owner(known.home)  # before its `stat`, which tells whether it lives
+        try:
+            raw = os.pread(known.fd, 2048, 0)
+        except OSError:  # ESRCH: it has ended
+            return False
+        if uid != known.uid:  # it changed its user, as a server does that begins as root
+            known.uid, known.user, known.described = uid, user_name(uid), None
+        if raw != known.raw:
+            known.raw, known.stat, known.described = raw, parse_stat(raw), None
+        stat = known.stat
+        if stat is None:
+            return False
+        cpu, passed = stat.cpu / _TICK, now - known.cpu_at
+        if not known.cpu_at:
+            known.cpu, known.cpu_at = cpu, now
+        elif passed >= _SHORTEST:
+            share = (cpu - known.cpu) / (passed / SECOND)
+            if share != known.share:
+                known.share, known.described = share, None
+            known.cpu, known.cpu_at = cpu, now
+        return True
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -110,7 +129,8 @@ class ProcessTable:
             for pid in list(self._known):
                 self._drop(pid)
 
-    def _open(self, pid: int) -> _Known | None:
+    def _open(self, pid: int, now: int) -> _Known | None:
+        self._forget(now)
         opened: list[int] = []
         try:
             opened.append(os.open(f"{self._proc}/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -128,15 +148,6 @@ class ProcessTable:
         started = self._boot + stat.started / _TICK if stat else NAN
         known = self._known[pid] = _Known(opened[0], opened[1], name, uid, started, self._pods)
         return known
-
-    def _stat(self, known: _Known) -> Stat | None:
-        try:
-            raw = os.pread(known.fd, 2048, 0)
-        except OSError:  # ESRCH: it has ended
-            return None
-        if raw != known.raw:
-            known.raw, known.stat = raw, parse_stat(raw)
-        return known.stat
 
     def _forget(self, now: int) -> None:
         if len(self._known) > 64:

@@ -11,7 +11,7 @@ from gpumon.metrics import PROCESSES, Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken
-from gpumon.sources.nvml.process_shares import ProcessShares
+from gpumon.sources.nvml.process_shares import EngineShares, ProcessShares
 from gpumon.sources.nvml.processes import Held, ProcessList
 from gpumon.sources.nvml.schedule import AGAIN, UNSUPPORTED, next_due
 from gpumon.sources.nvml.unattributed import give_unattributed
@@ -41,7 +41,14 @@ class DeviceProcesses:
         self._clock = clock
         self.costs = tuple(CallCost(f"nvmlDeviceGet{name}") for name in _FUNCTIONS)
         """Of the lists and the shares."""
+        self._compute_held: list[Held] = []
         self._graphics_held: list[Held] = []
+        self._joined_with: list[Held] = self._graphics_held
+        """The list of what draws that is in `_by_pid`."""
+        self._by_pid: dict[int, Held] = {}
+        self._used_shares: dict[int, EngineShares] = {}
+        self._given: Sequence[Held] | None = None
+        """The processes with these shares, which `read` gave last; None where they are to be joined anew."""
         self._graphics_code = SUCCESS
         self._has_listed = self._has_listed_graphics = False
         """Whether this device has ever given the list."""
@@ -52,7 +59,10 @@ class DeviceProcesses:
         self._pids: Set[int] = frozenset()
 
     def read(self, handle: Any, now: float) -> Sequence[Held] | None:
-        """The processes that are known, when it is time to look again, else None. `now` in seconds."""
+        """The processes that are known, when it is time to look again, else None. `now` in seconds.
+
+        The same object as the last time where nothing has changed.
+        """
         used = self._answers.values.get("gpu.memory_used", NAN)
         # Whoever comes or goes moves the memory, which is read at each tick anyway.
         early = now >= self._early_from and abs(used - self._used) >= _CONTEXT
@@ -73,15 +83,25 @@ class DeviceProcesses:
         if self._has_listed_graphics and self._graphics_code != SUCCESS:
             self._due = min(self._due, self._graphics_due)
         self._judge(code, now)
-        # A process may be in both lists; it counts once, as one that computes.
-        by_pid = {process.pid: process for process in (*self._graphics_held, *held)}
+        if held is not self._compute_held or self._graphics_held is not self._joined_with:
+            self._compute_held, self._joined_with = held, self._graphics_held
+            # A process may be in both lists; it counts once, as one that computes.
+            self._by_pid = {process.pid: process for process in (*self._graphics_held, *held)}
+            self._given = None
+        by_pid = self._by_pid
         if early and by_pid.keys() == self._pids:
             # In vain: somebody who was there takes more or less than before, and may go on so.
             self._early_from = now + _IN_VAIN
         self._pids = by_pid.keys()
         give_unattributed(self._answers, by_pid.values())
         shares = shared.timed(self._clock, self._shares.read, handle) if by_pid and self._shares else {}
-        return [process._replace(shares=shares[pid]) if pid in shares else process for pid, process in by_pid.items()]
+        if self._given is None or shares != self._used_shares:
+            self._used_shares = shares
+            self._given = [
+                Held(pid, process.kind, process.memory_used, shares[pid]) if pid in shares else process
+                for pid, process in by_pid.items()
+            ]
+        return self._given
 
     def unknown(self, why: Availability) -> Sequence[Held] | None:
         """Nobody knows who is on a device that does not answer; asked at once when it does."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Iterable
 from ctypes import byref, c_uint
 from typing import Any, NamedTuple
 
 from gpumon.frame import NAN, Process
-from gpumon.sources.base import Described
+from gpumon.sources.base import Describe, Described
 from gpumon.sources.nvml.answers import MOST_BYTES
 from gpumon.sources.nvml.library import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, SUCCESS, Function, Library, unspoken
 from gpumon.sources.nvml.process_shares import EngineShares
@@ -40,9 +41,14 @@ class ProcessList:
         self._at = 0
         self._room = 0
         self._grow(_MORE)
+        self._last: tuple[struct.Struct, bytes, list[Held]] = _V2, b"", []
+        """The driver's records of the last time, and what they say: mostly nobody comes, goes or takes more."""
 
     def read(self, handle: Any) -> tuple[int, list[Held]]:
-        """The driver's code, and the processes: none are known where it is not SUCCESS."""
+        """The driver's code, and the processes: none are known where it is not SUCCESS.
+
+        The same list as the last time where nothing has changed; nobody may change it.
+        """
         answered = FUNCTION_NOT_FOUND
         for at, (function, record) in enumerate(self._versions[self._at :], self._at):
             code, found = self._ask(function, record, handle)
@@ -66,16 +72,44 @@ class ProcessList:
             self._grow(max(count.value, self._room) + _MORE)
         if code != SUCCESS:
             return code, []
-        used = memoryview(self._buffer)[: min(count.value, self._room) * record.size]
-        # WSL2, WDDM and some MIG set-ups give only ones: nvml.h, NVML_VALUE_NOT_AVAILABLE.
-        return code, [
-            Held(pid, self._kind, float(memory) if memory < MOST_BYTES else NAN)
-            for pid, memory, *_ in record.iter_unpack(used)
-        ]
+        used = bytes(memoryview(self._buffer)[: min(count.value, self._room) * record.size])
+        form, before, found = self._last
+        if used != before or record is not form:
+            # WSL2, WDDM and some MIG set-ups give only ones: nvml.h, NVML_VALUE_NOT_AVAILABLE.
+            found = [
+                Held(pid, self._kind, float(memory) if memory < MOST_BYTES else NAN)
+                for pid, memory, *_ in record.iter_unpack(used)
+            ]
+            self._last = record, used, found
+        return code, found
 
     def _grow(self, room: int) -> None:
         self._room = min(room, 4096)
         self._buffer = ctypes.create_string_buffer(self._room * _V2.size)  # the longest record of all versions
+
+
+class ListedProcesses:
+    """The processes on a device: those of which nothing has changed are the same objects as before."""
+
+    def __init__(self, uuid: str, describe: Describe) -> None:
+        self._uuid = uuid
+        self._describe = describe
+        self._known: dict[int, tuple[Held, Described, Process]] = {}
+        self._all: tuple[Process, ...] = ()
+
+    def take(self, held: Iterable[Held]) -> tuple[Process, ...]:
+        """Return the processes that the driver lists; the same object as the last time where nothing has changed."""
+        before, known = self._known, dict[int, tuple[Held, Described, Process]]()
+        for one in held:
+            described, last = self._describe(one.pid), before.get(one.pid)
+            if last is None or last[0] != one or last[1] is not described:
+                last = (one, described, process_of(self._uuid, one, described))
+            known[one.pid] = last
+        self._known = known
+        found = tuple([last[2] for last in known.values()])
+        if found != self._all:
+            self._all = found
+        return self._all
 
 
 def process_of(uuid: str, held: Held, described: Described) -> Process:

@@ -17,7 +17,7 @@ from gpumon.sources.nvml.discovery import LOOK_EVERY, NOTHING, Discovery, FoundD
 from gpumon.sources.nvml.lanes import AnyInquiry, Asker, Inquiry, Lanes
 from gpumon.sources.nvml.library import VERSION_MISMATCH, Library, advice
 from gpumon.sources.nvml.mig_instance import MigInstance
-from gpumon.sources.nvml.processes import process_of
+from gpumon.sources.nvml.processes import ListedProcesses
 from gpumon.sources.nvml.runtime_power import PCI_DEVICES
 from gpumon.units import duration
 
@@ -105,6 +105,7 @@ class NvmlSource:
         self._read_at = self._tick = 0
         self._silent = ""
         self._held: dict[str, tuple[Process, ...]] = {}
+        self._listed: dict[str, ListedProcesses] = {}
         self._processes: tuple[Process, ...] = ()
 
     def origin(self) -> Origin:
@@ -237,10 +238,10 @@ class NvmlSource:
         for reading in readings:
             uuid, held = reading.sample.device.uuid, reading.processes
             if held is not None and (held or self._held.get(uuid)):
-                found = tuple([process_of(uuid, process, self._describe(process.pid)) for process in held])
-                if found != self._held.get(uuid):
-                    changed = True
-                    self._held[uuid] = found
+                before = self._held.get(uuid)
+                listed = self._listed.setdefault(uuid, ListedProcesses(uuid, self._describe))
+                found = self._held[uuid] = listed.take(held)
+                changed = changed or found is not before
         if changed:  # else the same object: who gets it can tell that nothing is new
             self._join_processes()
 
@@ -248,4 +249,5 @@ class NvmlSource:
         """The processes of all devices that are there, in one list; those of others are forgotten."""
         uuids = [row.device.uuid for row in self._rows]
         self._held = {uuid: self._held[uuid] for uuid in uuids if uuid in self._held}
+        self._listed = {uuid: self._listed[uuid] for uuid in self._held}
         self._processes = tuple(process for held in self._held.values() for process in held)
