@@ -137,7 +137,7 @@ class AccountBook:
 
     def _count(self, one: HeldDevice, seconds: float, share: float, counter: float) -> None:
         """`one` held for `seconds`, a `share` of the time until the counter of energy was at `counter`."""
-        sample, state, held, users, _, is_identified = one
+        sample, state, held, users, _, is_identified, *_ = one
         device = self._open.get(sample.device.uuid)
         if device is None:
             device = self._begin(sample.device.uuid)

@@ -37,30 +37,48 @@ MOST_USERS = 256
 MOST_XIDS = 64
 _MOST_NAME = 100
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
+# For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
+_OK, _DIVIDED = Availability.OK, GpuState.DIVIDED
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
 _IDLE_HELD = (GpuState.ALLOCATED, GpuState.HELD)
-_NOBODY: Mapping[str, int] = {}
 _CODES = {state: float(code) for code, state in enumerate(GpuState)}
+
+
+class _Holders:
+    """Those who hold a device now."""
+
+    __slots__ = ("are_counted", "begun_ns", "is_idle", "rows", "users")
+
+    def __init__(self, users: Mapping[str, float], begun_ns: Sequence[int], rows: Sequence[list[float]]) -> None:
+        self.users = users
+        self.begun_ns = begun_ns
+        """When each began to hold it: ns, CLOCK_MONOTONIC."""
+        self.rows = rows
+        """By user, as in `UseMeter`."""
+        self.are_counted = False
+        """Whether all of them have their rows among those that are counted."""
+        self.is_idle = True
+        """Whether the rows may say so."""
 
 
 class UseMeter:
     """Sums since the daemon began, or since the one before it did; `since_ns`: ns since 1970, where nobody was."""
 
-    def __init__(self, earlier: Sums | None, since_ns: int, room: int) -> None:
-        """`room`: bytes of a record."""
+    def __init__(self, earlier: Sums | None, since_ns: int, room: int, holders: HolderWatch | None = None) -> None:
+        """`room`: bytes of a record; `holders` judges the ticks."""
         self.number = earlier.number if earlier else 0
         self._counted = (earlier.monotonic_ns, earlier.time_ns) if earlier else (-1, -1)
         """Of the newest tick in the sums: both clocks, as the first begins anew with the machine."""
         self._since_ns = earlier.since_ns if earlier else since_ns
         self._dropped = earlier.dropped if earlier else 0
         self._room, self._most_users = room, MOST_USERS
-        self._holders = HolderWatch()
+        self._holders = holders or HolderWatch()
         self._book = AccountBook(lambda begin, end: ((0, (end - begin) / SECOND),))
         self._shares: dict[HourOfUser, list[float]] = {}
         """Of held time, which is whole for each holder: their even parts in it; then how long they hold it idle, and
         when they were first seen on it, seconds, CLOCK_MONOTONIC; NaN where that is not of this clock."""
-        self._holding: dict[str, dict[str, int]] = {}
-        """By UUID: its users now, and when each began to hold it, ns, CLOCK_MONOTONIC."""
+        self._holding: dict[str, _Holders] = {}
+        """By UUID, where anybody holds it."""
         self._now: dict[str, list[float]] = {}
         """By UUID, in the order of `DeviceNow`."""
         self._xids: dict[tuple[str, int], list[float]] = {}
@@ -92,24 +110,23 @@ class UseMeter:
         by_clock = (tick.time_ns - self._time_ns) / SECOND
         if self._judged and not is_gap(passed, by_clock, tick.interval_ns / SECOND):
             for one in self._judged:
-                value = one.sample.values[_UTILIZATION]
-                if value >= 0.0 and one.sample.state is Availability.OK:  # not NaN, nor what a stale one said last
-                    now = self._now[one.sample.device.uuid]
+                sample = one.sample
+                uuid, value, state = sample.device.uuid, sample.values[_UTILIZATION], sample.state
+                if value >= 0.0 and state is _OK:  # not NaN, nor what a stale one said last
+                    now = self._now[uuid]
                     now[0] += value * passed
                     now[1] += passed
-                if one.users and one.sample.state in _ANSWERS and one.state is not GpuState.DIVIDED:
-                    self._share(one, passed, tick.monotonic_ns / SECOND)
-        idle_since = self._holders.activity.idle_since
+                if one.users and state in _ANSWERS and one.state is not _DIVIDED:
+                    self._share(uuid, passed, tick.monotonic_ns / SECOND)
         for one in judged:
             uuid = one.sample.device.uuid
             known = self._now.get(uuid)
             if known is None:
                 known = self._now[uuid] = list(DeviceNow())
                 self._book.devices.setdefault(HourOfDevice(0, uuid), [0.0] * len(DEVICE_COLUMNS))
-            since = idle_since(uuid)
-            known[2], known[3] = since.seconds if since else NAN, _CODES[one.state]
+            known[2], known[3] = one.idle.seconds if one.idle else NAN, _CODES[one.state]
             if one.users or uuid in self._holding:
-                self._hold(one, known[2], tick.monotonic_ns)
+                self._hold(uuid, one, known[2], tick.monotonic_ns)
         for xid in tick.xids:
             count = self._xids.setdefault((xid.uuid, xid.code), list(XidCount()))
             count[0], count[1] = count[0] + 1, xid.time_ns / SECOND
@@ -128,32 +145,47 @@ class UseMeter:
             self._rows,
         )
 
-    def _share(self, one: HeldDevice, seconds: float, now: float) -> None:
-        part = seconds / len(one.users)
-        for user in one.users:
-            key = HourOfUser(0, one.sample.device.uuid, user)
-            known = self._shares.get(key)
-            if known is None:
-                self._shares[key] = [part, NAN, now]
-            else:
-                known[0] += part
+    def _share(self, uuid: str, seconds: float, now: float) -> None:
+        """Count time for those who hold a GPU; who is new on it has a row from `now` on (s, CLOCK_MONOTONIC)."""
+        holders = self._holding[uuid]
+        if not holders.are_counted:
+            holders.are_counted = True
+            for user, row in zip(holders.users, holders.rows, strict=True):
+                key = HourOfUser(0, uuid, user)
+                if key not in self._shares:
+                    self._shares[key], row[2] = row, now
+        for row in holders.rows:
+            row[0] += seconds / len(holders.rows)
 
-    def _hold(self, one: HeldDevice, idle: float, now_ns: int) -> None:
+    def _hold(self, uuid: str, one: HeldDevice, idle: float, now_ns: int) -> None:
         """Note since when each holds a GPU, and for how long of its `idle` seconds they did: it may have been free."""
-        uuid = one.sample.device.uuid
-        before = self._holding.pop(uuid, _NOBODY)
-        for user in before.keys() - one.users.keys():
-            self._idle_of(uuid, user, NAN)
-        if one.users:
-            since = self._holding[uuid] = {user: before.get(user, now_ns) for user in one.users}
-            for user, begun_ns in since.items():
-                held = (now_ns - begun_ns) / SECOND
-                self._idle_of(uuid, user, min(idle, held) if one.state in _IDLE_HELD and idle >= 0.0 else NAN)
+        holders = self._holding.get(uuid)
+        if holders is None or holders.users is not one.users:
+            holders = self._change(uuid, holders, one.users, now_ns)
+        if idle >= 0.0 and one.state in _IDLE_HELD:
+            holders.is_idle = True
+            for row, begun_ns in zip(holders.rows, holders.begun_ns, strict=True):
+                row[1] = min(idle, (now_ns - begun_ns) / SECOND)
+        elif holders.is_idle:
+            holders.is_idle = False
+            for row in holders.rows:
+                row[1] = NAN
 
-    def _idle_of(self, uuid: str, user: str, seconds: float) -> None:
-        row = self._shares.get(HourOfUser(0, uuid, user))
-        if row is not None:
-            row[1] = seconds
+    def _change(self, uuid: str, before: _Holders | None, users: Mapping[str, float], now_ns: int) -> _Holders:
+        """Let `users` hold a GPU from now on; who held it before goes on."""
+        held = dict(zip(before.users, before.begun_ns, strict=True)) if before else {}
+        for user in held.keys() - users.keys():
+            self._row(uuid, user)[1] = NAN
+        holders = _Holders(users, [held.get(user, now_ns) for user in users], [self._row(uuid, user) for user in users])
+        if users:
+            self._holding[uuid] = holders
+        else:
+            self._holding.pop(uuid, None)
+        return holders
+
+    def _row(self, uuid: str, user: str) -> list[float]:
+        """The row of a holder; a new one for whom nothing is counted."""
+        return self._shares.get(HourOfUser(0, uuid, user)) or [0.0, NAN, NAN]
 
     def _resume(self, earlier: Sums) -> None:
         """Go on from the sums of the daemon before."""
@@ -193,6 +225,8 @@ class UseMeter:
             list(_CODES.values()),
         ]  # fmt: skip
         self._named = (len(self._now), len(users), len(self._xids))
+        for uuid, holders in self._holding.items():  # some may be among those that were forgotten
+            holders.rows, holders.are_counted = [self._row(uuid, user) for user in holders.users], False
 
     def _forget(self) -> None:
         """Forget devices that are gone and users who hold nothing, those first that came first."""

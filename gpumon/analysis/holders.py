@@ -7,7 +7,7 @@ from math import inf
 from operator import itemgetter
 from typing import NamedTuple
 
-from gpumon.analysis.gpu_state import Activity, GpuState, is_held, judge
+from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, is_held, judge
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Process, RunState, Sample, Tick
@@ -40,11 +40,16 @@ class HeldDevice(NamedTuple):
     """When each of them was first seen to hold it without a break, ns, CLOCK_MONOTONIC."""
     is_identified: bool
     """Whether these are all who hold it."""
+    idle: IdleSince | None = None
+    """Since when it has done nothing; None where it works, or nobody knows."""
+    idle_as_held: IdleSince | None = None
+    """The same, but not from before it was taken, or released, last."""
 
 
 class HolderWatch:
-    """Judges the GPUs of ticks, which come in order. Looks for users only in lists of processes that are new.
+    """Judges the GPUs of ticks, which come in order: each once, whoever asks, and however many do.
 
+    Looks for users only in lists of processes that are new.
     A user holds a GPU while a process of theirs is on it, or a running run of theirs claims it.
     """
 
@@ -57,18 +62,26 @@ class HolderWatch:
         """By UUID, where there are any."""
         self._since: dict[str, dict[str, int]] = {}
         """By UUID, as `HeldDevice.since`."""
+        self._tick: Tick | None = None
+        self._judged: Sequence[HeldDevice] = ()
 
-    def judged(self, tick: Tick) -> list[HeldDevice]:
-        """Return the GPUs of a tick, judged."""
+    def judged(self, tick: Tick) -> Sequence[HeldDevice]:
+        """Return the GPUs of a tick, judged; of the newest one, they are judged already where somebody has asked."""
+        if tick is not self._tick:
+            self._judged, self._tick = self._judge(tick), tick
+        return self._judged
+
+    def _judge(self, tick: Tick) -> list[HeldDevice]:
         claims = [(run.user, run.gpus) for run in tick.runs if run.state is _RUNNING]
         if tick.processes is not self._processes or claims != self._claims:
             self._look(tick.processes, claims)
             self._date(tick.monotonic_ns)
-        self.activity.watch(
+        activity = self.activity
+        activity.watch(
             tick.samples, monotonic_ns=tick.monotonic_ns, time=tick.time_ns / SECOND,
             interval=tick.interval_ns / SECOND, holders=self._users,
         )  # fmt: skip
-        users_of, observed = self._users.get, self.activity.observed
+        users_of = self._users.get
         found = []
         for sample in tick.samples:  # in place: for each device at each tick
             uuid, utilization = sample.device.uuid, sample.values[_UTILIZATION]
@@ -79,11 +92,15 @@ class HolderWatch:
                 users, identified = _SOMEBODY, False
             # At work it is busy, whatever was before.
             is_busy = IDLE <= utilization < inf and sample.state is _OK
-            state = _BUSY if is_busy else judge(sample, held, observed(uuid))
             since = self._since.get(uuid, _NEVER)
+            if is_busy:
+                found.append(HeldDevice(sample, _BUSY, held, users, since, identified))
+                continue
+            state = judge(sample, held, activity.observed(uuid))
             if state is _HELD and since and tick.monotonic_ns - min(since.values()) < _PAUSE_NS:
                 state = _ALLOCATED  # others held it before: what it did not do then is not theirs
-            found.append(HeldDevice(sample, state, held, users, since, identified))
+            idle, as_held = activity.idle_since(uuid), activity.idle_as_held(uuid)
+            found.append(HeldDevice(sample, state, held, users, since, identified, idle, as_held))
         return found
 
     def _date(self, now_ns: int) -> None:

@@ -1,15 +1,15 @@
-"""The part of history that is about people: accounts of users, and the event log. Judges each tick once."""
+"""The part of history that is about people: accounts of users, and the event log."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 from gpumon.accounting.book import AccountBook
 from gpumon.accounting.rows import write_accounts
-from gpumon.analysis.holders import HolderWatch
+from gpumon.analysis.holders import HeldDevice, HolderWatch
 from gpumon.database.write import transaction
 from gpumon.events.book import EventBook
 from gpumon.events.log import close_unseen, write_events
@@ -17,30 +17,34 @@ from gpumon.frame import Tick
 from gpumon.procfs import boot_id
 
 _AT_ONCE = 10
-"""Ticks judged together: after a second of sleep little of the code is in the CPU's caches, and one costs as much as
+"""Ticks taken together: after a second of sleep little of the code is in the CPU's caches, and one costs as much as
 two or three that follow another."""
 
 
 class ActivityPart:
-    """Keeps accounts and events; a part of the history that a daemon keeps. `now`: ns since 1970."""
+    """Keeps accounts and events; a part of the history that a daemon keeps.
 
-    def __init__(self, now: Callable[[], int] = time.time_ns) -> None:
+    `now`: ns since 1970; `holders` judges the ticks, maybe for others too.
+    """
+
+    def __init__(self, now: Callable[[], int] = time.time_ns, holders: HolderWatch | None = None) -> None:
         self._now = now
         self._boot = boot_id().hex()
         self._lock = Lock()
-        self._holders = HolderWatch()
+        self._holders = holders or HolderWatch()
         self._accounts = AccountBook()
         self._events = EventBook()
-        self._waiting: list[Tick] = []
+        self._waiting: list[tuple[Tick, Sequence[HeldDevice]]] = []
         self._is_joined = False
         """Whether what an earlier daemon left open is closed."""
 
     def add(self, tick: Tick) -> None:
         """Take a tick; they come in order."""
+        judged = self._holders.judged(tick)
         with self._lock:
-            self._waiting.append(tick)
+            self._waiting.append((tick, judged))
             if len(self._waiting) >= _AT_ONCE:
-                self._judge()
+                self._take()
 
     def opened(self, connection: sqlite3.Connection) -> None:
         """Close what an earlier daemon left open. Accounts go on where it left them. Raises sqlite3.Error."""
@@ -52,7 +56,7 @@ class ActivityPart:
     def write(self, connection: sqlite3.Connection) -> None:
         """Write what has come since the last time. Raises sqlite3.Error."""
         with self._lock:
-            self._judge()
+            self._take()
             accounts, events = self._accounts.take(), self._events.take()
         try:
             with transaction(connection):
@@ -69,13 +73,12 @@ class ActivityPart:
     def finish(self) -> None:
         """Note that the daemon stops."""
         with self._lock:
-            self._judge()
+            self._take()
             self._events.finish(self._now())
 
-    def _judge(self) -> None:
+    def _take(self) -> None:
         """Take what waits, in its order."""
-        ticks, self._waiting = self._waiting, []
-        for tick in ticks:
-            judged = self._holders.judged(tick)
+        waiting, self._waiting = self._waiting, []
+        for tick, judged in waiting:
             self._accounts.add(tick, judged)
-            self._events.add(tick, judged, self._holders.activity)
+            self._events.add(tick, judged)

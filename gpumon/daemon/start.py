@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gpumon.analysis.holders import HolderWatch
 from gpumon.clock import Clock
 from gpumon.daemon.earlier import frames_since, newest_frames
 from gpumon.daemon.log import say as _say
@@ -79,10 +80,11 @@ def _start(
         sampler.close()  # who is refused may try again
         raise
     recorder.say = say
+    holders = HolderWatch()
     try:
-        recorder.followers.append(UseCounter(lambda: recorder.writer))
+        recorder.followers.append(UseCounter(lambda: recorder.writer, holders))
         _open_ledger(recorder, where, clock, say)
-        _open_history(recorder, where, say, limits)
+        _open_history(recorder, where, say, limits, holders)
         recorder.take_one()
     except BaseException:
         recorder.close()
@@ -106,7 +108,9 @@ def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[
     recorder.followers.append(ledger)
 
 
-def _open_history(recorder: Recorder, where: Places, say: Callable[[str], None], limits: HistoryLimits) -> None:
+def _open_history(
+    recorder: Recorder, where: Places, say: Callable[[str], None], limits: HistoryLimits, holders: HolderWatch
+) -> None:
     """Let history follow it, for the hardware of this machine, where there is a place."""
     if Capability.LIVE in recorder.sampler.source.capabilities and history_path(where):
         from gpumon.daemon.activity import ActivityPart
@@ -115,5 +119,5 @@ def _open_history(recorder: Recorder, where: Places, say: Callable[[str], None],
 
         directory = recorder.directory or ""
         earlier = partial(frames_since, f"{directory}/{RING}")
-        parts: list[HistoryPart] = [ActivityPart(), ProcessPart()]
+        parts: list[HistoryPart] = [ActivityPart(holders=holders), ProcessPart()]
         recorder.followers.append(start_history(where, say, limits, directory, earlier, parts))

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpumon.accounting.meter import UseMeter
+from gpumon.analysis.holders import HolderWatch
 from gpumon.frame import Tick
 from gpumon.ring.sums import read_sums, write_sums
 from gpumon.ring.writer import RingWriter
 
 
 class UseCounter:
-    """Follows every tick. `writer` gives the ring that is written now, with the sums of the one before it."""
+    """Follows every tick. `writer` gives the ring that is written now, with the sums of the one before it.
+
+    `holders` judges the ticks, maybe for others too.
+    """
 
     name = "use"
     writes = "counters of use"
 
-    def __init__(self, writer: Callable[[], RingWriter | None]) -> None:
+    def __init__(self, writer: Callable[[], RingWriter | None], holders: HolderWatch | None = None) -> None:
         self._writer = writer
+        self._holders = holders or HolderWatch()
         self._meter: UseMeter | None = None
         self._problem = ""
 
@@ -31,7 +36,7 @@ class UseCounter:
             return
         fd, layout = writer.fd, writer.layout
         if self._meter is None:
-            self._meter = UseMeter(read_sums(fd, layout), tick.time_ns, layout.sums)
+            self._meter = UseMeter(read_sums(fd, layout), tick.time_ns, layout.sums, self._holders)
         if not self._meter.add(tick):
             return
         number, names, times, rows = self._meter.record()

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gpumon.analysis.gpu_state import Activity
 from gpumon.analysis.holders import HeldDevice
 from gpumon.clock import SECOND
 from gpumon.events.device_watch import DeviceWatch
@@ -51,13 +50,13 @@ class EventBook:
         self._first: Tick | None = None
         self._last: Tick | None = None
 
-    def add(self, tick: Tick, judged: Sequence[HeldDevice], activity: Activity) -> None:
+    def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> None:
         """Take a tick; they come in order."""
         if self._first is None:
             self._first = tick
             self._note([Occurrence(tick.time_ns, "daemon_started", details={"source": tick.origin.source})])
         self._last = tick
-        self._note(self._devices.add(tick, judged, activity))
+        self._note(self._devices.add(tick, judged))
         self._note(self._runs.add(tick))
         self._note(self._xids.add(tick))
         self._note(self._processes.add(tick))

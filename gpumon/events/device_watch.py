@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
+from operator import ge, itemgetter
 from typing import NamedTuple
 
-from gpumon.analysis.gpu_state import Activity, GpuState
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.holders import HeldDevice
 from gpumon.analysis.thresholds import LONG_IDLE
 from gpumon.clock import SECOND
@@ -23,6 +23,7 @@ CAUSES = tuple(
     metric for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_") and metric.warn < float("inf")
 )
 """Metrics of throttling that people should know of; the power limit is met at every full load."""
+_WARNS = tuple(metric.warn for metric in CAUSES)
 _COUNTERS = itemgetter(*(GPU_INDEX[metric.name] for metric in CAUSES))
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
 _OK = Availability.OK
@@ -83,8 +84,8 @@ class DeviceWatch:
         self._idle: dict[str, dict[str, int]] = {}
         """By device and user: since when, ns of CLOCK_MONOTONIC."""
 
-    def add(self, tick: Tick, judged: Sequence[HeldDevice], activity: Activity) -> Iterator[Occurrence]:
-        """Yield what happened since the tick before; `judged` and `activity` are of this one."""
+    def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> Iterator[Occurrence]:
+        """Yield what happened since the tick before; `judged` is of this one."""
         before, self._tick = self._tick, tick
         is_first = before is None
         if before is not None and is_gap(
@@ -102,12 +103,12 @@ class DeviceWatch:
             if sample.state is not _OK or one.state is _UNKNOWN:
                 if before is not None:
                     yield from self._lose_sight(sample.device.uuid, before)
-            elif (grown := self._grown(sample, tick)) is not None:
+            elif (grown := self._grown(sample, tick)) is not None and any(map(ge, grown.rates, _WARNS)):
                 yield from self._see_throttling(sample.device.uuid, grown, tick)
             if (self._lost or sample.state in _LOST) and not sample.device.is_instance:
                 yield from self._see_lost(sample, tick, is_first=is_first)
             if one.state is _HELD or (self._idle and sample.device.uuid in self._idle):
-                yield from self._see_idle(one, tick, activity)
+                yield from self._see_idle(one, tick)
         if self._throttled:
             yield from self._end_throttling(tick)
         if before is not None and (self._idle or len(self._counters) > len(states)):  # MIG instances come and go
@@ -184,13 +185,13 @@ class DeviceWatch:
                 lasted = (one.last_ns - one.begun_ns) / SECOND
                 yield Occurrence(one.last_time_ns, "throttling_ended", EventSubject(uuid, cause=cause), lasted=lasted)
 
-    def _see_idle(self, one: HeldDevice, tick: Tick, activity: Activity) -> Iterator[Occurrence]:
+    def _see_idle(self, one: HeldDevice, tick: Tick) -> Iterator[Occurrence]:
         uuid = one.sample.device.uuid
         begun, users = self._idle.get(uuid, {}), one.users if one.state is _HELD else {}
         for user in [user for user in begun if user not in users]:
             lasted = (tick.monotonic_ns - begun.pop(user)) / SECOND
             yield Occurrence(tick.time_ns, "idle_ended", EventSubject(uuid, user), lasted=lasted)
-        since = activity.idle_as_held(uuid)
+        since = one.idle_as_held
         if since is not None and begun.keys() != users.keys():
             idle_ns = round(since.seconds * SECOND)
             for user in [user for user in users if user not in begun]:

@@ -105,7 +105,7 @@ def test_events_and_the_judgment_of_devices_forget_those_that_are_gone() -> None
     holders, book = HolderWatch(), EventBook()
     for one in ticks():
         judged = holders.judged(one)
-        book.add(one, judged, holders.activity)
+        book.add(one, judged)
         book.take()
         assert len(named(holders)) <= 2
         assert len(named(book._devices)) <= 3

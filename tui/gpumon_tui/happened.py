@@ -86,7 +86,7 @@ class _Watches:
 
     def add(self, tick: Tick) -> Iterator[Occurrence]:
         """Yield what happened. A run that frames do not show any more has died only where the daemon says so."""
-        yield from self._devices.add(tick, self._holders.judged(tick), self._holders.activity)
+        yield from self._devices.add(tick, self._holders.judged(tick))
         dead = {run.id or run.key for run in tick.runs if run.state is RunState.DIED}
         for event in self._runs.add(tick):
             if event.kind != "run_died" or event.of.run in dead:
