@@ -41,20 +41,31 @@ class HostSource:
         self._proc = proc
         self._files: dict[str, int] = {}
         self._whole_disks = _whole_disks("/sys/block" if proc == "/proc" else f"{proc}/sys_block")
+        self._parsers: dict[str, Callable[[bytes], dict[str, float]]] = {
+            "meminfo": _memory,
+            "diskstats": self._disks,
+            "net/dev": _network,
+            "loadavg": _load,
+        }
+        self._last: dict[str, tuple[bytes | None, dict[str, float]]] = {}
+        """The text of each of these files that was parsed last, and its values."""
         self._cpu = self._cpu_times()
         self._utilization = NAN
 
     def read(self) -> list[float]:
         """Values in the order of `HOST_METRICS`."""
-        found: dict[str, float] = {}
-        found["host.cpu_utilization"] = self._cpu_share()
-        found.update(self._memory())
-        found.update(self._disks())
-        found.update(self._network())
-        load = self._text("loadavg").split()
-        if load:
-            found["host.load"] = float(load[0])
+        found: dict[str, float] = {"host.cpu_utilization": self._cpu_share()}
+        for name, parse in self._parsers.items():
+            found.update(self._parsed(name, parse))
         return [found.get(name, NAN) for name in _NAMES]
+
+    def _parsed(self, name: str, parse: Callable[[bytes], dict[str, float]]) -> dict[str, float]:
+        """Values of a file of procfs, which is parsed again only where it says something else than before."""
+        text, (before, values) = self._text(name), self._last.get(name, (None, {}))
+        if text != before:
+            values = parse(text)
+            self._last[name] = text, values
+        return values
 
     def _cpu_share(self) -> float:
         busy, total = self._cpu_times()
@@ -67,42 +78,19 @@ class HostSource:
 
     def _cpu_times(self) -> tuple[int, int]:
         # user nice system idle iowait irq softirq steal; guest time is inside user: proc(5).
-        fields = [int(field) for field in self._text("stat").partition("\n")[0].split()[1:9]]
+        fields = list(map(int, self._text("stat").partition(b"\n")[0].split()[1:9]))
         if len(fields) < 5:
             return 0, 0
-        return sum(fields) - fields[3] - fields[4], sum(fields)
+        total = sum(fields)
+        return total - fields[3] - fields[4], total
 
-    def _memory(self) -> dict[str, float]:
-        text = self._text("meminfo")
-        total, swap = _kib(text, "MemTotal:"), _kib(text, "SwapTotal:")
-        return {
-            "host.memory_total": total,
-            "host.memory_used": total - _kib(text, "MemAvailable:"),
-            "host.swap_total": swap,
-            "host.swap_used": swap - _kib(text, "SwapFree:"),
-        }
-
-    def _disks(self) -> dict[str, float]:
-        read = written = 0
-        lines = [line.split() for line in self._text("diskstats").splitlines()]
+    def _disks(self, text: bytes) -> dict[str, float]:
+        lines = [line.split(None, 10) for line in text.splitlines()]
         whole = [fields for fields in lines if len(fields) > 9 and fields[2] in self._whole_disks]
         if not whole:
             return {}
-        for fields in whole:
-            read += int(fields[5])
-            written += int(fields[9])
+        read, written = sum(int(fields[5]) for fields in whole), sum(int(fields[9]) for fields in whole)
         return {"host.disk_read": float(read * _SECTOR), "host.disk_written": float(written * _SECTOR)}
-
-    def _network(self) -> dict[str, float]:
-        received = sent = 0
-        lines = self._text("net/dev").splitlines()[2:]
-        for line in lines:
-            name, _, rest = line.partition(":")
-            fields = rest.split()
-            if name.strip() != "lo" and len(fields) > 8:
-                received += int(fields[0])
-                sent += int(fields[8])
-        return {"host.network_received": float(received), "host.network_sent": float(sent)} if lines else {}
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -110,7 +98,7 @@ class HostSource:
         while self._files:
             os.close(self._files.popitem()[1])
 
-    def _text(self, name: str) -> str:
+    def _text(self, name: str) -> bytes:
         """A file of procfs, through a descriptor that is kept: opening one costs as much as reading it."""
         try:
             if name not in self._files:
@@ -120,20 +108,49 @@ class HostSource:
             while len(text) % _MOST == 0 and (more := os.pread(fd, _MOST, len(text))):
                 text += more
         except OSError:
-            return ""
-        return text.decode("ascii", "replace")
+            return b""
+        return text
 
 
-def _kib(text: str, key: str) -> float:
+def _load(text: bytes) -> dict[str, float]:
+    fields = text.split(None, 1)
+    return {"host.load": float(fields[0])} if fields else {}
+
+
+def _memory(text: bytes) -> dict[str, float]:
+    total, swap = _kib(text, b"MemTotal:"), _kib(text, b"SwapTotal:")
+    return {
+        "host.memory_total": total,
+        "host.memory_used": total - _kib(text, b"MemAvailable:"),
+        "host.swap_total": swap,
+        "host.swap_used": swap - _kib(text, b"SwapFree:"),
+    }
+
+
+def _kib(text: bytes, key: bytes) -> float:
     """Bytes of a line of /proc/meminfo, which counts in KiB."""
-    _, found, rest = text.partition(key)
-    return float(rest.split(None, 1)[0]) * 1024 if found else NAN
+    at = text.find(key) + len(key)
+    return float(text[at : text.find(b"kB", at)]) * 1024 if at >= len(key) else NAN
 
 
-def _whole_disks(block: str) -> frozenset[str]:
+def _network(text: bytes) -> dict[str, float]:
+    received = sent = 0
+    lines = text.splitlines()[2:]
+    for line in lines:
+        name, _, rest = line.partition(b":")
+        fields = rest.split(None, 9)
+        if name.strip() != b"lo" and len(fields) > 8:
+            received += int(fields[0])
+            sent += int(fields[8])
+    return {"host.network_received": float(received), "host.network_sent": float(sent)} if lines else {}
+
+
+def _whole_disks(block: str) -> frozenset[bytes]:
     """Disks, not their partitions, nor loops, RAM disks and mapped devices that lie on them."""
     try:
         names = os.listdir(block)
     except OSError:
         return frozenset()
-    return frozenset(name for name in names if not name.startswith(("loop", "ram", "zram", "dm-", "md", "sr", "fd")))
+    return frozenset(
+        os.fsencode(name) for name in names if not name.startswith(("loop", "ram", "zram", "dm-", "md", "sr", "fd"))
+    )
