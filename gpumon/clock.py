@@ -30,11 +30,9 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks."""
 
-    def monotonic(self) -> int:
-        return time.monotonic_ns()
-
-    def time(self) -> int:
-        return time.time_ns()
+    # As they are, and not each in a method of ours: the time of each of the driver's calls is taken.
+    monotonic = staticmethod(time.monotonic_ns)
+    time = staticmethod(time.time_ns)
 
     def wait(self, stop: Event, until: int) -> bool:
         return stop.wait(max(0.0, (until - self.monotonic()) / SECOND))

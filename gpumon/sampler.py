@@ -115,7 +115,8 @@ class Sampler:
             # After the sample: a boundary that lies before it has then been published.
             seen = self._tags.poll()
             runs, boundaries = self._runs_at(reading, seen)
-            samples = with_holdings(self._stamped(samples, reading, runs, seen), runs, seen.memory, processes)
+            if runs:
+                samples = with_holdings(self._stamped(samples, reading, runs, seen), runs, seen.memory, processes)
             processes = self._with_runs(processes, runs, samples)
         pace = reading.pace or self._pace(reading)
         return Tick(
@@ -166,6 +167,9 @@ class Sampler:
     def _runs_at(self, reading: Reading, seen: Poll) -> tuple[list[Run], list[Boundary]]:
         """The runs as they were when the sample was taken, on their devices, and what is new of them."""
         assert self._tags is not None
+        if not (seen.claims or seen.boundaries or self._boundaries):  # nobody trains with gpumon
+            self.refused = {}
+            return [], []
         devices, processes = [sample.device for sample in reading.samples], self._identified(reading.processes)
         runs, refused = [], {}
         for run in self._tags.at(reading.monotonic_ns):

@@ -54,6 +54,8 @@ class Recorder:
         self._lock = _lock(directory) if directory else None
         self._inode = _inode(directory) if directory else _NONE
         self._check_at = 0
+        self._heard = 0
+        """Number of the newest frame at the last heartbeat."""
         self._log = DaemonLog(lambda text: self.say(text))
         self._calls = CallsFile(sampler.source, directory, self._tell) if directory else None
         self._former: RingWriter | None = None
@@ -80,7 +82,9 @@ class Recorder:
         writer, now = self.writer, self._clock.monotonic()
         if writer is None:
             return
-        writer.heartbeat()
+        if writer.head == self._heard:  # else a new frame has said that we live
+            writer.heartbeat()
+        self._heard = writer.head
         writer.tell_ledger(self.followers.problem(LEDGER))
         if self._lock is None or now < self._check_at:
             return

@@ -19,7 +19,7 @@ from gpumon.ledger.device import REMEMBERED, RecentSamples, device_sample
 from gpumon.ledger.rank import RankRecorder
 from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import Batch
-from gpumon.origin import Capability
+from gpumon.origin import Capability, Origin
 from gpumon.rapl import PackageEnergy, PackageReading
 
 WRITE_EVERY = 10 * SECOND
@@ -74,6 +74,9 @@ class LedgerRecorder:
         self._unread: deque[Tick] = deque()
         """Newest ticks without a run, which are not among `_recent`: no rank needs them before a run comes."""
         self._previous: Tick | None = None
+        self._origin: Origin | None = None
+        """That of the last tick, and whether it is hardware of this machine."""
+        self._is_live = False
         self._held_runs: dict[str, Run] = {}
         self._held: list[Boundary] = []
         self._known: KnownRuns | None = None
@@ -92,7 +95,9 @@ class LedgerRecorder:
 
     def add(self, tick: Tick) -> None:
         """Take a tick. Never waits, and never raises for what a training or a driver says."""
-        if Capability.LIVE not in tick.origin.capabilities and not self._keep:
+        if tick.origin is not self._origin:
+            self._origin, self._is_live = tick.origin, Capability.LIVE in tick.origin.capabilities
+        if not self._is_live and not self._keep:
             return
         self._unread.append(tick)
         if tick.runs or self._ranks or self._held_runs or len(self._unread) >= _MOST_UNREAD:
@@ -109,9 +114,10 @@ class LedgerRecorder:
             self._held_runs |= {run.key: run for run in tick.runs}
             self._held = (self._held + list(tick.boundaries))[-_MOST_HELD:]
             return
-        self._take_back()
+        if self._taken_back:
+            self._take_back()
         self._take(tick)
-        if previous is not None:
+        if previous is not None and (self._ranks or self._left):
             batch = Batch()
             self._write(tick, previous, batch)
             self._find_dead(tick, batch)
@@ -160,9 +166,8 @@ class LedgerRecorder:
                 self._forget(key)
             elif left is not None:
                 batch.withdrawn.append(left.run)
-        if self._taken_back:
-            self._taken_back = []
-            self._store.put(batch)
+        self._taken_back = []
+        self._store.put(batch)
 
     def _remember(self) -> None:
         ticks, self._unread = self._unread, deque()

@@ -104,6 +104,8 @@ class NvmlSource:
         self._look_at = 0
         self._read_at = self._tick = 0
         self._silent = ""
+        self._origin = Origin("nvml", capabilities=self.capabilities)
+        """The same object as long as nothing of it changes."""
         self._held: dict[str, tuple[Process, ...]] = {}
         self._listed: dict[str, ListedProcesses] = {}
         self._processes: tuple[Process, ...] = ()
@@ -111,7 +113,9 @@ class NvmlSource:
     def origin(self) -> Origin:
         unanswered = self._unanswered()
         problem = _SILENT.format(duration(unanswered)) if unanswered else self._found.problem or self._silent
-        return Origin("nvml", "", problem, capabilities=self.capabilities, unanswered=unanswered)
+        if (problem, unanswered) != (self._origin.problem, self._origin.unanswered):
+            self._origin = self._origin._replace(problem=problem, unanswered=unanswered)
+        return self._origin
 
     def driver(self) -> Driver:
         return self._found.driver
