@@ -21,7 +21,7 @@ from typing import NamedTuple
 from gpumon.errors import GpumonError
 from gpumon.history.cell import HistoryCell, Numbers, doubles, singles, weights
 from gpumon.history.columns import little, shuffled, unshuffled
-from gpumon.history.samples import SampleCells
+from gpumon.history.samples import SampleCells, is_constant
 from gpumon.missing import is_known
 
 _LEVEL = 1
@@ -147,17 +147,9 @@ def cells_of(data: bytes, metrics: int, count: int) -> dict[int, HistoryCell]:
 
 def _part(columns: MetricCells, is_counter: bool) -> bytes:
     """The part of a metric; most limits, totals and generations are the same number throughout, and often again."""
-    if len(columns.seconds) == 1 and all(map(_is_constant, columns[:4])):
+    if len(columns.seconds) == 1 and all(isinstance(one, array) and is_constant(one) for one in columns[:4]):
         return _constant_part(tuple(map(_first, columns)), len(columns.mean), is_counter)
     return _any_part(columns, is_counter)
-
-
-def _is_constant(column: Sequence[float]) -> bool:
-    """Whether it is one number throughout, or missing throughout."""
-    if not isinstance(column, array):
-        return False
-    data = column.tobytes()
-    return data[column.itemsize :] == data[: -column.itemsize]
 
 
 def _first(column: Sequence[float]) -> bytes:

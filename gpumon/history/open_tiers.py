@@ -30,6 +30,8 @@ class FinestTier:
         """Cells in a cell of the next tier."""
         self._next = 0
         """Number of the cell that is open."""
+        self._folded = 0
+        """Number of the first group of which the cells are not folded yet."""
         self._cells: dict[str, SampleCells] = {}
 
     def take(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
@@ -43,23 +45,25 @@ class FinestTier:
         self.reach(number)
         for subject, even in cells.items():
             self._of(subject).put_even(number % self._shape.cells, even)
-        for group in range(number // self._group, (number + count) // self._group):
-            self.reach((group + 1) * self._group)
+        self.reach(number + count)
 
     def reach(self, number: int) -> None:
         """Hand over what is full before the cell of this number: none comes before it any more."""
-        if number // self._group != self._next // self._group:
-            self._fold()
-        if number // self._shape.cells != self._next // self._shape.cells:
+        group, block = number // self._group, self._next // self._shape.cells
+        if number // self._shape.cells != block:
+            self._fold((block + 1) * self._shape.cells // self._group)
             self._seal()
+            self._folded = group
+        elif group > self._folded and self._has_others(group):
+            self._fold(group)  # they take room until then
         self._next = number
 
     def finish(self) -> None:
         """Hand over what is open, here and in the tiers behind."""
-        self._fold()
+        self._fold((self._next // self._shape.cells + 1) * self._shape.cells // self._group)
         self._seal()
         self._coarser.finish()
-        self._next = 0
+        self._next = self._folded = 0
 
     def _of(self, subject: str) -> SampleCells:
         if subject not in self._cells:
@@ -72,13 +76,24 @@ class FinestTier:
             self._write(Block(self._shape, self._next // self._shape.cells, subject, cells))
         self._cells = {}
 
-    def _fold(self) -> None:
-        group = self._next // self._group
-        begin = group * self._group % self._shape.cells
-        folded = {name: cells.folded(begin, begin + self._group) for name, cells in self._cells.items()}
-        known = {name: cell for name, cell in folded.items() if cell is not None}
-        if known:
-            self._coarser.take(group, known)
+    def _has_others(self, group: int) -> bool:
+        """Whether there are cells, not folded yet, before those of this group that are not of one sample each."""
+        begin = self._folded * self._group % self._shape.cells
+        end = begin + (group - self._folded) * self._group
+        return any(cells.has_others(begin, end) for cells in self._cells.values())
+
+    def _fold(self, until: int) -> None:
+        """Fold the groups of the open block before this one, many at once."""
+        first, size = self._folded, self._group
+        begin = first * size % self._shape.cells
+        end = begin + (until - first) * size
+        folded = {name: cells.folded(begin, end, size) for name, cells in self._cells.items()}
+        for group in range(first, until):
+            place = begin + (group - first) * size
+            known = {name: cells[place] for name, cells in folded.items() if place in cells}
+            if known:
+                self._coarser.take(group, known)
+        self._folded = until
 
 
 class _CoarseTier:

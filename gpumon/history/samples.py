@@ -89,35 +89,63 @@ class SampleCells(Mapping[int, HistoryCell]):
             self._rates[number][place : place + count] = doubles(cells.rates[number])
         self._kinds[place : place + count] = bytes((_SAMPLE,)) * count
 
-    def folded(self, begin: int, end: int) -> HistoryCell | None:
+    def has_others(self, begin: int, end: int) -> bool:
+        """Whether there are cells from place `begin` to `end` that are not of one sample each."""
+        return self._kinds.count(_OTHER, begin, end) > 0
+
+    def folded(self, begin: int, end: int, size: int) -> dict[int, HistoryCell]:
+        """Each `size` cells from place `begin` to `end` as one, by the place of the first, where there are any."""
+        places = range(begin, end, size)
+        even = [place for place in places if self._kinds.count(_SAMPLE, place, place + size) == size]
+        found = self._folded_evenly(even, size) if even else {}
+        for place in places:
+            if place not in found and (cell := self._folded(place, place + size)) is not None:
+                found[place] = cell
+        return found
+
+    def _folded(self, begin: int, end: int) -> HistoryCell | None:
         """The cells from place `begin` to `end` as one; None where there are none."""
-        kinds = self._kinds[begin:end]
-        even = self._folded_evenly(begin, end) if kinds.count(_SAMPLE) == end - begin else None
-        if even is not None:
-            return even
-        places = [begin + place for place, kind in enumerate(kinds) if kind]
+        places = [place for place in range(begin, end) if self._kinds[place]]
         found = fold([self[place] for place in places], self._counters) if places else None
         for place in places:
             if place in self._others:
                 self._others[place] = _packed(self._others[place])
         return found
 
-    def _folded_evenly(self, begin: int, end: int) -> HistoryCell | None:
-        """As `folded`, where nothing is missing but metrics that are missing throughout; else None."""
-        metrics, seconds = self._metrics, float(end - begin)
-        values = self._last[begin * metrics : end * metrics].tolist()
-        columns = [values[place::metrics] for place in range(metrics)]
+    def _folded_evenly(self, places: Sequence[int], size: int) -> dict[int, HistoryCell]:
+        """As `folded`, metric by metric; without those in which a metric is missing, but not throughout."""
+        metrics, seconds, first, end = self._metrics, float(size), places[0], places[-1] + size
+        columns = [self._last[first * metrics + place : end * metrics : metrics] for place in range(metrics)]
         for place, rates in zip(self._counters, self._rates, strict=True):
-            columns[place] = rates[begin:end].tolist()
-        totals = list(map(sum, columns))
-        for place, total in enumerate(totals):
-            # NaN is not itself; in place, because it is done for each metric and cell.
-            if total != total and any(value == value for value in columns[place]):
-                return None
-        ordered = list(map(sorted, columns))  # in half the time of min and max, which know nothing of floats
-        low, high = doubles([column[0] for column in ordered]), doubles([column[-1] for column in ordered])
-        last = self._last[(end - 1) * metrics : end * metrics]
-        return HistoryCell(low, doubles([total / seconds for total in totals]), high, last, (seconds, seconds))
+            columns[place] = rates[first:end]
+        low, mean, high = list[Numbers](), list[Numbers](), list[Numbers]()
+        uneven: set[int] = set()
+        for column in columns:
+            if is_constant(column):  # as most limits and totals
+                for numbers in (low, mean, high):
+                    numbers.append(column[: len(places)])
+                continue
+            values = column.tolist()
+            groups = [values[place - first : place - first + size] for place in places]
+            totals = list(map(sum, groups))
+            # NaN is not itself; in place, because it is done for each metric.
+            if (whole := sum(totals)) != whole:
+                uneven.update(
+                    place
+                    for place, total, group in zip(places, totals, groups, strict=True)
+                    if total != total and any(map(eq, group, group))
+                )
+            ordered = list(map(sorted, groups))  # in half the time of min and max, which know nothing of floats
+            low.append([group[0] for group in ordered])
+            mean.append([total / seconds for total in totals])
+            high.append([group[-1] for group in ordered])
+        rows = zip(zip(*low, strict=True), zip(*mean, strict=True), zip(*high, strict=True), strict=True)
+        found = {}
+        for place, (lows, means, highs) in zip(places, rows, strict=True):
+            if place not in uneven:
+                last = self._last[(place + size - 1) * metrics : (place + size) * metrics]
+                found[place] = HistoryCell(doubles(lows), doubles(means), doubles(highs), last, (seconds, seconds))
+        return found
 
     def columns(self) -> CellColumns | None:
         """By metric, the numbers of all places, 0 seconds where there is none; None where few cells are of a sample."""
@@ -146,6 +174,12 @@ class SampleCells(Mapping[int, HistoryCell]):
         if not self._last:
             self._last = array("d", [nan]) * (self._count * self._metrics)
             self._rates = [array("d", [nan]) * self._count for _ in self._counters]
+
+
+def is_constant(column: array[float]) -> bool:
+    """Whether a column is one number throughout, or missing throughout."""
+    data = column.tobytes()
+    return data[column.itemsize :] == data[: -column.itemsize]
 
 
 def _packed(cell: HistoryCell) -> HistoryCell:
