@@ -124,10 +124,16 @@ class NvmlSource:
         monotonic, time = self._clock.monotonic(), self._clock.time()
         self._tick, self._read_at = monotonic - self._read_at if self._read_at else 0, monotonic
         until = monotonic + max(self._patience, self._first_patience)
-        self._look_for_devices(monotonic, until)
-        readings = self._ask(until)
+        look = self._look_for_devices(monotonic, until)
+        known = self._rows
+        readings = self._ask(until, look)
+        if look:
+            self._take_found()
         if any(reading.is_divided_anew for reading in readings):
-            readings = self._take_instances(readings, until)
+            self._keep(self._found.devices)
+            self._join_processes()
+        if self._rows is not known:
+            readings = self._ask_new(known, readings, until)
         self._first_patience = 0
         samples = [row.sample(monotonic) for row in self._rows]
         states = {sample.state for sample in samples}
@@ -170,22 +176,27 @@ class NvmlSource:
         jobs: list[AnyInquiry] = [self._look, self._reopen, *(job for row in self._rows for job in row.jobs)]
         return self._discovery.is_quiet and not (self._left or any(job.is_under_way for job in jobs))
 
-    def _look_for_devices(self, now: int, until: int) -> None:
-        """Look where it is time, and take what a look found that let its tick go by."""
+    def _look_for_devices(self, now: int, until: int) -> Sequence[AnyInquiry]:
+        """Look where it is time, and take what a look found that let its tick go by.
+
+        Where devices are known, the look is left to be asked with them: it wakes no thread for itself.
+        """
         self._take_found()
         if now < self._look_at or self._look.is_under_way or self._reopen.is_under_way:
-            return
+            return ()
         self._look_at = now + round(LOOK_EVERY * SECOND)
-        # Half of it is left for the devices that are known: where a look hangs, they keep their tick.
-        patience = (until - now) // 2
+        patience = until - now
         if not self._found.is_over:
-            self._asker.ask([self._look], patience)
+            if self._rows:
+                return (self._look,)
+            self._asker.ask([self._look], patience // 2)  # the rest is for the devices that it finds
         elif self._is_quiet():
             # The one place where the library is closed between ticks: nothing is asked of it until it is open again.
-            self._asker.ask([self._reopen], patience)
+            self._asker.ask([self._reopen], patience // 2)
         else:
             self._found = self._found._replace(problem=_STUCK)
         self._take_found()
+        return ()
 
     def _take_found(self) -> None:
         for job in (self._look, self._reopen):
@@ -206,18 +217,18 @@ class NvmlSource:
         self._rows = [known.pop(id(one)) if id(one) in known else _DeviceRow(one, self._clock) for one in there]
         self._left += [job for row in known.values() for job in row.jobs if job.is_under_way]
 
-    def _ask(self, until: int) -> list[DeviceReading]:
+    def _ask(self, until: int, look: Sequence[AnyInquiry]) -> list[DeviceReading]:
         """Ask all devices, and return what came: of now, and of earlier ticks that it came too late for."""
         rows = self._rows
         readings = [reading for row in rows if (reading := row.take()) is not None]
-        self._asker.ask([row.job for row in rows], max(0, until - self._clock.monotonic()))
+        self._asker.ask([*(row.job for row in rows), *look], max(0, until - self._clock.monotonic()))
         return readings + [reading for row in rows if (reading := row.take()) is not None]
 
-    def _take_instances(self, readings: Sequence[DeviceReading], until: int) -> list[DeviceReading]:
-        """Make rows for the MIG instances that are there now, and ask the new ones at once."""
-        before = {id(row) for row in self._rows}
-        self._keep(self._found.devices)
-        self._join_processes()
+    def _ask_new(
+        self, known: Sequence[_DeviceRow], readings: Sequence[DeviceReading], until: int
+    ) -> list[DeviceReading]:
+        """Ask at once what was not among the rows `known`, and return all readings of those that are there."""
+        before = {id(row) for row in known}
         new = [row for row in self._rows if id(row) not in before]
         self._asker.ask([row.job for row in new], max(0, until - self._clock.monotonic()))
         there = {row.device.uuid for row in self._rows}
