@@ -79,7 +79,7 @@ class HistoryRecorder:
         self._taken = Taken(_text_of(directory), boot_id().hex(), 0)
         self._earlier: EarlierFrames | None = earlier
         self._first: TickValues | None = None
-        self._ticks: deque[TickValues] = deque(maxlen=_MOST_TICKS)
+        self._ticks: deque[Tick] = deque(maxlen=_MOST_TICKS)
         self._changed = Condition()
         self._stopping = False
         self._collector = Collector(self._take)
@@ -106,17 +106,11 @@ class HistoryRecorder:
         """Take a tick; they come in order."""
         if self._file.is_refused:
             return
-        values = values_of(tick)
         for part in self._parts:
             part.add(tick)
         with self._changed:
-            self._ticks.append(values)
-            oldest = self._ticks[0]
-            if (
-                self._first is None
-                or len(self._ticks) >= _BATCH
-                or values.monotonic_ns - oldest.monotonic_ns >= _PATIENCE
-            ):
+            self._ticks.append(tick)
+            if self._is_due():
                 self._changed.notify()
 
     def close(self) -> None:
@@ -133,8 +127,9 @@ class HistoryRecorder:
             with self._changed:
                 while not self._stopping and not self._is_due():
                     self._changed.wait()
-                ticks, stopping = list(self._ticks), self._stopping
+                taken, stopping = list(self._ticks), self._stopping
                 self._ticks.clear()
+            ticks = list(map(values_of, taken))
             if ticks and self._first is None:
                 self._first = ticks[0]
             begins = self._first is not None and self._earlier is not None and self._twice(self._collect_earlier)
