@@ -13,7 +13,6 @@ from gpumon.clock import SECOND
 from gpumon.events.event import EventSubject, Occurrence, unseen
 from gpumon.frame import Sample, Tick
 from gpumon.history.gaps import is_gap
-from gpumon.history.rates import rate
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, Availability
 from gpumon.origin import Driver
 
@@ -66,7 +65,7 @@ class _Grown(NamedTuple):
     """Growth of counters between two reads."""
 
     rates: Sequence[float]
-    """Of `CAUSES`, per second."""
+    """Of `CAUSES`, per second; below 0 where a counter has gone back."""
     is_first: bool
     """Whether nothing is known of the device before."""
 
@@ -166,7 +165,8 @@ class DeviceWatch:
         is_first, last.is_first = last.is_first, False
         if counters == before:
             return None
-        return _Grown([rate(old, new, passed) for old, new in zip(before, counters, strict=True)], is_first)
+        seconds = passed / SECOND
+        return _Grown([(new - old) / seconds for old, new in zip(before, counters, strict=True)], is_first)
 
     def _see_throttling(self, uuid: str, grown: _Grown, tick: Tick) -> Iterator[Occurrence]:
         details = {"at_least": True} if grown.is_first else {}
