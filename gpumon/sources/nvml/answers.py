@@ -56,6 +56,10 @@ class DeviceAnswers:
     def lack(self, metric: str, why: Availability) -> None:
         """The device has no value of `metric` now."""
         self.values.pop(metric, None)
+        self.note(metric, why)
+
+    def note(self, metric: str, why: Availability) -> None:
+        """Why something is missing now that is no value, or has none already."""
         if self.missing.get(metric) is not why:
             self.missing[metric] = why
             self.reasons += 1

@@ -63,6 +63,8 @@ class NvmlDevice:
         self._mig = MigInstances(library, Parent(handle, uuid, index), self._answers, clock)
         self._told: dict[str, Availability] = {}
         """Reasons that the device has been given."""
+        self._told_at = (0, 0)
+        """Number of reasons that had come then, and how many held."""
 
     @property
     def state(self) -> Availability:
@@ -147,7 +149,7 @@ class NvmlDevice:
         if self._mig.is_on != was_on:  # another device now, in what it gives
             self._calls.ask_anew()
             self._sample_buffer.read_soon()
-            self._told = {}
+            self._told, self._told_at = {}, (0, 0)
         return changed
 
     def _take_xid(self) -> None:
@@ -165,6 +167,10 @@ class NvmlDevice:
             self._answers.lack(XID, why)
 
     def _tell_missing(self) -> None:
+        told_at = (self._answers.reasons, len(self._answers.missing))
+        if told_at == self._told_at:  # a reason that came is counted, and one that went makes them fewer
+            return
+        self._told_at = told_at
         if self._answers.missing == self._told:
             return
         self._told = self._answers.missing.copy()

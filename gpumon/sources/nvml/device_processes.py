@@ -106,7 +106,7 @@ class DeviceProcesses:
     def unknown(self, why: Availability) -> Sequence[Held] | None:
         """Nobody knows who is on a device that does not answer; asked at once when it does."""
         self._due = self._graphics_due = self._early_from = 0.0
-        self._answers.missing[PROCESSES] = why
+        self._answers.note(PROCESSES, why)
         if not self._pids:
             return None
         self._pids = frozenset()
@@ -127,4 +127,4 @@ class DeviceProcesses:
         if why is Availability.OK:
             self._answers.missing.pop(PROCESSES, None)
         else:
-            self._answers.missing[PROCESSES] = why
+            self._answers.note(PROCESSES, why)
