@@ -15,6 +15,7 @@ import pytest
 from gpumon.clock import SECOND
 from gpumon.frame import Sample
 from gpumon.metrics import Availability
+from gpumon.sources.nvml.answers import AnswerRow, DeviceAnswers
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.process_shares import ProcessShares
@@ -478,3 +479,22 @@ def test_shares_go_on_when_the_wall_clock_is_set_back() -> None:
         library.answers["nvmlDeviceGetProcessUtilization"] = shares((41, clock.time() // 1000, 50))
         found = reader.read(HANDLE)
     assert found == {41: (0.5, 0.0, 0.0, 0.0)}
+
+
+def test_a_row_has_each_answer_in_its_place_whatever_came_and_went() -> None:
+    answers, row = DeviceAnswers(FakeClock(), {}), AnswerRow(("a", "b", "c"))
+    assert list(map(repr, row.of(answers))) == ["nan"] * 3
+    answers.give("c", 3.0)
+    answers.give("a", 1.0)
+    assert str(row.of(answers)) == "[1.0, nan, 3.0]"
+    answers.give("c", 4.0)
+    answers.lack("a", Availability.NOT_SUPPORTED)
+    answers.give("b", 2.0)
+    assert str(row.of(answers)) == "[nan, 2.0, 4.0]", "as many as before, and others"
+    answers.lack("c", Availability.NOT_SUPPORTED)
+    answers.give("c", 5.0)
+    assert str(row.of(answers)) == "[nan, 2.0, 5.0]", "the same ones in another order"
+    answers.clear()
+    answers.give("a", 6.0)
+    answers.give("c", 7.0)
+    assert str(row.of(answers)) == "[6.0, nan, 7.0]"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
+from operator import itemgetter
 from typing import Any
 
 from gpumon.clock import Clock
 from gpumon.metrics import Availability
+from gpumon.missing import NAN
 
 U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF
@@ -26,6 +28,7 @@ class DeviceAnswers:
         "missing",
         "read_at_ns",
         "reasons",
+        "removed",
         "single",
         "values",
     )
@@ -33,6 +36,9 @@ class DeviceAnswers:
     def __init__(self, clock: Clock, missing: dict[str, Availability]) -> None:
         self.clock = clock
         self.values: dict[str, float] = {}
+        """What is in it leaves it by `lack` and `clear` alone."""
+        self.removed = 0
+        """Counts what has left `values`: as long as it and their number are the same, so are their names and order."""
         self.missing = missing
         self.reasons = 1
         """Counts the reasons that came new."""
@@ -55,7 +61,8 @@ class DeviceAnswers:
 
     def lack(self, metric: str, why: Availability) -> None:
         """The device has no value of `metric` now."""
-        self.values.pop(metric, None)
+        if self.values.pop(metric, None) is not None:
+            self.removed += 1
         self.note(metric, why)
 
     def note(self, metric: str, why: Availability) -> None:
@@ -67,10 +74,33 @@ class DeviceAnswers:
     def clear(self) -> None:
         """Forget all values, as of a device that does not answer."""
         self.values.clear()
+        self.removed += 1
         self.batched = frozenset()
         self.single.clear()
         self.counters_at_ns = 0
         self.forgotten += 1
+
+
+class AnswerRow:
+    """The answers of one device as a row of all metrics.
+
+    Names and order of the answers are the same for hours: where each goes is looked up when they change.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._known = (-1, -1)
+        self._pick: Callable[[list[float]], tuple[float, ...]] = tuple
+
+    def of(self, answers: DeviceAnswers) -> list[float]:
+        """Return the values in the order of the row; NaN for what is missing."""
+        values = answers.values
+        known = (len(values), answers.removed)
+        if known != self._known:
+            places = {name: place for place, name in enumerate(values)}
+            self._pick = itemgetter(*(places.get(name, len(values)) for name in self._names))
+            self._known = known
+        return list(self._pick([*values.values(), NAN]))
 
 
 Read = Callable[[Any, DeviceAnswers], int]

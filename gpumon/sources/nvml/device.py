@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon.clock import Clock
-from gpumon.frame import NAN, Device, Sample
+from gpumon.frame import Device, Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
 from gpumon.sources.nvml import dips, unattributed
-from gpumon.sources.nvml.answers import DeviceAnswers
+from gpumon.sources.nvml.answers import AnswerRow, DeviceAnswers
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.device_calls import DeviceCalls
 from gpumon.sources.nvml.device_processes import DeviceProcesses
@@ -33,7 +33,6 @@ XID = "gpu.xid"
 _CALLED = (name for call in (*CALLS, *FALLBACKS) for name in call.metrics)
 ASKED = frozenset((*_CALLED, *dips.METRICS, XID, unattributed.METRIC, INSTANCES))
 """Metrics that are asked for, or waited for: all that this source can give."""
-_NANS = (NAN,) * len(_NAMES)
 _DOUBTED_EVERY = 30.0
 _OK = Availability.OK
 """To look it up in its class takes longer than all else that is done with it, for each device at each tick."""
@@ -55,6 +54,7 @@ class NvmlDevice:
         self._power = power or RuntimePower("")
         missing = {**dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED), **library.withheld}
         self._answers = DeviceAnswers(clock, missing)
+        self._row = AnswerRow(_NAMES)
         self._is_unified = shares_host_memory(name)
         withheld = library.withheld.keys() | (LINK if self._is_unified else frozenset())
         self._calls = DeviceCalls(library, handle, index, self._answers, withheld)
@@ -130,7 +130,7 @@ class NvmlDevice:
             processes = self._processes.unknown(self.state)
             self._sample_buffer.read_soon()
         self._tell_missing()
-        values = list(map(answers.values.get, _NAMES, _NANS))
+        values = self._row.of(answers)
         sample = Sample(
             device=self.device,
             state=self.state,

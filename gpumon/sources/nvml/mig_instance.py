@@ -11,7 +11,7 @@ from gpumon.frame import NAN, Device, Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
 from gpumon.missing import is_known
 from gpumon.sources.nvml import unattributed
-from gpumon.sources.nvml.answers import DeviceAnswers, Read
+from gpumon.sources.nvml.answers import AnswerRow, DeviceAnswers, Read
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.device_calls import DeviceCalls
 from gpumon.sources.nvml.device_processes import DeviceProcesses
@@ -23,7 +23,6 @@ from gpumon.sources.nvml.mig import UNTOLD
 from gpumon.sources.nvml.readings import MEMORY, Call
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
-_NANS = (NAN,) * len(_NAMES)
 _OWN = frozenset((*MEMORY.metrics, *GPM_METRICS, unattributed.METRIC))
 _LACKS = {
     **dict.fromkeys(FROM_DRIVERS, Availability.OF_WHOLE_GPU),
@@ -79,6 +78,7 @@ class MigInstance:
         self.handle = c_void_p(identity.handle)
         self._clock = clock
         self._answers = DeviceAnswers(clock, {**_LACKS, **library.withheld})
+        self._row = AnswerRow(_NAMES)
         self.device = Device(
             identity.uuid, parent.number, identity.name, dict(self._answers.missing), parent=parent.uuid,
             instance=identity.place,
@@ -128,7 +128,7 @@ class MigInstance:
         sample = Sample(
             device=self.device,
             state=self.state,
-            values=list(map(answers.values.get, _NAMES, _NANS)),
+            values=self._row.of(answers),
             monotonic_ns=answers.read_at_ns,
             counters_monotonic_ns=answers.counters_at_ns,
         )
