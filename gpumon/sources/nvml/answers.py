@@ -36,9 +36,9 @@ class DeviceAnswers:
     def __init__(self, clock: Clock, missing: dict[str, Availability]) -> None:
         self.clock = clock
         self.values: dict[str, float] = {}
-        """What is in it leaves it by `lack` and `clear` alone."""
+        """Values leave it by `lack` and `clear` alone."""
         self.removed = 0
-        """Counts what has left `values`: as long as it and their number are the same, so are their names and order."""
+        """Counts those that have left: as long as it and their number are the same, so are names and order."""
         self.missing = missing
         self.reasons = 1
         """Counts the reasons that came new."""
