@@ -19,7 +19,7 @@ from gpumon.history.grid import Grid
 from gpumon.history.query import HOST, Query
 from gpumon.history.tiers import DAY, SHAPES
 from gpumon.live import LiveState
-from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.metrics import BY_NAME, GPU_METRICS, Availability
 from gpumon.missing import is_known
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, pressed
@@ -27,6 +27,7 @@ from gpumon_tui.pages.chart.page import ChartPage
 from gpumon_tui.pages.chart.plan import chart_plan
 from gpumon_tui.pages.chart.state import ChartState, Overlay
 from gpumon_tui.renderables.buckets import HOLD
+from gpumon_tui.renderables.value_axis import value_axis
 from tests.fakes import FakeClock
 from tests.months import fill
 from tests.tui.fakes import START, FakeFeed
@@ -97,6 +98,20 @@ def test_another_metric_by_key_and_from_the_list() -> None:
         assert "Memory   GPU 0" in text(app)[2]
 
     play(FakeFeed(), (160, 50), script)
+
+
+def test_a_clock_is_told_in_the_unit_of_its_axis() -> None:
+    lines = shown("m m m m", (80, 24))
+    assert "SM clock" in lines[1]
+    assert re.search(r"now \d\.\d\d GHz", lines[1])
+    assert any(re.match(r" *2(\.0)? GHz", line) for line in lines)
+
+
+def test_an_axis_of_which_nothing_is_known_has_no_numbers() -> None:
+    axis = value_axis(BY_NAME["gpu.clock_sm"], nan)
+    assert axis.labels(20, 7) == {}
+    assert value_axis(BY_NAME["gpu.power"], nan, 700.0).labels(20, 7)[0] == "800 W"
+    assert value_axis(BY_NAME["gpu.utilization"], nan).labels(20, 7)[0] == "100 %", "a share has its ends"
 
 
 def test_the_small_charts_are_of_other_metrics_that_have_values() -> None:

@@ -87,13 +87,18 @@ def axis_around(values: Iterable[float]) -> ValueAxis:
 
 
 def value_axis(metric: Metric, largest: float, limit: float = nan) -> ValueAxis:
-    """Return the axis for values up to `largest`, or NaN; `limit`: what they cannot exceed, or NaN."""
+    """Return the axis for values up to `largest`, or NaN; `limit`: what they cannot exceed, or NaN.
+
+    Where both are unknown it has no parts, so that no number stands beside it.
+    """
     if metric.unit is Unit.RATIO or _is_share(metric):
         return ValueAxis(0.0, 1.0, 4, shown(metric, 1.0))
     if metric.unit is Unit.CELSIUS:
         parts = 4 if not largest > _HOTTEST else 5
         return ValueAxis(_COLDEST, _HOTTEST + 20.0 * (parts - 4), parts, shown(metric, _HOTTEST))
     top = max((one for one in (largest, limit) if is_known(one) and one < inf), default=nan)
+    if not is_known(top):
+        return ValueAxis(0.0, 1.0, 0, shown(metric, 1.0))
     if not top > 0:
         top = 1.0
     scale = shown(metric, top).divisor

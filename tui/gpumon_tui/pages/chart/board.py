@@ -128,6 +128,7 @@ def _heat(state: ChartState, axis: ValueAxis) -> list[Line]:
         left.append(Segment(f"   +{first} ▲" * bool(first) + f"   +{below} ▼" * bool(below), theme.DIM))
     ends = (axis.shown.text(axis.low), f"{axis.shown.text(axis.high)} {axis.shown.unit}".rstrip())
     right: Line = [Segment(f"{ends[0]} ", theme.FAINT), *scale(), Segment(f" {ends[1]}", theme.FAINT)]
+    right = right if axis.parts else []  # of no value it is not known how strong a color it would have
     room = plan.left + plan.cells - length(left) - length(right)
     lines: list[Line] = [[*left, Segment(" " * room), *right] if room > 0 else left]
     known = known_halves(state.grid, view.history.begin, state.until)

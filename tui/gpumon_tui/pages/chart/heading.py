@@ -6,6 +6,8 @@ from rich.segment import Segment
 
 from gpumon import units
 from gpumon.history.query import HOST, Query
+from gpumon.metrics import Unit
+from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.levels import level
 from gpumon_tui.pages.chart.laid_over import legend_row
@@ -13,6 +15,7 @@ from gpumon_tui.pages.chart.plan import WIDE
 from gpumon_tui.pages.chart.readout import readout_line
 from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.text_width import Line, cut, length, safe
+from gpumon_tui.renderables.value_axis import shown
 from gpumon_tui.widgets.lines import Lines
 
 _KEY = palette.ink("key", bold=True)
@@ -80,7 +83,11 @@ def _now(state: ChartState) -> Line:
     now = state.now(view.subject, metric.name)
     badness = level(metric, now, view.limit_of(metric))
     style = theme.LEVELS[badness] if badness else theme.STRONG
-    return [Segment(f"   {state.newest} ", theme.FAINT), Segment(units.metric(now, metric), style)]
+    text = units.metric(now, metric)
+    if metric.unit is Unit.HERTZ and is_known(now):  # as the axis and the readout have it
+        how = shown(metric, now)
+        text = f"{how.text(now)} {how.unit}"
+    return [Segment(f"   {state.newest} ", theme.FAINT), Segment(text, style)]
 
 
 def _times(state: ChartState) -> Line:
