@@ -89,7 +89,7 @@ def test_a_runs_chart_begins_when_its_head_says_it_began(abroad: tuple[Visitor, 
     page = visitor.open("#/run/net-1a2b")
     begin, _ = figure(page).evaluate(_SHOWN)
     assert begin == pytest.approx(BEGAN, abs=0.01)
-    expect(page.locator("#page-run .facts")).to_contain_text(local(BEGAN, zone))
+    expect(page.locator("#page-run .facts b[title]")).to_have_attribute("title", local(BEGAN, zone))
     told = page.evaluate("(time) => gpumon.scale.instant(time)", begin)
     assert told.split(" ")[-1] == local(BEGAN, zone)[11:]
 
