@@ -72,7 +72,9 @@ class Visitor:
         """A page by what stands behind the # of its address; waits until it has what it shows."""
         self.page.goto(self.link + place)
         self.page.locator("main .page:not([hidden])").wait_for(state="attached")
-        self.page.locator("body[data-state=live], body[data-state=stale]").wait_for(state="attached")
+        self.page.locator("body:is([data-state=live], [data-state=stale], [data-state=ended])").wait_for(
+            state="attached"
+        )
         return self.page
 
     def check(self) -> None:
