@@ -51,7 +51,7 @@ class LiveState(NamedTuple):
     interval: float
     """Seconds between frames."""
     age: float = 0.0
-    """Seconds since the writer was heard, where it is silent; 0 while it is not, or where there is none."""
+    """Seconds since the writer was heard, or since the newest frame of a ring that is gone; 0 where none is silent."""
     since: float = NAN
     """Seconds since 1970: the time of the newest frame; NaN when there is none."""
     stale: bool = False
@@ -274,11 +274,10 @@ class Live:
         """Return the state of the data; never raises."""
         heartbeat = self.heartbeat()
         interval = self.interval()
-        if heartbeat is None:
-            return LiveState(False, self._problem, interval)
-        since, origin = self._time_of(heartbeat.head), self.origin()
-        if self._reader is None:  # damaged meanwhile
-            return LiveState(False, self._problem, interval)
+        since, origin = self._time_of(heartbeat.head) if heartbeat else self._newest[2], self.origin()
+        if heartbeat is None or self._reader is None:  # damaged meanwhile
+            age = max(1.0, time.time() - since) if is_known(since) else 0.0
+            return LiveState(False, self._problem, interval, age, since)
         state = LiveState(False, "", interval, heartbeat.age, since)
         if heartbeat.age == inf:
             text = "no daemon has run since the machine was restarted"

@@ -190,6 +190,16 @@ def test_nothing_is_known_of_a_ring_that_is_not_there(tmp_path: Path) -> None:
     assert (state.live, state.stale, state.age, state.since == state.since) == (False, False, 0, False)
 
 
+def test_a_ring_that_is_gone_was_last_seen_by_the_clock(live: Live, ring: RingWriter, tmp_path: Path) -> None:
+    newest = round((time.time() - 40) * SECOND)
+    ring.append(tick(1, time_ns=newest))
+    assert live.state().since == newest / SECOND
+    os.remove(tmp_path / "ring")
+    state = live.state()
+    assert (state.live, state.since, "gpumon daemon" in state.text) == (False, newest / SECOND, True)
+    assert 40 <= state.age < 100
+
+
 def test_a_recording_that_has_ended_is_not_live_though_its_daemon_lives(live: Live, ring: RingWriter) -> None:
     ring.append(tick(1, origin=Origin("replay", "REPLAY log.csv")))
     assert live.state().live
