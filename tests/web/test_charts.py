@@ -11,8 +11,9 @@ import pytest
 from gpumon.figures.escape import LONGEST, literal
 from gpumon.figures.scales import scale_of
 from gpumon.frame import Mark, RunState
-from gpumon.metrics import Unit
+from gpumon.metrics import Availability, Unit
 from gpumon.panels import GPU_PANELS
+from gpumon.xids import xid_of
 from gpumon_web.gpu_chart import USUAL, GpuChartWindow, gpu_chart
 from gpumon_web.gpu_held import flat
 from gpumon_web.health import attention, checks
@@ -158,6 +159,9 @@ def test_health_says_what_is_well_what_is_not_and_what_nobody_knows() -> None:
     assert found["Link"] == found["Thresholds"] == ("unknown", "not reported")
     assert attention(checks(ill)) == "3 of 3 need attention"
     assert attention(checks(sample(0))) == "nothing is reported"
+    silent = {one["title"]: (one["level"], one["more"]) for one in checks(ill._replace(state=Availability.STALE))}
+    assert silent["XID"] == ("bad", f"{xid_of(79).meaning} · when it last answered")
+    assert attention(checks(well._replace(state=Availability.STALE))) == "nothing is reported"
 
 
 def together(directory: Path) -> Served:

@@ -26,7 +26,9 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
     """The lines of a row: why it does not answer, its runs, other holders, and since when it does nothing."""
     state, lines = about["state"], []
     if state in SILENT:
-        lines.append(line(tag(silence(about), levels.OF_GPU[GpuState(state)])))
+        said = tag(silence(about), levels.OF_GPU[GpuState(state)])
+        # Once nobody looks, its age is of the last look: it would stand still.
+        lines.append(line({**said, "old": GpuState.STALE.title, "ended": said["tag"]} if state == "stale" else said))
     for run in runs[:RUNS]:
         phase = run["phase"] if run["phase"] != "train" else ""
         name = link(run_name(run), run_address(run["id"]), "name")

@@ -8,7 +8,7 @@ from gpumon import units
 from gpumon.analysis.clock_events import HOT, IDLE, clock_event_reasons
 from gpumon.diagnosis.finding import Severity, severity_of
 from gpumon.frame import Sample
-from gpumon.metrics import BY_NAME
+from gpumon.metrics import BY_NAME, Availability
 from gpumon.missing import is_known
 from gpumon.xids import xid_of
 from gpumon_web import levels
@@ -19,8 +19,12 @@ UNKNOWN = "unknown"
 
 
 def checks(sample: Sample) -> list[Cells]:
-    """The checks of a GPU, in the order of the page: level, title, what is so, and what else is known."""
-    return [_throttling(sample), _ecc(sample), _xid(sample), _link(sample), _thresholds(sample)]
+    """The checks of a GPU, in the order of the page: level, title, what is so, and what else is known.
+
+    Of a GPU that does not answer only what was wrong is told, and that it was so when it last answered.
+    """
+    found = [_throttling(sample), _ecc(sample), _xid(sample), _link(sample), _thresholds(sample)]
+    return found if sample.state is Availability.OK else [_as_it_was(one) for one in found]
 
 
 def attention(found: Sequence[Cells]) -> str:
@@ -32,6 +36,12 @@ def attention(found: Sequence[Cells]) -> str:
     if not known:
         return "nothing is reported"
     return "as usual" if len(known) == len(found) else f"{len(known)} of {len(found)} known, as usual"
+
+
+def _as_it_was(one: Cells) -> Cells:
+    if one["level"] not in ("warn", "bad"):
+        return _none(one["title"])
+    return {**one, "more": " · ".join(filter(None, (one["more"], "when it last answered")))}
 
 
 def _check(title: str, text: str, more: str = "", level: str = "ok") -> Cells:
@@ -47,7 +57,7 @@ def _throttling(sample: Sample) -> Cells:
     if reasons is None:
         return _none("Throttling")
     held = [reason for reason in reasons if reason != IDLE]
-    words = f"clocks held by {', '.join(held)}" if held else "none now"
+    words = f"clocks held by {', '.join(held)}" if held else "none"
     return _check("Throttling", words, level="warn" if HOT & {*held} else "ok")
 
 

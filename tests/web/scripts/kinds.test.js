@@ -48,6 +48,12 @@ test("once nothing new comes a state is stale, but for one that lasts", () => {
   assert.match(shown("state", { ...STATE, title: "lost", lasts: true }, "stale").textContent, /H100, lost$/);
 });
 
+test("once nothing new comes no check is well, and what was wrong was so then", () => {
+  const checks = [{ title: "XID", text: "none", more: "", level: "ok" }, { title: "ECC", text: "2 uncorrected", more: "", level: "bad" }];
+  assert.strictEqual(shown("checks", checks).textContent, "XIDnone, wellECC2 uncorrected, needs attention");
+  assert.strictEqual(shown("checks", checks, "stale").textContent, "XIDnot known now, unknownECC2 uncorrected when last seen, needs attention");
+});
+
 test("once nothing new comes a label of now is left out, and a value gives way to what stands for it", () => {
   const free = [{ line: [{ tag: "free for 3 min", level: "ok", now: true }] }];
   assert.strictEqual(shown("rich", free).textContent, "free for 3 min");

@@ -70,7 +70,7 @@
       return g.make("li", {}, about, g.make("span", { class: about ? null : "mut", text }));
     }),
     // What is well and what is not, each with its state as a shape and a word.
-    checks: (all) => all.map((one) => g.make("li", { class: one.level },
+    checks: (all) => all.map(lastReported).map((one) => g.make("li", { class: one.level },
       g.make("span", { class: `check ${one.level}`, "aria-hidden": "true" }), g.make("span", { class: "mut", text: one.title }),
       g.make("span", { class: "says" }, g.make("b", { text: one.text }), one.more ? g.make("span", { class: "mut", text: ` ${one.more}` }) : null,
         g.make("span", { class: "sr", text: { ok: ", well", warn: ", needs attention", bad: ", needs attention", unknown: ", unknown" }[one.level] || "" })))),
@@ -109,6 +109,13 @@
     }),
     download: (one) => [g.make("a", { class: "button", text: one.text, href: one.href.startsWith("api/") ? one.href : "#/", download: true })],
   };
+
+  // A check once nothing new comes: what was well may be so no more, and what was wrong is said as of then.
+  function lastReported(one) {
+    if (g.feed.isFresh() || g.feed.state === "ended") { return one; }
+    if (one.level === "unknown") { return one; }
+    return one.level === "ok" ? { ...one, level: "unknown", text: "not known now", more: "" } : { ...one, more: [one.more, "when last seen"].filter(Boolean).join(" · ") };
+  }
 
   const address = (link) => (link.startsWith("#/") ? link : "#/");
   const pieces = (parts) => parts.map((part) => ({ ...part, color: part.color || g.theme.ofUser(part.user) }));

@@ -124,7 +124,7 @@ def live(now: Now, args: Args) -> Cells:
         **memory(gpu),
         "who": who(gpu, runs),
         "health": about["health"],
-        "attention": attention(about["health"]),
+        "attention": {"text": attention(about["health"]), "old": "as last reported"},
         "title": f"GPU {about['label']}",
         "model": about["name"],
         "uuid": about["uuid"],
@@ -208,7 +208,11 @@ def memory(gpu: Gpu) -> Cells:
     held = [f"{name} {units.number(size, Unit.BYTES)}" for _, name, size in by_user(about["holders"])]
     more = f" and {len(held) - NAMED} more" if len(held) > NAMED else ""
     nobody = {"text": "", "old": "holder unknown"} if about["empty"] else "holder unknown"
-    free = "" if used is None or not total else f"{units.number(max(0.0, total - used), Unit.BYTES)} free"
+    free = (
+        ""
+        if used is None or not total or about["state"] in SILENT
+        else f"{units.number(max(0.0, total - used), Unit.BYTES)} free"
+    )
     return {
         "memory": "shared with the host" if about["shares_memory"] else of_total(used, total),
         "memory_free": free,
