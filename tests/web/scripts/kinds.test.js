@@ -86,3 +86,24 @@ test("where nothing is known a number is a dash, and what is drawn is nothing", 
     assert.strictEqual(node.textContent, wanted, kind);
   }
 });
+
+test("a map that was cleared for another page is drawn again though nothing new came", () => {
+  const { gpumon } = load(["00", "10", "12", "20", "25", "34", "40"]);
+  gpumon.feed.state = "live";
+  const row = { gpu: { ...STATE, link: "#/gpu/3" }, now: 0.5, users: ["ada"] };
+  gpumon.feed.view.tables.set("gpus", { order: ["3"], rows: new Map([["3", row]]) });
+  const node = new Element("div");
+  for (const name of ["gpus", null, "gpus"]) {
+    gpumon.show(node, "tiles", name);
+    assert.strictEqual(node.children.length, name ? 1 : 0);
+  }
+});
+
+test("whoever a page has told of may say who they are, also without a GPU now", () => {
+  const { gpumon } = load(["00", "10", "12", "20", "25", "34", "40"]);
+  gpumon.feed.server = { users: ["ada"] };
+  gpumon.theme.meet(["carol"]);
+  const node = new Element("div");
+  gpumon.show(node, "mine", { users: {}, own: "#/users?user=" });
+  assert.deepStrictEqual(node.find("option").map((one) => one.attributes.value), ["", "ada", "carol"]);
+});

@@ -8,6 +8,7 @@
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const listeners = [];
   const placed = new Map();
+  const people = new Set();
   const used = Array.from({ length: COLORS }, (_, at) => (at < USUAL ? 0 : 0.5));
   let known = new Map();
 
@@ -68,11 +69,16 @@
 
   // Names that come together get their colors in the order of the alphabet, whatever the order of what shows them.
   function meet(names) {
-    for (const name of [...new Set(names)].sort()) { ofUser(name); }
+    for (const name of [...new Set(names)].sort()) {
+      ofUser(name);
+      people.add(name);
+    }
   }
 
   g.theme = {
     color, ofUser, meet, isDark,
+    // Everyone that a page has told of.
+    met: () => [...people],
     on(listener) { listeners.push(listener); },
     // A theme for a while, null: that of before.
     lend(theme) { apply(theme || stored()); },

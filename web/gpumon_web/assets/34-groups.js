@@ -113,7 +113,7 @@
   // What is mine of what each user has; before somebody said who they are, the question.
   g.mine = function ({ users: byUser, own: page }) {
     const me = g.me();
-    const users = [...new Set([...((g.feed.server && g.feed.server.users) || []), ...(me ? [me] : [])])].sort();
+    const users = [...new Set([...((g.feed.server && g.feed.server.users) || []), ...g.theme.met(), ...(me ? [me] : [])])].sort();
     const list = g.make("select", { class: "pick", "aria-label": "I am" },
       g.make("option", { value: "", text: me ? "nobody" : "I am …" }),
       ...users.map((name) => g.make("option", { value: name, text: name, selected: name === me })));
@@ -128,7 +128,7 @@
   // A map of rows: the color says who has it, the height how much of it is used now.
   g.tiles = function (node, name) {
     const table = name && g.feed.view.tables.get(name);
-    if (!table) { node.replaceChildren(); return; }
+    if (!table) { g.fill(node, null, () => []); return; }
     const fresh = g.feed.isFresh();
     const sign = table.order.map((key) => {
       const { gpu, now, users } = table.rows.get(key);

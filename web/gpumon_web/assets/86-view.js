@@ -161,9 +161,11 @@
     const query = () => new URLSearchParams([["page", section.dataset.page], ...names.map((name) => [name, params.get(name) || own[name] || ""])]);
 
     function keep(found) {
+      const before = g.theme.met().length;
       g.theme.meet(found.users);
       const news = g.feed.keep(found);
       if (!bound) { return; }
+      if (g.theme.met().length > before) { for (const node of section.querySelectorAll("[data-kind=mine]")) { value(node, node.dataset.bind); } }
       for (const name of news.values) { for (const node of bound.get(name) || []) { value(node, name); } }
       for (const table of tables) { table.draw(news.values.length ? null : changed(news, table)); }
       if (news.values.length) { places(); g.title(); }
