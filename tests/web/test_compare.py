@@ -70,6 +70,16 @@ def test_the_numbers_are_those_of_the_command(tmp_path: Path) -> None:
     assert levels == ["warn", "mut"], "slower for certain, and not certain"
 
 
+def test_no_run_is_the_best_where_the_table_tells_no_clear_difference(tmp_path: Path) -> None:
+    path = three(tmp_path)
+    certain = document(path, ",".join(IDS[:2]))["best"]
+    assert [part["text"] for part in certain["time_of"][0]["line"]] == ["A"]
+    assert certain["time_below"].startswith("B ")
+    doubtful = document(path)["best"]
+    assert doubtful["time_of"] == []
+    assert doubtful["time_below"].startswith("no clear difference from ")
+
+
 def test_what_differs_is_a_row_and_what_does_not_a_sentence(tmp_path: Path) -> None:
     found = document(three(tmp_path))
     (rate,) = found["differs"]
@@ -123,6 +133,7 @@ def test_a_run_without_epochs_is_compared_by_time_as_a_whole(tmp_path: Path) -> 
         book.trace(key, book.device(key), {"gpu.power": [(300.0,) * 3] * 20})
         found = document(str(book.path), ",".join(IDS[:2]), EPOCHS)
     assert (found["axes"], found["axis"], found["by_epochs"]) == ([TIME], TIME, False)
+    assert kept({**found, "missing": ""}).values["loss_is"] == "Lowest loss", "a headline without a value has its name"
     assert all(one["key"].startswith("whole ") for one in found["numbers"])
     (energy,) = (one for one in found["chart"]["panels"] if one["key"] == "energy")
     assert energy["lines"][1]["mean"][-1] == pytest.approx(300 * 20)
@@ -198,6 +209,7 @@ def test_runs_are_ticked_compared_by_epoch_and_by_time_and_the_link_shows_the_sa
         expect(plot).to_be_visible()
         labels = "(place) => place.gpumonView.doc.panels[0].lines.map((line) => line.label)"
         assert plot.evaluate(labels) == ["A first", "B third"]
+        expect(plot.locator(".gutter .what")).to_contain_text(["loss, last"])
         expect(rows(page, "What differs")).to_contain_text(["lr"])
         expect(rows(page, "Numbers").first).to_contain_text("Epoch time")
         # The pointer tells of both, in the units of the axis.

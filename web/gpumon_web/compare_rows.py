@@ -114,6 +114,17 @@ def config_notes(config: ConfigComparison, names: Named) -> list[Cells]:
     return [{"text": one} for one in found]
 
 
+def is_least_for_certain(found: MeasureComparison) -> bool:
+    """Whether the run with the least median differs clearly from every other, by the intervals of the differences."""
+    known = [place for place, value in enumerate(found.medians) if is_known(value)]
+    best = min(known, key=lambda place: found.medians[place])
+    others = [found.differences[place - 1] for place in known if place not in (0, best)]
+    if best == 0:
+        return all(one.is_clear for one in others)
+    mine = found.differences[best - 1]
+    return (0 not in known or mine.is_clear) and all(one.low > mine.high for one in others)
+
+
 def least(found: Sequence[float], names: Named, write: Callable[[float], str]) -> tuple[str, str, Cell]:
     """The least of some values: it, the others in words, and the badge of its run; nothing where one alone is known."""
     known = sorted((value, place) for place, value in enumerate(found) if is_known(value))

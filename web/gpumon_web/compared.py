@@ -19,7 +19,7 @@ from gpumon.reports.config_differences import config_differences
 from gpumon.reports.run_json import run_of
 from gpumon_web.compare_axis import axes_of, axis_of
 from gpumon_web.compare_chart import compare_chart, course_of
-from gpumon_web.compare_rows import FEWEST, MOST, config_notes, differs, labels, least, numbers
+from gpumon_web.compare_rows import FEWEST, MOST, config_notes, differs, is_least_for_certain, labels, least, numbers
 from gpumon_web.run_chart import CHECKED, is_loss
 from gpumon_web.run_page import find_run
 from gpumon_web.tokens import run_name
@@ -110,8 +110,11 @@ def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
 def _best_measures(compared: Comparison, names: Sequence[str]) -> dict[str, Any]:
     lines = compared.lines if all(compared.epochs) else compared.whole
     found: dict[str, Any] = {}
+    by_epochs = lines is compared.lines
     for key, measure in (("time", "seconds"), ("energy", "energy")):
         line = next((one for one in lines if one.measure.name == measure), None)
         value, rest, badge = least(line.medians, names, line.measure.write) if line else (units.MISSING, "", [])
+        if line and badge and by_epochs and not is_least_for_certain(line):
+            rest, badge = f"no clear difference from {rest}", []
         found |= {key: value, f"{key}_below": rest, f"{key}_of": badge}
     return found

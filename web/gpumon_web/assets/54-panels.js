@@ -277,11 +277,14 @@
       });
     }
 
+    // A panel whose lines have a value each: of what is over, the last one.
+    const headOf = (panel) => (panel.lists && !doc.goesOn ? `${panel.title}, last` : panel.title);
+
     // What a gutter says: the name, the newest value, and what was in the view.
     function said(one) {
       const { panel, facts } = one;
       const missing = one.isNow && one.gone[0];
-      if (panel.lists) { return [panel.title, "", ""]; }
+      if (panel.lists) { return [headOf(panel), "", ""]; }
       const main = facts[0];
       if (missing) { return [panel.title, t.MISSING, absence(missing)]; }
       const value = main && main.last !== null ? g.scale.write(panel.unit, main.last) : t.MISSING;
@@ -291,8 +294,8 @@
     }
 
     function gutter(at) {
-      g.fill(gutters, doc.panels.map((panel) => [panel.key, panel.title, panel.lists ? panel.lines.map((line) => [line.label, line.role]) : 0]), () => doc.panels.map((panel) => g.make("div", { class: panel.lists ? "gutter lists" : "gutter" },
-        g.make("span", { class: "what", text: panel.title, title: panel.title }), g.make("span", { class: "value", "data-unit": "unit" }), g.make("span", { class: "below" }),
+      g.fill(gutters, doc.panels.map((panel) => [panel.key, headOf(panel), panel.lists ? panel.lines.map((line) => [line.label, line.role]) : 0]), () => doc.panels.map((panel) => g.make("div", { class: panel.lists ? "gutter lists" : "gutter" },
+        g.make("span", { class: "what", text: headOf(panel), title: headOf(panel) }), g.make("span", { class: "value", "data-unit": "unit" }), g.make("span", { class: "below" }),
         panel.lists ? g.make("span", { class: "each" }, ...panel.lines.map((line) => row(line))) : null)));
       gutters.classList.toggle("small", at.isSmall);
       [...gutters.children].forEach((node, index) => {

@@ -84,6 +84,7 @@ def kept(document: Cells) -> KeptValues:
         "how": " ".join([document["missing"], *gone]).strip(),
         "runs": chosen(runs, by if by != document["axes"][0] else ""),
         **document["best"],
+        "loss_is": document["best"]["loss_is"] or "Lowest loss",
         "time_is": "Shortest epoch, median" if by_epochs else "Shortest run",
         "energy_is": "Least energy an epoch, median" if by_epochs else "Least energy of a run",
         "axes": [
