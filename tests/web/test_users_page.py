@@ -174,6 +174,7 @@ def test_a_window_of_now_says_who_holds_what_now_and_one_of_the_past_does_not(se
     assert rows["alice"]["now"][0]["line"][0]["tag"] == "0–1"
     past = shown(served, MONTH)["tables"]["users"]["cells"]
     assert all(row["count"] == 0 for row in past.values())
+    assert [shown(served, one)["values"]["has_now"] for one in ("period=month&zone=UTC", MONTH)] == [True, False]
 
 
 def test_a_user_has_a_page_of_each_gpu_and_of_nobody_else(served: Served) -> None:

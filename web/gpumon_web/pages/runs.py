@@ -106,7 +106,7 @@ def row(run: Cells) -> Cells:
         "epochs_done": run.get("epochs_done") or (0 if run.get("epochs_planned") else None),
         "utilization": run.get("utilization_mean"),
         "energy": run.get("energy"),
-        "gpus": gpus if isinstance(gpus, (int, float)) else len(ring.get("gpus") or ()) or None,
+        "gpus": gpus or len(ring.get("gpus") or ()) or None,  # of 0 none is known
         "framework": run["framework"] or units.MISSING,
         "search": " ".join((run["name"], run["user"], run["id"], *run.get("tags", ()))).lower(),
     }

@@ -42,7 +42,8 @@ SOON, LATER = 60.0, 600.0
 
 COLUMNS = (
     Column("user", "User", "rich", css="c-user", sorts_by="name", is_head=True, titled="user_title"),
-    Column("now", "GPUs now", "rich", css="c-now", sorts_by="count", titled="now_title", csv="gpus_now"),
+    Column("now", "GPUs now", "rich", css="c-now", sorts_by="count", titled="now_title", csv="gpus_now",
+           needs="has_now"),
     Column("held", "GPU-hours", "rich", css="c-held", sorts_by="held_seconds", help="Held; the solid part: used",
            csv="held_seconds"),
     Column("course", "Course", "strip", css="c-course", sort=False, titled="course_title"),
@@ -121,6 +122,7 @@ def kept(document: Cells) -> KeptValues:
         **holders(document.get("groups"), by),
         **({"user_title": "GPU"} if user else {}),
         "now_title": "Now" if user else "GPUs now",
+        "has_now": not is_over,
         "problem": _problem(document, window),
         "known": group is not None,
         **(_sums(group, document["before"], window, user) if group else dict.fromkeys(_SUMS)),
