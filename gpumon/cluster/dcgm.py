@@ -5,10 +5,10 @@ It does not tell who holds a GPU: what does nothing may be free or held, and is 
 
 from __future__ import annotations
 
-from gpumon.cluster.questions import Period, Question
+from gpumon.cluster.questions import DCGM, STEP, Period, Question
 from gpumon.metrics import IDLE
 
-_UTIL = "DCGM_FI_DEV_GPU_UTIL"
+_UTIL = DCGM
 _IDLE = 100 * IDLE
 """Percent."""
 
@@ -28,6 +28,11 @@ DCGM_QUESTIONS: tuple[Question, ...] = (
     Question(
         "energy_of_day",
         f"sum(increase(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[{Period.DAY.selector}])) / 1000",
+        every=300.0,
+    ),
+    Question(
+        f"covered_{Period.DAY}",
+        f"count_over_time((count({_UTIL}))[{Period.DAY.selector}:{STEP}s]) * {STEP}",
         every=300.0,
     ),
 )

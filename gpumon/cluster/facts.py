@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.questions import SILENT, Period
+from gpumon.cost.charge import WHOLE
 from gpumon.frame import NAN
 from gpumon.groups import NO_GROUP, UserGroups
 from gpumon.missing import is_known
@@ -229,6 +230,30 @@ def users(answers: Answers, period: Period) -> list[ClusterUser]:
     told = [ClusterUser(name, **values) for name, values in found.items()]
     shown = [one for one in told if any(is_known(value) and value > 0 for value in (one.held, one.held_seconds))]
     return sorted(shown, key=lambda one: (-_or_none(one.held_seconds), -_or_none(one.held), one.name))
+
+
+def covered(answers: Answers, period: Period) -> float:
+    """Return the seconds of a period of which the engine has samples; NaN where it did not say."""
+    return single(answers, f"covered_{period}")
+
+
+def is_whole(answers: Answers, period: Period) -> bool:
+    """Whether the engine is known to have samples of all of a period: else its sums are at least so much."""
+    return covered(answers, period) >= WHOLE * period.seconds
+
+
+def at_least(text: str, *, is_whole: bool) -> str:
+    """The text of a sum, marked where it may be more."""
+    return text if is_whole or text == units.MISSING else f"≥ {text}"
+
+
+def gap(answers: Answers, period: Period) -> str:
+    """Return a sentence on a period of which the engine has only a part; empty where it has all."""
+    if is_whole(answers, period):
+        return ""
+    known = covered(answers, period)
+    of = f"samples of {units.words(known)} of" if is_known(known) else "not told that it has all of"
+    return f"The engine has {of} the last {period}: sums are at least so much."
 
 
 def groups(found: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:

@@ -10,15 +10,13 @@ import time
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from gpumon.cluster.facts import Answers
-from gpumon.cluster.questions import Period, Question, seldom, summed
+from gpumon.cluster.facts import Answers, is_whole
+from gpumon.cluster.questions import STEP, Period, Question, seldom, summed
 from gpumon.cluster.recorded import OF_MODEL, RECORDED
 from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.history.tiers import HOUR
 from gpumon.prices import HOURS, Prices
 
-_STEP = 300
-"""Seconds between the samples of power that are priced by tariff; it divides an hour."""
 _BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_model:gpumon_gpus_idle_held:rate5m"}
 _POWER = "user:gpumon_power_watts:rate5m"
 _RAW_POWER = "sum by (user) (max by (instance, uuid, user) (rate(gpumon_user_energy_joules_total[5m])))"
@@ -51,7 +49,9 @@ def charges(answers: Answers, prices: Prices, period: Period) -> dict[str, Charg
             energy=money.get(user, UNKNOWN) if prices.has_energy else Amount(),
             co2=amount(used, prices.co2) if used is not None and isfinite(prices.co2) else UNKNOWN,
         )
-    return found
+    if is_whole(answers, period):
+        return found
+    return {user: Charge(*(part._replace(complete=False) for part in one)) for user, one in found.items()}
 
 
 def of_all(found: Mapping[str, Charge], users: Sequence[str]) -> Charge:
@@ -68,7 +68,7 @@ def _by_model(what: str, record: str, period: Period) -> Question:
 
 def _at_price(place: int, hours: Sequence[int], east: float, period: Period) -> Question:
     def of(power: str) -> str:
-        return f"sum_over_time(({power} and on () ({_in(hours, east)}))[{period.selector}:{_STEP}s]) * {_STEP}"
+        return f"sum_over_time(({power} and on () ({_in(hours, east)}))[{period.selector}:{STEP}s]) * {STEP}"
 
     return Question(f"energy_at_{place}_{period}", of(_POWER), of(_RAW_POWER), seldom(period))
 

@@ -18,6 +18,10 @@ SILENT = 120.0
 """Seconds without a sample of a node, from which on nothing is claimed of it."""
 RULE_INTERVAL = 60.0
 """Seconds between two samples of a recorded series; the rules say so."""
+STEP = 300
+"""Seconds between samples of what is summed up without rules; it divides an hour."""
+OWN, DCGM = "gpumon_gpus", "DCGM_FI_DEV_GPU_UTIL"
+"""Series of our exporters, and of NVIDIA's: every one has them."""
 _SCRAPES = 30.0
 """Seconds between scrapes of a large cluster: what its exporters tell changes no more often."""
 _REMEMBERED = "1h"
@@ -100,6 +104,15 @@ def _hours(what: str, period: Period) -> Question:
     return Question(f"{what}_{period}", summed(f"user:gpumon_gpus_{what}:rate5m", period), raw, seldom(period))
 
 
+def _covered(period: Period) -> Question:
+    """Seconds of a period of which the engine has samples: by rules those of the later of the two files."""
+    window = period.selector
+    first = f"max(count_over_time(job:gpumon_gpu_busy:ratio_rate5m[{window}])) * {RULE_INTERVAL:g}"
+    second = f"count_over_time(cluster:gpumon_gpu_power_watts:sum[{window}]) * {RULE_INTERVAL:g}"
+    raw = f'count_over_time((count({OWN}{{state="free"}}))[{window}:{STEP}s]) * {STEP}'
+    return Question(f"covered_{period}", f"{first} < {second} or {second} or {first}", raw, seldom(period))
+
+
 def _listed(name: str, record: str, every: float = 30.0) -> Question:
     """A list of our rules, its largest values first."""
     return Question(name, f"topk({LISTED}, {record})", f"topk({LISTED}, {RECORDED[record]})", every)
@@ -171,6 +184,7 @@ QUESTIONS: tuple[Question, ...] = (
         f" / sum(increase(gpumon_gpu_utilization_observed_seconds_total[{Period.DAY.selector}]))",
         every=300.0,
     ),
+    *(_covered(period) for period in Period),
     *(_hours(what, period) for period in Period for what in ("held", "judged", "busy", "idle_held")),
     *(
         Question(
@@ -183,8 +197,6 @@ QUESTIONS: tuple[Question, ...] = (
         for period in Period
     ),
 )
-OWN, DCGM = "gpumon_gpus", "DCGM_FI_DEV_GPU_UTIL"
-"""Series of our exporters, and of NVIDIA's: every one has them."""
 _LOOKED_FOR = "|".join([DCGM, *sorted(set().union(*(one.records for one in QUESTIONS)))])
 THERE = f'count by (__name__) ({{__name__=~"{_LOOKED_FOR}"}} or {OWN}{{state="free"}})'
 """Names that an engine has, of our rules and of exporters."""

@@ -50,14 +50,18 @@ def lines(
         line = f"not of now: {', '.join(of)} ({problem})"
         yield cut(line, width) if width else line
     yield from _table(_FREE, [_free(one) for one in facts.free(nodes)], width)
-    users = facts.users(answers, period)
+    users, is_whole = facts.users(answers, period), facts.is_whole(answers, period)
     charges = priced.charges(answers, prices, period) if prices else {}
     more = columns(prices) if prices else ()
-    rows = [(*_user(one), *_cost(charges.get(one.name), prices)) for one in users]
+    rows = [(*_user(one, is_whole=is_whole), *_cost(charges.get(one.name), prices)) for one in users]
     yield from _table((*_USERS, *more), rows, width)
+    if users and (gap := facts.gap(answers, period)):
+        yield cut(gap, width) if width else gap
     if groups:
         told = facts.groups(users, groups)
-        sums = [(*_user(one.sums), *_cost(priced.of_all(charges, one.users), prices)) for one in told]
+        sums = [
+            (*_user(one.sums, is_whole=is_whole), *_cost(priced.of_all(charges, one.users), prices)) for one in told
+        ]
         yield from _table((_USERS[0]._replace(heading="GROUP"), *_USERS[1:], *more), sums, width)
     yield from _table(_RUNS, [_run(one) for one in facts.runs(answers)], width)
     held = [(one.user or "unknown", one.node, one.gpu, units.words(one.seconds)) for one in facts.idle_holders(answers)]
@@ -107,11 +111,10 @@ def _free(one: facts.FreeGpus) -> Sequence[str]:
     return together, one.model, _several(one.nodes), units.count(one.gpus)
 
 
-def _user(one: facts.ClusterUser) -> Sequence[str]:
-    return (
-        one.name or "unknown", _gpus(one.held), _gpus(one.idle), units.hours(one.held_seconds), units.percent(one.used),
-        units.hours(one.idle_seconds), units.number(one.energy, Unit.JOULES),
-    )  # fmt: skip
+def _user(one: facts.ClusterUser, *, is_whole: bool) -> Sequence[str]:
+    texts = units.hours(one.held_seconds), units.hours(one.idle_seconds), units.number(one.energy, Unit.JOULES)
+    held, idle, energy = (facts.at_least(text, is_whole=is_whole) for text in texts)
+    return one.name or "unknown", _gpus(one.held), _gpus(one.idle), held, units.percent(one.used), idle, energy
 
 
 def _cost(charge: Charge | None, prices: Prices | None) -> Sequence[str]:

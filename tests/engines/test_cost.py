@@ -143,6 +143,8 @@ def scrapes(days: int) -> Iterator[tuple[str, float]]:
             labels = f'instance="gn1",gpu="{place}",uuid="{uuid}"'
             yield f'gpumon_gpu_info{{{labels},model="{model}"}} 1', moment
         yield 'gpumon_gpus{instance="gn1",state="busy"} 3', moment
+        yield 'gpumon_gpus{instance="gn1",state="free"} 0', moment
+        yield 'gpumon_gpu_power_watts{instance="gn1",gpu="0",uuid="GPU-h"} 100', moment
         for uuid, user in HOLDERS:
             for name, value in zip(names, sums[uuid, user], strict=True):
                 yield f'{name}{{instance="gn1",uuid="{uuid}",user="{user}"}} {value!r}', moment
@@ -172,7 +174,7 @@ def test_runs_of_the_ledger_come_to_what_it_is_by_hand(tmp_path: Path) -> None:
 def recorded_by_prometheus(directory: Path, told: list[tuple[str, float]]) -> AbstractContextManager[Backend]:
     """A Prometheus whose rules, those that charges need, were evaluated all the time."""
     groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
-    priced = ("user:gpumon_power", "user_model:", *PROOFS)
+    priced = ("user:gpumon_power", "user_model:", "cluster:gpumon_gpu_power_watts", *PROOFS)
     rules = [rule for group in groups for rule in group["rules"] if rule["record"].startswith(priced)]
     file = directory / "rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "users", "interval": "60s", "rules": rules}]}))

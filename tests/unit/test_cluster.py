@@ -45,6 +45,7 @@ ANSWERS: dict[str, list[EngineSeries]] = {
     "models": [row(8, instance=name, model="NVIDIA H100") for name in ("gn1", "gn2", "gn10", "gn23")],
     "power": [row(5600.0)],
     "held_now": [row(13.0, user="ada"), row(0.0, user="gone")],
+    "covered_week": [row(Period.WEEK.seconds)],
     "held_week": [row(360_000.0, user="ada"), row(3600.0, user="bob")],
     "judged_week": [row(360_000.0, user="ada"), row(60.0, user="bob")],
     "busy_week": [row(180_000.0, user="ada")],
@@ -138,6 +139,19 @@ def test_users_have_what_was_answered_and_nothing_else() -> None:
     assert (ada.name, ada.held, ada.held_seconds, ada.busy_seconds) == ("ada", 13.0, 360_000.0, 180_000.0)
     assert ada.used == pytest.approx(0.5)
     assert bob.held != bob.held, "not known, and not 0"
+
+
+def test_sums_of_a_period_that_the_engine_does_not_have_whole_are_at_least_so_much() -> None:
+    def told(**more: list[EngineSeries]) -> str:
+        kept = {name: KeptAnswer(rows) for name, rows in (ANSWERS | more).items()}
+        picture = ClusterPicture(NOW, kept, recorded=True, took=0.0)
+        return "\n".join(lines(picture, FakeEngine.name, Period.WEEK))
+
+    assert "≥" not in told()
+    part = told(covered_week=[row(1320.0)])
+    assert "The engine has samples of 22 min of the last week: sums are at least so much." in part
+    assert all(f"≥ {hours}" in part for hours in ("100.0 h", "10.0 h", "1.0 h"))
+    assert "≥ 100.0 h" in told(covered_week=[]), "nobody said that it has all"
 
 
 def test_of_a_user_of_whose_time_much_is_not_judged_no_used_share_is_told() -> None:

@@ -81,6 +81,7 @@ def cluster(nodes: int) -> dict[str, list[EngineSeries]]:
     }  # fmt: skip
     for period, hours in (("day", 24.0), ("week", 168.0), ("month", 720.0)):
         found[f"held_{period}"] = [row(3600 * hours * 3, user="ada"), row(3600 * hours * 2, user="bob")]
+        found[f"covered_{period}"] = [row(3600 * hours)]
         found[f"judged_{period}"] = found[f"held_{period}"]
         found[f"busy_{period}"] = [row(3600 * hours * 2.7, user="ada")]
         found[f"idle_held_{period}"] = [row(0.0, user="ada"), row(3600 * hours * 2, user="bob")]

@@ -151,6 +151,20 @@ def test_users_have_hours_of_the_period_that_is_asked_for() -> None:
     assert [piece["tag"] for piece in week[1]["user"][0]["line"] if "tag" in piece] == ["idle"]
 
 
+def test_sums_of_a_day_that_the_engine_does_not_have_whole_are_at_least_so_much() -> None:
+    answers = cluster(3) | {"covered_day": [row(1320.0)]}
+    served = Cluster(TableEngine(answers), PRICES).after(0.0)
+    values, (ada, _) = served.values(period="day"), served.rows("users", period="day")
+    assert values["users_age"]["text"].startswith("The engine has samples of 22 min of the last day")
+    assert values["use_below"].endswith("over 22 min")
+    assert values["power_below"] == "≥ 167 kWh in 24 h"
+    assert [ada[name][:2] for name in ("time", "idle", "energy", "held_cost", "energy_cost", "co2")] == ["≥ "] * 6
+    assert served.values(period="week")["users_age"] is None
+    assert [one["period"] for one in served.rows("hours", "person", id="ada")] == [
+        "day, 22 min of it known", "week", "month",
+    ]  # fmt: skip
+
+
 def test_what_is_wrong_is_told_once_for_several_nodes_and_the_severe_first() -> None:
     few = [one["text"] for one in shown(3).values()["wrong"]]
     assert few[:2] == ["gn001: 1 GPU lost", "gn002: 1 GPU lost"]

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 _OF_USERS = ("held_now", "idle_now")
-_OF_PERIOD = ("held", "judged", "busy", "idle_held", "energy")
+_OF_PERIOD = ("covered", "held", "judged", "busy", "idle_held", "energy")
 _PANELS = {
-    "summary": ("seen", "gpus", "busy", "power", "limit", "energy_of_day", "busy_of_day"),
+    "summary": ("seen", "gpus", "busy", "power", "limit", "energy_of_day", "busy_of_day", "covered_day"),
     "map": ("seen", "gpus", "busy", *(one.name for one in OF_GPUS)),
     "free": ("seen", "gpus", "models"),
     "wrong": ("seen", "seen_before", "gpus", "xids", "throttled", "last_xid"),
@@ -101,11 +101,12 @@ def live(now: Now, args: Args) -> Cells:
     costs = [one.name for one in priced.cost_questions(known.prices) if one.name.endswith(f"_{period}")]
     of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs)
     charges = priced.charges(answers, known.prices, period) if known.prices else {}
-    users = facts.users(answers, period)
+    users, is_whole = facts.users(answers, period), facts.is_whole(answers, period)
+    gap = facts.gap(answers, period)
     by_group = known.groups if args["by"] == GROUP else None
     rows = (
-        tables.group_rows(facts.groups(users, by_group), charges, known.prices) if by_group
-        else tables.marked(tables.user_rows(users, charges, known.prices))
+        tables.group_rows(facts.groups(users, by_group), charges, known.prices, is_whole=is_whole) if by_group
+        else tables.marked(tables.user_rows(users, charges, known.prices, is_whole=is_whole))
     )  # fmt: skip
     well = "Nothing is known to be wrong." if "seen" in answers and "gpus" in answers else "Not known."
     return {
@@ -120,7 +121,7 @@ def live(now: Now, args: Args) -> Cells:
         ],
         "foot": foot(known),
         **{f"{panel}_age": not_of_now(known, names) for panel, names in _PANELS.items()},
-        "users_age": not_of_now(known, of_users),
+        "users_age": not_of_now(known, of_users) or ({"text": gap} if users and gap else None),
         "free_gpus": tables.free_rows(facts.free(nodes)),
         "users": rows,
         **holders(known.groups, args["by"]),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpumon import units
 from gpumon.cluster import facts, priced
 from gpumon.cluster.facts import Answers, ClusterRun, ClusterUser, in_order
 from gpumon.cluster.gpus import of_user
 from gpumon.cluster.questions import Period
 from gpumon.frame import NAN
 from gpumon.json_value import shown
+from gpumon.missing import is_known
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of
 from gpumon_web.cluster.words import energy, gpus, hours, node_link, percent
@@ -105,11 +107,18 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
     answers, prices = known.answers, known.prices
     charge = priced.charges(answers, prices, period).get(name) if prices else None
     one = _of(answers, name, period) or ClusterUser(name)
+    is_whole, known_for = facts.is_whole(answers, period), facts.covered(answers, period)
+    part = f", {units.words(known_for)} of it known" if not is_whole and is_known(known_for) else ""
+
+    def sum_of(text: str) -> str:
+        return facts.at_least(text, is_whole=is_whole)
+
     return {
-        "key": period.value, "period": period.value, "seconds": period.seconds, "time": hours(one.held_seconds),
+        "key": period.value, "period": f"{period}{part}", "seconds": period.seconds,
+        "time": sum_of(hours(one.held_seconds)),
         "held": shown(one.held_seconds), "used": percent(one.used), "used_share": shown(one.used),
-        "idle": hours(one.idle_seconds), "idle_seconds": shown(one.idle_seconds), "energy": energy(one.energy),
-        "joules": shown(one.energy), **cost_cells(charge, prices),
+        "idle": sum_of(hours(one.idle_seconds)), "idle_seconds": shown(one.idle_seconds),
+        "energy": sum_of(energy(one.energy)), "joules": shown(one.energy), **cost_cells(charge, prices),
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.facts import Answers, Node
-from gpumon.cluster.questions import LISTED
+from gpumon.cluster.questions import LISTED, Period
 from gpumon.frame import NAN
 from gpumon.json_value import shown
 from gpumon.missing import is_known
@@ -75,7 +75,15 @@ def _use(nodes: Sequence[Node], answers: Answers) -> Cells:
     total = sum(node.total for node in counted)
     mean = sum(node.busy * node.total for node in counted) / total if total else NAN
     day = facts.single(answers, "busy_of_day")
-    return {"use": shown(mean), "use_below": f"{percent(day)} over 24 h" if is_known(day) else ""}
+    return {"use": shown(mean), "use_below": f"{percent(day)} over {_of_day(answers)}" if is_known(day) else ""}
+
+
+def _of_day(answers: Answers) -> str:
+    """The part of a day of which the engine has samples."""
+    known = facts.covered(answers, Period.DAY)
+    if facts.is_whole(answers, Period.DAY):
+        return "24 h"
+    return units.words(known) if is_known(known) else "a part of 24 h"
 
 
 def _power(answers: Answers) -> Cells:
@@ -83,7 +91,9 @@ def _power(answers: Answers) -> Cells:
     day = facts.single(answers, "energy_of_day")
     return {
         "power": watts_of(power, facts.single(answers, "limit")),
-        "power_below": f"{energy(day)} in 24 h" if is_known(day) else "",
+        "power_below": f"{facts.at_least(energy(day), is_whole=facts.is_whole(answers, Period.DAY))} in 24 h"
+        if is_known(day)
+        else "",
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpumon import units
-from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup
+from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup, at_least
 from gpumon.cluster.priced import of_all
 from gpumon.cost.charge import Charge
 from gpumon.groups import NO_GROUP
@@ -73,20 +73,25 @@ def free_rows(found: Sequence[FreeGpus]) -> Rows:
 
 
 def user_rows(
-    found: Sequence[ClusterUser], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None
+    found: Sequence[ClusterUser], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None,
+    *, is_whole: bool = True,
 ) -> Rows:  # fmt: skip
-    """Users with what they hold now, held in the period, and what that costs."""
+    """Users with what they hold now, held in the period, and what that costs.
+
+    `is_whole`: whether all of the period is known; else sums are at least so much.
+    """
     priced = charges or {}
     most = _most(found)
     return Rows(
         {"key": one.name or " ", "user": who(one.name), "name": one.name or None, "search": one.name.lower(),
-         **_sums(one, most), **cost_cells(priced.get(one.name), prices)}
+         **_sums(one, most, is_whole), **cost_cells(priced.get(one.name), prices)}
         for one in found
     )  # fmt: skip
 
 
 def group_rows(
-    found: Sequence[UserGroup], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None
+    found: Sequence[UserGroup], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None,
+    *, is_whole: bool = True,
 ) -> Rows:  # fmt: skip
     """Groups with what their users hold now, held in the period, and what that costs."""
     most = _most([one.sums for one in found])
@@ -94,7 +99,7 @@ def group_rows(
         {
             "key": one.sums.name, "user": [line(_group(one.sums.name), text(_members(one.users), "mut"), css="who")],
             "name": one.sums.name, "search": " ".join((one.sums.name, *one.users)).lower(),
-            **_sums(one.sums, most), **cost_cells(of_all(charges or {}, one.users), prices),
+            **_sums(one.sums, most, is_whole), **cost_cells(of_all(charges or {}, one.users), prices),
         }
         for one in found
     )  # fmt: skip
@@ -112,14 +117,18 @@ def _most(found: Sequence[ClusterUser]) -> float:
     return max((one.held_seconds for one in found if is_known(one.held_seconds)), default=0.0)
 
 
-def _sums(one: ClusterUser, most: float) -> Cells:
+def _sums(one: ClusterUser, most: float, is_whole: bool) -> Cells:
     """The cells that a user and a group have."""
+
+    def sum_of(text: str) -> str:
+        return at_least(text, is_whole=is_whole)
+
     return {
         "now": gpus(one.held), "held": shown(one.held),
-        "time": hours(one.held_seconds), "held_seconds": shown(one.held_seconds), "part": _part(one, most),
+        "time": sum_of(hours(one.held_seconds)), "held_seconds": shown(one.held_seconds), "part": _part(one, most),
         "used": shown(one.used),
-        "idle": hours(one.idle_seconds), "idle_seconds": shown(one.idle_seconds),
-        "energy": energy(one.energy), "joules": shown(one.energy),
+        "idle": sum_of(hours(one.idle_seconds)), "idle_seconds": shown(one.idle_seconds),
+        "energy": sum_of(energy(one.energy)), "joules": shown(one.energy),
     }  # fmt: skip
 
 
