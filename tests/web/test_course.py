@@ -151,3 +151,19 @@ def frame_of(number: int, runs: list[Run]) -> Frame:
     """The least that is looked at of a frame."""
     parts = KnownParts((), (), (), tuple(runs), ())
     return Frame(number, number * SECOND, TIME + number * SECOND, 1.0, 0.0, 0, 0, parts)
+
+
+def test_what_was_logged_as_an_epoch_ended_is_in_the_course_though_no_sample_has_it(tmp_path: Path) -> None:
+    """Three epochs of 0.6 s, and samples each second: the last loss is of the last epoch, and nothing comes after."""
+    with Book(tmp_path) as made:
+        ended = {"started": BEGAN * SECOND, "ended": round((BEGAN + 1.9) * SECOND), "state": RunState.FINISHED}
+        rank = made.rank(made.run("net-1a2b", **ended), state=RunState.FINISHED, key=KEY)
+        for ordinal in range(3):
+            begun = round((BEGAN + 0.6 * ordinal) * SECOND)
+            made.epoch(rank, ordinal, begun=begun, ended=begun + 600_000_000, seconds=0.6,
+                       metrics=f'{{"loss": {3 - ordinal}}}')  # fmt: skip
+        made.trace(rank, "", {"loss": [(3.0,) * 3, (2.0,) * 3, (2.0,) * 3]})
+        served = Served((), [str(made.path)])
+    found = line(served.json("/api/kept?page=run&id=net-1a2b")["figures"]["course"], "logged.loss")
+    assert [round(time - BEGAN, 3) for time in found["x"]] == [0.5, 0.6, 1.2, 1.8]
+    assert found["mean"] == [3, 3, 2, 1]

@@ -15,6 +15,7 @@ from gpumon.missing import is_known
 from gpumon.text import clean
 from gpumon_web.charts import PLAIN, Cells, chart, line, metric_panel, panel
 from gpumon_web.compare_axis import RunAxis
+from gpumon_web.logged_points import logged_points
 from gpumon_web.run_chart import CHECKED, LOGGED, NAME_CELLS, ROLES, is_loss, times_of
 from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of
 
@@ -99,9 +100,9 @@ def _said(course: ComparedCourse, name: str) -> Points:
     if name not in course.logged.columns or name.startswith(CHECKED):
         return [(one.ended, one.metrics.get(name, math.nan)) for one in course.epochs if is_known(one.ended)]
     series = course.logged
-    values = zip(times_of(series), series.columns[name].mean, strict=True)
+    values = logged_points(course.record.run, series, name, course.epochs)
     odd = [(time, math.nan) for time, _ in diverged_points(series).get(name, ())]
-    return sorted([*((time, value) for time, value in values if is_known(value)), *odd])
+    return sorted([*((time, value) for time, value, *_ in values), *odd])
 
 
 def _used(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:

@@ -18,6 +18,7 @@ from gpumon.metrics import BY_NAME
 from gpumon.missing import is_known
 from gpumon.text import clean
 from gpumon_web.charts import PLAIN, Cells, chart, event, limit, line, metric_panel, panel, ribbon
+from gpumon_web.logged_points import logged_points
 from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of
 
 LOGGED = 12
@@ -189,7 +190,6 @@ def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks:
     logged = drawing.logged
     if name not in logged.columns:
         return _ends(ended, name)
-    course = logged.columns[name]
     odd = [round(time, 3) for time, _ in (drawing.diverged or diverged_points(logged)).get(name, ())]
     breaks = sorted([*breaks, *odd])
     times: list[float] = []
@@ -197,10 +197,7 @@ def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks:
     low: list[float | None] = []
     high: list[float | None] = []
     place = 0
-    for point, value in enumerate(course.mean):
-        if not math.isfinite(value):
-            continue
-        time = round(logged.begun + (point + 0.5) * logged.step, 3)
+    for time, value, lowest, highest in logged_points(drawing.run, logged, name, drawing.epochs):
         if place < len(breaks) and time >= breaks[place]:
             while place < len(breaks) and time >= breaks[place]:
                 place += 1
@@ -211,16 +208,12 @@ def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks:
                 high.append(None)
         times.append(time)
         mean.append(float(f"{value:.6g}"))
-        low.append(_finite(course.low[point], value))
-        high.append(_finite(course.high[point], value))
+        low.append(float(f"{lowest:.6g}"))
+        high.append(float(f"{highest:.6g}"))
     if not times:
         return _ends(ended, name)
     envelope = {"low": low, "high": high} if low != mean or high != mean else {}
     return {"x": times, "mean": mean, "joined": True, **envelope}
-
-
-def _finite(value: float, other: float) -> float:
-    return float(f"{value if math.isfinite(value) else other:.6g}")
 
 
 def _ends(ended: Sequence[EpochSummary], name: str) -> Cells | None:
