@@ -12,7 +12,7 @@ from math import isfinite
 
 from gpumon.cluster.facts import Answers, is_whole
 from gpumon.cluster.questions import STEP, Period, Question, seldom, summed
-from gpumon.cluster.recorded import OF_MODEL, RECORDED
+from gpumon.cluster.recorded import RECORDED
 from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.history.tiers import HOUR
 from gpumon.prices import HOURS, Prices
@@ -38,7 +38,7 @@ def cost_questions(prices: Prices | None, east: float | None = None) -> tuple[Qu
 
 def charges(answers: Answers, prices: Prices, period: Period) -> dict[str, Charge]:
     """Return the charge of each user of whom anything was told; what was not answered is unknown."""
-    held, idle = (_priced_time(answers, prices, f"{what}_by_model_{period}") for what in _BY_MODEL)
+    held, idle = (_priced_time(answers, prices, what, period) for what in _BY_MODEL)
     kwh, money = _energy(answers, prices, period)
     found = {}
     for user in {*held, *idle, *kwh}:
@@ -61,9 +61,18 @@ def of_all(found: Mapping[str, Charge], users: Sequence[str]) -> Charge:
 
 def _by_model(what: str, record: str, period: Period) -> Question:
     counter = f"gpumon_user_{what}_seconds_total"
-    raw = f"sum by (user, model) (max by (instance, uuid, user) (increase({counter}[{period.selector}])) * {OF_MODEL})"
+    raw = (
+        f"sum by (user, model) (max by (instance, uuid, user) (increase({counter}[{period.selector}]))"
+        f" * {_model_in(period)})"
+    )
     assert record in RECORDED
     return Question(f"{what}_by_model_{period}", summed(record, period), raw, seldom(period))
+
+
+def _model_in(period: Period) -> str:
+    """Joins the model that a GPU had in a period, also where its node is gone now; one, should it have had two."""
+    models = f"max by (instance, uuid, model) (last_over_time(gpumon_gpu_info[{period.selector}]))"
+    return f"on (instance, uuid) group_left (model) topk by (instance, uuid) (1, {models})"
 
 
 def _at_price(place: int, hours: Sequence[int], east: float, period: Period) -> Question:
@@ -99,12 +108,19 @@ def _has_tariffs(prices: Prices) -> bool:
     return len(tariffs) > 1 or any(len(hours) < HOURS for hours in tariffs.values())
 
 
-def _priced_time(answers: Answers, prices: Prices, question: str) -> dict[str, Amount]:
+def _priced_time(answers: Answers, prices: Prices, what: str, period: Period) -> dict[str, Amount]:
+    """Price the time of each user, as at least so much where the model of a GPU is not known for all of it."""
     found: dict[str, Amount] = {}
-    for row in answers.get(question, ()):
+    seconds: dict[str, float] = {}
+    for row in answers.get(f"{what}_by_model_{period}", ()):
         user = row.labels.get("user", "")
         cost = amount(row.value / HOUR, prices.of_model(row.labels.get("model", "")))
         found[user] = found[user] + cost if user in found else cost
+        seconds[user] = seconds.get(user, 0.0) + row.value
+    for row in answers.get(f"{what}_{period}", ()):
+        user = row.labels.get("user", "")
+        if user in found and seconds[user] < WHOLE * row.value:
+            found[user] = found[user]._replace(complete=False)
     return found
 
 

@@ -269,6 +269,13 @@ def test_costs_are_three_numbers_of_what_has_a_price() -> None:
     assert [one["held_cost"] for one in hours] == ["108.00 EUR", "756.00 EUR", "3,240.00 EUR"]
 
 
+def test_time_of_gpus_of_which_the_model_is_not_known_costs_at_least_so_much() -> None:
+    answers = cluster(3)
+    answers["held_by_model_week"] = [row(3600 * 168, user="ada", model="NVIDIA L40S")]
+    ada = Cluster(TableEngine(answers), PRICES).after(0.0).rows("users")[0]
+    assert (ada["held_cost"], ada["idle_cost"]) == ("≥ 84.00 EUR", "84.00 EUR")
+
+
 def test_energy_of_which_a_part_has_no_tariff_yet_costs_at_least_so_much() -> None:
     answers = cluster(3)
     assert Cluster(TableEngine(answers), PRICES).after(0.0).rows("users")[0]["energy_cost"] == "72.58 EUR"
