@@ -59,7 +59,7 @@ class LongHistory(RecentHistory):
     @property
     def begin(self) -> float:
         """The oldest time there is (s since 1970), or NaN."""
-        begins = [super().begin, *(tier.begin for tier in self._tiers)]
+        begins = [super().begin, *(span.begin for span in self._reaches())]
         return min((begin for begin in begins if is_known(begin)), default=nan)
 
     def has(self, subject: str, metric: str) -> bool:
@@ -129,9 +129,7 @@ class LongHistory(RecentHistory):
         frames = self.first_frame
         if query.begin >= frames or not self._tiers:
             return []
-        known = _clipped(
-            [TimeSlice(tier, tier.step, tier.begin, tier.end) for tier in self._tiers if is_known(tier.begin)]
-        )
+        known = self._reaches()
         newest = [self.end] if is_known(frames) else [span.end for span in known]
         until = min(query.end, query.grid.end if query.grid else max(newest, default=query.begin))
         wanted = query.grid.step if query.grid else (until - query.begin) / max(1, query.points)
@@ -151,6 +149,12 @@ class LongHistory(RecentHistory):
                     left.append((begin, end))
             free = [(begin, end) for begin, end in left if begin < end]
         return sorted(found, key=lambda span: span.begin)
+
+    def _reaches(self) -> list[TimeSlice]:
+        """From when to when each tier knows anything, from the finest on."""
+        return _clipped(
+            [TimeSlice(tier, tier.step, tier.begin, tier.end) for tier in self._tiers if is_known(tier.begin)]
+        )
 
 
 def _clipped(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:

@@ -95,6 +95,7 @@ def test_the_cell_in_which_a_daemon_began_and_was_killed_tells_nothing_of_the_ti
     assert {value for time, value in found.items() if killed - 70 < time < killed - 1} == {0.5}
     assert sorted(series.times) == list(series.times)
     assert history.cell(Query(GPU, (NAME,), NOW - 86400, NOW, 400)) <= 10, "nobody is told of means of five minutes"
+    assert history.begin == seconds.begin, "what lies before is before all that is kept, and no gap in it"
 
 
 def test_zooming_in_brings_the_finest_cells_that_reach_so_far() -> None:
