@@ -160,6 +160,19 @@ def nodes(answers: Answers, now: float) -> list[Node]:
     return found
 
 
+def unseen(found: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
+    """Return nodes of which nothing but this is known: words for one, and for several behind their number."""
+    of_targets = {
+        "without_daemon": ("its exporter answers, and no daemon samples its GPUs", "without a daemon"),
+        "down": ("its exporter does not answer", "whose exporters do not answer"),
+    }
+    known = {node.name for node in found}
+    return {
+        _node(row): words for question, words in of_targets.items() for row in answers.get(question, ())
+        if _node(row) not in known
+    }  # fmt: skip
+
+
 def in_order(name: str) -> tuple[object, ...]:
     """Sort names with numbers as people do: gn2 before gn10."""
     parts: list[tuple[bool, int, str]] = []
@@ -199,6 +212,7 @@ def wrong(found: Iterable[Node], answers: Answers, *, tells_states: bool = True)
             told.append(
                 Wrong(node.name, f"{units.counted(node.count('unknown'), 'GPU')} in an unknown state", False, _UNKNOWN)
             )
+    told += [Wrong(name, text, severe=True, kind=kind) for name, (text, kind) in unseen(found, answers).items()]
     for row in answers.get("xids", ()):
         gpu, xid = row.labels.get("gpu", "?"), row.labels.get("xid", "?")
         told.append(Wrong(_node(row), f"XID {xid} on GPU {gpu} at {units.moment(row.value)}", False, f"with XID {xid}"))

@@ -142,6 +142,14 @@ QUESTIONS: tuple[Question, ...] = (
         300.0,
     ),
     Question("gpus", "gpumon_gpus > 0"),
+    # Targets of the jobs by which others of our exporters answer: of those that never did there is nothing but `up`.
+    Question(
+        "down",
+        f"max by (instance) (up == 0 and on (job) count by (job) (last_over_time(gpumon_up[{_REMEMBERED}])))"
+        " unless on (instance) gpumon_up",
+        every=60.0,
+    ),
+    Question("without_daemon", "max by (instance) (gpumon_up) == 0", every=60.0),
     Question("unreal", 'count(count by (instance) (gpumon_source_info{label!=""}))', every=60.0),
     Question("models", "instance_model:gpumon_gpus:count", RECORDED["instance_model:gpumon_gpus:count"], 60.0),
     Question(

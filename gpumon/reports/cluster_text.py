@@ -88,7 +88,11 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
         if idle := sum(node.count("held_idle") for node in seen):
             yield f"{idle} allocated, idle"
         silent = len(nodes) - len(seen)
-        yield units.counted(len(seen), "node") + (f", {silent} silent" if silent else "")
+        unseen = len(facts.unseen(nodes, answers))
+        yield (
+            units.counted(len(seen), "node") + (f", {silent} silent" if silent else "")
+            + (f", {unseen} more {'does' if unseen == 1 else 'do'} not answer" if unseen else "")
+        )  # fmt: skip
     if unreal := facts.unreal(answers):
         yield f"{units.counted(unreal, 'node')} SIMULATED or REPLAY"
     if is_known(power := facts.single(answers, "power")):

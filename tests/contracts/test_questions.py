@@ -22,7 +22,7 @@ _NAME = re.compile(r"(?<![\w:])gpumon_\w+(?![\w:])")
 _MADE = re.compile(r'"(\w+)", "[^"]*", "", ""\)')
 """Labels that an expression makes itself."""
 _LABELS = re.compile(r"\b(?:by|on|ignoring|group_left|group_right) \(([^)]*)\)")
-OF_A_SCRAPE = {"instance"}
+OF_A_SCRAPE = {"instance", "job"}
 
 
 @cache

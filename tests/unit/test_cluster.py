@@ -210,6 +210,20 @@ def test_a_node_behind_two_doors_is_what_the_one_with_the_newest_sample_tells(or
     assert (node.silent, node.gpus) == (0.0, {"busy": 6, "free": 2})
 
 
+def test_a_node_that_never_told_its_gpus_is_named_as_what_its_target_is() -> None:
+    """A node that tells its GPUs, or did within the hour, is silent instead."""
+    answers = ANSWERS | {"down": [row(0, instance="gn23"), row(0, instance="gn30")],
+                         "without_daemon": [row(0, instance="gn1"), row(0, instance="gn8")]}  # fmt: skip
+    picture = ClusterPicture(NOW, {name: KeptAnswer(rows) for name, rows in answers.items()}, recorded=True, took=0.0)
+    told = "\n".join(lines(picture, FakeEngine.name, Period.WEEK))
+    assert "3 nodes, 1 silent, 2 more do not answer" in told
+    found = {one.node: one.text for one in facts.wrong(facts.nodes(answers, NOW), answers)}
+    assert found["gn30"] == "its exporter does not answer"
+    assert found["gn8"] == "its exporter answers, and no daemon samples its GPUs"
+    assert found["gn23"].startswith("silent")
+    assert "gn1" not in found
+
+
 def test_each_question_fails_alone_and_keeps_its_last_answer() -> None:
     engine, clock = FakeEngine(), HandClock()
     poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)

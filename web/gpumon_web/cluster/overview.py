@@ -25,7 +25,7 @@ _PANELS = {
     "summary": ("seen", "gpus", "busy", "power", "limit", "energy_of_day", "busy_of_day", "covered_day"),
     "map": ("seen", "gpus", "busy", *(one.name for one in OF_GPUS)),
     "free": ("seen", "gpus", "models"),
-    "wrong": ("seen", "seen_before", "gpus", "xids", "throttled", "last_xid"),
+    "wrong": ("seen", "seen_before", "gpus", "xids", "throttled", "last_xid", "down", "without_daemon"),
     "idle_holders": ("idle_holders",),
     "runs": ("runs", "epochs", "planned", "run_nodes", "run_places"),
 }
@@ -97,7 +97,7 @@ def live(now: Now, args: Args) -> Cells:
     idle = facts.idle_holders(answers)
     wrong = facts.wrong(nodes, answers, tells_states=not picture.is_dcgm)
     silent = sum(1 for node in nodes if node.silent)
-    gpus = sum(node.total for node in nodes)
+    gpus, unseen = sum(node.total for node in nodes), len(facts.unseen(nodes, answers))
     costs = [one.name for one in priced.cost_questions(known.prices) if one.name.endswith(f"_{period}")]
     of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs)
     charges = priced.charges(answers, known.prices, period) if known.prices else {}
@@ -113,7 +113,10 @@ def live(now: Now, args: Args) -> Cells:
         **summary(known, nodes),
         "doubts": doubts(known) or None,
         "map": node_map(nodes, answers),
-        "map_title": f"{len(nodes):,} nodes, {gpus:,} GPUs{f', {silent:,} silent' if silent else ''}" if nodes else "",
+        "map_title": (
+            f"{len(nodes):,} nodes, {gpus:,} GPUs{f', {silent:,} silent' if silent else ''}"
+            f"{f'; {unseen:,} more not answering' if unseen else ''}"
+        ) if nodes else "",
         "wrong": problems(wrong, idle) or [{"text": well}],
         "periods": [
             {"text": one.title(), "title": "", "is_pressed": one == period, "arg": "period", "value": one}
