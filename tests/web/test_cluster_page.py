@@ -274,6 +274,21 @@ def test_time_of_gpus_of_which_the_model_is_not_known_costs_at_least_so_much() -
     answers["held_by_model_week"] = [row(3600 * 168, user="ada", model="NVIDIA L40S")]
     ada = Cluster(TableEngine(answers), PRICES).after(0.0).rows("users")[0]
     assert (ada["held_cost"], ada["idle_cost"]) == ("≥ 84.00 EUR", "84.00 EUR")
+    assert ada["basis"] == "week, EUR, costs are at least so much"
+
+
+def test_a_file_of_users_has_base_units_and_what_they_are_of() -> None:
+    (table,) = [
+        one for one in parts(CLUSTER_PAGES["cluster"].layout(), "data-rows") if getattr(one, "data-rows") == "users"
+    ]
+    saved = {getattr(one, "data-saved"): getattr(one, "data-by") for one in parts(table, "data-saved")}
+    ada = shown(prices=PRICES).rows("users", period="month")[0]
+    found = {name: ada[by] for name, by in saved.items() if name}
+    assert found["name"] == "ada"
+    assert found["basis"] == "month, EUR"
+    assert found["held_seconds"] == 3600 * 720 * 3
+    assert found["energy_joules"] == 3600 * 720 * 1800
+    assert found["held_cost"] == pytest.approx(3240.0)
 
 
 def test_energy_of_which_a_part_has_no_tariff_yet_costs_at_least_so_much() -> None:

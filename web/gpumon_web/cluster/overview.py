@@ -105,8 +105,9 @@ def live(now: Now, args: Args) -> Cells:
     gap = facts.gap(answers, period)
     by_group = known.groups if args["by"] == GROUP else None
     rows = (
-        tables.group_rows(facts.groups(users, by_group), charges, known.prices, is_whole=is_whole) if by_group
-        else tables.marked(tables.user_rows(users, charges, known.prices, is_whole=is_whole))
+        tables.group_rows(facts.groups(users, by_group), charges, known.prices, period=period, is_whole=is_whole)
+        if by_group
+        else tables.marked(tables.user_rows(users, charges, known.prices, period=period, is_whole=is_whole))
     )  # fmt: skip
     well = "Nothing is known to be wrong." if "seen" in answers and "gpus" in answers else "Not known."
     return {

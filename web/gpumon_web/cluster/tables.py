@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from gpumon import units
 from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup, at_least
 from gpumon.cluster.priced import of_all
+from gpumon.cluster.questions import Period
 from gpumon.cost.charge import Charge
 from gpumon.groups import NO_GROUP
 from gpumon.json_value import shown
 from gpumon.missing import is_known
 from gpumon.prices import Prices
+from gpumon.reports.charges import FIELDS
 from gpumon_web.cluster.words import energy, gpus, hours, node_link, nodes, user_address
 from gpumon_web.costs import COSTS, cost_cells
 from gpumon_web.page import Cells, Column, Rows
@@ -24,15 +26,16 @@ FREE = (
     Column("gpus", "GPUs", "count", css="c-free"),
 )
 USERS = (
-    Column("user", "User", "rich", is_head=True, sorts_by="name", titled="user_title"),
-    Column("now", "GPUs now", is_number=True, sorts_by="held"),
-    Column("time", "GPU-hours", is_number=True, sorts_by="held_seconds"),
-    Column("part", "Held, used", "rich", sort=False, css="c-part"),
+    Column("user", "User", "rich", is_head=True, sorts_by="name", titled="user_title", csv="name"),
+    Column("now", "GPUs now", is_number=True, sorts_by="held", csv="gpus_now"),
+    Column("time", "GPU-hours", is_number=True, sorts_by="held_seconds", csv="held_seconds"),
+    Column("part", "Held, used", "rich", sort=False, css="c-part", sorts_by="basis", csv="basis"),
     Column("used", "Used", "percent"),
-    Column("idle", "Allocated, idle", is_number=True, sorts_by="idle_seconds"),
-    Column("energy", "Energy", is_number=True, sorts_by="joules"),
-    *COSTS,
+    Column("idle", "Allocated, idle", is_number=True, sorts_by="idle_seconds", csv="idle_seconds"),
+    Column("energy", "Energy", is_number=True, sorts_by="joules", csv="energy_joules"),
+    *(column._replace(csv=field) for column, field in zip(COSTS, FIELDS[1:], strict=True)),
 )
+"""A file has base units, and in `basis` the period, the currency, and whether sums may be more."""
 IDLE = (
     Column("user", "User", "rich", is_head=True, sorts_by="name"),
     Column("node", "Node", "rich", sorts_by="node_name"),
@@ -74,7 +77,7 @@ def free_rows(found: Sequence[FreeGpus]) -> Rows:
 
 def user_rows(
     found: Sequence[ClusterUser], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None,
-    *, is_whole: bool = True,
+    *, period: Period, is_whole: bool,
 ) -> Rows:  # fmt: skip
     """Users with what they hold now, held in the period, and what that costs.
 
@@ -84,6 +87,7 @@ def user_rows(
     most = _most(found)
     return Rows(
         {"key": one.name or " ", "user": who(one.name), "name": one.name or None, "search": one.name.lower(),
+         "basis": _basis(period, priced.get(one.name), prices, is_whole=is_whole),
          **_sums(one, most, is_whole), **cost_cells(priced.get(one.name), prices)}
         for one in found
     )  # fmt: skip
@@ -91,7 +95,7 @@ def user_rows(
 
 def group_rows(
     found: Sequence[UserGroup], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None,
-    *, is_whole: bool = True,
+    *, period: Period, is_whole: bool,
 ) -> Rows:  # fmt: skip
     """Groups with what their users hold now, held in the period, and what that costs."""
     most = _most([one.sums for one in found])
@@ -99,10 +103,18 @@ def group_rows(
         {
             "key": one.sums.name, "user": [line(_group(one.sums.name), text(_members(one.users), "mut"), css="who")],
             "name": one.sums.name, "search": " ".join((one.sums.name, *one.users)).lower(),
+            "basis": _basis(period, of_all(charges or {}, one.users), prices, is_whole=is_whole),
             **_sums(one.sums, most, is_whole), **cost_cells(of_all(charges or {}, one.users), prices),
         }
         for one in found
     )  # fmt: skip
+
+
+def _basis(period: Period, charge: Charge | None, prices: Prices | None, *, is_whole: bool) -> str:
+    """Words of a file on the numbers of a row."""
+    is_priced_whole = all(one.complete for one in charge or () if is_known(one.value))
+    least = "" if is_whole and is_priced_whole else f"{'costs' if is_whole else 'sums'} are at least so much"
+    return ", ".join(filter(None, (period.value, prices.currency if prices else "", least)))
 
 
 def _group(name: str) -> Cells:
