@@ -316,6 +316,12 @@ def unreal(answers: Answers) -> int:
     return round(value) if is_known(value) else 0
 
 
+def dcgm_alone(answers: Answers) -> int:
+    """Return the number of hosts that only NVIDIA's exporter tells of, where others have ours: nothing shows them."""
+    value = single(answers, "dcgm_alone")
+    return round(value) if is_known(value) else 0
+
+
 def single(answers: Answers, name: str) -> float:
     """Return the value of an answer of one row; NaN without one."""
     rows = answers.get(name, ())

@@ -113,6 +113,11 @@ def _covered(period: Period) -> Question:
     return Question(f"covered_{period}", f"{first} < {second} or {second} or {first}", raw, seldom(period))
 
 
+def _of_host(series: str) -> str:
+    """A row for each host, whatever the port of the exporter that tells it."""
+    return f'count by (instance) (label_replace({series}, "instance", "$1", "instance", "(.*?)(:[0-9]+)?"))'
+
+
 def _listed(name: str, record: str, every: float = 30.0) -> Question:
     """A list of our rules, its largest values first."""
     return Question(name, f"topk({LISTED}, {record})", f"topk({LISTED}, {RECORDED[record]})", every)
@@ -149,6 +154,7 @@ QUESTIONS: tuple[Question, ...] = (
         " unless on (instance) gpumon_up",
         every=60.0,
     ),
+    Question("dcgm_alone", f"count({_of_host(DCGM)} unless on (instance) {_of_host(OWN)})", every=300.0),
     Question("without_daemon", "max by (instance) (gpumon_up) == 0", every=60.0),
     Question("unreal", 'count(count by (instance) (gpumon_source_info{label!=""}))', every=60.0),
     Question("models", "instance_model:gpumon_gpus:count", RECORDED["instance_model:gpumon_gpus:count"], 60.0),

@@ -93,6 +93,8 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
             units.counted(len(seen), "node") + (f", {silent} silent" if silent else "")
             + (f", {unseen} more {'does' if unseen == 1 else 'do'} not answer" if unseen else "")
         )  # fmt: skip
+    if alone := facts.dcgm_alone(answers):
+        yield f"{units.counted(alone, 'more node')} with NVIDIA's exporter alone"
     if unreal := facts.unreal(answers):
         yield f"{units.counted(unreal, 'node')} SIMULATED or REPLAY"
     if is_known(power := facts.single(answers, "power")):

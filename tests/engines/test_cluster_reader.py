@@ -66,7 +66,11 @@ def read(engine: Backend, now: Callable[[], float] = lambda: NOW) -> ClusterPict
 def test_every_question_is_answered(pictures: dict[str, ClusterPicture], name: str) -> None:
     picture = pictures[name]
     assert picture.problems() == {}
-    assert {question for question, rows in picture.answers().items() if not rows} == {"unreal", "without_daemon"}
+    assert {question for question, rows in picture.answers().items() if not rows} == {
+        "unreal",
+        "without_daemon",
+        "dcgm_alone",
+    }
     assert picture.recorded == (name == "with rules")
 
 
@@ -185,3 +189,12 @@ def test_an_engine_that_knows_nothing_of_gpumon_shows_that(tmp_path: Path) -> No
         picture = read(engine)
     assert picture.problems() == {}
     assert facts.nodes(picture.answers(), NOW) == []
+
+
+def test_hosts_that_only_another_exporter_tells_of_are_counted_whatever_the_ports(tmp_path: Path) -> None:
+    hosts = ("gn1:9400", "gn2:9400", "gn3")
+    told = [(f'DCGM_FI_DEV_GPU_UTIL{{instance="{host}",gpu="{gpu}"}} 5', BEGIN) for host in hosts for gpu in (0, 1)]
+    told += [('gpumon_gpus{instance="gn1:9401",state="free"} 2', BEGIN)]
+    with prometheus_of(tmp_path, told) as engine:
+        answers = read(engine, lambda: BEGIN).answers()
+    assert facts.dcgm_alone(answers) == 2

@@ -229,6 +229,12 @@ def test_a_site_with_dcgm_alone_claims_nothing_about_users() -> None:
     assert values["use"] == pytest.approx(0.35)
 
 
+def test_nodes_that_only_another_exporter_tells_of_are_counted_as_not_shown() -> None:
+    values = Cluster(TableEngine(cluster(3) | {"dcgm_alone": [row(2.0)]})).after(0.0).values()
+    assert values["doubts"][0]["text"].startswith("2 nodes with NVIDIA's exporter (dcgm-exporter) alone: not shown")
+    assert values["map_title"].startswith("3 nodes")
+
+
 def test_without_the_rules_a_notice_says_so() -> None:
     served = Cluster(TableEngine(cluster(3), ["gpumon_gpus"])).after(0.0)
     assert "rules.yml" in served.values()["doubts"][0]["text"]

@@ -121,6 +121,11 @@ def doubts(known: ClusterNow) -> list[Cells]:
             "Some recorded series of gpumon's rules are missing, so the exporters' own are asked, which takes the "
             "engine longer: load deploy/prometheus/rules.yml and cluster.yml."
         )
+    if alone := facts.dcgm_alone(known.answers):
+        told.append(
+            f"{units.counted(alone, 'node')} with NVIDIA's exporter (dcgm-exporter) alone: not shown here; "
+            "'gpumon export' on these tells of them."
+        )
     if picture.ahead:
         side = "ahead of" if picture.ahead > 0 else "behind"
         told.append(f"The engine's clock is {units.words(abs(picture.ahead))} {side} this server's; its time is shown.")
