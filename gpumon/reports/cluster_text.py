@@ -90,7 +90,7 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
         silent = len(nodes) - len(seen)
         unseen = len(facts.unseen(nodes, answers))
         yield (
-            units.counted(len(seen), "node") + (f", {silent} silent" if silent else "")
+            units.counted(len(nodes), "node") + (f", {silent} silent" if silent else "")
             + (f", {unseen} more {'does' if unseen == 1 else 'do'} not answer" if unseen else "")
         )  # fmt: skip
     if alone := facts.dcgm_alone(answers):

@@ -216,7 +216,7 @@ def test_a_node_that_never_told_its_gpus_is_named_as_what_its_target_is() -> Non
                          "without_daemon": [row(0, instance="gn1"), row(0, instance="gn8")]}  # fmt: skip
     picture = ClusterPicture(NOW, {name: KeptAnswer(rows) for name, rows in answers.items()}, recorded=True, took=0.0)
     told = "\n".join(lines(picture, FakeEngine.name, Period.WEEK))
-    assert "3 nodes, 1 silent, 2 more do not answer" in told
+    assert "4 nodes, 1 silent, 2 more do not answer" in told
     found = {one.node: one.text for one in facts.wrong(facts.nodes(answers, NOW), answers)}
     assert found["gn30"] == "its exporter does not answer"
     assert found["gn8"] == "its exporter answers, and no daemon samples its GPUs"
@@ -253,7 +253,7 @@ def test_the_picture_names_what_is_free_who_holds_and_what_is_wrong() -> None:
     clock = HandClock()
     told = text(ClusterPoller(FakeEngine(), clock=clock.steady, now=clock.wall))
     head = told.splitlines()[0]
-    assert "10 of 24 GPUs free  ·  2 allocated, idle  ·  3 nodes, 1 silent  ·  5600 W" in head
+    assert "10 of 24 GPUs free  ·  2 allocated, idle  ·  4 nodes, 1 silent  ·  5600 W" in head
     for expected in (
         "whole node",
         "100.0 h",

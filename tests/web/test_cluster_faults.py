@@ -209,7 +209,7 @@ def test_an_engine_five_minutes_off_is_asked_in_its_own_time(ahead: float, said:
     )  # fmt: skip
     values = served.after(0.0).values()
     assert any(said in one["text"] for one in values["doubts"])
-    assert values["map_title"] == "3 nodes, 24 GPUs, 1 silent", "nodes are not silent because a clock is off"
+    assert values["map_title"] == "3 nodes, 16 GPUs, 1 silent", "nodes are not silent because a clock is off"
 
 
 def test_a_part_that_may_be_missing_is_told() -> None:

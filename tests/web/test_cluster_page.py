@@ -77,7 +77,7 @@ def test_the_head_says_what_is_free_and_idle_of_nodes_that_are_not_silent() -> N
     assert values["idle_below"] == "bob 2"
     assert values["idle_chips"][0]["tag"] == "over 1 h: 6"
     assert values["power"] == "4,691 / 16,800 W" or "/ 17 kW" in values["power"]
-    assert values["map_title"] == "3 nodes, 24 GPUs, 1 silent"
+    assert values["map_title"] == "3 nodes, 16 GPUs, 1 silent"
 
 
 def test_a_small_cluster_is_drawn_gpu_by_gpu_with_its_people() -> None:

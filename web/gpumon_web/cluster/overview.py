@@ -97,7 +97,7 @@ def live(now: Now, args: Args) -> Cells:
     idle = facts.idle_holders(answers)
     wrong = facts.wrong(nodes, answers, tells_states=not picture.is_dcgm)
     silent = sum(1 for node in nodes if node.silent)
-    gpus, unseen = sum(node.total for node in nodes), len(facts.unseen(nodes, answers))
+    gpus, unseen = sum(node.total for node in nodes if not node.silent), len(facts.unseen(nodes, answers))
     costs = [one.name for one in priced.cost_questions(known.prices) if one.name.endswith(f"_{period}")]
     of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs)
     charges = priced.charges(answers, known.prices, period) if known.prices else {}
