@@ -18,14 +18,13 @@ Script = Callable[[GpumonApp, Pilot[Any]], Awaitable[None]]
 
 
 class FeedClock(SystemClock):
-    """The machine's clock, set so that the newest frame of a feed has just come: its frames count from 0."""
+    """A clock by which the newest frame of a feed has just come, however long a busy machine takes to draw it."""
 
     def __init__(self, feed: FakeFeed) -> None:
-        newest = feed.frames[-1].monotonic_ns if feed.frames else 0
-        self._before = super().monotonic() - newest
+        self._feed = feed
 
     def monotonic(self) -> int:
-        return super().monotonic() - self._before
+        return self._feed.frames[-1].monotonic_ns if self._feed.frames else 0
 
 
 def text(app: GpumonApp) -> list[str]:
