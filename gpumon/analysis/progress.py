@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.ranks import Ranks
+from gpumon.analysis.thresholds import OVERDUE, PAUSE
 from gpumon.frame import NAN, Run, RunState
 from gpumon.missing import is_known
 
@@ -51,10 +52,14 @@ def share_done(run: Run, duration: float, now: float) -> float:
 
 
 def time_left(run: Run, duration: float, now: float) -> float:
-    """Return the seconds until the last planned epoch, or step, ends, by `duration` seconds an epoch."""
+    """Return the seconds until the last planned epoch, or step, ends, by `duration` seconds an epoch.
+
+    NaN where the open epoch takes far longer than they did: whoever stopped a training gets no end that moves on with
+    the clock.
+    """
     if not run.epochs:
         return _steps_left(run)
-    if run.epoch < 0:
+    if run.epoch < 0 or now - run.epoch_started > max(PAUSE, OVERDUE * duration):
         return NAN
     after = max(0, run.base + run.epochs - 1 - run.epoch)  # a run may continue beyond its plan
     spent = now - run.epoch_started

@@ -20,6 +20,8 @@ UNATTRIBUTED = 2.0**30
 less."""
 LIGHT = 0.2
 """Utilization below which a GPU that works is said to have a light load: it is busy, and has room for more."""
+OVERDUE = 3.0
+"""Times the usual length of an epoch after which the one that is open tells nothing of those to come: it may hang."""
 LONG_IDLE = 300.0
 """Seconds without work after which allocated memory, or a free GPU, is worth a finding."""
 RECENT = 600.0

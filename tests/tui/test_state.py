@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from math import inf, nan
+from math import inf, isnan, nan
 
 import pytest
 
@@ -158,7 +158,16 @@ def test_ranks_are_one_row() -> None:
 
 
 def test_a_run_beyond_its_plan_has_no_negative_time_left() -> None:
-    assert time_left(RUN._replace(epoch=30), 10.0, START + 500.0) == 0
+    assert time_left(RUN._replace(epoch=30), 10.0, RUN.epoch_started + 50.0) == 0
+
+
+def test_an_epoch_that_takes_far_longer_than_the_others_leaves_no_end_that_moves_on_with_the_clock() -> None:
+    """As of a training that was stopped: nobody knows when it goes on."""
+    run = RUN._replace(epoch=3)
+    assert time_left(run, 10.0, run.epoch_started + 59.0) > 0
+    assert isnan(time_left(run, 10.0, run.epoch_started + 61.0))
+    assert time_left(run, 100.0, run.epoch_started + 299.0) > 0
+    assert isnan(time_left(run, 100.0, run.epoch_started + 301.0))
 
 
 def test_progress_of_a_finished_run_is_full() -> None:

@@ -56,6 +56,18 @@ def played(feed: FakeFeed, seconds: int, *, notifies: bool = True, env: dict[str
     return "".join(written)
 
 
+def test_the_title_of_a_paused_view_claims_nothing_of_now() -> None:
+    written: list[str] = []
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.news = TerminalNews(XTERM, written.append)
+        await pilot.press("space")
+        app.news.take(app.view)
+
+    play(course(), (80, 24), script)
+    assert TITLE.findall("".join(written))[-1] == "gpumon · paused"
+
+
 def course(**options: Any) -> Course:
     return Course(seconds=8, source="nvml", label="", **options)
 

@@ -102,9 +102,11 @@ def through_tmux(sequence: str) -> str:
 
 
 def title_of(view: View) -> str:
-    """Return the title: what is free, and how far the selected run is, or else the first; `stale` where it is old."""
+    """Return the title: what is free, and how far the selected run is, or else the first; or that it is not of now."""
     parts = ["gpumon", *([view.origin.label.lower()] if view.origin.label else [])]
-    if view.age:
+    if view.paused:
+        parts.append("paused")
+    elif view.age:
         parts.append(f"{view.hostname} stale" if view.hostname else "stale")
     elif view.samples:
         states = [status.state for status in view.statuses]
