@@ -41,10 +41,10 @@ class GpuStatus(NamedTuple):
 
 
 def state_word(sample: Sample, state: GpuState, age: float = 0.0) -> str:
-    """Return the word of `GpuStatus.word`."""
+    """Return the word of `GpuStatus.word`; a GPU that was stale in the frame is older by the age of the frame."""
     if state is GpuState.STALE:
         ages = [one for one in (sample.age, age) if isfinite(one)]
-        return f"stale {units.duration(max(ages))}" if ages else "stale"
+        return f"stale {units.duration(sum(ages))}" if ages else "stale"
     if state is GpuState.UNREADABLE:
         return sample.reason
     if state is GpuState.BUSY and working(sample) < LIGHT:  # "busy" next to 0 % reads as an error, next to 5 % too

@@ -79,6 +79,8 @@ def test_of_gpus_that_do_not_answer_no_power_is_told() -> None:
     assert "no GPU answers" in line
     assert "kW" not in line
     assert "3.19 of 4.90 kW" in head(hardware(lost=(3,)), 160), "of the seven that answer"
+    assert "3.19 of 4.90 kW" in head(hardware(stale=(3,)), 160), "of the seven that answer now"
+    assert "– of 5.60 kW" in head(hardware(stale=tuple(range(8))), 160)
 
 
 def test_old_numbers_are_not_told_as_those_of_now() -> None:
@@ -92,6 +94,15 @@ def test_what_is_simulated_or_recorded_says_so_on_every_width() -> None:
     for cells in (20, *WIDTHS):
         assert " SIMULATED " in head(FakeFeed(), cells) + " "
         assert " REPLAY " in head(FakeFeed(label="REPLAY x.csv", source="replay"), cells)
+
+
+def test_a_gpu_that_was_stale_when_its_daemon_fell_silent_grows_older_with_the_others() -> None:
+    drawn = play(hardware(gpus=4, stale=(1,), live=STALE), (160, 24))
+    assert [line for line in drawn if "stale 27 s" in line], "12 s in the frame, which is 15 s old"
+    assert sum("stale 15 s" in line for line in drawn[2:]) == 3
+    hanging = play(hardware(stale=tuple(range(8))), (160, 24))
+    assert sum("stale 12 s" in line for line in hanging[2:]) == 8
+    assert hanging[0].rstrip().endswith(head(hardware(), 160).rstrip()[-8:]), "frames go on, and so does the clock"
 
 
 def test_names_of_strangers_stay_plain_text() -> None:

@@ -42,6 +42,8 @@ class Freshness(NamedTuple):
     """For the header: the state in a word, with the age where that is known."""
     reason: str = ""
     """For a line of its own below the header: why nothing newer comes; empty where there is nothing to explain."""
+    frame_age: float = 0.0
+    """Seconds since the frame came, where no newer one comes: 0 where frames come and the driver tells nothing new."""
 
     @property
     def seconds(self) -> int:
@@ -69,7 +71,8 @@ def freshness(
     if not found.reason:
         return held._replace(text=f"paused at {at}", age=0.0)
     text = f"paused at {at} · {found.text}"
-    return held._replace(text=text, reason=text, age=found.age and found.age + behind)
+    age, frame_age = (seconds and seconds + behind for seconds in (found.age, found.frame_age))
+    return held._replace(text=text, reason=text, age=age, frame_age=frame_age)
 
 
 def window_texts(span: str, edge: str) -> tuple[str, ...]:
@@ -144,9 +147,9 @@ def _silent(state: LiveState, frame: Frame, silence: float) -> Freshness:
     seen = f"last seen {units.clock(frame.time)}"
     if math.isinf(state.age):  # written before the machine was restarted
         text = f"{state.text} · {seen}"
-        return Freshness(text, theme.WARN, seen, state.age, word="stale", reason=text)
+        return Freshness(text, theme.WARN, seen, state.age, word="stale", reason=text, frame_age=state.age)
     age = state.age or max(silence, 1.0)
     text = state.text
     if "last seen" not in state.text:
         text += f" · {seen}" if state.age else f" · {seen} ({ago(age)})"  # the state itself says how long
-    return Freshness(text, theme.WARN, ago(age), age, word=_stale_for(age), reason=text)
+    return Freshness(text, theme.WARN, ago(age), age, word=_stale_for(age), reason=text, frame_age=age)

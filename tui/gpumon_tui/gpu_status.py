@@ -41,7 +41,7 @@ _QUIET = frozenset({
 
 
 def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: float = 0.0) -> GpuLabel:
-    """`busy`, `free`, `allocated, idle`, `heat-throttled`, `stale 12 s`, `lost` …; `age` of the data in seconds."""
+    """`busy`, `free`, `allocated, idle`, `heat-throttled`, `stale 12 s`, `lost` …; `age` of the frame in seconds."""
     uuid = sample.device.uuid
     if state not in _SILENT:
         severity = heat({metric.name: history.last(uuid, metric.name) for metric in THERMAL})

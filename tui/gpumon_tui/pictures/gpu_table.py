@@ -204,7 +204,8 @@ class GpuTablePicture(Picture):
             idle = f"{'> ' if since.at_least else ''}{units.short(since.seconds)}"
         last = view.history.last
         gpu = GpuLine(
-            sample=sample, state=state, label=gpu_status(sample, view.history, state, view.age), idle=idle,
+            sample=sample, state=state, idle=idle,
+            label=gpu_status(sample, view.history, state, view.freshness.frame_age),
             holder=holder(sample, run, status.processes), left=self._left(run.id) if run else NAN,
             received=last(uuid, "gpu.pcie_received") if columns.received else NAN,
             sent=last(uuid, "gpu.pcie_sent") if columns.sent else NAN, history=self._history(uuid, grid),

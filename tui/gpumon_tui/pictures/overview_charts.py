@@ -74,7 +74,7 @@ class ChartsPicture(Picture):
         view = self.view
         status = view.statuses[0]
         run = view.epochs.run(sample.run) if sample.run else None
-        label = gpu_status(sample, view.history, status.state, view.age)
+        label = gpu_status(sample, view.history, status.state, view.freshness.frame_age)
         is_idle = status.state is GpuState.HELD and status.since is not None and status.since.seconds >= 60
         idle = status.since if is_idle else None
         since = f" {'> ' if idle.at_least else ''}{units.short(idle.seconds)}" if idle is not None else ""

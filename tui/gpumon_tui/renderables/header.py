@@ -194,11 +194,12 @@ def _counts(view: View, *, is_brief: bool) -> Line:
 
 
 def _power(view: View) -> Line:
-    """Power of the GPUs that answer and its limit; `–` where one of them does not tell."""
+    """Power of the GPUs that answer now, and their limit; `–` where one of them does not tell, or none answers now."""
     samples = [one for one in view.samples if not one.device.is_instance and one.state not in _SILENT]
     if not samples:
         return []
-    is_old = view.age > 0
+    samples = [one for one in samples if one.state is not Availability.STALE] or samples
+    is_old = view.age > 0 or samples[0].state is Availability.STALE
     watts, limit = (fsum(sample.value(name) for sample in samples) for name in ("gpu.power", "gpu.power_limit"))
     if not isfinite(limit) and not isfinite(watts):
         return []
@@ -223,7 +224,8 @@ def _clock(view: View) -> Line:
     """The time of the picture; it goes on where none comes, and stands still where the picture is held."""
     if view.frame is None:
         return []
-    age = view.age if isfinite(view.age) and not view.paused else 0.0
+    silent = view.freshness.frame_age
+    age = silent if isfinite(silent) and not view.paused else 0.0
     return [_text(units.clock(view.now + age), "text")]
 
 

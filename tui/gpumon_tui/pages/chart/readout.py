@@ -241,6 +241,6 @@ def _gpus(state: ChartState) -> list[Line]:
             line += [Segment(fit(user, _USER - 1) + " ", theme.DIM), Segment(name, theme.DIM)]
         elif not read and not view.shown.is_past:
             free = status.state is GpuState.FREE
-            line.append(Segment(status.word(view.age), theme.GOOD if free else theme.DIM))
+            line.append(Segment(status.word(view.freshness.frame_age), theme.GOOD if free else theme.DIM))
         lines.append(line)
     return lines
