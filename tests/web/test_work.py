@@ -18,6 +18,7 @@ import pytest
 from gpumon.frame import RunState
 from gpumon_web import listed_runs, run_page
 from gpumon_web.answers import NOTHING, UNCHANGED, AnswerCache, Packed
+from gpumon_web.epoch_folds import NEWEST
 from gpumon_web.limits import THREADS
 from gpumon_web.run_page import ROWS
 from gpumon_web.work import Arguments, Inline, Queued, Task, TaskError, WorkerProcess, WorkError, processes
@@ -257,11 +258,14 @@ def test_a_long_run_comes_with_its_newest_epochs_and_with_what_all_of_them_came_
         training(book, "long-1a2b", count, gpus=2, course=False)
     served = Served([tick(1)], [str(book.path)])
     found = served.json("/api/run?id=long-1a2b")
-    assert [row["ordinal"] for row in found["epochs"]] == list(range(150, count))
+    alone = [row["ordinal"] for row in found["epochs"]]
+    folded = [ordinal for one in found["folds"] for ordinal in range(one["first"], one["last"] + 1)]
+    assert alone == list(range(count - NEWEST, count)), "all others are equal"
+    assert [*folded, *alone] == list(range(count))
     assert found["epochs_total"] == count
     rows = served.json("/api/run/epochs?id=long-1a2b")["epochs"]
     assert len(rows) == count
-    assert rows[150:] == found["epochs"]
+    assert rows[-NEWEST:] == found["epochs"]
     lengths = [row["seconds"] for row in rows]
     summary = found["summary"]
     assert summary["done"] == count
