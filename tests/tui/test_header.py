@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from gpumon.frame import Run
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
 from gpumon_tui.app import GpumonApp
@@ -139,3 +140,12 @@ def test_driver_and_machine_stand_where_there_is_room_and_move_nothing(columns: 
         assert (word in line) == any(word.startswith(one) or one.startswith(word) for one in told)
     feed = FakeFeed(seconds=100, source="nvml", label="", state_of_all=Availability.NO_DRIVER)
     assert "driver 550" not in play(feed, (columns, 24))[0]
+
+
+def test_below_gpus_stand_no_epochs_of_a_run_on_none_of_them() -> None:
+    class OnCpu(FakeFeed):
+        def runs(self, second: int) -> tuple[Run, ...]:
+            return tuple(run._replace(gpus=()) for run in super().runs(second))
+
+    assert any("epochs of" in line for line in play(hardware(), (160, 40)))
+    assert not any("epochs of" in line for line in play(OnCpu(label="", source="nvml"), (160, 40)))

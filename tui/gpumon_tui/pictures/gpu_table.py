@@ -81,7 +81,8 @@ class GpuTablePicture(Picture):
             else:
                 lines[-1] = spread(lines[-1], mark, cells)
         elif rooms.epochs:
-            lines.append(self._epochs(columns, grid))
+            is_on_gpu = any(one.first.id == view.selected_run and one.gpus for one in view.ranks)
+            lines.append(self._epochs(columns, grid) if is_on_gpu else [])
         return lines[:height]
 
     def problem_rows(self, cells: int, rows: int) -> int:
