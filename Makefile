@@ -8,6 +8,9 @@ ARGS ?=
 # last, since it keeps an event loop in its worker.
 # `make test ARGS="-n 0"` runs them one after the other.
 WORKERS := -n 6 --dist loadfile --no-loadscope-reorder
+# A test that fails beside others is tried once more, by itself: what fails again is broken. The first failure stays in
+# the output: on a machine with nothing else to do it is a fault of the test.
+AGAIN = -n 0 --last-failed --last-failed-no-failures none
 # Tests start gpumon some hundred times: compile it once, also where Python is told to keep no byte code.
 COMPILE = $(BIN)/python -m compileall -q gpumon tui web tests
 
@@ -25,7 +28,8 @@ web: $(VENV)/installed  ## the browser view
 
 test: $(VENV)/tests lint $(VENV)/rewritten  ## everything that a change must pass
 	$(COMPILE)
-	$(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu" $(ARGS) || \
+	  { [ $$? -eq 1 ] && $(BIN)/python -m pytest $(AGAIN) -m "not slow and not gpu" $(ARGS); }
 
 test-all: $(VENV)/tests lint $(VENV)/rewritten  ## with soaks, fuzzing and the long stress runs
 	$(COMPILE)
