@@ -9,6 +9,7 @@ import select
 import subprocess
 import termios
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from struct import pack
 from typing import Any
@@ -38,6 +39,7 @@ class Pseudo:
             start_new_session=True, preexec_fn=take,
         )  # fmt: skip
         self.output = ""
+        self._decoder = getincrementaldecoder("utf-8")("replace")  # a read may end within a character
 
     def modes(self) -> list[Any]:
         """The settings of the terminal, as `stty` knows them."""
@@ -47,7 +49,7 @@ class Pseudo:
         """What comes within some time, until there is none."""
         while select.select([self.master], [], [], seconds)[0]:
             try:
-                self.output += os.read(self.master, 65536).decode(errors="replace")
+                self.output += self._decoder.decode(os.read(self.master, 65536))
             except OSError:  # nobody has the terminal any more
                 break
         return self.output
