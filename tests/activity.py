@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,17 +18,22 @@ from gpumon.history.migrations import HISTORY_FILE
 WRITTEN_EVERY = 60 * SECOND
 
 
-def keep(path: Path, ticks: Iterable[Tick], *, stopped: Callable[[], int] = lambda: 0, kill: bool = False) -> None:
+def keep(
+    path: Path, ticks: Iterable[Tick], *, stopped: Callable[[], int] = lambda: 0, kill: bool = False,
+    earlier: Sequence[Tick] = (),
+) -> None:  # fmt: skip
     """Write what a daemon would of these ticks, every minute and at its end; `kill`: it wrote, and then it was gone.
 
-    `stopped`: when it was told to, ns since 1970.
+    `stopped`: when it was told to, ns since 1970; `earlier`: what the ring has of the daemon before.
     """
-    part = ActivityPart(stopped)
+    part = ActivityPart(stopped, earlier=lambda _: earlier)
     with closing(open_to_write(str(path), HISTORY_FILE, shared=False, uid=os.getuid(), log=pytest.fail)) as connection:
-        part.opened(connection)
-        written = 0
+        written, is_opened = 0, False
         for tick in ticks:
             part.add(tick)
+            if not is_opened:
+                part.opened(connection)
+                is_opened = True
             if tick.monotonic_ns - written >= WRITTEN_EVERY:
                 written = tick.monotonic_ns
                 part.write(connection)

@@ -10,9 +10,10 @@ from threading import Lock
 from gpumon.accounting.book import AccountBook
 from gpumon.accounting.rows import write_accounts
 from gpumon.analysis.holders import HeldDevice, HolderWatch
+from gpumon.daemon.unwritten import EarlierTicks, unwritten
 from gpumon.database.write import transaction
 from gpumon.events.book import EventBook
-from gpumon.events.log import close_unseen, write_events
+from gpumon.events.log import close_unseen, last_written, write_events, write_unwritten
 from gpumon.frame import Tick
 from gpumon.procfs import boot_id
 
@@ -24,11 +25,18 @@ two or three that follow another."""
 class ActivityPart:
     """Keeps accounts and events; a part of the history that a daemon keeps.
 
-    `now`: ns since 1970; `holders` judges the ticks, maybe for others too.
+    `now`: ns since 1970; `holders` judges the ticks, maybe for others too; `earlier` gives those of a daemon that was
+    killed.
     """
 
-    def __init__(self, now: Callable[[], int] = time.time_ns, holders: HolderWatch | None = None) -> None:
+    def __init__(
+        self, now: Callable[[], int] = time.time_ns, holders: HolderWatch | None = None,
+        earlier: EarlierTicks = lambda _: (),
+    ) -> None:  # fmt: skip
         self._now = now
+        self._earlier = earlier
+        self._first_ns = 0
+        """ns, CLOCK_MONOTONIC, of the first tick; 0 before it."""
         self._boot = boot_id().hex()
         self._lock = Lock()
         self._holders = holders or HolderWatch()
@@ -41,15 +49,24 @@ class ActivityPart:
     def add(self, tick: Tick) -> None:
         """Take a tick; they come in order."""
         judged = self._holders.judged(tick)
+        self._first_ns = self._first_ns or tick.monotonic_ns
         with self._lock:
             self._waiting.append((tick, judged))
             if len(self._waiting) >= _AT_ONCE:
                 self._take()
 
     def opened(self, connection: sqlite3.Connection) -> None:
-        """Close what an earlier daemon left open. Accounts go on where it left them. Raises sqlite3.Error."""
+        """Write what a daemon that was killed had not written, and close what it left open. Raises sqlite3.Error.
+
+        Accounts go on where it left them.
+        """
         if not self._is_joined:
+            written_ns = last_written(connection, self._boot)
+            found = unwritten(self._earlier(written_ns), written_ns, self._first_ns) if written_ns else None
             with transaction(connection):
+                if found:
+                    write_accounts(connection, found.accounts)
+                    write_unwritten(connection, found.events, self._boot)
                 close_unseen(connection, (), self._boot, runs=False)
             self._is_joined = True
 

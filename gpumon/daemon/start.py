@@ -114,10 +114,12 @@ def _open_history(
     """Let history follow it, for the hardware of this machine, where there is a place."""
     if Capability.LIVE in recorder.sampler.source.capabilities and history_path(where):
         from gpumon.daemon.activity import ActivityPart
+        from gpumon.daemon.unwritten import ticks_since
         from gpumon.history.recorder import start_history  # SQLite: only a daemon needs it
         from gpumon.process_history.part import ProcessPart
 
         directory = recorder.directory or ""
-        earlier = partial(frames_since, f"{directory}/{RING}")
-        parts: list[HistoryPart] = [ActivityPart(holders=holders), ProcessPart()]
+        ring = f"{directory}/{RING}"
+        parts: list[HistoryPart] = [ActivityPart(holders=holders, earlier=partial(ticks_since, ring)), ProcessPart()]
+        earlier = partial(frames_since, ring)
         recorder.followers.append(start_history(where, say, limits, directory, earlier, parts))

@@ -32,6 +32,32 @@ def write_events(connection: sqlite3.Connection, batch: EventBatch, boot: str) -
     for event in batch.events:
         if not _goes_on(connection, event, batch, boot):
             _insert(connection, event, boot)
+    _see(connection, batch)
+
+
+def last_written(connection: sqlite3.Connection, boot: str) -> int:
+    """Return until when a daemon of this boot wrote that did not say that it stops, ns since 1970; 0 where none did.
+
+    Raises sqlite3.Error.
+    """
+    found = "SELECT max(until) FROM event WHERE until IS NOT NULL AND kind = 'daemon_started' AND boot = ?"
+    return connection.execute(found, (boot,)).fetchone()[0] or 0
+
+
+def write_unwritten(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
+    """Add events that a daemon saw before it was killed, while what it had written is still open. Raises sqlite3.Error.
+
+    What is open has begun already.
+    """
+    is_open = f"SELECT 1 FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}"
+    for event in batch.events:
+        if connection.execute(is_open, (event.kind, *_safe(event.of))).fetchone() is None:
+            _insert(connection, event, boot)
+    _see(connection, batch)
+
+
+def _see(connection: sqlite3.Connection, batch: EventBatch) -> None:
+    """Note until when what goes on was seen so."""
     connection.executemany(
         f"UPDATE event SET until = ? WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}",
         [(batch.seen_ns, kind, *_safe(of)) for kind, of in batch.going_on],

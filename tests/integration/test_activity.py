@@ -93,6 +93,7 @@ def test_a_daemon_that_is_killed_leaves_nothing_open_for_the_next(env: dict[str,
     with daemon("--interval", INTERVAL, env=env) as first:
         training = begin_training(env, stub)
         until(lambda: [event for event in log(env) if event["kind"] == "daemon_started"])
+        last_seen = json.loads(gpumon("status", "--json", env=env).stdout)["time"]
         first.send_signal(signal.SIGKILL)
         first.wait(PATIENCE)
     open_before = {event["kind"] for event in log(env) if event["last_seen"] is not None}
@@ -105,5 +106,6 @@ def test_a_daemon_that_is_killed_leaves_nothing_open_for_the_next(env: dict[str,
     assert [event["kind"] for event in events if event["last_seen"] is not None] == []
     stops = [event for event in events if event["kind"] == "daemon_stopped"]
     assert [bool(event["details"].get("unseen")) for event in stops] == [True, False]
+    assert stops[0]["time"] >= last_seen - 0.01, "what it saw last, and not what it wrote last"
     runs = [event["kind"] for event in events if event["kind"].startswith("run_")]
     assert runs == ["run_began", "run_ended"]

@@ -194,6 +194,15 @@ def test_an_account_goes_on_after_a_restart_in_the_same_hour(path: Path) -> None
     assert of(found, "alice") == Account("alice", 200, 200, 200, 0, 200, 20_000)
 
 
+def test_the_last_minute_of_a_daemon_that_was_killed_is_counted_once(path: Path) -> None:
+    ticks = [at(s, [busy(500.0 * s)], processes=[process(1, user="ana")]) for s in range(401)]
+    keep(path, ticks[:101], kill=True)
+    rounded = [one._replace(time_ns=one.time_ns + 200) for one in ticks[:150]]
+    keep(path, ticks[300:], earlier=rounded)
+    found = of(read_accounts(str(path)), "ana")
+    assert (found.held, found.busy, found.energy) == pytest.approx((249, 249, 500.0 * 249))
+
+
 def test_what_could_not_be_written_is_written_later(path: Path) -> None:
     part = ActivityPart()
     for s in range(11):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from gpumon.clock import SECOND
 from gpumon.daemon.earlier import frames_since, newest_frames
+from gpumon.daemon.unwritten import ticks_since
+from gpumon.ring.sizes import FULL_FRAMES
 from gpumon.ring.writer import RingWriter
-from tests.builders import tick
+from tests.builders import run, tick
 
 
 @pytest.fixture
@@ -40,3 +43,16 @@ def test_a_ring_that_is_none_has_no_frames(tmp_path: Path) -> None:
 def test_the_newest_frames_are_none_of_the_future(path: str) -> None:
     found = newest_frames(path, 10, 3995 * SECOND)
     assert [frame.monotonic_ns // SECOND for frame in found] == [3991, 3992, 3993, 3994, 3995]
+
+
+def test_ticks_of_a_ring_since_a_time_of_the_clock_are_those_that_name_users(tmp_path: Path) -> None:
+    path, now, steady = str(tmp_path / "ring"), time.time_ns(), time.monotonic_ns()
+    writer = RingWriter.create(path, 1, SECOND)
+    for ago in range(400, 0, -1):
+        writer.append(tick(time_ns=now - ago * SECOND, monotonic_ns=steady - ago * SECOND, runs=[run("r1")]))
+    writer.close()
+    found = list(ticks_since(path, now - 100 * SECOND))
+    ages = [round((now - one.time_ns) / SECOND) for one in found]
+    assert ages == list(range(FULL_FRAMES, 0, -1)), "of an earlier one nobody knows whose processes it had"
+    assert {(one.runs[0].key, one.origin.source) for one in found} == {("r1", "nvml")}
+    assert list(ticks_since(str(tmp_path / "missing"), 0)) == []

@@ -47,8 +47,10 @@ def at(seconds: float, samples: Sequence[Sample] | None = None, **fields: Any) -
     )  # fmt: skip
 
 
-def log(path: Path, ticks: Iterable[Tick], *, stopped: float | None = None, kill: bool = False) -> list[LoggedEvent]:
-    """The log after a daemon that took these ticks; `kill`: it wrote, and then it was gone."""
+def log(
+    path: Path, ticks: Iterable[Tick], *, stopped: float | None = None, kill: bool = False, earlier: Sequence[Tick] = ()
+) -> list[LoggedEvent]:
+    """The log after a daemon that took these ticks; `kill`: it wrote, and then it was gone; `earlier`: in its ring."""
     taken: list[Tick] = []
 
     def now() -> int:
@@ -59,7 +61,7 @@ def log(path: Path, ticks: Iterable[Tick], *, stopped: float | None = None, kill
             taken.append(one)
             yield one
 
-    keep(path, passing(), stopped=now, kill=kill)
+    keep(path, passing(), stopped=now, kill=kill, earlier=earlier)
     return read_events(str(path))
 
 
@@ -88,6 +90,37 @@ def test_a_daemon_that_was_killed_stopped_when_it_wrote_last(path: Path) -> None
         (0, "daemon_started"), (100, "daemon_stopped"), (500, "daemon_started"), (510, "daemon_stopped"),
     ]  # fmt: skip
     assert found[1].details["unseen"] is True
+
+
+def test_a_daemon_that_was_killed_saw_all_that_its_ring_still_has(path: Path) -> None:
+    def samples(s: int) -> list[Sample]:
+        lost = 120 <= s < 130 or s >= 135
+        return [*throttled(1.0 * min(s, 110)), sample(1, Availability.LOST if lost else Availability.OK)]
+
+    ticks = [at(s, samples(s)) for s in range(201)]
+    log(path, ticks[:101], kill=True)
+    found = log(path, ticks[160:], earlier=ticks[:141])
+    assert told(found) == [
+        (1, "throttling_began"), (110, "throttling_ended"), (120, "gpu_lost"), (130, "gpu_back"), (135, "gpu_lost"),
+        (140, "not_seen"), (160, "gpu_lost"),
+    ]  # fmt: skip
+    assert told(found, "daemon_started", "daemon_stopped")[:3] == [
+        (0, "daemon_started"), (140, "daemon_stopped"), (160, "daemon_started"),
+    ]  # fmt: skip
+
+
+def test_a_ring_that_lost_the_ticks_that_were_written_begins_nothing_anew(path: Path) -> None:
+    ticks = [at(s, throttled(1.0 * s)) for s in range(201)]
+    log(path, ticks[:101], kill=True)
+    found = log(path, ticks[160:], earlier=ticks[105:141])
+    assert told(found)[:2] == [(1, "throttling_began"), (140, "not_seen")]
+    assert told(found, "daemon_started") == [(0, "daemon_started"), (160, "daemon_started")]
+
+
+def test_a_daemon_that_stopped_left_nothing_to_take_from_its_ring(path: Path) -> None:
+    ticks = [at(s, throttled(1.0 * s)) for s in range(201)]
+    before = log(path, ticks[:101])
+    assert log(path, ticks[160:], earlier=ticks[:141])[: len(before)] == before
 
 
 def throttled(seconds: float, cause: str = "throttled_hw_thermal") -> list[Sample]:

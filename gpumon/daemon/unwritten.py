@@ -1,0 +1,68 @@
+"""Ticks of a daemon that was killed before it wrote what they say of people: the ring of this boot still has them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+from gpumon.accounting.book import AccountBook
+from gpumon.analysis.holders import HolderWatch
+from gpumon.analysis.thresholds import PAUSE
+from gpumon.clock import SECOND
+from gpumon.daemon.earlier import frames_since
+from gpumon.errors import RingError
+from gpumon.events.book import EventBatch, EventBook
+from gpumon.frame import Tick
+from gpumon.ring.predecessor import tick_of
+from gpumon.ring.reader import RingReader
+
+_SAME = SECOND // 1000
+"""ns by which the time of a tick in the ring may differ from what it was: the ring has seconds as a float."""
+EarlierTicks = Callable[[int], Iterable[Tick]]
+"""Ticks of the ring in their order, from some before a time (ns since 1970) on."""
+
+
+class Unwritten(NamedTuple):
+    """Sums and events of ticks that the file does not have."""
+
+    accounts: AccountBook
+    events: EventBatch
+
+
+def ticks_since(path: str, since_ns: int) -> Iterator[Tick]:
+    """Yield ticks of a ring from `since_ns` (ns since 1970) on, and before it those by which a GPU is judged there.
+
+    Those of which the ring has no processes any more are left out: they say nothing of people.
+    """
+    ago_ns = time.time_ns() - since_ns + round(PAUSE * SECOND)
+    try:
+        with closing(RingReader.open(path)) as reader:
+            known = reader.directory()
+    except (OSError, RingError):
+        return
+    for frame in frames_since(path, time.monotonic_ns() - ago_ns):
+        if frame.is_full:
+            yield tick_of(frame, known)
+
+
+def unwritten(ticks: Iterable[Tick], written_ns: int, until_ns: int) -> Unwritten | None:
+    """Return what ticks after `written_ns` (ns since 1970) and before `until_ns` (CLOCK_MONOTONIC) say; None: no tick.
+
+    Ticks before these tell in which state everything was.
+    """
+    holders, accounts, events = HolderWatch(), AccountBook(), EventBook()
+    count = 0
+    for tick in ticks:
+        if tick.monotonic_ns >= until_ns:
+            break
+        if tick.time_ns > written_ns + _SAME:
+            if not count:  # all so far is in the file
+                accounts.take()
+                events.take()
+            count += 1
+        judged = holders.judged(tick)
+        accounts.add(tick, judged)
+        events.add(tick, judged)
+    return Unwritten(accounts.take(), events.take()) if count else None
