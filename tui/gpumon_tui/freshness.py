@@ -44,6 +44,9 @@ class Freshness(NamedTuple):
     """For a line of its own below the header: why nothing newer comes; empty where there is nothing to explain."""
     frame_age: float = 0.0
     """Seconds since the frame came, where no newer one comes: 0 where frames come and the driver tells nothing new."""
+    read_before: float = 0.0
+    """Seconds before its frame at which the values on screen were read: above 0 where the driver tells nothing new,
+    NaN where it never told any."""
 
     @property
     def seconds(self) -> int:
@@ -101,9 +104,13 @@ def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> F
         gone = all(sample.state is Availability.NO_DRIVER for sample in samples)
         return Freshness(text, theme.CRITICAL, mark="▲", word="no driver" if gone else "no GPU", reason=text)
     if samples and not any(sample.state in _KNOWN for sample in samples):
-        age = min(sample.age for sample in samples if sample.state is Availability.STALE)
-        text = f"the driver does not answer · last seen {ago(age)}"
-        return Freshness(text, theme.WARN, ago(age), age, word=_stale_for(age), reason=text)
+        silent = [sample for sample in samples if sample.state is Availability.STALE]
+        age = min(sample.age for sample in silent)
+        has_values = any(any(map(math.isfinite, sample.values)) for sample in silent)
+        text = f"last seen {ago(age)}" if has_values else f"asked {ago(age)}, never seen"
+        text = f"the driver does not answer · {text}"
+        before = age if has_values else math.nan
+        return Freshness(text, theme.WARN, ago(age), age, word=_stale_for(age), reason=text, read_before=before)
     return _well(state, origin)
 
 

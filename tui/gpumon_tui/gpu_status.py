@@ -12,8 +12,9 @@ from gpumon.analysis.gpu_state import GpuState, has_unlisted_holder
 from gpumon.analysis.gpu_status import state_word
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.gpu_rules import THERMAL, heat
-from gpumon.frame import TRAINING, Process, Run, Sample
+from gpumon.frame import NAN, TRAINING, Process, Run, Sample
 from gpumon.history.recent import RecentHistory
+from gpumon.metrics import GPU_METRICS, Availability
 from gpumon_tui import theme
 from gpumon_tui.levels import WARN
 from gpumon_tui.renderables.text_width import safe
@@ -28,11 +29,12 @@ class GpuLabel(NamedTuple):
     """Nothing a person has to look at, so that a run's epoch may stand in its place."""
 
 
+_LIMITS = frozenset(metric.limit for metric in GPU_METRICS)
 _STYLES = {
     GpuState.BUSY: theme.GOOD, GpuState.HELD: theme.LEVELS[WARN], GpuState.STALE: theme.WARN,
     GpuState.LOST: theme.CRITICAL, GpuState.UNREADABLE: theme.CRITICAL,
 }  # fmt: skip
-_SILENT = frozenset({GpuState.STALE, GpuState.UNREADABLE, GpuState.LOST, GpuState.ASLEEP})
+SILENT = frozenset({GpuState.STALE, GpuState.UNREADABLE, GpuState.LOST, GpuState.ASLEEP})
 """States of a GPU without values of now."""
 _QUIET = frozenset({
     GpuState.BUSY, GpuState.ALLOCATED, GpuState.IDLE, GpuState.FREE, GpuState.ASLEEP, GpuState.UNKNOWN,
@@ -43,12 +45,20 @@ _QUIET = frozenset({
 def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: float = 0.0) -> GpuLabel:
     """`busy`, `free`, `allocated, idle`, `heat-throttled`, `stale 12 s`, `lost` …; `age` of the frame in seconds."""
     uuid = sample.device.uuid
-    if state not in _SILENT:
+    if state not in SILENT:
         severity = heat({metric.name: history.last(uuid, metric.name) for metric in THERMAL})
         if severity is not Severity.INFO:
             return GpuLabel("heat-throttled", theme.CRITICAL if severity is Severity.CRITICAL else theme.WARN, False)
     word = state_word(sample, state, age)
     return GpuLabel(word, _STYLES.get(state, theme.DIM), state in _QUIET)
+
+
+def of_now(sample: Sample) -> Sample:
+    """Return the sample as far as it is of now: of a GPU whose driver does not answer, its limits alone."""
+    if sample.state is not Availability.STALE:
+        return sample
+    known = (value if metric.name in _LIMITS else NAN for metric, value in zip(GPU_METRICS, sample.values, strict=True))
+    return sample._replace(values=list(known))
 
 
 class GpuHolder(NamedTuple):

@@ -23,7 +23,7 @@ from gpumon_tui.renderables.process_detail import SPLIT_ROWS
 from gpumon_tui.renderables.process_head import ClickPlace, HeadShown, head, sums
 from gpumon_tui.renderables.process_lines import PlacedColumn, heading, laid, margin, placed
 from gpumon_tui.renderables.process_question import question
-from gpumon_tui.renderables.processes import are_told, no_process
+from gpumon_tui.renderables.processes import are_told, doubts, no_process
 from gpumon_tui.renderables.table import Cell
 from gpumon_tui.renderables.text_width import Line, fit, safe
 from gpumon_tui.view import View
@@ -216,6 +216,7 @@ class ProcessSheet(Lines):
             is_typed=self.typing.is_typed,
             is_tree=rows.is_tree and not rows.is_by_user,
             is_by_user=rows.is_by_user,
+            doubts=doubts(view.samples, view.freshness.frame_age) if view.tells_processes and rows.all else "",
             notice=view.origin.notice,
         )
         return head(of, margin(cells), cells)

@@ -10,7 +10,7 @@ from gpumon.analysis.progress import progress
 from gpumon.frame import NAN, Sample
 from gpumon.missing import is_known
 from gpumon_tui import theme
-from gpumon_tui.gpu_status import gpu_status, holder
+from gpumon_tui.gpu_status import gpu_status, holder, of_now
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.pictures.picture import Picture
@@ -49,6 +49,8 @@ class ChartsPicture(Picture):
     def _draw(self) -> list[Line]:
         view = self.view
         sample = view.sample or view.samples[0]
+        if not view.age > 0:  # else the header says of when the values are
+            sample = of_now(sample)
         uuid, interval = sample.device.uuid, view.state.interval
         small = small_of(sample)
         plan = charts_plan(*self.size, alone=len(view.samples) == 1, smalls=len(small))
@@ -87,6 +89,6 @@ class ChartsPicture(Picture):
             line += [Segment("  "), Segment(text, style)] if text else []
         ranks = next((one for one in view.ranks if run is not None and one.first.id == run.id), None)
         left = progress(ranks, view.epochs, view.now).left if ranks is not None else NAN
-        if is_known(left):
+        if is_known(left) and not view.age > 0:  # nobody knows whether it still runs
             line += [Segment(f"  {units.short(left)}", theme.PLAIN), Segment(" left", theme.DIM)]
         return line

@@ -220,9 +220,11 @@ class ProcessPicture(SectionPicture):
             return [Segment(units.MISSING, theme.DIM)]
         more = f" and {frame.dropped} more" if frame is not None and frame.dropped else ""
         notice = f"  {safe(view.origin.notice)}" if view.origin.notice and view.processes else ""
-        text = f"{len(view.processes)}{more}" + (" by memory" if view.processes else "") + notice
+        count = f"{len(view.processes)}{more}" + (" by memory" if view.processes else "")
         room = self.size.width - 2 * self.left - 16
-        return cut([Segment(text, theme.DIM)], room)
+        doubts = processes.doubts(view.samples, view.freshness.frame_age) if view.processes else ""
+        warned = [Segment(f"  {doubts}", theme.WARN)] if doubts else []
+        return cut([Segment(count, theme.DIM), *warned, Segment(notice, theme.DIM)], room)
 
     def empty(self) -> str:
         view = self.view

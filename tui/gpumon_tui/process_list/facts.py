@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.frame import Device, Process, Run, Sample
-from gpumon.metrics import GPU_INDEX
+from gpumon.metrics import GPU_INDEX, Availability
 
 _TOTAL = GPU_INDEX["gpu.memory_total"]
 
@@ -24,6 +24,8 @@ class ProcessFacts(NamedTuple):
     """By key."""
     idle: Mapping[str, float]
     """Seconds for which a GPU that is allocated has done nothing, by UUID; the others are not in it."""
+    silent: Collection[str]
+    """UUIDs of GPUs whose driver does not answer: their processes, and what these use, are those of before."""
     now: float
     """Seconds since 1970."""
     me: str
@@ -61,6 +63,7 @@ def facts_of(
         memory={sample.device.uuid: sample.values[_TOTAL] for sample in samples},
         runs={run.key: run for run in runs},
         idle=idle or {},
+        silent={sample.device.uuid for sample in samples if sample.state is Availability.STALE},
         now=now,
         me=me,
         script=script,

@@ -10,7 +10,7 @@ from rich.style import Style
 from gpumon import units
 from gpumon.analysis.clock_events import IDLE, clock_event_reasons
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.frame import Sample
+from gpumon.frame import NAN, Sample
 from gpumon.metrics import BY_NAME, Availability
 from gpumon_tui import palette, theme
 from gpumon_tui.gpu_status import GpuHolder, GpuLabel
@@ -65,7 +65,9 @@ def gpu_row(gpu: GpuLine, columns: GpuColumns) -> list[Piece]:
     row.right(columns.label, index, theme.PLAIN if gpu.state is GpuState.FREE else theme.STRONG)
     if columns.strip_cells:
         row.segments(columns.strip, gpu.history)
-    _percent(row, gpu.sample.value("gpu.utilization"), columns.percent, strong)
+    # The last one known of a driver that hangs would pass for one of now, beside a strip that ends in a gap.
+    utilization = NAN if gpu.sample.state is Availability.STALE else gpu.sample.value("gpu.utilization")
+    _percent(row, utilization, columns.percent, strong)
     if columns.bar_cells:
         row.segments(columns.bar, memory_bar(gpu.sample, columns.bar_cells))
     _memory(row, gpu.sample, columns, is_old=is_old)

@@ -235,7 +235,8 @@ def reason(view: View, cells: int) -> Line:
     role = "crit" if fresh.style is theme.CRITICAL else "warn"
     ground = Style(bgcolor=palette.color(role, _WARNED))
     line: Line = [Segment(f"  {safe(fresh.reason)}.", palette.ink(role, bold=True) + ground)]
-    if fresh.age > 0 and view.frame is not None:
-        line.append(Segment(f"  The values below are from {units.clock(view.now)}.", palette.ink("text") + ground))
+    if fresh.age > 0 and view.frame is not None and isfinite(fresh.read_before):
+        at = units.clock(view.now - fresh.read_before)
+        line.append(Segment(f"  The values below are from {at}.", palette.ink("text") + ground))
     line = cut(line, cells)
     return [*line, Segment(" " * (cells - length(line)), ground)]

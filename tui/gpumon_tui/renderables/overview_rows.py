@@ -181,6 +181,7 @@ def said_beside(process: Process, facts: ProcessFacts) -> tuple[object, ...]:
     run = facts.runs.get(process.run) if process.run else None
     return (
         facts.label(process),
+        process.uuid in facts.silent,
         facts.is_own(process),
         facts.program(process),
         run.name if run else process_columns.about_idle(facts.idle.get(process.uuid, 0.0)),

@@ -25,6 +25,7 @@ IDLE_FROM = 60.0
 _BAR = palette.tinted("memory", 0.62)
 TIME_CELLS = 8
 _EPOCH_CELLS = 10
+_GPU_CELLS = 3
 _UNKNOWN = float("nan")
 BAR_CELLS = 6
 WIDE = 100
@@ -68,7 +69,10 @@ def _pid(process: Process, facts: ProcessFacts) -> Cell:
 
 
 def _gpu(process: Process, facts: ProcessFacts) -> Cell:
-    return Cell(facts.label(process) or units.MISSING, _BOLD)
+    label = facts.label(process) or units.MISSING
+    if process.uuid not in facts.silent:
+        return Cell(label, _BOLD)
+    return Cell(f"○{label}" if len(label) < _GPU_CELLS else label, _WARN)
 
 
 def _user(process: Process, facts: ProcessFacts) -> Cell:
@@ -94,6 +98,11 @@ def _memory(process: Process, facts: ProcessFacts) -> Cell:
 
 def _share(value: float, process: Process, facts: ProcessFacts) -> Cell:
     return _number(units.whole(value * 100), process, facts)
+
+
+def _gpu_share(value: float, process: Process, facts: ProcessFacts) -> Cell:
+    """A share of its GPU's time, which nobody knows while the driver does not answer."""
+    return _share(_UNKNOWN if process.uuid in facts.silent else value, process, facts)
 
 
 def _run(process: Process, facts: ProcessFacts) -> Cell:
@@ -138,26 +147,28 @@ def _some(name: str) -> Callable[[Sequence[Process]], bool]:
 COLUMNS: tuple[ProcessColumn[Process], ...] = (
     ProcessColumn("pid", "PID", 7, 8.5, lambda p, f: p.pid, _pid, falls=False),
     ProcessColumn(
-        "gpu", "GPU", 3, 9, lambda p, f: f.places.get(p.uuid, _UNKNOWN), _gpu, falls=False, brief_cells=4
+        "gpu", "GPU", _GPU_CELLS, 9, lambda p, f: f.places.get(p.uuid, _UNKNOWN), _gpu, falls=False, brief_cells=4
     ),
     ProcessColumn("user", "user", 8, 10, lambda p, f: p.user.casefold(), _user, False, False, wide_cells=12),
     ProcessColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE),
     ProcessColumn("mem", "GPU GiB", 5, 12, lambda p, f: p.memory_used, _memory, brief="GiB"),
     ProcessColumn(
-        "sm", "SM %", 4, 8, lambda p, f: p.sm_utilization, lambda p, f: _share(p.sm_utilization, p, f),
+        "sm", "SM %", 4, 8, lambda p, f: p.sm_utilization, lambda p, f: _gpu_share(p.sm_utilization, p, f),
         brief="SM%", is_needed=_some("sm_utilization"),
     ),
     ProcessColumn(
         "bandw", "bandw. %", 8, 1, lambda p, f: p.memory_utilization,
-        lambda p, f: _share(p.memory_utilization, p, f), brief="bw%", brief_cells=4,
+        lambda p, f: _gpu_share(p.memory_utilization, p, f), brief="bw%", brief_cells=4,
         is_needed=_some("memory_utilization"),
     ),
     ProcessColumn(
-        "enc", "enc %", 5, 0.5, lambda p, f: p.encoder_utilization, lambda p, f: _share(p.encoder_utilization, p, f),
+        "enc", "enc %", 5, 0.5, lambda p, f: p.encoder_utilization,
+        lambda p, f: _gpu_share(p.encoder_utilization, p, f),
         is_needed=use_video, brief="enc%",
     ),
     ProcessColumn(
-        "dec", "dec %", 5, 0.5, lambda p, f: p.decoder_utilization, lambda p, f: _share(p.decoder_utilization, p, f),
+        "dec", "dec %", 5, 0.5, lambda p, f: p.decoder_utilization,
+        lambda p, f: _gpu_share(p.decoder_utilization, p, f),
         is_needed=use_video, brief="dec%",
     ),
     ProcessColumn(

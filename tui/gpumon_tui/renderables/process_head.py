@@ -53,6 +53,8 @@ class HeadShown(NamedTuple):
     """Whether keys go to it."""
     is_tree: bool
     is_by_user: bool
+    doubts: str
+    """Of which GPUs the processes are unknown, or of before; or empty."""
     notice: str
     """The reason why some processes cannot be seen, in a sentence; or empty."""
 
@@ -68,6 +70,8 @@ def head(of: HeadShown, edge: int, cells: int) -> tuple[Line, list[ClickPlace]]:
         line.append(Segment(f"  {of.kept} of history, {units.words(of.kept_age)} old", _WARN))
     if of.left_out:
         line.append(Segment(f"  {of.left_out} more have no room" if cells >= NARROW else f" +{of.left_out}", _WARN))
+    if of.doubts and (cells >= NARROW or not (of.text or of.is_typed)):
+        line.append(Segment("  " + fit(of.doubts, cells - edge - length(line) - 2).rstrip(), _WARN))
     if of.tagged:
         line.append(Segment(f"  {of.tagged} tagged", _KEY))
     places: list[ClickPlace] = []

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
+from gpumon import units
 from gpumon.analysis.gpu_state import is_held
 from gpumon.frame import Process, Sample
 from gpumon.metrics import PROCESSES, Availability
+from gpumon_tui.renderables.gpu_numbers import numbers
 
 Key = tuple[int, str]
 """A process has a row for each device it is on."""
+_TOLD = (Availability.STALE, Availability.ASLEEP)
+"""States of a GPU that does not answer now, and of which it is known who is on it: those of before, and nobody."""
 
 
 def no_process(samples: Sequence[Sample], problem: str) -> str:
@@ -41,6 +46,26 @@ def are_told(samples: Sequence[Sample]) -> bool:
         if not sample.device.is_divided
     ]
     return bool(told) and all(told)
+
+
+def doubts(samples: Sequence[Sample], age: float = 0.0) -> str:
+    """Say of which GPUs the processes are not known, or are those of before; empty where they are all of now.
+
+    `age` of the frame in seconds, where no newer one comes.
+    """
+    labels = {sample.device.uuid: sample.device.label for sample in samples}
+    stale = [sample for sample in samples if sample.state is Availability.STALE]
+    unknown = [
+        sample.device.uuid for sample in samples
+        if not sample.device.is_divided  # its instances tell
+        and (PROCESSES in sample.device.missing or sample.state not in (Availability.OK, *_TOLD))
+    ]  # fmt: skip
+    parts = [f"of GPU {numbers(unknown, labels)} unknown"] if unknown else []
+    if stale:
+        told = numbers([sample.device.uuid for sample in stale], labels)
+        ages = [sample.age + age for sample in stale if isfinite(sample.age + age)]
+        parts.append(f"of GPU {told} stale" + (f" {units.duration(max(ages))}" if ages else ""))
+    return f"those {', '.join(parts)}" if parts else ""
 
 
 def key(process: Process) -> Key:

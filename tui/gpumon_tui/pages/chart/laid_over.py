@@ -36,10 +36,11 @@ def peers_line(state: ChartState, cells: int) -> Line:
     """Return what the line of the run's other GPUs is, and its value; empty where there is none."""
     if state.overlay is not Overlay.PEERS or not state.overlaid:
         return []
-    values = values_of(state)
+    values = [value for value in values_of(state) if is_known(value.mean)]
     mean = joined(values).mean
     how = shown(state.metric, mean if is_known(mean) else 0.0)
-    text = f" {'mean of ' if cells >= _ROOMY else ''}{len(values)} peers " if len(values) > 1 else " its peer "
+    several = f" {'mean of ' if cells >= _ROOMY else ''}{len(values)} peers " if values else " its peers "
+    text = " its peer " if len(values) == 1 else several
     return [Segment(f"  {_LINE}", theme.FAINT), Segment(text, theme.DIM), Segment(f"{how.text(mean)} {how.unit}")]
 
 

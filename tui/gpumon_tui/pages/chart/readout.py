@@ -10,6 +10,7 @@ from gpumon.diagnosis.finding import Severity
 from gpumon.history.query import HOST
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
+from gpumon_tui.gpu_status import SILENT, gpu_status
 from gpumon_tui.levels import level
 from gpumon_tui.pages.chart.board import moment, shown_gpus
 from gpumon_tui.pages.chart.laid_over import joined, peers_line
@@ -230,16 +231,21 @@ def _gpus(state: ChartState) -> list[Line]:
         style = theme.LEVELS[badness] if badness else theme.STRONG if is_subject else theme.PLAIN
         quiet = not is_known(mean) or mean == 0
         line: Line = [Segment(fit(how.text(mean), _OF_GPU, right=True), theme.DIM if quiet else style)]
-        line.append(Segment("%  " if how.unit == "%" else f" {fit(how.unit, 3)} ", theme.DIM))
+        unit = how.unit if is_known(mean) else ""
+        line.append(Segment("%  " if unit == "%" else f" {fit(unit, 3)} ", theme.DIM))
         runs = [ranks for ranks in status.runs if ranks.first.started <= time]
         processes = [process for process in status.processes if process.started <= time]
-        if runs:
+        is_of_now = not read and not view.shown.is_past
+        if is_of_now and status.state in SILENT and not view.age > 0:
+            label = gpu_status(status.sample, view.history, status.state, view.freshness.frame_age)
+            line.append(Segment(label.word, label.style))
+        elif runs:
             first = runs[0].first
             line += [Segment(fit(safe(first.user), _USER - 1) + " ", theme.DIM), Segment(safe(first.name), theme.RUN)]
         elif processes:
             user, name = safe(processes[0].user), safe(processes[0].name)
             line += [Segment(fit(user, _USER - 1) + " ", theme.DIM), Segment(name, theme.DIM)]
-        elif not read and not view.shown.is_past:
+        elif is_of_now:
             free = status.state is GpuState.FREE
             line.append(Segment(status.word(view.freshness.frame_age), theme.GOOD if free else theme.DIM))
         lines.append(line)
