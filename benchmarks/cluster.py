@@ -11,11 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import browser, cluster_engine
-from benchmarks.cluster_engine import INTERVAL, MEMORY
+from benchmarks.cluster_engine import INTERVAL, MEMORY, RunningEngine
 from benchmarks.report import Budget, Result, number
 from benchmarks.stage import Effort, Stage
 from benchmarks.usage import Figures, cpu_seconds
@@ -24,6 +25,7 @@ from gpumon.cluster.engine import Engine, EngineAnswer
 from gpumon.cluster.gpus import OF_GPUS, of_node
 from gpumon.cluster.polling import TICK, ClusterPoller
 from gpumon.cluster.questions import QUESTIONS, THERE, Question
+from gpumon.cluster.recorded import TOLD
 from gpumon_web.cluster.views import ClusterViews
 
 NODES, GPUS = 1000, 8
@@ -54,6 +56,8 @@ class Asked(NamedTuple):
     seconds: float
     """From the question to its rows, the shortest of some times: the others waited for other work of the machine."""
     rows: int
+    samples: int
+    """That the engine read for it, which is the same however busy the machine is."""
     recorded: bool
 
     @property
@@ -88,7 +92,9 @@ class Hand:
 def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
     """Measure one cluster; every question takes minutes to prepare and seconds to ask, whatever the effort."""
     del effort
-    result = Result("The page of a cluster", ("question", "with rules, ms", "without, ms", "rows"))
+    result = Result(
+        "The page of a cluster", ("question", "with rules, ms", "samples", "rows", "without, ms", "samples", "rows")
+    )
     if why := cluster_engine.missing():
         result.notes.append(f"Not measured: {why}.")
         return result
@@ -105,17 +111,19 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
         engine = Engine(running.url, patience=_PATIENCE)
         stack.callback(engine.close)
         _until_recorded(engine, _MOST * nodes, result)
-        recorded = _asked(engine, LARGE, _TIMES, recorded=True)
-        (node,) = _asked(engine, [_whole_node(engine)], _TIMES, recorded=True)
+        recorded = _asked(running, engine, LARGE, _TIMES, recorded=True)
+        (node,) = _asked(running, engine, [_whole_node(engine)], _TIMES, recorded=True)
         sent, ratio = _pages(engine)
         painted = _painted(f"http://127.0.0.1:{port}/", token, result)
-        raw = _asked(engine, LARGE, _TIMES_RAW, recorded=False)
+        raw = _asked(running, engine, LARGE, _TIMES_RAW, recorded=False)
         memory, lived = running.memory_peak(), running.age()
     without = {one.question.name: one for one in raw}
-    result.rows += [
-        (one.question.name, number(1e3 * one.seconds), number(1e3 * without[one.question.name].seconds), str(one.rows))
-        for one in sorted(recorded, key=lambda one: -one.seconds)[:12]
-    ]
+    for one in sorted(recorded, key=lambda one: -one.seconds):
+        cells = (
+            (number(1e3 * told.seconds), f"{told.samples:,}", f"{told.rows:,}")
+            for told in (one, without[one.question.name])
+        )
+        result.rows.append((one.question.name, *chain.from_iterable(cells)))
     result.budgets += [
         Budget("questions of a tick, with rules", 1e3 * sum(one.of_a_tick for one in recorded), 100, " ms"),
         Budget("all questions at once, with rules", 1e3 * sum(one.seconds for one in recorded), 100, " ms"),
@@ -131,23 +139,26 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
         f"{number(load)} of a core for scrapes and rules. Of each of the {len(recorded)} questions the shortest of "
         f"{_TIMES} times is taken ({_TIMES_RAW} without rules): the machine has other work. A tick is {TICK:g} s: a "
         "question that is asked every minute counts for a quarter. All at once without rules: "
-        f"{number(1e3 * sum(one.seconds for one in raw))} ms. The 12 that take the longest are shown. A node's GPUs: "
+        f"{number(1e3 * sum(one.seconds for one in raw))} ms. Samples that the engine reads for all of them: "
+        f"{sum(one.samples for one in recorded):,} with rules, {sum(one.samples for one in raw):,} without. A node: "
         f"{number(1e3 * node.seconds)} ms. The engine has minutes of history: a sum over a month that it has in full "
         "reads more."
     )
     return result
 
 
-def _asked(engine: Engine, questions: Sequence[Question], times: int, *, recorded: bool) -> list[Asked]:
+def _asked(
+    running: RunningEngine, engine: Engine, questions: Sequence[Question], times: int, *, recorded: bool
+) -> list[Asked]:
     """The time of each question."""
     found = []
     for question in questions:
-        took, rows = [], 0
+        took, rows, expression = [], 0, question.expression(recorded=recorded)
         for _ in range(times):
             begun = time.perf_counter()
-            rows = len(engine.ask(question.expression(recorded=recorded), time.time()).rows)
+            rows = len(engine.ask(expression, time.time()).rows)
             took.append(time.perf_counter() - begun)
-        found.append(Asked(question, min(took), rows, recorded))
+        found.append(Asked(question, min(took), rows, running.samples_read(expression), recorded))
     return found
 
 
@@ -166,7 +177,7 @@ def _until_recorded(engine: Engine, enough: float, result: Result) -> None:
 
 
 def _whole_node(engine: Engine) -> Question:
-    node = engine.ask(QUESTIONS[0].recorded, time.time()).rows[0].labels["instance"]
+    node = engine.ask(TOLD, time.time()).rows[0].labels["instance"]
     return of_node(node)[0]
 
 

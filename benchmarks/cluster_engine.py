@@ -13,6 +13,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
+
 from benchmarks.usage import ROOT
 from tests.engines.programs import UNPACKED, program
 
@@ -42,6 +44,11 @@ class RunningEngine(NamedTuple):
     def age(self) -> float:
         """Seconds since it was started."""
         return time.monotonic() - self.began
+
+    def samples_read(self, expression: str) -> int:
+        """Samples that it reads to evaluate an expression now."""
+        answer = httpx.post(f"{self.url}/api/v1/query", data={"query": expression, "stats": "all"}, timeout=_PATIENCE)
+        return int(answer.raise_for_status().json()["data"]["stats"]["samples"]["totalQueryableSamples"])
 
     def memory_peak(self) -> float:
         """Bytes that it had in memory at most."""

@@ -5,7 +5,8 @@ It does not tell who holds a GPU: what does nothing may be free or held, and is 
 
 from __future__ import annotations
 
-from gpumon.cluster.questions import DCGM, STEP, Period, Question
+from gpumon.cluster.questions import STEP, Period, Question
+from gpumon.cluster.recorded import DCGM
 from gpumon.metrics import IDLE
 
 _UTIL = DCGM

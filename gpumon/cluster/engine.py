@@ -65,7 +65,8 @@ class Engine:
         """The URL as people may see it."""
         self.ahead = 0.0
         """Seconds by which its clock was ahead of ours when it last answered; 0 where it does not tell its time."""
-        headers = {"Accept-Encoding": "gzip", **access.headers}
+        # To compress an answer of 1,000 nodes takes an engine as long as to find it, and a network near it less.
+        headers = {"Accept-Encoding": "identity", **access.headers}
         if access.token:
             headers["Authorization"] = f"Bearer {access.token}"
         credentials = (access.username, access.password) if access.username else None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf, isfinite
 from typing import NamedTuple
 
 from gpumon import units
 from gpumon.cluster.engine import EngineSeries
-from gpumon.cluster.questions import SILENT, Period
+from gpumon.cluster.questions import Period
+from gpumon.cluster.recorded import SILENT
 from gpumon.cost.charge import WHOLE
 from gpumon.frame import NAN
 from gpumon.groups import NO_GROUP, UserGroups
@@ -30,7 +32,7 @@ class Node(NamedTuple):
     name: str
     """Its `instance`."""
     seen: float = NAN
-    """When its newest sample was taken, s since 1970."""
+    """When its newest sample was taken, s since 1970, where that is long ago."""
     silent: float = 0.0
     """Seconds without a sample, where nothing is claimed of it any more; else 0."""
     gpus: Mapping[str, int] | None = None
@@ -38,6 +40,8 @@ class Node(NamedTuple):
     models: Sequence[str] = ()
     busy: float = NAN
     """Share of the last five minutes in which its GPUs were busy."""
+    ahead: float = 0.0
+    """Seconds by which its clock is ahead of the engine's, where it is another."""
 
     @property
     def total(self) -> int:
@@ -133,28 +137,34 @@ class FreeGpus(NamedTuple):
 def nodes(answers: Answers, now: float) -> list[Node]:
     """Return the nodes by name; `now` is when the engine was asked."""
     gpus: dict[str, dict[str, int]] = {}
-    doors = _newest_doors(answers.get("seen", ()))
+    models: dict[str, set[str]] = {}
+    doors = _newest_doors(answers)
     for row in answers.get("gpus", ()):
-        door = doors.setdefault(_node(row), row.labels.get("job", ""))
-        if door != row.labels.get("job", "") or not 0 <= row.value <= MOST_GPUS:
+        if doors[_node(row)][1] != row.labels.get("job", "") or not 0 <= row.value <= MOST_GPUS:
             continue
         state = row.labels.get("state", "")
         by_state = gpus.setdefault(_node(row), {})
         by_state[state if state in STATES else "unknown"] = int(row.value)
-    models: dict[str, dict[str, float]] = {}
+        if "model" in row.labels:
+            models.setdefault(_node(row), set()).add(row.labels["model"])
     for row in answers.get("models", ()):
-        models.setdefault(_node(row), {})[row.labels.get("model", "")] = row.value
-    before, now_seen, busy = (_by_node(answers.get(name, ())) for name in ("seen_before", "seen", "busy"))
-    seen = before | now_seen
+        models.setdefault(_node(row), set()).add(row.labels.get("model", ""))
+    before, now_seen, busy, ahead = (
+        _by_node(answers.get(name, ())) for name in ("seen_before", "seen", "busy", "clocks")
+    )
+    # Of a node that tells its GPUs by a door with a new sample nothing is late, whatever another door of it says.
+    seen = before | now_seen | {name: told for name, (told, _) in doors.items()}
     # A sample alone is no node of its own: another exporter of one, such as in NVIDIA's dialect, tells that, too.
     names = {*before, *gpus} if "seen_before" in answers else {*seen, *gpus}
     found = []
     for name in sorted(names, key=in_order):
-        age = now - seen.get(name, NAN)
+        told = seen.get(name, NAN)
+        age = now - (told - ahead.get(name, 0.0))
         found.append(
             Node(
-                name, seen.get(name, NAN), age if age > SILENT else 0.0, gpus.get(name) if "gpus" in answers else None,
-                sorted(models.get(name, {})), busy.get(name, NAN),
+                name, told if isfinite(told) else NAN, age if age > SILENT else 0.0,
+                gpus.get(name) if "gpus" in answers else None, sorted(models.get(name, ())), busy.get(name, NAN),
+                ahead.get(name, 0.0),
             )
         )  # fmt: skip
     return found
@@ -208,6 +218,10 @@ def wrong(found: Iterable[Node], answers: Answers, *, tells_states: bool = True)
             told.append(Wrong(node.name, f"silent for {units.words(node.silent)}", severe=True, kind="silent"))
         elif node.count("lost"):
             told.append(Wrong(node.name, f"{units.counted(node.count('lost'), 'GPU')} lost", True, "with lost GPUs"))
+        if node.ahead and not node.silent:
+            side = "ahead of" if node.ahead > 0 else "behind"
+            text = f"its clock is {units.words(abs(node.ahead))} {side} the engine's"
+            told.append(Wrong(node.name, text, severe=False, kind="whose clocks are apart"))
         if node.count("unknown") and tells_states:
             told.append(
                 Wrong(node.name, f"{units.counted(node.count('unknown'), 'GPU')} in an unknown state", False, _UNKNOWN)
@@ -344,13 +358,18 @@ def _by_node(rows: Sequence[EngineSeries]) -> dict[str, float]:
     return found
 
 
-def _newest_doors(seen: Sequence[EngineSeries]) -> dict[str, str]:
-    """The `job` by which each node told its newest sample: two of them tell of the same GPUs."""
+def _newest_doors(answers: Answers) -> dict[str, tuple[float, str]]:
+    """When each node that tells its GPUs told its newest sample, and by which `job`: two tell of the same GPUs.
+
+    Infinite for one that is not late.
+    """
+    late = {(_node(row), row.labels.get("job", "")): row.value for row in answers.get("seen", ())}
     newest: dict[str, tuple[float, str]] = {}
-    for row in seen:
-        told = row.value, row.labels.get("job", "")
-        newest[_node(row)] = max(told, newest.get(_node(row), told))
-    return {node: job for node, (_, job) in newest.items()}
+    for row in answers.get("gpus", ()):
+        node, job = _node(row), row.labels.get("job", "")
+        told = late.get((node, job), inf), job
+        newest[node] = max(told, newest.get(node, told))
+    return newest
 
 
 def _sum(values: Iterable[float]) -> float:

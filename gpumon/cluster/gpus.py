@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpumon.cluster.questions import LISTED, Question
+from gpumon.cluster.questions import Question
+from gpumon.cluster.recorded import LISTED
 
 _OF_GPUS = {
     "info": "max by (instance, gpu, model) (gpumon_gpu_info{})",
@@ -15,6 +16,7 @@ _OF_GPUS = {
     "silent": "max by (instance, gpu, reason) (gpumon_gpu_unavailable{all})",
 }
 _OF_NODE = {
+    "newest": "max(gpumon_last_sample_timestamp_seconds{})",
     "memory": "max by (gpu) (gpumon_gpu_memory_used_bytes{})",
     "size": "max by (gpu) (gpumon_gpu_memory_total_bytes{})",
     "power": "max by (gpu) (gpumon_gpu_power_watts{})",

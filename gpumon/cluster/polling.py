@@ -16,7 +16,8 @@ from typing import NamedTuple, Protocol
 
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
-from gpumon.cluster.questions import DCGM, OWN, QUESTIONS, SMALL, THERE, Question
+from gpumon.cluster.questions import GPUS_OF_NODE, QUESTIONS, SMALL, THERE, Question
+from gpumon.cluster.recorded import DCGM, OWN
 
 TICK = 15.0
 """Seconds between two looks at what is due."""
@@ -106,7 +107,8 @@ class ClusterPoller:
         self._lock = Lock()
         self._picture = ClusterPicture(0.0, {}, recorded=False, took=0.0)
         self._rules_due = 0.0
-        self._there: frozenset[str] = frozenset()
+        self._there: Mapping[str, float] = {}
+        """Names that the engine has, with the number of series of each."""
         self._subjects: dict[str, tuple[Sequence[Question], float]] = {}
         self._looked_at = clock()
         self._answered = -inf
@@ -156,31 +158,29 @@ class ClusterPoller:
     def round(self) -> ClusterPicture:
         """Ask what is due, for one moment, and return what is known then."""
         began, ours, before = self._clock(), self._now(), self._picture
-        known, names = self._there, self._names(ours)
-        is_dcgm = DCGM in names and OWN not in names
+        known, there = self._there, self._look_around(ours)
+        is_dcgm, is_small = DCGM in there and OWN not in there, _is_small(there)
         apart = self._engine.ahead if abs(self._engine.ahead) > _CLOCKS_APART else 0.0
         at = ours + apart
         kept, answered, asked = dict(before.kept), before.answered, list[Question]()
-        if names != known:  # what was not there before may be now
+        if there.keys() != known.keys() or is_small != _is_small(known):  # what was not there before may be now
             kept = {name: one._replace(asked=-inf) for name, one in kept.items()}
-        for _ in range(1 if "seen" in before.answers() else 2):  # what is asked next depends on the number of nodes
-            is_small = _is_small(kept)
-            asked = self._asked(is_small=is_small, is_dcgm=is_dcgm)
-            due = [
-                one for one in asked
-                if _is_due(kept.get(one.name, KeptAnswer()), one.interval(
-                    recorded=one.records <= names, is_small=is_small), began)
-            ]  # fmt: skip
-            due.sort(key=lambda one: one.every)  # a month may keep an engine busy: what moves quickly goes first
-            answers = self._pool.map(lambda one: self._ask(one, at, recorded=one.records <= names), due)
-            for question, (answer, problem) in zip(due, answers, strict=True):
-                kept[question.name] = _next(kept.get(question.name, KeptAnswer()), answer, problem, began, at)
-                if answer is not None:
-                    answered, self._answered = ours, began
-        wanted = {question.name for question in asked}
-        kept = {name: one for name, one in kept.items() if name in wanted}
-        recorded = all(one.records <= names for one in asked)
-        made = ClusterPicture(at, kept, recorded, self._clock() - began, is_dcgm, apart, answered)
+        asked = self._asked(is_small=is_small, is_dcgm=is_dcgm)
+        recorded = {one.name: one.asks_recorded(there, is_small=is_small) for one in asked}
+        due = [
+            one for one in asked
+            if _is_due(kept.get(one.name, KeptAnswer()),
+                       one.interval(recorded=recorded[one.name], is_small=is_small), began)
+        ]  # fmt: skip
+        due.sort(key=lambda one: one.every)  # a month may keep an engine busy: what moves quickly goes first
+        answers = self._pool.map(lambda one: self._ask(one, at, recorded=recorded[one.name]), due)
+        for question, (answer, problem) in zip(due, answers, strict=True):
+            kept[question.name] = _next(kept.get(question.name, KeptAnswer()), answer, problem, began, at)
+            if answer is not None:
+                answered, self._answered = ours, began
+        kept = {name: one for name, one in kept.items() if name in recorded}
+        has_rules = all(one.asks_recorded(there, is_small=False) for one in asked)
+        made = ClusterPicture(at, kept, has_rules, self._clock() - began, is_dcgm, apart, answered)
         with self._lock:
             self._picture = made
         return made
@@ -201,15 +201,15 @@ class ClusterPoller:
         except EngineError as error:
             return None, str(error)
 
-    def _names(self, at: float) -> frozenset[str]:
-        """Names that the engine has, of our rules and of exporters."""
+    def _look_around(self, at: float) -> Mapping[str, float]:
+        """Return what the engine has of our rules and of exporters."""
         if self._clock() < self._rules_due:
             return self._there
         try:
-            self._there = frozenset(row.labels.get("__name__", "") for row in self._engine.ask(THERE, at).rows)
+            self._there = {row.labels.get("__name__", ""): row.value for row in self._engine.ask(THERE, at).rows}
         except EngineError:
             return self._there  # the questions will say why
-        all_there = all(one.records <= self._there for one in self._questions)
+        all_there = all(one.asks_recorded(self._there, is_small=False) for one in self._questions)
         self._rules_due = self._clock() + (_LOOK_FOR_RULES if all_there else _LOOK_AGAIN)
         return self._there
 
@@ -221,10 +221,9 @@ class ClusterPoller:
             self._wake.clear()
 
 
-def _is_small(kept: Mapping[str, KeptAnswer]) -> bool:
+def _is_small(there: Mapping[str, float]) -> bool:
     """Whether the cluster is known to be one in which each GPU can be asked for."""
-    seen = kept.get("seen", KeptAnswer()).rows
-    return seen is not None and len(seen) <= SMALL
+    return 0 < there.get(OWN, there.get(DCGM, 0.0) / GPUS_OF_NODE) <= SMALL
 
 
 def _is_due(known: KeptAnswer, interval: float, now: float) -> bool:

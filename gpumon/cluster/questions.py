@@ -7,39 +7,32 @@ series of exporters, for sites without the rules.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from gpumon.cluster.recorded import RECORDED
+from gpumon.cluster.recorded import DCGM, LISTED, OWN, PAGE_RULES, RECORDED, SILENT, SITE_RULES, TOLD
 from gpumon.history.tiers import HOUR
 
-SILENT = 120.0
-"""Seconds without a sample of a node, from which on nothing is claimed of it."""
 RULE_INTERVAL = 60.0
 """Seconds between two samples of a recorded series; the rules say so."""
 STEP = 300
 """Seconds between samples of what is summed up without rules; it divides an hour."""
-OWN, DCGM = "gpumon_gpus", "DCGM_FI_DEV_GPU_UTIL"
-"""Series of our exporters, and of NVIDIA's: every one has them."""
 _SCRAPES = 30.0
 """Seconds between scrapes of a large cluster: what its exporters tell changes no more often."""
-_REMEMBERED = "1h"
-"""For how long a node that went away is told as silent."""
 _DAY = 24 * HOUR
-LISTED = 200
-"""Rows of a list that may be as long as the cluster is large."""
 SMALL = 64
 """Nodes up to which each GPU is asked for by itself."""
+GPUS_OF_NODE = 8
+"""GPUs that count as a node, where nothing but GPUs is told."""
 THROTTLED = 0.01
 """Share of time from which on a throttled node is told."""
 
 
 _RECORD = re.compile(r"\w+:gpumon_\w+:\w+")
-_NEVER_EMPTY = "(instance|instance_model|cluster):"
-"""Of recorded series that every cluster has; of others there are none where nobody holds a GPU or no run goes on."""
-PROOFS = ("instance_model:gpumon_gpus:count", "instance:gpumon_gpus:count")
-"""Of the rules of the page, and of the others: series that tell whether the rules are there."""
+PROOFS = (PAGE_RULES, SITE_RULES)
+"""Of the rules of the page, and of the others: series that tell whether the rules are there. Many others need not be,
+where nobody holds a GPU, no run goes on or nothing is wrong."""
 
 
 class Period(StrEnum):
@@ -69,12 +62,18 @@ class Question(NamedTuple):
     """Seconds after which it is asked again of a small cluster, while somebody looks."""
     is_small: bool = False
     """It is only asked of a cluster with few nodes, since it has a row for each GPU."""
+    is_fresh: bool = False
+    """A small cluster is asked for the exporters' own series, though it has the rules: these are newer."""
 
     @property
     def records(self) -> frozenset[str]:
         """Names of the recorded series by which an engine shows that it has what this asks; empty for no rules."""
         found = _RECORD.findall(self.recorded) if self.raw else ()
-        return frozenset(one if re.match(_NEVER_EMPTY, one) else PROOFS[one not in RECORDED] for one in found)
+        return frozenset(PROOFS[one not in RECORDED] for one in found)
+
+    def asks_recorded(self, there: Container[str], *, is_small: bool) -> bool:
+        """Whether it is asked by recorded series of an engine that has these names."""
+        return not (is_small and self.is_fresh) and all(one in there for one in self.records)
 
     def interval(self, *, recorded: bool, is_small: bool) -> float:
         """Seconds after which it is asked again: of a large cluster no more often than its answer changes."""
@@ -113,51 +112,42 @@ def _covered(period: Period) -> Question:
     return Question(f"covered_{period}", f"{first} < {second} or {second} or {first}", raw, seldom(period))
 
 
-def _of_host(series: str) -> str:
-    """A row for each host, whatever the port of the exporter that tells it."""
-    return f'count by (instance) (label_replace({series}, "instance", "$1", "instance", "(.*?)(:[0-9]+)?"))'
-
-
 def _listed(name: str, record: str, every: float = 30.0) -> Question:
     """A list of our rules, its largest values first."""
     return Question(name, f"topk({LISTED}, {record})", f"topk({LISTED}, {RECORDED[record]})", every)
 
 
-def _whole(name: str, record: str) -> Question:
-    return Question(name, record, RECORDED[record], 30.0)
+def _whole(name: str, record: str, every: float = 30.0) -> Question:
+    return Question(name, record, RECORDED[record], every)
 
 
-_RUNS = "run:gpumon_gpus:count"
-_OF_RUNS = {"run_nodes": "run:gpumon_nodes:count", "epochs": "run:gpumon_epoch:max", "planned": "run:gpumon_epochs:max"}
+_GONE = "instance:gpumon_last_sample_timestamp_seconds:gone"
+_OF_RUNS = {"run_nodes": "nodes", "epochs": "epoch", "planned": "epochs"}
 
 
-def _of_listed(name: str, record: str) -> Question:
+def _of_listed(name: str, what: str) -> Question:
     """Facts about the runs that are listed; without the rules about all, since to find those costs more."""
-    return Question(name, f"{record} and on (run) topk({LISTED}, {_RUNS})", RECORDED[record], 30.0)
+    raw = RECORDED[f"run:gpumon_{what}:{'count' if what == 'nodes' else 'max'}"]
+    return Question(name, f"run:gpumon_{what}:listed", raw, 30.0)
 
 
 QUESTIONS: tuple[Question, ...] = (
-    Question("seen", "gpumon_last_sample_timestamp_seconds"),
-    # By GPUs, too: an exporter of the same node in another dialect is no other node.
+    # Of nodes that told nothing new alone: of all others there is nothing to say.
+    Question("seen", f"gpumon_last_sample_timestamp_seconds < time() - {SILENT:g}"),
+    Question("seen_before", _GONE, RECORDED[_GONE], is_fresh=True),
+    _whole("clocks", "instance:gpumon_clock_ahead:seconds", 60.0),
+    Question("gpus", "instance_model_state:gpumon_gpus:count", f"{OWN} > 0", is_fresh=True),
     Question(
-        "seen_before",
-        f"last_over_time(instance:gpumon_last_sample_timestamp_seconds:max[{_REMEMBERED}])",
-        f"last_over_time(gpumon_last_sample_timestamp_seconds[{_REMEMBERED}])"
-        f' and on (instance) last_over_time(gpumon_gpus{{state="free"}}[{_REMEMBERED}])',
-        300.0,
+        "models",
+        "instance_model:gpumon_gpus:several",
+        RECORDED["instance_model:gpumon_gpus:count"],
+        60.0,
+        is_fresh=True,
     ),
-    Question("gpus", "gpumon_gpus > 0"),
-    # Targets of the jobs by which others of our exporters answer: of those that never did there is nothing but `up`.
-    Question(
-        "down",
-        f"max by (instance) (up == 0 and on (job) count by (job) (last_over_time(gpumon_up[{_REMEMBERED}])))"
-        " unless on (instance) gpumon_up",
-        every=60.0,
-    ),
-    Question("dcgm_alone", f"count({_of_host(DCGM)} unless on (instance) {_of_host(OWN)})", every=300.0),
-    Question("without_daemon", "max by (instance) (gpumon_up) == 0", every=60.0),
-    Question("unreal", 'count(count by (instance) (gpumon_source_info{label!=""}))', every=60.0),
-    Question("models", "instance_model:gpumon_gpus:count", RECORDED["instance_model:gpumon_gpus:count"], 60.0),
+    _whole("down", "instance:gpumon_exporter_down:count", 60.0),
+    _whole("dcgm_alone", "cluster:gpumon_dcgm_alone:count", 300.0),
+    _whole("without_daemon", "instance:gpumon_without_daemon:max", 60.0),
+    _whole("unreal", "cluster:gpumon_unreal_nodes:count", 60.0),
     Question(
         "busy",
         "instance:gpumon_gpu_utilization:ratio_rate5m",
@@ -169,7 +159,7 @@ QUESTIONS: tuple[Question, ...] = (
     _whole("held_now", "user:gpumon_gpus_held:count"),
     _whole("idle_now", "user:gpumon_gpus_idle_held:count"),
     _listed("idle_holders", "instance_gpu_user:gpumon_gpu_idle_held:seconds", 60.0),
-    _listed("runs", _RUNS),
+    _whole("runs", "run:gpumon_gpus:listed"),
     *(_of_listed(name, record) for name, record in _OF_RUNS.items()),
     Question(
         "run_places",
@@ -211,9 +201,8 @@ QUESTIONS: tuple[Question, ...] = (
         for period in Period
     ),
 )
-_LOOKED_FOR = "|".join([DCGM, *sorted(set().union(*(one.records for one in QUESTIONS)))])
-THERE = f'count by (__name__) ({{__name__=~"{_LOOKED_FOR}"}} or {OWN}{{state="free"}})'
-"""Names that an engine has, of our rules and of exporters."""
+THERE = f'count by (__name__) ({{__name__=~"{"|".join((DCGM, *PROOFS))}"}} or {TOLD})'
+"""Names that an engine has, of our rules and of exporters; of the last with their numbers of GPUs, and of nodes."""
 
 
 def of_period(questions: Sequence[Question], period: Period) -> tuple[Question, ...]:

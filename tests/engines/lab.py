@@ -17,6 +17,7 @@ NOW = BEGIN + SECONDS
 SILENT_FROM = SECONDS - 900
 XID_AT = SECONDS - 600
 IDLE_FROM = 600
+BEHIND = 300
 HOT = 0.05
 """Share of the time in which heat slows GPU 0 of the first node."""
 GIB = 2.0**30
@@ -33,7 +34,15 @@ def lab_told(every: int = EVERY) -> list[tuple[str, float]]:
         *scraped(first_node, SECONDS, {"gn1": every}),
         *scraped(second_node, SECONDS, {"gn2": every}),
         *scraped(third_node, SECONDS, {"gn10": every}, lost=gone),
-        ('up{job="gpumon",instance="gn10"} 0', NOW),
+        *(('up{job="gpumon",instance="gn10"} 0', at) for at in (NOW - every, NOW)),
+        # Of a daemon whose clock is behind, with another exporter than that of its GPUs.
+        *(
+            (
+                f'gpumon_last_sample_timestamp_seconds{{job="web",instance="gn1:9402"}} {BEGIN + passed - BEHIND}',
+                BEGIN + passed,
+            )
+            for passed in range(0, SECONDS + 1, every)
+        ),
     ]
 
 

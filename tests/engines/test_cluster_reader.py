@@ -16,6 +16,7 @@ from gpumon.cluster.questions import QUESTIONS, RULE_INTERVAL, Period, Question
 from gpumon.exporters.dialects import DialectOptions
 from gpumon.reports.cluster_text import lines
 from tests.engines.lab import (
+    BEHIND,
     EPOCH,
     EVERY,
     HOT,
@@ -71,6 +72,7 @@ def test_every_question_is_answered(pictures: dict[str, ClusterPicture], name: s
         "without_daemon",
         "dcgm_alone",
     }
+    assert [(row.labels["instance"], row.value) for row in picture.answers()["clocks"]] == [("gn1:9402", -BEHIND)]
     assert picture.recorded == (name == "with rules")
 
 
@@ -86,6 +88,20 @@ def test_nodes_are_as_their_exporters_told(pictures: dict[str, ClusterPicture], 
     alive = 550 + 450 + 100 + 100 + 500 + 350
     assert facts.single(pictures[name].answers(), "power") == alive, "a node that is silent is not in it"
     assert first.busy == pytest.approx((0.9 + 0.7) / 4, rel=0.01), "mean utilization of its 4 GPUs"
+
+
+def test_recorded_states_and_models_are_those_that_nodes_tell(engines: dict[str, Backend]) -> None:
+    asked = [one for one in QUESTIONS if one.name in ("gpus", "models", "seen_before")]
+
+    def told(*, recorded: bool) -> list[facts.Node]:
+        with closing(Engine(engines["with rules"].url)) as engine:
+            rows = {one.name: engine.ask(one.expression(recorded=recorded), NOW).rows for one in asked}
+        return facts.nodes(rows, NOW)
+
+    assert told(recorded=True) == told(recorded=False)
+    assert [(one.name, list(one.models)) for one in told(recorded=True)] == [
+        ("gn1", [MODEL]), ("gn2", [MODEL]), ("gn10", []),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -104,7 +104,17 @@ def test_the_questions_about_a_cluster_ask_recorded_series_that_the_rules_make()
 
 def test_without_the_rules_a_question_asks_the_same_expression_that_they_record() -> None:
     recorded = {rule["record"]: " ".join(rule["expr"].split()) for path in (RULES, MORE) for rule in rules(path)}
-    both = [(recorded[one.recorded], one.raw) for one in QUESTIONS if one.recorded in recorded]
+    others = {
+        "gpus",
+        "models",
+        "run_nodes",
+        "epochs",
+        "planned",
+    }  # more rows, or other ones: `test_cluster_reader` has them
+    both = [
+        (recorded[one.recorded], one.raw) for one in QUESTIONS
+        if one.recorded in recorded and one.name not in others
+    ]  # fmt: skip
     assert len(both) >= 4
     assert all(rule == raw for rule, raw in both), both
 

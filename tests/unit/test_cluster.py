@@ -16,14 +16,13 @@ from gpumon.cluster.polling import UNWATCHED, ClusterPicture, ClusterPoller, Kep
 from gpumon.cluster.questions import (
     QUESTIONS,
     RULE_INTERVAL,
-    SILENT,
     SMALL,
     THERE,
     Period,
     Question,
     of_period,
 )
-from gpumon.cluster.recorded import RECORDED
+from gpumon.cluster.recorded import RECORDED, SILENT, SITE_RULES
 from gpumon.reports.cluster_text import lines
 from tests.conftest import ROOT
 
@@ -78,7 +77,7 @@ class FakeEngine:
         with self._lock:
             self.asked.append((expression, at))
         if expression == THERE:
-            return EngineAnswer([row(1.0, __name__=name) for name in self.names])
+            return EngineAnswer([row(1.0 + self.nodes, __name__=name) for name in self.names])
         names = [
             one.name for one in (*QUESTIONS, *OF_GPUS)
             if expression in (one.expression(recorded=True), one.expression(recorded=False))
@@ -86,8 +85,7 @@ class FakeEngine:
         name = names[0] if names else ""
         if name in self.broken:
             raise EngineError("the engine says: out of memory (422)")
-        more = [row(NOW, instance=f"x{number}") for number in range(self.nodes)] if name == "seen" else []
-        return EngineAnswer([*ANSWERS.get(name, []), *more])
+        return EngineAnswer(ANSWERS.get(name, []))
 
 
 class HandClock:
@@ -175,7 +173,7 @@ def test_a_question_is_asked_again_in_its_own_time() -> None:
     engine.asked.clear()
     clock.passed = 15.0
     poller.round()
-    often = {one.expression(recorded=True) for one in QUESTIONS if one.every <= 15.0}
+    often = {one.expression(recorded=not one.is_fresh) for one in QUESTIONS if one.every <= 15.0}
     assert {expression for expression, _ in engine.asked} == often
 
 
@@ -296,7 +294,7 @@ def test_the_rules_that_are_shipped_are_those_that_are_asked() -> None:
 
 def test_a_site_with_some_rules_is_asked_for_the_others_raw() -> None:
     engine, clock = FakeEngine(), HandClock()
-    engine.names = ["gpumon_gpus", "instance:gpumon_gpu_utilization:ratio_rate5m"]
+    engine.names = ["gpumon_gpus", SITE_RULES]
     picture = ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
     asked = {expression for expression, _ in engine.asked}
     assert "instance:gpumon_gpu_utilization:ratio_rate5m" in asked
@@ -334,9 +332,7 @@ def test_each_gpu_is_asked_for_where_the_cluster_is_small_and_one_node_while_som
     clock.passed = 15.0 + 2 * UNWATCHED
     assert "node_users gn2" not in poller.round().answers()
     engine.nodes = SMALL + 1
-    clock.passed += 60.0
-    assert "gpu_users" in poller.round().answers(), "it was small when this was asked"
-    clock.passed += 60.0
+    clock.passed += 300.0
     assert "gpu_users" not in poller.round().answers()
 
 
@@ -372,3 +368,33 @@ def test_a_node_that_went_away_is_silent_since_its_last_sample() -> None:
     answers = {"seen": [row(NOW - 3, instance="a")],
                "seen_before": [row(NOW - 40, instance="a"), row(NOW - 900, instance="b")]}  # fmt: skip
     assert [(one.name, one.silent) for one in facts.nodes(answers, NOW)] == [("a", 0.0), ("b", 900.0)]
+
+
+def test_a_node_whose_clock_is_apart_is_not_silent_while_its_samples_come() -> None:
+    answers = {"gpus": [row(8, instance=name, state="free") for name in ("a", "b", "c")],
+               "seen": [row(NOW - 303, instance="a"), row(NOW - 303, instance="b")],
+               "clocks": [row(-300.0, instance="a"), row(600.0, instance="c")]}  # fmt: skip
+    behind, silent, ahead = facts.nodes(answers, NOW)
+    assert [one.count("free") for one in (behind, silent, ahead)] == [8, 0, 8]
+    said = [(one.node, one.text) for one in facts.wrong([behind, silent, ahead], answers)]
+    assert said == [
+        ("b", "silent for 5 min"), ("a", "its clock is 5 min behind the engine's"),
+        ("c", "its clock is 10 min ahead of the engine's"),
+    ]  # fmt: skip
+
+
+def test_models_come_with_the_states_of_a_large_cluster_and_by_themselves_of_a_mixed_node() -> None:
+    answers = {"gpus": [row(8, instance="a", state="free", model="H100"), row(8, instance="b", state="free")],
+               "models": [row(4, instance="b", model="L40S"), row(4, instance="b", model="T4")]}  # fmt: skip
+    assert [list(one.models) for one in facts.nodes(answers, NOW)] == [["H100"], ["L40S", "T4"]]
+
+
+def test_a_small_cluster_is_asked_for_what_is_newer_than_its_records() -> None:
+    few, many = FakeEngine(), FakeEngine()
+    many.nodes = SMALL + 1
+    for engine in (few, many):
+        ClusterPoller(engine).round()
+    asked = [{expression for expression, _ in engine.asked} for engine in (few, many)]
+    fresh = {one.raw: one.recorded for one in QUESTIONS if one.is_fresh}
+    assert set(fresh) <= asked[0]
+    assert set(fresh.values()) <= asked[1]

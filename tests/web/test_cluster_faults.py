@@ -189,7 +189,7 @@ def test_an_engine_that_never_answered_shows_a_page_that_claims_nothing() -> Non
 def test_each_part_fails_alone() -> None:
     backend, served = made()
     served.after(0.0)
-    backend.broken = ("run:gpumon_gpus:count", "user:gpumon_gpus_held")
+    backend.broken = ("run:gpumon_gpus:listed", "user:gpumon_gpus_held")
     found = served.after(60.0).page()
     assert found["live"]
     ages = {name for name, value in found["values"].items() if name.endswith("_age") and value}

@@ -227,7 +227,7 @@ def test_half_of_the_questions_fail_and_the_others_are_shown(engine: SocketEngin
     found = after(engine, served, 60.0).page()
     assert found["live"]
     ages = {name: value for name, value in found["values"].items() if name.endswith("_age") and value}
-    assert set(ages) == {"summary_age", "map_age", "free_age", "users_age", "runs_age"}
+    assert set(ages) == {"summary_age", "map_age", "users_age", "runs_age"}
     assert ages["runs_age"]["text"].startswith("The engine says: too many samples (422)")
     assert found["values"]["wrong_age"] is None, "whether a node is silent is of now"
 

@@ -95,13 +95,15 @@ def _nothing(known: ClusterNow, node: facts.Node | None, name: str) -> str:
 
 def _facts(node: facts.Node, answers: Answers) -> list[Cells]:
     power = [] if node.silent else [row.value for row in answers.get(f"node_power {node.name}", ())]
+    newest = facts.single(answers, f"node_newest {node.name}")
+    newest = newest if is_known(newest) else node.seen
     told = [
         fact("Model", ", ".join(node.models)),
         fact("GPUs", "" if node.gpus is None else units.count(node.total)),
         fact("Free", "" if node.gpus is None or node.silent else units.count(node.count("free"))),
         fact("Busy", percent(node.busy) if is_known(node.busy) else ""),
         fact("Power", watts(sum(power)) if power else ""),
-        fact("Newest sample", "", node.seen) if is_known(node.seen) else None,
+        fact("Newest sample", "", newest) if is_known(newest) else None,
     ]
     return [one for one in told if one is not None]
 

@@ -25,7 +25,7 @@ _PANELS = {
     "summary": ("seen", "gpus", "busy", "power", "limit", "energy_of_day", "busy_of_day", "covered_day"),
     "map": ("seen", "gpus", "busy", *(one.name for one in OF_GPUS)),
     "free": ("seen", "gpus", "models"),
-    "wrong": ("seen", "seen_before", "gpus", "xids", "throttled", "last_xid", "down", "without_daemon"),
+    "wrong": ("seen", "seen_before", "clocks", "gpus", "xids", "throttled", "last_xid", "down", "without_daemon"),
     "idle_holders": ("idle_holders",),
     "runs": ("runs", "epochs", "planned", "run_nodes", "run_places"),
 }

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.facts import Answers, Node
-from gpumon.cluster.questions import LISTED, Period
+from gpumon.cluster.questions import Period
+from gpumon.cluster.recorded import LISTED
 from gpumon.frame import NAN
 from gpumon.json_value import shown
 from gpumon.missing import is_known
@@ -129,8 +130,8 @@ def doubts(known: ClusterNow) -> list[Cells]:
     if picture.ahead:
         side = "ahead of" if picture.ahead > 0 else "behind"
         told.append(f"The engine's clock is {units.words(abs(picture.ahead))} {side} this server's; its time is shown.")
-    seen = picture.kept.get("seen")
-    if seen is not None and seen.rows is not None and not seen.rows and not picture.is_dcgm:
+    told_none = [name in known.answers and not known.answers[name] for name in ("gpus", "seen", "seen_before")]
+    if all(told_none) and not picture.is_dcgm:
         told.append("The engine has no series of gpumon's exporters: scrape 'gpumon export' on the nodes.")
     return [{"text": one} for one in told]
 
