@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from playwright.sync_api import Browser, Page, expect
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledgers
 from gpumon.reports import compare
+from gpumon.reports.compare_whole import WHOLE
 from gpumon_web.compare_axis import EPOCHS, STEPS, TIME
-from gpumon_web.compare_rows import MOST
+from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS
 from gpumon_web.compared import compared_document, ids_of
 from gpumon_web.pages.compare import kept
 from tests.builders import sample, tick
@@ -68,6 +70,31 @@ def test_the_numbers_are_those_of_the_command(tmp_path: Path) -> None:
     (time,) = (one for one in found["numbers"] if one["key"] == "epochs seconds")
     levels = [line["line"][1]["css"] for name in found["names"][1:] for line in time["of"][name]]
     assert levels == ["warn", "mut"], "slower for certain, and not certain"
+
+
+def test_a_file_of_the_numbers_is_a_row_for_each_run_in_base_units_with_the_intervals(tmp_path: Path) -> None:
+    path = three(tmp_path)
+    first, second, third = document(path)["saved"]
+    with Ledgers([path]) as ledgers:
+        rows = {row.id: ledger for ledger, row in ledgers.candidates()}
+        told = compare.compare([rows[run].record(run) for run in IDS])
+    assert [row["id"] for row in (first, second, third)] == [*IDS]
+    assert {*first} == {*second} == {*third}
+    (time,) = (one for one in told.lines if one.measure.name == "seconds")
+    assert [row["epoch_seconds"] for row in (first, second, third)] == time.medians
+    name = "epoch_seconds_difference"
+    assert [first[name], second[f"{name}_low"], third[f"{name}_high"]] == [
+        None, time.differences[0].low, time.differences[1].high
+    ]  # fmt: skip
+    assert second["epochs_compared"] == 8
+
+
+def test_each_column_of_a_file_of_numbers_names_its_unit() -> None:
+    units = ("_seconds", "_per_second", "_ratio", "_bytes", "_joules")
+    for measures, own in ((compare.MEASURES, SAVED_OF_EPOCHS), (WHOLE, SAVED_OF_RUNS)):
+        columns = [own.get(one.name) or SAVED.get(one.name, one.name) for one in measures]
+        assert [name for name in columns if not name.endswith(units)] == []
+        assert len({*columns}) == len(columns)
 
 
 def test_no_run_is_the_best_where_the_table_tells_no_clear_difference(tmp_path: Path) -> None:
@@ -233,8 +260,11 @@ def test_runs_are_ticked_compared_by_epoch_and_by_time_and_the_link_shows_the_sa
         expect(page.locator("#page-compare h1")).to_have_text("2 runs compared")
         with page.expect_download() as numbers:
             page.get_by_role("button", name="Numbers as CSV").click()
-        assert "Epoch time" in Path(numbers.value.path()).read_text(encoding="utf-8")
-        for kind, beginning in (("CSV", "\ufeffepochs,logged.loss A third,logged.loss B first"), ("SVG", "<svg ")):
+        with Path(numbers.value.path()).open(newline="", encoding="utf-8-sig") as file:
+            third, first = csv.DictReader(file, strict=True)
+        assert (third["name"], third["epoch_seconds_difference"]) == ("third", "")
+        assert float(first["epoch_seconds_difference_low"]) <= float(first["epoch_seconds_difference_high"])
+        for kind, beginning in (("CSV", "\ufeffepochs,logged.loss_a_third,logged.loss_b_first"), ("SVG", "<svg ")):
             page.locator("#page-compare").get_by_role("button", name="Download", exact=True).click()
             with page.expect_download() as saved:
                 page.locator("#page-compare .menu").get_by_role("button", name=kind, exact=True).click()

@@ -197,6 +197,18 @@ def test_an_unknown_path_says_so_and_does_not_show_the_page(served: Served) -> N
     answer = served.client().get("/gpu/0")
     assert answer.status_code == 404
     assert b"script" not in answer.data
+    assert "There is no page at /gpu/0." in answer.text
+    assert '<a href="/#/gpu/0">Open /#/gpu/0</a>' in answer.text, "where people who typed it wanted to be"
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/%3Cscript%3Ealert(1)%3C/script%3E", "/gpu%0A%1B[31m", "/" + "a" * 3000])
+def test_an_unknown_path_leads_to_the_first_page_behind_any_prefix(served: Served, path: str) -> None:
+    answer = served.client().get(path, headers={"X-Forwarded-Prefix": "/gpus"})
+    assert answer.status_code == 404
+    assert '<a href="/gpus/">Open gpumon</a>' in answer.text
+    assert "<script" not in answer.text
+    assert "\x1b" not in answer.text
+    assert "a" * 100 not in answer.text
 
 
 @pytest.mark.parametrize("prefix", ["", "/gpus", "/user/ada/proxy/8050/", "/a.b-c~d%20e"])

@@ -205,6 +205,8 @@ def test_a_page_or_a_run_that_is_none_is_said_to_be_none(browser: Browser, link:
         expect(page.locator("#notice")).to_have_text('No such page: "nowhere". This is the fleet.')
         visitor.open("#/run/nope")
         expect(page.locator("#page-run h1")).to_have_text("No such run")
+        expect(page.locator("#page-run")).to_contain_text("No run here has the id nope.")
+        expect(page.locator("#page-run").get_by_role("link", name="All runs")).to_have_attribute("href", "#/runs")
         expect(page.locator("#notice")).to_be_hidden()
         assert (
             page.locator("#page-run .card:visible, #page-run .headline:visible, #page-run button:visible").count() == 0
@@ -212,6 +214,11 @@ def test_a_page_or_a_run_that_is_none_is_said_to_be_none(browser: Browser, link:
         visitor.open("#/gpu/99")
         expect(page.locator("#page-gpu h1")).to_have_text("No such GPU")
         assert page.locator("#page-gpu .card:visible, #page-gpu .headline:visible").count() == 0
+        expect(page.locator("#page-gpu")).to_contain_text("No GPU of this server has the index or UUID 99.")
+        page.locator("#page-gpu").get_by_role("link", name="All GPUs").click()
+        expect(page.locator("#page-fleet tbody tr").first).to_be_visible()
+        visitor.open("#/gpu/0")
+        expect(page.locator("#page-gpu [data-bind=gone]")).to_be_hidden()
 
 
 def test_a_person_has_one_color_on_every_page_and_in_every_order(browser: Browser, link: str) -> None:

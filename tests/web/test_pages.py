@@ -202,6 +202,31 @@ def test_the_browsers_back_button_leads_back(browser: Browser, simulated: str) -
         expect(page.locator("#page-gpu h1")).to_have_text("GPU 3")
 
 
+def test_the_back_button_takes_back_a_search_before_it_leaves_its_page(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/fleet")
+        page.get_by_role("link", name="Runs").click()
+        field = page.get_by_role("searchbox", name="Filter runs by name")
+        rows = page.locator("#page-runs tbody tr")
+        expect(rows.first).to_be_visible()
+        all_of_them = rows.count()
+        field.press_sequentially("no such run")
+        expect(rows).to_have_count(0)
+        page.go_back()
+        expect(field).to_have_value("")
+        expect(rows).to_have_count(all_of_them)
+        page.go_forward()
+        expect(field).to_have_value("no such run")
+        page.go_back()
+        states = page.locator("#page-runs select").first
+        states.select_option("running")
+        until(lambda: page.url.endswith("?state=running"))
+        page.go_back()
+        expect(states).to_have_value("")
+        page.go_back()
+        expect(page.locator("#page-fleet tbody tr").first).to_be_visible()
+
+
 def joules(text: str) -> float:
     """An energy as a page writes it, in joules."""
     number, unit = text.split()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from gpumon_web.one_script import OneScript
 from gpumon_web.page import Page
 from gpumon_web.pages import PAGES
 from gpumon_web.parts import aria, data
-from gpumon_web.plain_page import BadNumber, failure
+from gpumon_web.plain_page import BadNumber, failure, no_such_page
 from gpumon_web.prefix import PLACEHOLDER, prefix_of, put_prefix
 from gpumon_web.refusals import NO_TOKEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Refused, refusal
 from gpumon_web.repeats import Repeats
@@ -127,6 +127,7 @@ def _made(
         buckets=buckets,
         complaints=complaints,
         repeats=repeats,
+        pages=pages,
     )
     app.server.wsgi_app = repeats  # Flask's own way to put something in front
     return app
@@ -208,7 +209,7 @@ def _is_known(rule: Rule | None) -> bool:
 
 def _guard(
     server: Flask, gate: Gate, csp: str, now: Callable[[], float], buckets: Buckets, complaints: Complaints,
-    repeats: Repeats,
+    repeats: Repeats, pages: Collection[str],
 ) -> None:  # fmt: skip
     """Before and after every request, whatever route it is for."""
     compress = Compressor()
@@ -227,7 +228,7 @@ def _guard(
             channel.is_proven = request.path != OPEN and gate.is_known(request, then)
         # Dash answers any path with its page, whose relative addresses would then lead nowhere.
         if request.path not in _PAGES and not (request.path.startswith(_FILES) and _is_known(request.url_rule)):
-            return failure(request, 404, "No such page", "Start at the first page.")
+            return no_such_page(request, prefix_of(request.headers), pages)
         return None
 
     def tried_to_enter(refused: Refused | None, then: float) -> Response | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from gpumon import units
@@ -11,6 +11,7 @@ from gpumon.reports.about import COMMIT_LETTERS, written
 from gpumon.reports.compare import Comparison, MeasureComparison, letters, verdict
 from gpumon.reports.compare_whole import BETWEEN, CPU
 from gpumon.reports.config_differences import ConfigComparison, ConfigDifference
+from gpumon.reports.run_json import known
 from gpumon.text import clean
 from gpumon_web.page import Cells, Rows
 from gpumon_web.run_chart import ROLES
@@ -22,11 +23,22 @@ MOST, FEWEST = 8, 2
 """Runs of a comparison."""
 LABEL_CELLS = 22
 VALUE_CELLS = 60
+NAME_CELLS = 200
 WANTED = {
     "seconds": -1, "steps_per_second": 1, "samples_per_second": 1, "wait_share": -1, "idle_share": -1, "energy": -1,
     "energy_per_step": -1, "energy_per_sample": -1, "utilization_mean": 1,
 }  # fmt: skip
 """The direction in which a measure is better, of those that have one."""
+SAVED: Mapping[str, str] = {
+    "wait_share": "wait_share_ratio", "idle_share": "idle_share_ratio", "utilization_mean": "utilization_mean_ratio",
+    "memory_used_peak": "memory_used_peak_bytes", "run_allocated_peak": "run_allocated_peak_bytes",
+    "energy_per_step": "energy_per_step_joules", "energy_per_sample": "energy_per_sample_joules",
+    "between_energy": "between_energy_joules", "package_energy": "package_energy_joules",
+}  # fmt: skip
+"""Columns of a file, with the unit, of measures whose name is without."""
+SAVED_OF_EPOCHS: Mapping[str, str] = {"seconds": "epoch_seconds", "energy": "epoch_energy_joules"}
+SAVED_OF_RUNS: Mapping[str, str] = {"seconds": "run_seconds", "energy": "run_energy_joules"}
+"""The same, of what is another number for an epoch than for a whole run."""
 Cell = list[Cells]
 Named = Sequence[str]
 
@@ -64,11 +76,39 @@ def chosen(runs: Sequence[Cells], by: str) -> list[Cells]:
 
 def numbers(compared: Comparison, names: Named) -> Rows:
     """A row for each measure: medians over epochs, and behind them what whole runs have one value of."""
-    by_epochs = all(compared.epochs)
-    whole = [one for one in compared.whole if not by_epochs or one.measure in (*BETWEEN, *CPU)]
-    rows = [_measure(one, names, single=False) for one in compared.lines] if by_epochs else []
-    rows += [_measure(one, names, single=True) for one in whole]
+    rows = [_measure(one, names, single=single) for one, single in _shown(compared)]
     return Rows({**row, "place": place} for place, row in enumerate(rows))
+
+
+def _shown(compared: Comparison) -> Iterator[tuple[MeasureComparison, bool]]:
+    """The measures of a comparison, and whether each is one value of a whole run."""
+    by_epochs = all(compared.epochs)
+    if by_epochs:
+        yield from ((one, False) for one in compared.lines)
+    yield from ((one, True) for one in compared.whole if not by_epochs or one.measure in (*BETWEEN, *CPU))
+
+
+def saved(compared: Comparison) -> list[Cells]:
+    """The same as a file has it: a row for each run, in base units, and what is not known is None.
+
+    With each difference from the first run comes its interval.
+    """
+    rows: list[Cells] = [
+        {"letter": letter, "id": record.run.id, "name": clean(record.run.name, NAME_CELLS), "epochs_compared": count}
+        for letter, record, count in zip(
+            letters(len(compared.records)), compared.records, compared.epochs, strict=True)
+    ]  # fmt: skip
+    for one, single in _shown(compared):
+        name = one.measure.name
+        column = (SAVED_OF_RUNS if single else SAVED_OF_EPOCHS).get(name) or SAVED.get(name, name)
+        for place, (row, value) in enumerate(zip(rows, one.medians, strict=True)):
+            row[column] = known(value)
+            found = one.differences[place - 1] if place else None
+            row[f"{column}_difference"] = known(found.value) if found else None
+            if not single:
+                row[f"{column}_difference_low"] = known(found.low) if found else None
+                row[f"{column}_difference_high"] = known(found.high) if found else None
+    return rows
 
 
 def _measure(found: MeasureComparison, names: Named, *, single: bool) -> Cells:

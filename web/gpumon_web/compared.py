@@ -19,7 +19,17 @@ from gpumon.reports.config_differences import config_differences
 from gpumon.reports.run_json import run_of
 from gpumon_web.compare_axis import axes_of, axis_of
 from gpumon_web.compare_chart import compare_chart, course_of
-from gpumon_web.compare_rows import FEWEST, MOST, config_notes, differs, is_least_for_certain, labels, least, numbers
+from gpumon_web.compare_rows import (
+    FEWEST,
+    MOST,
+    config_notes,
+    differs,
+    is_least_for_certain,
+    labels,
+    least,
+    numbers,
+    saved,
+)
 from gpumon_web.run_chart import CHECKED, is_loss
 from gpumon_web.run_page import find_run
 from gpumon_web.tokens import run_name
@@ -73,6 +83,7 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
         "axes": axes, "axis": axis,
         "is_running": any(record.run.state is RunState.RUNNING for record in records),
         "numbers": numbers(compared, names),
+        "saved": saved(compared),
         "by_epochs": all(compared.epochs),
         "notes": [{"text": note} for note in compared.notes]
         + [{"text": doubt, "about": "Caution", "level": "warn"} for doubt in compared.doubts],

@@ -135,12 +135,13 @@ def search(table_name: str, words: str, label: str) -> Component:
     return html.Span(**data(search=table_name, words=words, label=label))
 
 
-def download(table_name: str, title: str, key: str = "") -> Component:
+def download(table_name: str, title: str, key: str = "", rows: str = "") -> Component:
     """The place of a button that saves the rows in view of a table as CSV; `title` says of what they are.
 
-    `key` names the column of what tells rows apart, such as the id of a run, where no other column has it.
+    `key` names the column of what tells rows apart, such as the id of a run, where no other column has it. `rows`: the
+    value with the rows of the file, where the table has them in words: each a number or a text by column.
     """
-    return html.Span(**data(csv=table_name, title=title, key=key))
+    return html.Span(**data(csv=table_name, title=title, key=key, saved=rows))
 
 
 def data(**known: str) -> dict[str, Any]:

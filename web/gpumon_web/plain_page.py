@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from html import escape
+from typing import NamedTuple
+from urllib.parse import quote
 
 from flask import Request, Response
+
+from gpumon.text import clean
 
 API = "/api/"
 """Below it programs ask, and get errors that they can read."""
 V1 = "/api/v1/"
 """Below it such errors are problem documents (RFC 9457)."""
+_MOST_PATH = 80
 _PAGE = """\
 <!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -42,6 +47,7 @@ main {{
 }}
 h1 {{ font-size: 19px; margin: 0 }}
 p {{ margin: 6px 0 14px }}
+a {{ color: var(--acc) }}
 label, .note {{ color: var(--mut); font-size: 13px }}
 .note {{ margin: 14px 0 0 }}
 code {{ color: var(--ink); font: 12.5px ui-monospace, monospace }}
@@ -72,25 +78,50 @@ _FORM = """
 <code>gpumon web token add NAME</code> prints a token.</p>"""
 
 
+_ONWARD = """
+<p><a href="{href}">{words}</a></p>"""
+
+
 class BadNumber(ValueError):
     """An argument that should be a number and is none, or one that nobody means; its text is the argument's name."""
 
 
+class Onward(NamedTuple):
+    """A link to where people may go instead."""
+
+    href: str
+    words: str
+
+
+def no_such_page(request: Request, prefix: str, pages: Collection[str]) -> Response:
+    """The answer to a path that is none of ours; it leads to the page of that name, which stands behind `#`."""
+    path = clean(request.path, _MOST_PATH)
+    name = path.strip("/").partition("/")[0]
+    found = f"#/{quote(path.strip('/'))}" if name in pages else ""
+    words = f"Open {prefix}{found}" if found else "Open gpumon"
+    text = f"There is no page at {path}."
+    return failure(request, 404, "No such page", text, onward=Onward(prefix + found, words))
+
+
 def plain(
-    status: int, title: str, text: str, headers: Mapping[str, str] | None = None, *, sign_in: str = ""
-) -> Response:
+    status: int, title: str, text: str, headers: Mapping[str, str] | None = None, *, sign_in: str = "",
+    onward: Onward | None = None,
+) -> Response:  # fmt: skip
     """A small page that says what is wrong and what to do; with a form for the token that goes to `sign_in`."""
     more = _FORM.format(action=escape(sign_in)) if sign_in else ""
+    if onward:
+        more += _ONWARD.format(href=escape(onward.href), words=escape(onward.words))
     page = _PAGE.format(title=escape(title), text=escape(text), more=more)
     return Response(page, status=status, mimetype="text/html", headers={"Cache-Control": "no-store", **(headers or {})})
 
 
 def failure(
-    request: Request, status: int, title: str, text: str, headers: Mapping[str, str] | None = None, *, sign_in: str = ""
-) -> Response:
+    request: Request, status: int, title: str, text: str, headers: Mapping[str, str] | None = None, *,
+    sign_in: str = "", onward: Onward | None = None,
+) -> Response:  # fmt: skip
     """The same for whoever asks: a page, or JSON for what programs ask for."""
     if not request.path.startswith(API):
-        return plain(status, title, text, headers, sign_in=sign_in)
+        return plain(status, title, text, headers, sign_in=sign_in, onward=onward)
     given = {"Cache-Control": "no-store", **(headers or {})}
     if request.path.startswith(V1):
         problem = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": text})

@@ -134,6 +134,7 @@ def _measured(drawing: RunDrawing) -> Iterator[Cells]:
             watts = sum(limits) if all(is_known(one) for one in limits) else math.nan
             more["limits"] = limit(watts, f"power limit {watts:,.0f} W" + (f" of {many}" if many > 1 else ""))
             more["title"] = BY_NAME[name].title + (f", sum of {many}" if many > 1 else "")
+            more["counted"] = True
         yield metric_panel(name, drawn, **more)
 
 

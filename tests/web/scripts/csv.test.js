@@ -58,3 +58,27 @@ test("of what is old, nothing is said that is so only now", () => {
   const rows = [{ key: "k", gpu: { state: "free", title: "free", text: "0" }, who: [{ line: [{ tag: "free", now: true }] }] }];
   assert.match(gpumon.tableCsv({ heads, rows }), /0,stale,\r\n$/);
 });
+
+test("a chart is a row for each point, with what was logged between two of them in that of the nearer one", () => {
+  const { gpumon } = load(["00", "10", "12", "20", "25", "36", "50", "51", "52", "55"]);
+  const sampled = { x: [10, 12, 14], mean: [0.5, null, 0.7], low: [0.4, null, 0.6], high: [0.6, null, 0.8], step: 2 };
+  const logged = { x: [10.4, 12.9, 13.2, 13.4, 40], mean: [3, 2, 1.5, 1, 0.5], joined: true };
+  const panels = [{ key: "gpu.utilization", unit: "ratio", lines: [sampled] }, { key: "logged.loss", unit: "plain", lines: [{ ...logged, label: "A net,1" }] }];
+  const lines = gpumon.chartCsv({ axis: "time", panels }, [10, 20]).slice(1).trimEnd().split("\r\n");
+  assert.deepStrictEqual(lines, [
+    "time_utc,unix_seconds,gpu.utilization_ratio,gpu.utilization_ratio_lowest,gpu.utilization_ratio_highest,logged.loss_a_net_1",
+    "1970-01-01 00:00:10,10,0.5,0.4,0.6,3",
+    "1970-01-01 00:00:12,12,,,,2",
+    "1970-01-01 00:00:13,13.4,,,,1",
+    "1970-01-01 00:00:14,14,0.7,0.6,0.8,1.5",
+  ]);
+});
+
+test("the energy of a whole that is counted is told once, and that of a part by its points", () => {
+  const { gpumon } = load(["00", "10", "12", "20", "25", "50", "51", "52", "53-gutter"]);
+  const facts = { seen: 2, mean: 300, area: 7200 };
+  assert.strictEqual(gpumon.context({ unit: "watts", counted: true }, facts, true), "mean 300 W");
+  for (const [panel, isWhole] of [[{ unit: "watts", counted: true }, false], [{ unit: "watts" }, true]]) {
+    assert.strictEqual(gpumon.context(panel, facts, isWhole), "mean 300 W · 2.0 Wh");
+  }
+});

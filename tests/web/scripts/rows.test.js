@@ -229,3 +229,21 @@ test("another order and a search are of single rows", () => {
   t.drawn.search("7");
   assert.deepStrictEqual(t.keys(), ["7"]);
 });
+
+test("a search says that rows are still to come, and finds what is among them", () => {
+  const t = table(many(3), { total: 10 });
+  t.drawn.search("n7");
+  assert.deepStrictEqual([t.keys(), t.wanted.length, t.empty.textContent], [[], 1, "No match. 7 rows are still to come …"]);
+  t.keep(Object.fromEntries(Object.entries(many(10)).map(([key, row]) => [key, { ...row, search: row.name }])), 10);
+  assert.deepStrictEqual(t.keys(), ["n7"]);
+  t.drawn.search("n77");
+  assert.strictEqual(t.empty.textContent, "No match.");
+});
+
+test("the first letter of a search is a step that leads back, and no other is", () => {
+  const t = table(ROWS);
+  const steps = [];
+  t.gpumon.setArguments = ({ q }, isStep) => { steps.push([q, Boolean(isStep)]); };
+  for (const text of ["a", "a1", "", "b"]) { t.drawn.search(text); }
+  assert.deepStrictEqual(steps, [["a", true], ["a1", false], [null, false], ["b", true]]);
+});

@@ -61,6 +61,11 @@ window.gpumon = window.gpumon || {};
     return `${Math.floor(minutes / 1440)} d ${Math.floor(minutes / 60) % 24} h`;
   }
 
+  // The same, with parts of a second of what is no whole number of them: `1.5 s`, `85 ms`.
+  function short(seconds) {
+    return seconds < 60 && !Number.isInteger(seconds) ? brief(seconds) : span(seconds);
+  }
+
   // In the unit that suits `largest`, where several stand below each other.
   function joules(value, largest) {
     if (!known(value)) { return MISSING; }
@@ -116,7 +121,7 @@ window.gpumon = window.gpumon || {};
   }
 
   g.text = {
-    MISSING, known, bytes, duration, brief, span, joules, plain, odd, moment, clock, age, when,
+    MISSING, known, bytes, duration, brief, span, short, joules, plain, odd, moment, clock, age, when,
     percent: (value) => (known(value) ? `${fixed(value * 100, 0)} %` : MISSING),
     watts: (value) => (known(value) ? `${fixed(value, 0)} W` : MISSING),
     celsius: (value) => (known(value) ? `${fixed(value, 0)} °C` : MISSING),

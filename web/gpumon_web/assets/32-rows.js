@@ -160,6 +160,7 @@
       });
       if (dense) { table.parentElement.classList.toggle("dense", order.length > Number(dense)); }
       if ((!all() || !g.feed.server) && loading) { g.put(empty, loading); }
+      else if (wanted && lacks()) { g.put(empty, `${noMatch} ${total - source.rows.size} rows are still to come …`); }
       else if ((wanted || plan) && order.length) { g.put(empty, noMatch); }
       else if (emptyFrom) { g.show(empty, "text", g.feed.value(emptyFrom)); } else { g.put(empty, nothing); }
       g.hide(empty, keys.length > 0);
@@ -206,9 +207,11 @@
       if (seen.some((one) => one.isIntersecting) && !few && limit < 4 * CHUNK) { grow(); }
     }).observe(more);
     mark();
+    // The way back leads to the page as it was before the first letter.
     function search(text) {
+      const begins = !wanted;
       wanted = text.trim().toLowerCase();
-      g.setArguments({ [named("q")]: wanted ? text.trim() : null });
+      g.setArguments({ [named("q")]: wanted ? text.trim() : null }, begins && wanted !== "");
       draw(new Map());
       sought();
     }

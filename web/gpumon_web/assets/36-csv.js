@@ -10,6 +10,7 @@
   const PICTURES = ["spark", "strip", "day", "bar", "tick"];
 
   const named = (name, unit) => (!unit || name.endsWith(unit) ? name : `${name}_${unit}`);
+  const plain = (name) => name.toLowerCase().replace(/[^\w.]+/g, "_");
   const utc = (seconds) => (t.known(seconds) && Math.abs(seconds) < 1e11 ? new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ") : "");
 
   // What a spreadsheet would take as a formula begins with an apostrophe, but a number may begin with its sign.
@@ -18,6 +19,10 @@
     const safe = /^[=+\-@\t\r]/.test(text) && (!text.trim() || Number.isNaN(Number(text))) ? `'${text}` : text;
     return /[",\r\n]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
   };
+
+  // Times and heads of columns, the same in every file.
+  g.csvTime = utc;
+  g.csvHead = (name, unit) => named(plain(name), unit);
 
   g.csv = (lines) => ORDER_MARK + lines.map((line) => `${line.map(g.csvCell).join(",")}\r\n`).join("");
 
@@ -39,7 +44,7 @@
     const cell = (row) => (part === undefined ? row[col] : (row[col] || {})[part]);
     if (PICTURES.includes(kind)) { return []; }
     if (saved) { return [[saved, (row) => row[by]]]; }
-    const name = part === undefined ? col : part.toLowerCase().replace(/\W+/g, "_");
+    const name = part === undefined ? col : plain(part);
     if (kind === "state") {
       const title = (one) => (g.stateNow(one) === one.state ? one.title : g.feed.oldState());
       return [[name, (row) => cell(row).text], ["state", (row) => title(cell(row))]];
@@ -55,13 +60,16 @@
     return g.csv([all.map(([name]) => name), ...rows.map((row) => all.map(([, cell]) => cell(row)))]);
   };
 
+  // Rows that came as a file has them: [{column: value}], all with the same columns.
+  const ready = (rows) => g.csv([Object.keys(rows[0] || {}), ...rows.map((row) => Object.values(row))]);
+
   // The button in its place of the layout; the file is named by its table and the time of its data.
   g.csvButton = function (place, table) {
-    const { title, key } = place.dataset;
+    const { title, key, saved } = place.dataset;
     const time = () => t.moment(t.known(g.feed.now) ? g.feed.now : Date.now() / 1000).replace(/[ :]/g, "-");
     table.button = g.make("button", {
       type: "button", class: "button csv", text: "CSV", title: "Download these rows", "aria-label": `${title} as CSV`,
-      click: () => { table.whole((found) => { g.saveFile(`${table.name}-${time()}.csv`, "text/csv", g.tableCsv(found, key)); }); },
+      click: () => { table.whole((found) => { g.saveFile(`${table.name}-${time()}.csv`, "text/csv", saved ? ready(g.feed.value(saved) || []) : g.tableCsv(found, key)); }); },
     });
     place.replaceWith(table.button);
   };

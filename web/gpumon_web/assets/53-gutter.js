@@ -25,7 +25,8 @@
     if (panel.below) { return panel.below; }
     if (!facts.seen) { return "no values in this window"; }
     if (panel.unit === "bytes" && t.known(panel.top)) { return `of ${write(panel.top)} · peak ${write(facts.high)}`; }
-    if (panel.unit === "watts") { return `mean ${write(facts.mean)} · ${t.joules(facts.area)}`; }
+    // The energy of the whole is counted, and stands above where it is: that of its points would be another number.
+    if (panel.unit === "watts") { return `mean ${write(facts.mean)}${panel.counted && isWhole ? "" : ` · ${t.joules(facts.area)}`}`; }
     if (panel.unit === "celsius") { return `max ${write(facts.high)}`; }
     if (panel.unit === "plain") { return isWhole ? `lowest ${write(facts.low)}` : `${write(facts.low)} to ${write(facts.high)}`; }
     return `mean ${write(facts.mean)}`;

@@ -71,7 +71,8 @@
       let top = 6;
       // Runs behind each other share a ribbon; two at the same time have one each.
       const ends = [];
-      const runs = doc.runs.filter((run) => run.bands.length || run.phases.length).map((run) => {
+      const inView = (run) => [...run.bands, ...run.phases].some(([begin, end]) => begin < to && end > from);
+      const runs = doc.runs.filter(inView).map((run) => {
         const parts = [...run.bands, ...run.phases];
         const begin = Math.min(...parts.map((one) => one[0]));
         let lane = ends.findIndex((end) => end <= begin);

@@ -4,7 +4,6 @@
 (function (g) {
   const LEAST = 8; // px of a window that somebody means
   const BESIDE = 96; // px that a value needs at the right of the line
-  const t = g.text;
 
   // `chart`: {view(), doc(), zoomed(range)}
   g.pointer = function (place, chart) {
@@ -157,34 +156,31 @@
     return { nodes: [rule, values, box, pill, said], hide, moved: () => { if (at !== null) { show(); } } };
   };
 
-  // What a chart shows as CSV: a row for each point, a column for each line; times as text and as seconds since 1970.
+  // What a chart shows as CSV: a row for each point, a column for each line. A value that was logged between two points
+  // stands in the row of the nearer one, so that all have one grid; a second one there has a row of its own.
   g.chartCsv = function (doc, [from, to]) {
-    const lines = doc.panels.flatMap((panel) => panel.lines.map((line) => ({ ...line, name: [panel.key, line.label].filter(Boolean).join(" "), unit: panel.unit })));
+    const lines = doc.panels.flatMap((panel) => panel.lines.map((line) => ({ ...line, name: g.csvHead([panel.key, line.label].filter(Boolean).join(" "), panel.unit && panel.unit !== "plain" ? panel.unit : "") })));
+    const grid = lines.find((line) => line.step) || { x: [] };
     const rows = new Map();
+    const keyOf = (line, time, column) => {
+      const near = grid.x[g.place(grid.x, time - grid.step / 2)];
+      return !line.step && Math.abs(near - time) <= grid.step / 2 && !(rows.has(near) && rows.get(near)[column]) ? near : time;
+    };
     lines.forEach((line, column) => {
       for (let at = g.place(line.x, from); at < line.x.length && line.x[at] <= to; at += 1) {
-        const key = line.x[at];
+        const values = [line.mean[at], line.low ? line.low[at] : null, line.high ? line.high[at] : null];
+        const key = keyOf(line, line.x[at], column);
         if (!rows.has(key)) { rows.set(key, []); }
-        rows.get(key)[column] = [line.mean[at], line.low ? line.low[at] : null, line.high ? line.high[at] : null];
+        rows.get(key)[column] = values;
       }
     });
-    const quoted = (text) => {
-      const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-      return /[",\n\r]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
-    };
-    const number = (value) => (value === null || value === undefined ? "" : String(value));
     const isTime = doc.axis === "time";
-    const head = [...(isTime ? ["time", "unix_seconds"] : [doc.axis]), ...lines.flatMap((line) => {
-      const name = line.unit && line.unit !== "plain" ? `${line.name} (${line.unit})` : line.name;
-      return line.low && line.high ? [name, `${name} lowest`, `${name} highest`] : [name];
-    })];
+    const parts = (line, all) => (line.low && line.high ? all : all.slice(0, 1));
+    const head = [...(isTime ? ["time_utc", "unix_seconds"] : [doc.axis]), ...lines.flatMap((line) => parts(line, [line.name, `${line.name}_lowest`, `${line.name}_highest`]))];
     const body = [...rows.keys()].sort((a, b) => a - b).map((key) => [
-      ...(isTime ? [t.moment(key), number(key)] : [number(key)]),
-      ...lines.flatMap((line, column) => {
-        const [mean, low, high] = rows.get(key)[column] || [];
-        return line.low && line.high ? [number(mean), number(low), number(high)] : [number(mean)];
-      }),
-    ].join(","));
-    return `\uFEFF${[head.map(quoted).join(","), ...body].join("\r\n")}\r\n`;
+      ...(isTime ? [g.csvTime(key), key] : [key]),
+      ...lines.flatMap((line, column) => parts(line, rows.get(key)[column] || [null, null, null])),
+    ]);
+    return g.csv([head, ...body]);
   };
 })(window.gpumon);

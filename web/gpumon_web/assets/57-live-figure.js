@@ -177,7 +177,7 @@
 
     // What a point is, and what the shade is.
     function about(doc) {
-      if (doc.step) { return `means of ${t.span(doc.step)}, shade: lowest to highest`; }
+      if (doc.step) { return `means of ${t.short(doc.step)}, shade: lowest to highest`; }
       return doc.interval ? `${Number.isInteger(doc.interval) && doc.interval < 60 ? `${doc.interval} s` : t.duration(doc.interval)} samples` : "";
     }
 

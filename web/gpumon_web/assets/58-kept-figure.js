@@ -55,7 +55,7 @@
       const doc = timed(best());
       chart.show({ ...doc, panels: doc.panels.filter((panel) => keys.includes(panel.key)) }, range, now);
       over.show(shown, range);
-      const step = doc.step ? `points of ${g.text.span(doc.step) === "0 s" ? g.text.brief(doc.step) : g.text.span(doc.step)}, shade: lowest to highest` : "";
+      const step = doc.step ? `points of ${g.text.short(doc.step)}, shade: lowest to highest` : "";
       g.put(words, step);
     }
 

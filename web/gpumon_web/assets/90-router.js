@@ -23,20 +23,21 @@
   };
 
   // Other arguments of the address, those that are null without: the browser's history keeps pages, and not each turn of
-  // the wheel.
-  g.setArguments = function (changes) {
+  // the wheel. `isStep`: the way back leads to the address as it was.
+  g.setArguments = function (changes, isStep) {
     const [path, query] = (location.hash || "#/").split("?");
     const all = new URLSearchParams(query || "");
     for (const [name, value] of Object.entries(changes)) {
       if (value === null) { all.delete(name); } else { all.set(name, value); }
     }
     const text = String(all);
-    history.replaceState(null, "", text ? `${path}?${text}` : path);
+    const address = text ? `${path}?${text}` : path;
+    if (isStep && address !== location.hash) { history.pushState(null, "", address); } else { history.replaceState(null, "", address); }
   };
 
-  // The same page with other arguments.
+  // The same page with other arguments, which somebody chose.
   g.go = function (changes) {
-    g.setArguments(changes);
+    g.setArguments(changes, true);
     route();
   };
 

@@ -63,7 +63,7 @@ def layout() -> Component:
             hidden_if("without", card("Courses", drawn, tools=[axes])),
             hidden_if("without", card("Numbers", numbers, bound("notes", "notes", html.Ul, className="look"),
                                       tools=[bound("intervals", "text", className="mut note"),
-                                             download("numbers", "Numbers")])),
+                                             download("numbers", "Numbers", rows="saved")])),
             hidden_if("without", card("What differs", differing,
                                       bound("config_notes", "notes", html.Ul, className="look"),
                                       tools=[download("differs", "What differs")])),
@@ -94,6 +94,7 @@ def kept(document: Cells) -> KeptValues:
         ],
         "names": document["names"],
         "numbers": Rows(document["numbers"]),
+        "saved": document["saved"],
         "intervals": "medians over epochs, in brackets the 95 % interval of the difference from A" if by_epochs
         else "whole runs: of one value each there is no interval",
         "notes": document["notes"],
@@ -116,7 +117,7 @@ def _nothing(document: Cells, gone: list[str]) -> KeptValues:
 
 _NAMES = (
     "how", "runs", "loss_is", "loss", "loss_below", "loss_of", "time_is", "time", "time_below", "time_of", "energy_is",
-    "energy", "energy_below", "energy_of", "axes", "names", "intervals", "notes", "config_notes",
+    "energy", "energy_below", "energy_of", "axes", "names", "saved", "intervals", "notes", "config_notes",
 )  # fmt: skip
 """Values that are none where nothing is compared."""
 

@@ -14,6 +14,7 @@ from gpumon.analysis.whereabouts import TITLE
 from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.metrics import Unit
 from gpumon.panels import GPU_PANELS
+from gpumon.text import clean
 from gpumon_web import levels
 from gpumon_web.gpu_chart import USUAL as USUAL_PANELS
 from gpumon_web.gpu_lines import SILENT
@@ -93,6 +94,7 @@ def layout() -> Component:
     return html.Div(
         [
             html.Div(head, className="head"),
+            shown_if("gone", bound("gone", "rich", html.Div, className="empty")),
             shown_if("uuid", html.Div([who, health], className="beside", **data(dim="is_stale"))),
             shown_if("look", card("Attention", bound("look", "notes", html.Ul, className="look", old=""))),
             shown_if("uuid", over_time),
@@ -115,12 +117,14 @@ def live(now: Now, args: Args) -> Cells:
     values = {"others": [place(one, gpu) for one in now.gpus]}
     if gpu is None:
         title = "No such GPU" if now.gpus else "No GPU"
-        return {**dict.fromkeys(_NAMES), **values, "title": title, "processes": Rows()}
+        gone = _gone(args.get("id", "")) if now.gpus else []
+        return {**dict.fromkeys(_NAMES), **values, "title": title, "gone": gone, "processes": Rows()}
     about, state = gpu.about, GpuState(gpu.about["state"])
     since = about["since"]
     runs = now.runs_of(gpu)
     return {
         **values,
+        "gone": [],
         **memory(gpu),
         "who": who(gpu, runs),
         "health": about["health"],
@@ -146,6 +150,15 @@ def live(now: Now, args: Args) -> Cells:
         "where_titles": [TITLE] if any(one["where"] for one in about["processes"]) else [],
         "processes": Rows(process(one, now.runs) for one in about["processes"]),
     }  # fmt: skip
+
+
+def _gone(named: str) -> list[Cells]:
+    """A sentence about a GPU that is not there, and the way on."""
+    said = f"No GPU of this server has the index or UUID {clean(named, 60)}."
+    return [
+        line(text(f"{said} It may have been taken out, or belong to another server.")),
+        line(link("All GPUs", "#/fleet")),
+    ]
 
 
 def _held_clocks(about: Cells) -> str:

@@ -25,7 +25,7 @@ from gpumon_web.run_rows import (
     rank,
     stretch,
 )
-from gpumon_web.tokens import link, run_name, run_state, run_tab
+from gpumon_web.tokens import line, link, run_name, run_state, run_tab, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -84,7 +84,7 @@ def layout() -> Component:
             hidden_if("without", card("Course", drawn, tools=[devices])),
             hidden_if("without", card("Epochs", epochs, tools=tools, titled="epochs_title")),
             shown_if("has_ranks", card("Ranks", table("ranks", "Ranks", RANKS, "rank"))),
-            bound("without", "text", html.P, className="empty"),
+            shown_if("without", bound("without", "rich", html.Div, className="empty")),
         ]
     )
 
@@ -111,7 +111,8 @@ def kept(document: Cells) -> KeptValues:
     if document["run"] is None:
         why = document["missing"] or "It may have been removed from the ledger, or belong to another server."
         gone = f"No run here has the id {document['id']}. {why}"
-        values = {**dict.fromkeys(_KEPT), "title": "No such run", "gone": gone, "without": gone, "epochs": Rows(),
+        without = [line(text(gone)), line(link("All runs", "#/runs"))]
+        values = {**dict.fromkeys(_KEPT), "title": "No such run", "gone": gone, "without": without, "epochs": Rows(),
                   "folds": Rows(), "ranks": Rows()}  # fmt: skip
         return KeptValues(values, {"course": None}, again=IS_OVER)
     run = {**document["run"], **(document.get("live") or {})}
@@ -155,7 +156,7 @@ def kept(document: Cells) -> KeptValues:
         "has_about": bool(told or said),
         "devices": choices(devices, document.get("device")),
         "gone": "",
-        "without": f"No timeline and no epochs are shown. {missing}" if missing else "",
+        "without": [line(text(f"No timeline and no epochs are shown. {missing}"))] if missing else [],
     }
     return KeptValues(
         values, {"course": course(document)}, {"epochs": document.get("epochs_total", 0) + len(parts)},
