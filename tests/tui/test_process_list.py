@@ -12,6 +12,7 @@ import pytest
 
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.query import HourUse, KeptAccounts, KnownDevice
+from gpumon.analysis.gpu_state import IdleSince
 from gpumon.frame import Process
 from gpumon.history.span import WindowSpan
 from gpumon.prices import read_prices
@@ -26,7 +27,7 @@ from gpumon_tui.process_list.tree import ParentProcess, Parents, arranged
 from gpumon_tui.process_list.user_month import MonthReader
 from gpumon_tui.process_list.user_totals import KnownSum, UserTotal, user_totals
 from gpumon_tui.renderables.month_columns import with_costs
-from gpumon_tui.renderables.process_columns import COLUMNS, elapsed, in_order
+from gpumon_tui.renderables.process_columns import COLUMNS, about_idle, elapsed, in_order
 from gpumon_tui.renderables.user_columns import USER_COLUMNS
 from tests.programs import until
 from tests.tui.fakes import START, FakeFeed
@@ -146,10 +147,16 @@ def test_a_filter_takes_words_fields_and_numbers_that_all_hold() -> None:
     assert matched("sm<60", processes) == [2]
     assert matched("time>1h", processes) == [3]
     assert matched("time>90m", processes) == [3]
-    idle = FACTS._replace(idle={"GPU-0001": 700.0})
+    idle = FACTS._replace(idle={"GPU-0001": IdleSince(0.0, 700.0, at_least=False)})
     assert matched("idle>10m", processes, idle) == [3], "its GPU is allocated and does nothing"
     assert matched("!idle>10m", processes, idle) == [1, 2]
     assert matched("idle<10m", processes, idle) == [], "a GPU that works is not idle for a short time"
+
+
+def test_idleness_that_may_have_begun_before_it_was_watched_is_told_as_a_least() -> None:
+    assert about_idle(IdleSince(0.0, 11400.0, at_least=False)) == "idle 3 h"
+    assert about_idle(IdleSince(0.0, 11400.0, at_least=True)) == "idle > 3 h"
+    assert about_idle(IdleSince(0.0, 59.0, at_least=True)) == about_idle(None) == ""
 
 
 @pytest.mark.parametrize("text", ["mem>", "user:", "!", "!gpu:", "mem"[:0]])

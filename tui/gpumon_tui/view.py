@@ -195,7 +195,7 @@ class View:
         def found() -> ProcessFacts:
             is_here = self.is_recorded
             held = [status for status in self.statuses if status.state is GpuState.HELD]
-            idle = {status.sample.device.uuid: status.since.seconds for status in held if status.since}
+            idle = {status.sample.device.uuid: status.since for status in held if status.since}
             if not is_here:  # a pid of a recording or a simulation is another process on this machine
                 return facts_of(self.samples, self.runs, self.now, idle=idle)
             me, script = self.programs.user, self.programs.name

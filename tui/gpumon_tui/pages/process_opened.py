@@ -152,7 +152,13 @@ class ProcessDetail:
             found.append(KnownFact("video", "encodes {}, decodes {}".format(*map(units.percent, video))))
         found.append(KnownFact("host memory", units.bytes_binary(process.host_memory)))
         if idle := facts.idle.get(process.uuid):
-            found.append(KnownFact("state", f"GPU allocated, idle {units.words(idle)}", "warn"))
+            found.append(
+                KnownFact(
+                    "state",
+                    f"GPU allocated, idle {'for at least ' if idle.at_least else ''}{units.words(idle.seconds)}",
+                    "warn",
+                )
+            )
         above = self.rows.parents.above(process) if facts.me else ()
         if above:
             found.append(KnownFact("started by", f"{safe(above[0].name)} ({above[0].pid})"))

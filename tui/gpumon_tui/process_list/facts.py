@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from gpumon.analysis.gpu_state import IdleSince
 from gpumon.frame import Device, Process, Run, Sample
 from gpumon.metrics import GPU_INDEX, Availability
 
@@ -22,8 +23,8 @@ class ProcessFacts(NamedTuple):
     """Memory of each GPU, bytes; NaN where the driver does not tell."""
     runs: Mapping[str, Run]
     """By key."""
-    idle: Mapping[str, float]
-    """Seconds for which a GPU that is allocated has done nothing, by UUID; the others are not in it."""
+    idle: Mapping[str, IdleSince]
+    """Since when a GPU that is allocated has done nothing, by UUID; the others are not in it."""
     silent: Collection[str]
     """UUIDs of GPUs whose driver does not answer: their processes, and what these use, are those of before."""
     now: float
@@ -53,7 +54,7 @@ class ProcessFacts(NamedTuple):
 
 def facts_of(
     samples: Sequence[Sample], runs: Iterable[Run], now: float, *,
-    idle: Mapping[str, float] | None = None, me: str = "", script: Callable[[Process], str] = lambda process: "",
+    idle: Mapping[str, IdleSince] | None = None, me: str = "", script: Callable[[Process], str] = lambda process: "",
 ) -> ProcessFacts:  # fmt: skip
     """Return the facts of a frame."""
     devices = {sample.device.uuid: sample.device for sample in samples}

@@ -36,7 +36,7 @@ NUMBERS: dict[str, Value] = {
     "cpu": lambda process, facts: process.cpu_utilization * 100,
     "host": lambda process, facts: process.host_memory / _GIB,
     "time": lambda process, facts: facts.now - process.started,
-    "idle": lambda process, facts: facts.idle.get(process.uuid, NAN),
+    "idle": lambda process, facts: since.seconds if (since := facts.idle.get(process.uuid)) else NAN,
 }
 """Fields of numbers: GiB, percent, and for those of `SECONDS` seconds, or such as `90m`.
 

@@ -184,7 +184,7 @@ def said_beside(process: Process, facts: ProcessFacts) -> tuple[object, ...]:
         process.uuid in facts.silent,
         facts.is_own(process),
         facts.program(process),
-        run.name if run else process_columns.about_idle(facts.idle.get(process.uuid, 0.0)),
+        run.name if run else process_columns.about_idle(facts.idle.get(process.uuid)),
         process_columns.elapsed(facts.now - process.started),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpumon import units
+from gpumon.analysis.gpu_state import IdleSince
 from gpumon.analysis.video import use_video
 from gpumon.analysis.whereabouts import whereabouts
 from gpumon.frame import Process
@@ -107,16 +108,18 @@ def _gpu_share(value: float, process: Process, facts: ProcessFacts) -> Cell:
 
 def _run(process: Process, facts: ProcessFacts) -> Cell:
     """The run; of a process without one that its GPU is allocated and idle."""
-    run, idle = facts.run(process), facts.idle.get(process.uuid, 0.0)
+    run, idle = facts.run(process), facts.idle.get(process.uuid)
     if run:
         return Cell(safe(run.name), _RUN)
     text = about_idle(idle)
     return Cell(text, _WARN) if text else Cell("", _RUN)
 
 
-def about_idle(seconds: float) -> str:
-    """Return how long a GPU has been allocated and idle, by the first part of its duration: `idle 3 h`."""
-    return f"idle {' '.join(units.words(seconds).split(' ')[:2])}" if seconds >= IDLE_FROM else ""
+def about_idle(idle: IdleSince | None) -> str:
+    """Return how long a GPU has been allocated and idle, by the first part of its duration: `idle 3 h`, `idle > 3 h`."""
+    if idle is None or idle.seconds < IDLE_FROM:
+        return ""
+    return f"idle {'> ' if idle.at_least else ''}{' '.join(units.short(idle.seconds).split(' ')[:2])}"
 
 
 def _epoch(process: Process, facts: ProcessFacts) -> Cell:
