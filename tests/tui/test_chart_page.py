@@ -203,6 +203,59 @@ def test_the_cursor_reads_out_what_the_history_answers() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
+def test_the_cursor_reads_out_the_line_between_two_samples_too() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", *["+"] * 20, *["left"] * 9)
+        state = page_of(app).state
+        assert state.column.step < app.view.state.interval
+        read = []
+        for _ in range(12):
+            await pilot.press("left")
+            found = state.read_out()[app.view.subject]["gpu.utilization"]
+            place = state.cursor
+            curve = state.curves()["gpu.utilization"]
+            read.append(found.mean)
+            assert found.mean in curve.mean[2 * place : 2 * place + 2], "as the line is drawn"
+        assert all(map(is_known, read))
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def test_a_readout_on_a_narrow_page_ends_with_a_whole_value_and_names_no_unit_of_nothing() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "left")
+        assert "…" not in text(app)[2]
+        await pilot.press("m")
+        app.view.point(START + 630.0)
+        app.draw()
+        await pilot.pause()
+        assert re.search(r"min –  mean –  max –( |$)", text(app)[2])
+        await pilot.press("0", "G")
+        assert app.view.subject == HOST
+        assert not text(app)[2].strip(), "of the host there is nothing to tell besides its value"
+
+    play(FakeFeed(gap=(600, 660)), (80, 24), script)
+
+
+def test_the_step_of_now_is_that_which_the_run_reports_in_every_frame() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        for _ in range(4):
+            app.instead.feed.advance(1)  # type: ignore[attr-defined]
+            app.poll()
+            await pilot.pause()
+            run = next(run for run in app.view.runs if app.view.subject in run.gpus)
+            assert f"step {run.step:,}" in text(app)[2]
+
+    play(FakeFeed(), (80, 24), script)
+
+
+def test_abbreviations_keep_their_letters_above_the_heat_strip() -> None:
+    lines = shown("m m m m", (80, 24))
+    assert any("All GPUs   SM clock" in line for line in lines)
+    assert any("All GPUs   utilization" in line for line in shown("", (80, 24)))
+
+
 def test_the_cursor_tells_epoch_and_phase_of_its_moment() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")

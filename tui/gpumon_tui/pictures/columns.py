@@ -75,18 +75,21 @@ class Columns:
 
 
 def _asked(
-    history: LongHistory, subject: str, metrics: Sequence[str], grid: Grid, interval: float
+    history: LongHistory, subject: str, metrics: Sequence[str], grid: Grid, interval: float, around: float = 0.0
 ) -> Mapping[str, PlotCurve]:
     if grid.buckets <= 0:
         return {name: PlotCurve((), (), ()) for name in metrics}
-    begin = grid.begin - _EARLY * grid.step
-    found = history.query(Query(subject, tuple(metrics), begin, grid.end, grid=grid, hold=HOLD * interval))
+    begin, end = grid.begin - max(around, _EARLY * grid.step), grid.end + around
+    found = history.query(Query(subject, tuple(metrics), begin, end, grid=grid, hold=HOLD * interval))
     return {name: PlotCurve(series.low, series.mean, series.high) for name, series in found.items()}
 
 
 def at_column(
     history: LongHistory, subject: str, metrics: Sequence[str], column: Grid, interval: float
 ) -> Mapping[str, tuple[float, float, float]]:
-    """Return lowest value, mean and highest value of one column, as the history answers them."""
-    found = _asked(history, subject, metrics, column, interval)
+    """Return lowest value, mean and highest value of one column, as the history answers them.
+
+    Where columns are shorter than the time between two samples, the line goes on between these, and so do its values.
+    """
+    found = _asked(history, subject, metrics, column, interval, HOLD * interval if column.step < interval else 0.0)
     return {name: (curve.low[0], curve.mean[0], curve.high[0]) for name, curve in found.items()}

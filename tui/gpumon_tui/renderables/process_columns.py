@@ -116,7 +116,7 @@ def _run(process: Process, facts: ProcessFacts) -> Cell:
 
 
 def about_idle(idle: IdleSince | None) -> str:
-    """Return how long a GPU has been allocated and idle, by the first part of its duration: `idle 3 h`, `idle > 3 h`."""
+    """Return how long a GPU has been allocated and idle, by the first part of it: `idle 3 h`, `idle > 3 h`."""
     if idle is None or idle.seconds < IDLE_FROM:
         return ""
     return f"idle {'> ' if idle.at_least else ''}{' '.join(units.short(idle.seconds).split(' ')[:2])}"

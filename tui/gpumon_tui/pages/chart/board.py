@@ -117,12 +117,17 @@ def _mean(lines: Sequence[Sequence[float]]) -> list[float]:
     return [fmean(values) if values else nan for values in known]
 
 
+def _in_sentence(title: str) -> str:
+    """`memory activity`, but `PCIe received` and `SM clock`: an abbreviation keeps its letters."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title
+
+
 def _heat(state: ChartState, axis: ValueAxis) -> list[Line]:
     plan, view, metric = state.plan, state.view, state.heat_metric
     if metric is not state.metric:
         axis = state.axis(metric, state.curve_of(view.samples[0].device.uuid))
     first, count = shown_gpus(state)
-    left: Line = [Segment("  All GPUs", theme.STRONG), Segment(f"   {metric.title.lower()}", theme.DIM)]
+    left: Line = [Segment("  All GPUs", theme.STRONG), Segment(f"   {_in_sentence(metric.title)}", theme.DIM)]
     below = len(view.samples) - first - count
     if below or first:
         left.append(Segment(f"   +{first} ▲" * bool(first) + f"   +{below} ▼" * bool(below), theme.DIM))

@@ -25,7 +25,8 @@ def place_in_run(state: ChartState, time: float, *, is_brief: bool = False) -> L
         led = view.way_back
         is_of_led = led is not None and led.run == marks[-1].run and not time >= led.ended
         return line if is_of_led else []  # of a run that the frames tell nothing of, step and phase are not known
-    if step := step_at(state, run.key, time):
+    newest = (view.now, run.step) if run.step and not view.shown.is_past else None
+    if step := step_at(state, run.key, time, newest):
         line.append(Segment(f"  step {step}", theme.PLAIN))
     phase = _phase(drawn, time)
     line.append(Segment(f"  {safe(phase)}", theme.PLAIN if phase == TRAINING else palette.ink(phase_role(phase))))
@@ -36,9 +37,16 @@ def _phase(drawn: Drawn, time: float) -> str:
     return next((span.phase for span in drawn.spans if span.begin <= time < span.end), TRAINING)
 
 
-def step_at(state: ChartState, key: str, time: float) -> str:
-    """Return the step of a run at a time: by its boundaries, `≈` between two of them; empty where they do not tell."""
+def step_at(state: ChartState, key: str, time: float, newest: tuple[float, int] | None = None) -> str:
+    """Return the step of a run at a time: by its boundaries, `≈` between two of them; empty where they do not tell.
+
+    `newest`: the time of the frame on screen, and the step that the run reports there.
+    """
     known = state.view.epochs.steps_known(key)
+    if newest is not None:
+        if time >= newest[0]:
+            return f"{newest[1]:,}"
+        known = [*(one for one in known if one[0] < newest[0]), newest]
     before = [one for one in known if one[0] <= time]
     after = [one for one in known if one[0] > time]
     if not before or not after:

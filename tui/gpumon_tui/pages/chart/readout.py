@@ -19,7 +19,7 @@ from gpumon_tui.pages.chart.state import SMALL_NAMES, UNKNOWN, ChartState, Overl
 from gpumon_tui.renderables.attention import STYLES, wrapped
 from gpumon_tui.renderables.cells import Tint, style_of
 from gpumon_tui.renderables.plot import BAND
-from gpumon_tui.renderables.text_width import Line, cut, fit, safe
+from gpumon_tui.renderables.text_width import Line, cut, fit, length, safe
 from gpumon_tui.renderables.time_marks import phase_role
 from gpumon_tui.renderables.value_axis import Shown, shown
 from gpumon_tui.widgets.lines import Lines
@@ -86,19 +86,24 @@ def readout_line(state: ChartState, cells: int) -> Line:
     margin = " " if cells < 100 else "  "
     values = state.read_out()
     if not values:
-        place = place_in_run(state, view.now)
-        return [Segment(f"{margin}{view.freshness.edge}  ", theme.FAINT), *place, *peers_line(state, cells)]
+        told = [*place_in_run(state, view.now), *peers_line(state, cells)]
+        return [Segment(f"{margin}{view.freshness.edge}  ", theme.FAINT), *told] if told else []
     own = values[subject][state.metric.name]
     how = _shown(state, own)
     line: Line = [
         Segment(f"{margin}{moment(state)}", palette.ink("key", bold=True)),
         Segment("  min ", theme.FAINT), Segment(how.text(own.low)), Segment("  mean ", theme.FAINT),
         Segment(how.text(own.mean), theme.STRONG), Segment("  max ", theme.FAINT),
-        Segment(f"{how.text(own.high)} {how.unit}".rstrip()), Segment("  "), *place_in_run(state, state.column.begin),
+        Segment(f"{how.text(own.high)} {how.unit if is_known(own.mean) else ''}".rstrip()), Segment("  "),
+        *place_in_run(state, state.column.begin),
     ]  # fmt: skip
-    line += peers_line(state, cells)
+    rest = [peers_line(state, cells)]
     for metric in state.smalls():
-        line.append(Segment(f"  {units.metric(values[subject][metric.name].mean, metric)}", theme.DIM))
+        rest.append([Segment(f"  {units.metric(values[subject][metric.name].mean, metric)}", theme.DIM)])
+    for part in rest:  # a value that is cut off would be another one
+        if length(line) + length(part) > cells:
+            break
+        line += part
     return line
 
 
