@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CLUSTER_TICK = 15.0
 """Seconds from picture to picture: exporters are scraped no more often."""
-PERIODS = ("day", "week", "month")
+PERIODS = ("day", "week", "month", "this-month", "last-month")
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:

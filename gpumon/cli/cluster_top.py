@@ -17,12 +17,13 @@ def cluster_pictures(arguments: argparse.Namespace) -> Iterator[Callable[[], tup
     engine, _ = open_engine(arguments)
     from gpumon.cluster.polling import ClusterPoller
     from gpumon.cluster.priced import cost_questions
-    from gpumon.cluster.questions import QUESTIONS, Period, of_period
+    from gpumon.cluster.questions import QUESTIONS, Period, of_period, of_users
     from gpumon.reports.cluster_text import lines
 
     period = Period(arguments.period)
     prices, groups = arguments.prices, arguments.user_groups
-    poller = ClusterPoller(engine, of_period((*QUESTIONS, *cost_questions(prices)), period))
+    asked = (*of_period(QUESTIONS, period), *(of_users(period) if period.is_dated else ()))
+    poller = ClusterPoller(engine, (*asked, *cost_questions(prices, periods=(period,))))
 
     def picture() -> tuple[list[str], int]:
         found = poller.round()

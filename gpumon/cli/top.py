@@ -49,7 +49,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser)
     parser.add_argument(
         "--period", choices=PERIODS, default=PERIODS[1],
-        help=f"with --prometheus: the time of users is that of the last day, week or month (default: {PERIODS[1]})",
+        help=f"with --prometheus: the time of users is that of the last day, week or 30 days (month), or of a month of "
+        f"the calendar (default: {PERIODS[1]})",
     )  # fmt: skip
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)

@@ -265,9 +265,15 @@ def covered(answers: Answers, period: Period) -> float:
     return single(answers, f"covered_{period}")
 
 
+def length(answers: Answers, period: Period) -> float:
+    """Return the seconds of a period; of a month of the calendar of that which was asked for."""
+    told = next((row.labels["of"] for row in answers.get(f"covered_{period}", ()) if "of" in row.labels), "")
+    return float(told) if told.isdecimal() else period.seconds
+
+
 def is_whole(answers: Answers, period: Period) -> bool:
     """Whether the engine is known to have samples of all of a period: else its sums are at least so much."""
-    return covered(answers, period) >= WHOLE * period.seconds
+    return covered(answers, period) >= WHOLE * length(answers, period)
 
 
 def at_least(text: str, *, is_whole: bool) -> str:
@@ -281,7 +287,7 @@ def gap(answers: Answers, period: Period) -> str:
         return ""
     known = covered(answers, period)
     of = f"samples of {units.words(known)} of" if is_known(known) else "not told that it has all of"
-    return f"The engine has {of} the last {period}: sums are at least so much."
+    return f"The engine has {of} {period.words}: sums are at least so much."
 
 
 def groups(found: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:

@@ -14,6 +14,7 @@ from time import monotonic
 from time import time as wall_clock
 from typing import NamedTuple, Protocol
 
+from gpumon.cluster.calendar_month import dated
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
 from gpumon.cluster.questions import GPUS_OF_NODE, QUESTIONS, SMALL, THERE, Question
@@ -197,7 +198,7 @@ class ClusterPoller:
 
     def _ask(self, question: Question, at: float, *, recorded: bool) -> tuple[EngineAnswer | None, str]:
         try:
-            return self._engine.ask(question.expression(recorded=recorded), at), ""
+            return self._engine.ask(dated(question.expression(recorded=recorded), at), at), ""
         except EngineError as error:
             return None, str(error)
 

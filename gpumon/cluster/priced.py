@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from gpumon.cluster.facts import Answers, is_whole
-from gpumon.cluster.questions import STEP, Period, Question, seldom, summed
+from gpumon.cluster.questions import ROLLING, STEP, Period, Question, seldom, summed
 from gpumon.cluster.recorded import RECORDED
 from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.history.tiers import HOUR
@@ -22,12 +22,14 @@ _POWER = "user:gpumon_power_watts:rate5m"
 _RAW_POWER = "sum by (user) (max by (instance, uuid, user) (rate(gpumon_user_energy_joules_total[5m])))"
 
 
-def cost_questions(prices: Prices | None, east: float | None = None) -> tuple[Question, ...]:
+def cost_questions(
+    prices: Prices | None, east: float | None = None, periods: Sequence[Period] = ROLLING
+) -> tuple[Question, ...]:
     """Return what has to be asked for the prices; `east`: seconds by which their hours are ahead of UTC."""
     if prices is None:
         return ()
     found: list[Question] = []
-    for period in Period:
+    for period in periods:
         if prices.gpu_hour:
             found += [_by_model(what, record, period) for what, record in _BY_MODEL.items()]
         if _has_tariffs(prices):

@@ -11,6 +11,7 @@ from collections.abc import Container, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from gpumon.cluster import calendar_month
 from gpumon.cluster.recorded import DCGM, LISTED, OWN, PAGE_RULES, RECORDED, SILENT, SITE_RULES, TOLD
 from gpumon.history.tiers import HOUR
 
@@ -36,19 +37,46 @@ where nobody holds a GPU, no run goes on or nothing is wrong."""
 
 
 class Period(StrEnum):
-    """A window of users' hours."""
+    """A window of users' hours: up to now, or a month of the calendar."""
 
     DAY = "day"
     WEEK = "week"
     MONTH = "month"
+    THIS_MONTH = calendar_month.THIS
+    LAST_MONTH = calendar_month.LAST
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether it is of the calendar: its length is known when it is asked for."""
+        return self in (Period.THIS_MONTH, Period.LAST_MONTH)
 
     @property
     def seconds(self) -> float:
-        return {Period.DAY: _DAY, Period.WEEK: 7 * _DAY, Period.MONTH: 30 * _DAY}[self]
+        """Its length; of a month of the calendar that which most have."""
+        return {Period.DAY: _DAY, Period.WEEK: 7 * _DAY}.get(self, 30 * _DAY)
 
     @property
     def selector(self) -> str:
-        return f"{round(self.seconds / HOUR)}h"
+        """Its length in PromQL; a month of the calendar is put in by `dated`."""
+        return self.value if self.is_dated else f"{round(self.seconds / HOUR)}h"
+
+    @property
+    def words(self) -> str:
+        """Its name in a sentence."""
+        return {
+            Period.MONTH: "the last 30 days", Period.THIS_MONTH: "this month",
+            Period.LAST_MONTH: "the month before this one",
+        }.get(self, f"the last {self}")  # fmt: skip
+
+    @property
+    def heading(self) -> str:
+        """Words of a button."""
+        return "30 days" if self is Period.MONTH else self.value.replace("-", " ").capitalize()
+
+
+ROLLING = (Period.DAY, Period.WEEK, Period.MONTH)
+"""Periods up to now, which are asked for all the time; months of the calendar only while somebody looks at them."""
+MONTHS = (Period.THIS_MONTH, Period.LAST_MONTH)
 
 
 class Question(NamedTuple):
@@ -88,7 +116,7 @@ class Question(NamedTuple):
 
 def seldom(period: Period) -> float:
     """Seconds after which what is of a period is asked again: a month moves slowly, and costs the most."""
-    return {Period.DAY: 60.0, Period.WEEK: 300.0, Period.MONTH: 900.0}[period]
+    return {Period.DAY: 60.0, Period.WEEK: 300.0, Period.LAST_MONTH: 3600.0}.get(period, 900.0)
 
 
 def summed(series: str, period: Period) -> str:
@@ -109,7 +137,23 @@ def _covered(period: Period) -> Question:
     first = f"max(count_over_time(job:gpumon_gpu_busy:ratio_rate5m[{window}])) * {RULE_INTERVAL:g}"
     second = f"count_over_time(cluster:gpumon_gpu_power_watts:sum[{window}]) * {RULE_INTERVAL:g}"
     raw = f'count_over_time((count({OWN}{{state="free"}}))[{window}:{STEP}s]) * {STEP}'
-    return Question(f"covered_{period}", f"{first} < {second} or {second} or {first}", raw, seldom(period))
+    recorded = f"{first} < {second} or {second} or {first}"
+    if period.is_dated:  # of how much, is told beside it
+        recorded, raw = (f'label_replace({one}, "of", "{period}", "", "")' for one in (recorded, raw))
+    return Question(f"covered_{period}", recorded, raw, seldom(period))
+
+
+def of_users(period: Period) -> tuple[Question, ...]:
+    """Return the questions about what users had in a period."""
+    power = summed("user:gpumon_power_watts:rate5m", period)
+    raw = (
+        f"sum by (user) (max by (instance, uuid, user) (increase(gpumon_user_energy_joules_total[{period.selector}])))"
+    )
+    return (
+        _covered(period),
+        *(_hours(what, period) for what in ("held", "judged", "busy", "idle_held")),
+        Question(f"energy_{period}", power, raw, seldom(period)),
+    )
 
 
 def _listed(name: str, record: str, every: float = 30.0) -> Question:
@@ -188,18 +232,7 @@ QUESTIONS: tuple[Question, ...] = (
         f" / sum(increase(gpumon_gpu_utilization_observed_seconds_total[{Period.DAY.selector}]))",
         every=300.0,
     ),
-    *(_covered(period) for period in Period),
-    *(_hours(what, period) for period in Period for what in ("held", "judged", "busy", "idle_held")),
-    *(
-        Question(
-            f"energy_{period}",
-            summed("user:gpumon_power_watts:rate5m", period),
-            "sum by (user) (max by (instance, uuid, user)"
-            f" (increase(gpumon_user_energy_joules_total[{period.selector}])))",
-            seldom(period),
-        )
-        for period in Period
-    ),
+    *(question for period in ROLLING for question in of_users(period)),
 )
 THERE = f'count by (__name__) ({{__name__=~"{"|".join((DCGM, *PROOFS))}"}} or {TOLD})'
 """Names that an engine has, of our rules and of exporters; of the last with their numbers of GPUs, and of nodes."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpumon import units
 from gpumon.cluster import facts, priced
+from gpumon.cluster.calendar_month import days
 from gpumon.cluster.polling import ClusterPicture
 from gpumon.cluster.questions import Period
 from gpumon.cost.charge import NO_CHARGE, Charge
@@ -54,7 +55,9 @@ def lines(
     charges = priced.charges(answers, prices, period) if prices else {}
     more = columns(prices) if prices else ()
     rows = [(*_user(one, is_whole=is_whole), *_cost(charges.get(one.name), prices)) for one in users]
-    yield from _table((*_USERS, *more), rows, width)
+    title = f"Time, energy{' and cost' if prices else ''} of users: {period.words}"
+    title += f", {days(period, picture.at)}" if period.is_dated else ""
+    yield from _table((*_USERS, *more), rows, width, title)
     if users and (gap := facts.gap(answers, period)):
         yield cut(gap, width) if width else gap
     if groups:
@@ -153,10 +156,14 @@ def _several(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES]) + (f" and {units.count(more)} more" if more > 0 else "")
 
 
-def _table(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+def _table(
+    columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int, title: str = ""
+) -> Iterator[str]:  # fmt: skip
     if not rows:
         return
     yield ""
+    if title:
+        yield cut(title, width) if width else title
     yield from draw(columns, rows[:_MOST], width)
     if len(rows) > _MOST:
         yield f"and {units.count(len(rows) - _MOST)} more"

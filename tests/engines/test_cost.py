@@ -13,10 +13,11 @@ import yaml
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.query import HourUse, KnownDevice
 from gpumon.clock import SECOND
+from gpumon.cluster.calendar_month import LAST, month
 from gpumon.cluster.engine import Engine
 from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.priced import charges, cost_questions
-from gpumon.cluster.questions import PROOFS, QUESTIONS, Period, of_period
+from gpumon.cluster.questions import PROOFS, Period, of_users
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
 from gpumon.cost.of_run import price_run
@@ -32,11 +33,10 @@ from tests.runs import Book, measured
 
 pytestmark = pytest.mark.engine
 HOUR, DAY, KWH = 3600, 86400, 3.6e6
-DAYS = 30
 EVERY = 150
 """Seconds between scrapes; two of them make a rate of five minutes."""
-END = time.time() // DAY * DAY - DAY
-BEGIN = END - DAYS * DAY
+BEGIN, END = month(LAST, time.time())
+DAYS = round((END - BEGIN) / DAY)
 EAST = 3600.0
 """Seconds by which the site's clock is ahead of UTC."""
 PRICES = read_prices({
@@ -103,7 +103,7 @@ def by_runs(directory: Path) -> dict[str, Charge]:
             midnight = BEGIN - EAST + day * DAY  # of the site's clock
             run_of(book, f"day-{day:04}", "ada", "GPU-h", midnight + 8 * HOUR, 12, HOUR, 600.0)
             run_of(book, f"night-{day:04}", "ada", "GPU-t", midnight, 4, HOUR, 70.0)
-        run_of(book, "month-0000", "bob", "GPU-a", BEGIN, DAYS * 24 // 5, 5 * HOUR, 100.0, idle=1.0)
+        run_of(book, "month-0000", "bob", "GPU-a", BEGIN, DAYS * 24 // 4, 4 * HOUR, 100.0, idle=1.0)
         book.db.execute("COMMIT")
     with Ledger(str(book.path)) as ledger:
         for one in ledger.candidates():
@@ -143,6 +143,7 @@ def scrapes(days: int) -> Iterator[tuple[str, float]]:
             labels = f'instance="gn1",gpu="{place}",uuid="{uuid}"'
             if uuid != "GPU-a" or moment < END - 360:  # else longer gone than an engine looks back
                 yield f'gpumon_gpu_info{{{labels},model="{model}"}} 1', moment
+        yield 'gpumon_up{instance="gn1"} 1', moment
         yield 'gpumon_gpus{instance="gn1",state="busy"} 3', moment
         yield 'gpumon_gpus{instance="gn1",state="free"} 0', moment
         yield 'gpumon_gpu_power_watts{instance="gn1",gpu="0",uuid="GPU-h"} 100', moment
@@ -185,15 +186,15 @@ def recorded_by_prometheus(directory: Path, told: list[tuple[str, float]]) -> Ab
 @pytest.mark.parametrize(
     ("engine", "days", "period"),
     [(prometheus_of, 1, Period.DAY), (recorded_by_prometheus, 1, Period.DAY),
-     (victoria_metrics_of, 1, Period.DAY), (victoria_metrics_of, DAYS, Period.MONTH)],
-    ids=["prometheus, a day", "its recorded series, a day", "victoria-metrics, a day", "victoria-metrics, a month"],
+     (victoria_metrics_of, 1, Period.DAY), (victoria_metrics_of, DAYS, Period.LAST_MONTH),
+     (prometheus_of, DAYS, Period.LAST_MONTH), (recorded_by_prometheus, DAYS, Period.LAST_MONTH)],
+    ids=["prometheus, a day", "its recorded series, a day", "victoria-metrics, a day", "victoria-metrics, a month",
+         "prometheus, a month", "its recorded series, a month"],
 )  # fmt: skip
 def test_an_engine_comes_to_what_it_is_by_hand(
     engine: Callable[..., AbstractContextManager[Backend]], days: int, period: Period, tmp_path: Path
 ) -> None:
-    """Prometheus takes minutes to make the blocks of a month that is over, and a day has all tariffs, too."""
-    asked = of_period((*QUESTIONS, *cost_questions(PRICES, EAST)), period)
-    wanted = tuple(one for one in asked if one.name.endswith(f"_{period}") and "_of_" not in one.name)
+    wanted = (*of_users(period), *cost_questions(PRICES, EAST, [period]))
     with (
         engine(tmp_path, list(scrapes(days))) as running,
         closing(Engine(running.url, patience=60.0)) as client,

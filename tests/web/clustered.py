@@ -9,11 +9,12 @@ from typing import Any
 from dash import Dash
 from flask.testing import FlaskClient
 
+from gpumon.cluster.calendar_month import dated
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
 from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
 from gpumon.cluster.polling import AskedEngine, ClusterPoller
 from gpumon.cluster.priced import cost_questions
-from gpumon.cluster.questions import QUESTIONS, THERE, Question
+from gpumon.cluster.questions import MONTHS, QUESTIONS, THERE, Question, of_users
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.app import make_cluster_app
@@ -27,6 +28,7 @@ ENGINE = "http://prom:9090"
 PRICES = Prices("EUR", {"H100": 2.0, "L40S": 0.5}, (0.1,) * 8 + (0.3,) * 12 + (0.1,) * 4, 1.2, 400.0)
 """Two models, and electricity that is dear by day."""
 ALL_ASKED = (*QUESTIONS, *OF_GPUS, *cost_questions(PRICES, 3600.0))
+MONTHLY = (*(one for month in MONTHS for one in of_users(month)), *cost_questions(PRICES, periods=MONTHS))
 
 
 def row(value: float, **labels: str) -> EngineSeries:
@@ -79,9 +81,10 @@ def cluster(nodes: int) -> dict[str, list[EngineSeries]]:
         "user_places ada": [row(3.0, instance=names[0])],
         "user_jobs ada": [row(3.0, run="r1", name="moe", slurm_job="88", instance=names[0])],
     }  # fmt: skip
-    for period, hours in (("day", 24.0), ("week", 168.0), ("month", 720.0)):
+    lengths = {"day": 24.0, "week": 168.0, "month": 720.0, "this-month": 340.0, "last-month": 744.0}
+    for period, hours in lengths.items():
         found[f"held_{period}"] = [row(3600 * hours * 3, user="ada"), row(3600 * hours * 2, user="bob")]
-        found[f"covered_{period}"] = [row(3600 * hours)]
+        found[f"covered_{period}"] = [row(3600 * hours, **({"of": f"{3600 * hours:.0f}"} if "-" in period else {}))]
         found[f"judged_{period}"] = found[f"held_{period}"]
         found[f"busy_{period}"] = [row(3600 * hours * 2.7, user="ada")]
         found[f"idle_held_{period}"] = [row(0.0, user="ada"), row(3600 * hours * 2, user="bob")]
@@ -120,11 +123,12 @@ class TableEngine:
         seen = [one.labels["instance"] for one in answers.get("seen", ())][:1]
         known = [*ALL_ASKED, *(one for name in seen for one in of_node(name)), *of_user("ada"), *of_user("bob")]
         self._by_text = {text: one.name for one in known for text in (one.recorded, one.raw) if text}
+        self._dated = [(one.name, text) for one in MONTHLY for text in (one.recorded, one.raw) if text]
 
     def ask(self, expression: str, at: float) -> EngineAnswer:
-        del at
         self.asked.append(expression)
-        name = self._by_text.get(expression, "")
+        months = (name for name, text in self._dated if dated(text, at) == expression)
+        name = self._by_text.get(expression) or next(months, "")
         if self.down or name in self.broken:
             raise EngineError(self.down or "the engine says: out of memory (422)")
         if expression == THERE:

@@ -161,7 +161,7 @@ def test_sums_of_a_day_that_the_engine_does_not_have_whole_are_at_least_so_much(
     assert [ada[name][:2] for name in ("time", "idle", "energy", "held_cost", "energy_cost", "co2")] == ["≥ "] * 6
     assert served.values(period="week")["users_age"] is None
     assert [one["period"] for one in served.rows("hours", "person", id="ada")] == [
-        "day, 22 min of it known", "week", "month",
+        "Day, 22 min of it known", "Week", "30 days", "This month", "Last month",
     ]  # fmt: skip
 
 
@@ -206,7 +206,9 @@ def test_a_user_has_runs_and_nodes() -> None:
     served.after(1.0)
     (run,) = served.rows("runs", "person", id="ada")
     assert (run["run"], run["gpus"], run["job"]) == ("moe", 3, "88")
-    assert [one["time"] for one in served.rows("hours", "person", id="ada")] == ["72.0 h", "504 h", "2,160 h"]
+    assert [one["time"] for one in served.rows("hours", "person", id="ada")] == [
+        "72.0 h", "504 h", "2,160 h", "1,020 h", "2,232 h",
+    ]  # fmt: skip
     assert [one["name"] for one in served.rows("nodes", "person", id="ada")] == ["gn001"]
 
 
@@ -271,8 +273,12 @@ def test_costs_are_three_numbers_of_what_has_a_price() -> None:
     assert ada["co2"] == "145 kg"
     assert bob["held_cost"] == "–", "a model without a price"
     assert bob["energy_cost"] == "–"
-    hours = shown(prices=PRICES).rows("hours", "person", id="ada")
-    assert [one["held_cost"] for one in hours] == ["108.00 EUR", "756.00 EUR", "3,240.00 EUR"]
+    served = shown(prices=PRICES)
+    served.page("person", id="ada")
+    hours = served.after(15.0).rows("hours", "person", id="ada")
+    assert [one["held_cost"] for one in hours] == [
+        "108.00 EUR", "756.00 EUR", "3,240.00 EUR", "1,530.00 EUR", "3,348.00 EUR",
+    ]  # fmt: skip
 
 
 def test_time_of_gpus_of_which_the_model_is_not_known_costs_at_least_so_much() -> None:
@@ -317,3 +323,25 @@ def test_simulated_nodes_are_told_in_the_head_of_every_page() -> None:
     answers = cluster(3) | {"unreal": [row(2.0)]}
     assert Cluster(TableEngine(answers)).after(0.0).page()["label"] == "SIMULATED or REPLAY: 2 nodes"
     assert shown().page()["label"] == ""
+
+
+def test_a_month_of_the_calendar_is_asked_for_while_somebody_looks_at_it() -> None:
+    served = Cluster(TableEngine(cluster(3)), PRICES).after(0.0)
+    assert not any("@" in one for one in served.engine.asked)
+    assert served.values(period="last-month")["users_age"]["text"].startswith("The engine has not told that it has")
+    assert served.page(period="last-month")["interval"] == 1.0, "the answer is on its way"
+    values = served.after(15.0).values(period="last-month")
+    assert values["users_age"] is None, "it has all of a month of 31 days"
+    ada, _ = served.rows("users", period="last-month")
+    assert (ada["time"], ada["held_cost"]) == ("2,232 h", "3,348.00 EUR")
+    (pressed,) = (one for one in values["periods"] if one["is_pressed"])
+    assert (pressed["text"], pressed["title"]) == ("Last month", "2026-12-01 to 2026-12-31")
+
+
+def test_a_month_of_which_the_engine_has_a_part_is_at_least_so_much() -> None:
+    answers = cluster(3) | {"covered_this-month": [row(86400.0, of="1224000")]}
+    served = Cluster(TableEngine(answers), PRICES).after(0.0)
+    served.page(period="this-month")
+    text = served.after(15.0).values(period="this-month")["users_age"]["text"]
+    assert text.startswith("The engine has samples of 1 d 0 h of this month")
+    assert served.rows("users", period="this-month")[0]["time"] == "≥ 1,020 h"

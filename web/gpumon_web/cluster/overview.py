@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpumon.cluster import facts, priced
+from gpumon.cluster.calendar_month import days
 from gpumon.cluster.gpus import OF_GPUS
 from gpumon.cluster.questions import Period
 from gpumon_web.cluster import tables
@@ -98,7 +99,7 @@ def live(now: Now, args: Args) -> Cells:
     wrong = facts.wrong(nodes, answers, tells_states=not picture.is_dcgm)
     silent = sum(1 for node in nodes if node.silent)
     gpus, unseen = sum(node.total for node in nodes if not node.silent), len(facts.unseen(nodes, answers))
-    costs = [one.name for one in priced.cost_questions(known.prices) if one.name.endswith(f"_{period}")]
+    costs = [one.name for one in priced.cost_questions(known.prices, periods=(period,))]
     of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs)
     charges = priced.charges(answers, known.prices, period) if known.prices else {}
     users, is_whole = facts.users(answers, period), facts.is_whole(answers, period)
@@ -120,7 +121,8 @@ def live(now: Now, args: Args) -> Cells:
         ) if nodes else "",
         "wrong": problems(wrong, idle) or [{"text": well}],
         "periods": [
-            {"text": one.title(), "title": "", "is_pressed": one == period, "arg": "period", "value": one}
+            {"text": one.heading, "title": days(one, picture.at) if one.is_dated else one.words.capitalize(),
+             "is_pressed": one == period, "arg": "period", "value": one}
             for one in Period
         ],
         "foot": foot(known),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 _HOURS = (
-    Column("period", "In the last", is_head=True, sorts_by="seconds"),
+    Column("period", "Period", is_head=True, sorts_by="seconds"),
     Column("time", "GPU-hours", is_number=True, sorts_by="held"),
     Column("used", "Used", is_number=True, sorts_by="used_share"),
     Column("idle", "Allocated, idle", is_number=True, sorts_by="idle_seconds"),
@@ -114,7 +114,7 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
         return facts.at_least(text, is_whole=is_whole)
 
     return {
-        "key": period.value, "period": f"{period}{part}", "seconds": period.seconds,
+        "key": period.value, "period": f"{period.heading}{part}", "seconds": facts.length(answers, period),
         "time": sum_of(hours(one.held_seconds)),
         "held": shown(one.held_seconds), "used": percent(one.used), "used_share": shown(one.used),
         "idle": sum_of(hours(one.idle_seconds)), "idle_seconds": shown(one.idle_seconds),

@@ -11,7 +11,8 @@ from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.gpus import of_node, of_user
 from gpumon.cluster.polling import TICK, ClusterPicture, ClusterPoller
-from gpumon.cluster.questions import Period, Question
+from gpumon.cluster.priced import cost_questions
+from gpumon.cluster.questions import MONTHS, ROLLING, Period, Question, of_users
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.cluster.known import NOTHING, ClusterNow
@@ -100,18 +101,24 @@ class ClusterViews(PageViews):
     def delta(self, page: Page, args: Args, boot: str, since: int) -> JsonBody:
         """Return the changes for a viewer, and ask about the node or user that the page is of."""
         questions = _SUBJECTS.get(page.name)
+        months = MONTHS if page.name == "person" else [one for one in MONTHS if one == args.get("period")]
+        for month in months:
+            self._poller.look_at(month, self._of_month)
         cluster = self._cluster
         with cluster.lock:
             cluster.refresh()
             name = args.get("id", "")
             is_known = questions is not None and name in _names(page.name, cluster.picture)
-            cluster.is_awaited = bool(
-                questions and is_known and not cluster.picture.is_dcgm
-                and any(one.name not in cluster.picture.kept for one in questions(name))
-            )  # fmt: skip
+            asked = [f"held_{month}" for month in months]
+            asked += [one.name for one in questions(name)] if questions and is_known else []
+            cluster.is_awaited = not cluster.picture.is_dcgm and any(one not in cluster.picture.kept for one in asked)
         if questions and is_known:
             self._poller.look_at(f"{page.name} {name}", lambda _: questions(name))
         return super().delta(page, args, boot, since)
+
+    def _of_month(self, month: str) -> Sequence[Question]:
+        period = Period(month)
+        return (*of_users(period), *cost_questions(self._known.prices, periods=(period,)))
 
     def server(self, now: Now) -> Cells:
         """Facts for the head of every page."""
@@ -137,5 +144,5 @@ def _names(page: str, picture: ClusterPicture) -> set[str]:
     if page == "node":
         told = ("seen", "seen_before", "gpus")
         return {row.labels.get("instance", "") for name in told for row in answers.get(name, ())}
-    asked = ("runs", "held_now", *(f"held_{period}" for period in Period))
+    asked = ("runs", "held_now", *(f"held_{period}" for period in ROLLING))
     return {row.labels.get("user", "") for name in asked for row in answers.get(name, ())}
