@@ -16,6 +16,7 @@ from gpumon.events.event import EventSubject
 from gpumon.events.kinds import BY_NAME
 from gpumon.events.query import LoggedEvent
 from gpumon.frame import NAN, RunState
+from gpumon.live import LiveState
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.event_sheet import EventSheet
 from tests.tui.fakes import START, FakeFeed, FakePlayer
@@ -104,6 +105,39 @@ def test_every_size_and_state_fits(size: tuple[int, int], keys: tuple[str, ...])
         assert len(lines) == size[1]
         assert all(len(line) <= size[0] for line in lines)
         assert any("Events" in line for line in lines)
+
+
+STOPPED = [
+    event(900, "daemon_started", source="nvml"),
+    event(800, "throttling_began", 1, cause="gpu.throttled_hw_thermal"),
+    event(790, "throttling_ended", 1, cause="gpu.throttled_hw_thermal", lasted=10),
+    event(700, "throttling_began", 1, cause="gpu.throttled_hw_thermal"),
+    event(690, "idle_began", 6, "dave"),
+    event(600, "not_seen", 1, cause="gpu.throttled_hw_thermal", of="throttling_began", unseen=True),
+    event(600, "not_seen", 6, "dave", of="idle_began", unseen=True),
+    event(600, "not_seen", user="bob", run="resnet50-1a2b", of="run_began", unseen=True),
+    event(599, "daemon_stopped", lasted=300),
+]
+
+
+def test_a_stop_of_a_daemon_is_one_event_and_what_went_on_says_for_how_long_it_was_seen() -> None:
+    found = rows(opened((120, 40), read=lambda path: STOPPED))
+    assert sum("daemon stopped" in line for line in found) == 1
+    assert [line for line in found if "end not seen" in line and "resnet50-1a2b" not in line] == []
+    assert next(line for line in found if "throttling began" in line).endswith("≥ 1 m")
+    assert next(line for line in found if "allocated but idle" in line).endswith("≥ 1 m")
+    assert any("end not seen" in line for line in found), "of what began before all of this"
+    ended = [line for line in found if "throttling" in line][1:]
+    assert not any("≥" in line for line in ended), "its end was seen"
+
+
+def test_what_has_not_ended_goes_on_only_as_long_as_somebody_sees_it() -> None:
+    feed = FakeFeed(source="nvml", label="")
+    assert any(line.endswith("ongoing") for line in rows(opened((120, 40), feed=feed)))
+    feed.live = LiveState(False, "the daemon stopped 60 s ago", 1.0, 60.0)
+    found = rows(opened((120, 40), feed=feed))
+    assert not any("ongoing" in line for line in found)
+    assert next(line for line in found if "allocated but idle" in line).endswith("≥ 50 m")
 
 
 def test_the_newest_event_stands_first_with_gpu_user_run_and_words() -> None:

@@ -137,10 +137,11 @@ class EventSheet(Lines):
         answer = happened.logged(view.history_path) if is_here else None
         logged = (answer.found if answer else None) or ()
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
-        of = (tuple(labels.items()), len(seen), seen[-1:])
+        is_of_now = not view.age > 0
+        of = (tuple(labels.items()), len(seen), seen[-1:], is_of_now)
         if of != self._of or logged is not self._logged:
             self._of, self._logged = of, logged
-            self._all = rows_of(joined(logged, seen), labels)
+            self._all = rows_of(joined(logged, seen), labels, is_of_now=is_of_now)
             self._counts = Counter({name: sum(is_of(row, name) for row in self._all) for name in GROUPS})
             self._chosen_of = None
         self.problem = self._why(is_here, answer.problem if answer else "", answer is None or answer.found is None)

@@ -154,8 +154,9 @@ class EventPicture(SectionPicture):
         logged = (happened.logged(view.history_path).found if is_here else None) or ()
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
         seen = tuple(happened.seen)
-        shows = id(logged), len(seen), seen[-1:], tuple(labels.items())
-        self._found = self._joined.get(0, shows, lambda: rows_of(joined(logged, seen), labels))
+        is_of_now = not view.age > 0
+        shows = id(logged), len(seen), seen[-1:], tuple(labels.items()), is_of_now
+        self._found = self._joined.get(0, shows, lambda: rows_of(joined(logged, seen), labels, is_of_now=is_of_now))
         return [one.key for one in self._found]
 
     def row(self, place: int) -> Placed:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon import units
 from gpumon.clock import SECOND
 from gpumon.events.event import EventSubject, Occurrence
-from gpumon.events.kinds import BY_NAME, LASTING, XID
+from gpumon.events.kinds import BY_NAME, LASTING, NOT_SEEN, XID
 from gpumon.events.query import LoggedEvent
+from gpumon.frame import NAN
 from gpumon.missing import is_known
 from gpumon.reports.events import details
 from gpumon_tui.renderables.text_width import safe
@@ -84,19 +85,46 @@ def joined(logged: Sequence[LoggedEvent], seen: Iterable[Occurrence]) -> list[Lo
     return sorted(found, key=lambda one: one.time_ns, reverse=True)
 
 
-def rows_of(events: Sequence[LoggedEvent], labels: Mapping[str, str]) -> list[EventRow]:
-    """Return a row for each event; `labels` are the numbers of GPUs by UUID, as far as they are known."""
-    return [_row(event, labels) for event in events]
+def rows_of(events: Sequence[LoggedEvent], labels: Mapping[str, str], *, is_of_now: bool = True) -> list[EventRow]:
+    """Return rows of events, the newest first; `labels` are the numbers of GPUs by UUID, as far as they are known.
+
+    Of what began, and whose end nobody saw, the row says for how long it was seen at least, and there is no other: one
+    stop of a daemon leaves the end of everything unseen. `is_of_now`: what has not ended is known to go on.
+    """
+    seen_until, closing = _unseen(events)
+    rows = []
+    for place, event in enumerate(events):
+        if place not in closing:
+            until_ns = seen_until.get(place, 0 if is_of_now else event.until_ns)
+            rows.append(_row(event, labels, (until_ns - event.time_ns) / SECOND if until_ns else NAN))
+    return rows
 
 
-def _row(event: LoggedEvent, labels: Mapping[str, str]) -> EventRow:
+def _unseen(events: Sequence[LoggedEvent]) -> tuple[Mapping[int, int], Collection[int]]:
+    """Return until when (ns since 1970) events went on whose end nobody saw, and the events that say so, by places."""
+    begun: dict[tuple[str, EventSubject], int] = {}
+    seen_until: dict[int, int] = {}
+    closing: set[int] = set()
+    for place, event in sorted(enumerate(events), key=lambda one: (one[1].time_ns, one[1].kind.name == NOT_SEEN)):
+        if event.kind.name != NOT_SEEN:
+            begun.pop((event.kind.ends, event.of), None)
+            begun[event.kind.name, event.of] = place
+        elif (first := begun.pop((str(event.details.get("of")), event.of), None)) is not None:
+            seen_until[first] = event.time_ns
+            closing.add(place)
+    return seen_until, closing
+
+
+def _row(event: LoggedEvent, labels: Mapping[str, str], at_least: float) -> EventRow:
     gpu, user = safe(_gpu(event, labels)), safe(event.of.user)
     said = (event.of.run, details(event, timed=False))
     words = ", ".join([safe(part) for part in said if part])
     took = "ongoing" if event.until_ns else units.words(event.lasted) if is_known(event.lasted) else ""
+    took = f"≥ {units.short(at_least)}" if is_known(at_least) else took
     severity = event.severity
     letters = f"{event.kind.label} {event.kind.name} {gpu} {user} {words} {severity}".lower()
-    return EventRow(event, event.time_ns / SECOND, gpu, user, words, took, event.until_ns > 0, severity, letters)
+    goes_on = event.until_ns > 0 and not is_known(at_least)
+    return EventRow(event, event.time_ns / SECOND, gpu, user, words, took, goes_on, severity, letters)
 
 
 def _gpu(event: LoggedEvent, labels: Mapping[str, str]) -> str:
