@@ -52,12 +52,16 @@ def run(arguments: argparse.Namespace) -> int:
         from gpumon_tui.guard import check
 
     given = (("--dir", arguments.dir), ("--state-dir", arguments.state_dir))
+
+    def restart() -> str:
+        return _restart(given)
+
     where, arguments = resolve_options(arguments)
     check()
     live = follow(where)
     # One that hangs in its driver has the last known values; to ask that driver here would hang as well.
     if arguments.source is None and live.has_writer():
-        return _show(live, live.interval(), where, arguments, restart=lambda: _restart(given))
+        return _show(live, live.interval(), where, arguments, restart=restart)
     live.close()
     with left_out():
         from tempfile import TemporaryDirectory  # beside a daemon nothing of one's own is kept
@@ -66,7 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
     with TemporaryDirectory(prefix="gpumon-tui-") as directory:
         ledger = f"{directory}/{LEDGER}"
         with private_sampler(where, arguments, ledger) as own:
-            return _show(own, arguments.interval, where, arguments, ledger, daemon=_looked_for(where, arguments, own))
+            daemon = _looked_for(where, arguments, own)
+            return _show(
+                own, arguments.interval, where, arguments, ledger, daemon=daemon, restart=restart if daemon else None
+            )
 
 
 def _looked_for(where: Places, arguments: argparse.Namespace, own: Live) -> Callable[[], Live | None] | None:
@@ -100,7 +107,7 @@ def _show(
 
     interval = min(max(interval, 0.25), 1.0)
     asked = not reads_hardware(arguments)
-    with _begun(live, interval, arguments, restart) as taken:
+    with _begun(live, interval, arguments, None if daemon else restart) as taken:
         with left_out():
             from gpumon_tui import session
 

@@ -138,6 +138,22 @@ def test_a_question_is_answered_beside_drawing_and_not_asked_again_while_its_ans
     assert len(made) == 2
 
 
+def test_while_a_picture_is_held_what_is_known_stays_and_what_is_new_is_answered() -> None:
+    asked, made = Asked(), iter(range(9))
+
+    def answer(question: str) -> int | None:
+        asked.ask(question, lambda: next(made), 0.0)
+        while not asked.is_idle:
+            time.sleep(0.001)
+        return asked.known(question).found
+
+    assert [answer("epochs"), answer("epochs")] == [0, 1]
+    asked.is_held = lambda: True
+    assert [answer("epochs"), answer("events"), answer("events")] == [1, 2, 2]
+    asked.is_held = lambda: False
+    assert answer("epochs") == 3
+
+
 def test_a_question_without_an_answer_says_why() -> None:
     asked = Asked()
 

@@ -8,6 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.clock import SECOND
+from gpumon.live import LiveState
 from gpumon_tui.app import GpumonApp
 from tests.fakes import FakeClock
 from tests.tui.fakes import START, FakeFeed, FakePlayer
@@ -143,3 +144,34 @@ def test_a_daemon_that_begins_later_is_shown_within_seconds_and_that_is_said() -
         assert len(asked) == 3
 
     play(own, (120, 40), script, daemon=find, clock=clock)
+
+
+def test_a_daemon_that_begins_later_is_shown_with_its_first_gpu_unless_another_one_was_chosen() -> None:
+    own, clock = FakeFeed(gpus=0, seconds=5, source="nvml", label=""), FakeClock(start=2 * SECOND)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert not app.view.samples
+        clock.advance(4)
+        app.poll()
+        await pilot.press("2")
+        assert app.view.subject == "GPU-0000", "while there was no GPU the machine itself stood there"
+
+    play(own, (120, 40), script, daemon=lambda: FakeFeed(gpus=2, seconds=12, source="nvml", label=""), clock=clock)
+
+
+def test_a_daemon_that_a_view_found_can_be_restarted_and_its_own_sampling_cannot() -> None:
+    own, clock = FakeFeed(seconds=5, source="nvml", label=""), FakeClock(start=2 * SECOND)
+    later = FakeFeed(gpus=6, seconds=12, source="nvml", label="")
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.restart.by = lambda: "restarted"
+        assert app.restart.why_not == "no daemon is shown: nothing to restart"
+        clock.advance(4)
+        app.poll()
+        assert app.restart.why_not == "the daemon answers: nothing to restart"
+        later.live = LiveState(False, "the daemon is no longer running: last seen 14:13:31 (15 s ago)", 1.0, 15.0)
+        app.poll()
+        await pilot.press("R")
+        assert any("Restart the daemon?" in line for line in text(app))
+
+    play(own, (120, 40), script, daemon=lambda: later, clock=clock)

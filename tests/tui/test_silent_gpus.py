@@ -10,6 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.frame import Device, Sample
+from gpumon.live import LiveState
 from gpumon.metrics import Availability
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables.processes import doubts
@@ -112,3 +113,12 @@ def test_of_a_driver_that_never_answered_no_value_is_dated() -> None:
     screen = play(Never(gpus=2, seconds=10, source="nvml", stale=(0, 1)), (120, 40))
     assert "the driver does not answer · asked 12 s ago, never seen." in screen[1]
     assert "values below" not in screen[1]
+
+
+def test_the_answer_of_a_narrow_terminal_says_of_when_it_is() -> None:
+    feed = FakeFeed(seconds=300, label="", source="nvml")
+    assert "1 free " in play(feed, (40, 20))[1]
+    assert play(feed, (40, 20), pressed("space"))[1].startswith("  14:18:19  1 free ")
+    ended = LiveState(False, "ended", 1.0)
+    over = FakeFeed(seconds=300, label="REPLAY x.csv", source="replay", ended=True, live=ended)
+    assert play(over, (40, 20))[1].startswith("  end  1 free ")

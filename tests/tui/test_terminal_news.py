@@ -9,6 +9,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.frame import RunState
+from gpumon.live import LiveState
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.terminal_news import RESTORE, SAVE, TerminalNews, through_tmux
 from tests.tui.fakes import FakeFeed
@@ -66,6 +67,29 @@ def test_the_title_of_a_paused_view_claims_nothing_of_now() -> None:
 
     play(course(), (80, 24), script)
     assert TITLE.findall("".join(written))[-1] == "gpumon · paused"
+
+
+def title(feed: FakeFeed) -> str:
+    """The title beside what such a feed shows."""
+    written: list[str] = []
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.news = TerminalNews(XTERM, written.append)
+        app.news.take(app.view)
+
+    play(feed, (80, 24), script)
+    return TITLE.findall("".join(written))[-1]
+
+
+def test_the_title_of_a_recording_that_has_ended_claims_nothing_of_now() -> None:
+    over = FakeFeed(seconds=9, source="replay", label="REPLAY x.csv", ended=True, live=LiveState(False, "ended", 1.0))
+    assert title(over) == "gpumon · replay x.csv · ended"
+
+
+def test_the_title_says_that_none_is_free_only_where_that_is_known_of_all() -> None:
+    assert "0 free" in title(course(gpus=5))
+    assert "free" not in title(course(gpus=5, lost=(1,)))
+    assert "1 free" in title(course(lost=(1,)))
 
 
 def course(**options: Any) -> Course:

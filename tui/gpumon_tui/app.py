@@ -64,10 +64,11 @@ class GpumonApp(Stage):
         self.interval = interval
         self.view.kept = KeptRuns(ledgers, lambda: self._clock.time() / SECOND)
         self.view.kept.asked.told = self._draw_soon
+        self.view.kept.asked.is_held = lambda: self.view.paused
         self.view.happened = Happened(self.view.kept.asked, read_events)
         self._player = self.view.player = player
         self._turns = player.turns if player else 0
-        self.restart = DaemonRestart(self.view, self._draw_soon)
+        self.restart = DaemonRestart(self.view, self._draw_soon, lambda: self.instead.has_daemon)
         self._live = live
         self._clock = clock or SystemClock()
         self._came = self._clock.monotonic()
@@ -125,7 +126,7 @@ class GpumonApp(Stage):
             self.draw()
             return
         if not view.paused and self.instead.has_found_daemon(self._clock.monotonic() / SECOND):
-            subject = view.subject
+            subject = view.chosen_subject
             self._begin_anew()
             view.select(subject)
             view.say(DAEMON_CAME)

@@ -40,6 +40,8 @@ class Asked:
 
     def __init__(self, told: Callable[[], object] = bool) -> None:
         self.told = told
+        self.is_held: Callable[[], bool] = lambda: False
+        """Whether what is known stays as it is: the picture stands still. What nobody has asked yet is answered."""
         self._answers: dict[Hashable, Answer[Any]] = {}
         self._waiting: deque[tuple[Hashable, Callable[[], Any], float | Callable[[Any], float]]] = deque()
         self._pending: set[Hashable] = set()
@@ -55,7 +57,7 @@ class Asked:
         where there is none.
         """
         known = self._answers.get(question, NOT_YET)
-        if known.until < monotonic():
+        if known.until < monotonic() and not (known.found is not None and self.is_held()):
             with self._lock:
                 if question not in self._pending:
                     self._pending.add(question)

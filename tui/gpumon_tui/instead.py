@@ -48,6 +48,11 @@ class Instead:
         """Whether the feed is that of a simulation."""
         return self._running is not None
 
+    @property
+    def has_daemon(self) -> bool:
+        """Whether the feed is that of a daemon, if the view is one of daemons at all."""
+        return self._daemon is None and not self.is_simulated
+
     def switch(self) -> None:
         """To a simulation, or back to this machine."""
         if self.is_simulated:

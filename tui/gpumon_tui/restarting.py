@@ -13,11 +13,12 @@ from gpumon_tui.view import View
 class DaemonRestart:
     """The daemon's restart; `drawn` is called, in the thread, when the user is told something new."""
 
-    def __init__(self, view: View, drawn: Callable[[], object]) -> None:
+    def __init__(self, view: View, drawn: Callable[[], object], is_shown: Callable[[], bool] = lambda: True) -> None:
+        """`is_shown`: a daemon is, now; a view may begin with samples of its own, until there is one."""
         self.view = view
         self.by: RestartDaemon | None = None
-        """Restarts the daemon that is shown; None where none is."""
-        self._drawn = drawn
+        """Restarts the daemon of this view; None where it is of none."""
+        self._drawn, self._is_shown = drawn, is_shown
 
     @property
     def is_offered(self) -> bool:
@@ -29,7 +30,7 @@ class DaemonRestart:
         """Reason why nothing is restarted; empty where it can be."""
         if self.view.is_readonly:
             return "started with --readonly: nothing is restarted"
-        if self.by is None:
+        if self.by is None or not self._is_shown():
             return "no daemon is shown: nothing to restart"
         is_well = self.view.state.live or self.view.origin.ended
         return "the daemon answers: nothing to restart" if is_well else ""

@@ -44,7 +44,7 @@ def run(
 
     `readonly`: no signal is sent to a process.
     `daemon` finds one that begins later: from then on it is shown.
-    `restart` restarts the daemon that is shown.
+    `restart` restarts the daemon that is shown, or that `daemon` found.
     `taken`: the terminal, in which there is a first picture already.
     `prices`: what runs cost, where that is configured.
     `notify`: the terminal is asked to notify of runs that end and GPUs that become free.

@@ -93,6 +93,8 @@ class TerminalNews:
 
 
 _HELD = (GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD)
+_KNOWN = (*_HELD, GpuState.FREE, GpuState.ASLEEP, GpuState.DIVIDED)
+"""States of GPUs of which it is known whether they are free."""
 
 
 def through_tmux(sequence: str) -> str:
@@ -106,12 +108,15 @@ def title_of(view: View) -> str:
     parts = ["gpumon", *([view.origin.label.lower()] if view.origin.label else [])]
     if view.paused:
         parts.append("paused")
+    elif view.origin.ended:
+        parts.append("ended")
     elif view.age:
         parts.append(f"{view.hostname} stale" if view.hostname else "stale")
     elif view.samples:
         states = [status.state for status in view.statuses]
-        if any(state in (*_HELD, GpuState.FREE, GpuState.IDLE) for state in states):
-            parts.append(f"{states.count(GpuState.FREE)} free")
+        free = states.count(GpuState.FREE)
+        if free or all(state in _KNOWN for state in states):
+            parts.append(f"{free} free")
         running = [ranks for ranks in view.ranks if ranks.state is RunState.RUNNING]
         chosen = next((ranks for ranks in running if ranks.first.id == view.selected_run), None)
         for ranks in ([chosen] if chosen else running)[:1]:

@@ -299,8 +299,13 @@ class View:
         subjects = self._subjects()
         return self._subject if self._subject in subjects else subjects[0]
 
-    def select(self, subject: str) -> None:
-        """Show the history of a device."""
+    @property
+    def chosen_subject(self) -> str | None:
+        """The device that the user chose; None where none was chosen."""
+        return self._subject
+
+    def select(self, subject: str | None) -> None:
+        """Show the history of a device; None: of the first one that there is."""
         self._subject = subject
 
     def step_subject(self, step: int) -> None:

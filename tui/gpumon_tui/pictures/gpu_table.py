@@ -185,7 +185,8 @@ class GpuTablePicture(Picture):
         samples = self.view.samples
         if rooms.answer:
             states = tuple(status.state for status in statuses)
-            told = gpu_heading.answer(samples, states, columns.cells) if not self.view.age else []
+            edge = self.view.freshness.edge
+            told = gpu_heading.answer(samples, states, columns.cells, edge) if not self.view.age else []
             return [self._rows.get("answer", (states, told), lambda: told), []]
         if not rooms.heading:
             return []

@@ -91,10 +91,13 @@ def _apart(at: dict[int, int], every: int) -> int:
     return min((after - before for before, after in pairwise(cells)), default=APART)
 
 
-def answer(samples: Sequence[Sample], states: Sequence[GpuState], cells: int) -> Line:
-    """Return what people come for, in one line: `1 free  GPU 7  79.6 GiB  6 busy`; GPUs that MIG divides are none."""
+def answer(samples: Sequence[Sample], states: Sequence[GpuState], cells: int, edge: str = NOW) -> Line:
+    """Return what people come for, in one line: `1 free  GPU 7  79.6 GiB  6 busy`; GPUs that MIG divides are none.
+
+    `edge` says of when it is, where that is not now.
+    """
     counts: Counter[GpuState] = Counter(states)
-    line: Line = [Segment(" ")]
+    line: Line = [Segment(" " if edge == NOW else f"  {edge} ", theme.WARN)]
     free = [sample for sample, state in zip(samples, states, strict=True) if state is GpuState.FREE]
     line.append(Segment(f" {len(free)} free ", FREE if free else theme.DIM))
     if free:
