@@ -188,7 +188,7 @@ QUESTIONS: tuple[Question, ...] = (
         60.0,
         is_fresh=True,
     ),
-    _whole("down", "instance:gpumon_exporter_down:count", 60.0),
+    _whole("down", "instance:gpumon_exporter_down:group", 60.0),
     _whole("dcgm_alone", "cluster:gpumon_dcgm_alone:count", 300.0),
     _whole("without_daemon", "instance:gpumon_without_daemon:max", 60.0),
     _whole("unreal", "cluster:gpumon_unreal_nodes:count", 60.0),

@@ -98,8 +98,8 @@ RECORDED: Mapping[str, str] = {
         f" and {_NEWEST} > min_over_time({_NEWEST}[{SILENT:g}s]))"
     ),
     # Targets of the jobs by which others of our exporters answer: of those that never did there is nothing but `up`.
-    "instance:gpumon_exporter_down:count": (
-        f"count by (instance) (up == 0 and on (job) count by (job) (last_over_time(gpumon_up[{_REMEMBERED}])))"
+    "instance:gpumon_exporter_down:group": (
+        f"group by (instance) (up == 0 and on (job) count by (job) (last_over_time(gpumon_up[{_REMEMBERED}])))"
         " unless on (instance) gpumon_up"
     ),
     "instance:gpumon_without_daemon:max": "max by (instance) (gpumon_up) == 0",

@@ -38,7 +38,7 @@ def lab_told(every: int = EVERY) -> list[tuple[str, float]]:
         # Of a daemon whose clock is behind, with another exporter than that of its GPUs.
         *(
             (
-                f'gpumon_last_sample_timestamp_seconds{{job="web",instance="gn1:9402"}} {BEGIN + passed - BEHIND}',
+                f'gpumon_last_sample_timestamp_seconds{{job="gpumon",instance="gn1:9402"}} {BEGIN + passed - BEHIND}',
                 BEGIN + passed,
             )
             for passed in range(0, SECONDS + 1, every)

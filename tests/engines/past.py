@@ -120,7 +120,7 @@ def prometheus_of(
     text.write_text("".join(f"{line} {at:.3f}\n" for line, at in told) + "# EOF\n")
     begin, end = min(at for _, at in told), max(at for _, at in told)
     # It reads all lines anew for each block, which is one of two hours unless it is told otherwise.
-    long = ["--max-block-duration=162h"] if end - begin > 24 * HOUR else []
+    long = ["--max-block-duration=162h"] if end - begin >= 24 * HOUR else []
     done = promtool("tsdb", "create-blocks-from", *long, "openmetrics", "--quiet", text, data)
     assert done.returncode == 0, done.stderr
     for path in rules:
