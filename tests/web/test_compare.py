@@ -16,7 +16,7 @@ from gpumon.ledger.reader import Ledgers
 from gpumon.reports import compare
 from gpumon.reports.compare_whole import WHOLE
 from gpumon_web.compare_axis import EPOCHS, STEPS, TIME
-from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS
+from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS, least
 from gpumon_web.compared import compared_document, ids_of
 from gpumon_web.pages.compare import kept
 from tests.builders import sample, tick
@@ -107,6 +107,11 @@ def test_no_run_is_the_best_where_the_table_tells_no_clear_difference(tmp_path: 
     assert doubtful["time_below"].startswith("no clear difference from ")
 
 
+def test_no_run_is_the_best_of_two_that_are_the_same() -> None:
+    assert least([0.25, 0.25, 0.5], ["A one", "B two", "C three"], str) == ("0.25", "B 0.25, C 0.5", [])
+    assert words(least([0.5, 0.25], ["A one", "B two"], str)[2]) == ["B"]
+
+
 def test_what_differs_is_a_row_and_what_does_not_a_sentence(tmp_path: Path) -> None:
     found = document(three(tmp_path))
     (rate,) = found["differs"]
@@ -182,6 +187,23 @@ def test_a_loss_that_was_no_number_and_a_pause_break_the_line(tmp_path: Path) ->
     for panel in chart["panels"]:
         if panel["key"] in ("logged.loss", "gpu.utilization"):
             assert [line["mean"].count(None) for line in panel["lines"]] == [1, 1], panel["key"]
+
+
+@pytest.mark.parametrize("logs_on", [False, True])
+def test_a_loss_is_drawn_over_a_pause_only_where_it_was_logged_in_it(tmp_path: Path, logs_on: bool) -> None:
+    nothing = (float("nan"),) * 3
+    with Book(tmp_path) as book:
+        for run in IDS[:2]:
+            key = book.rank(book.run(run))
+            book.epoch(key, 0, begun=round(BEGAN * 1e9), ended=round((BEGAN + 60) * 1e9), seconds=60.0)
+            book.trace(
+                key, book.device(key), {"gpu.utilization": [(0.5,) * 3] * 20 + [nothing] * 20 + [(0.5,) * 3] * 20}
+            )
+            between = [(2.0,) * 3 if logs_on else nothing] * 20
+            book.trace(key, "", {"loss": [(2.0,) * 3] * 20 + between + [(1.0,) * 3] * 20})
+        chart = document(str(book.path), ",".join(IDS[:2]))["chart"]
+    (loss,) = (panel for panel in chart["panels"] if panel["key"] == "logged.loss")
+    assert [line["mean"].count(None) for line in loss["lines"]] == [0 if logs_on else 1] * 2
 
 
 def test_ids_are_told_apart_whatever_letters_they_have() -> None:

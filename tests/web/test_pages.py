@@ -83,6 +83,9 @@ def test_no_page_is_wider_than_a_phone(browser: Browser, simulated: str) -> None
                 ".map((one) => one.outerHTML.slice(0, 200))"
             )
             assert cut == [], place
+        label = page.locator("#label")
+        expect(label).to_have_text("SIMULATED")
+        assert label.evaluate("(one) => one.scrollWidth <= one.clientWidth"), "a few letters of it would say nothing"
 
 
 def test_numbers_move_by_themselves(browser: Browser, simulated: str) -> None:

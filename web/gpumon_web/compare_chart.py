@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series, thinned
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.epoch_summary import EpochSummary
@@ -96,13 +98,21 @@ def _names(course: ComparedCourse) -> list[str]:
 
 
 def _said(course: ComparedCourse, name: str) -> Points:
-    """Values that a run logged under a name, by time; what was no number breaks the line."""
+    """Values that a run logged under a name, by time; what was no number, and what nobody saw, breaks the line."""
     if name not in course.logged.columns or name.startswith(CHECKED):
         return [(one.ended, one.metrics.get(name, math.nan)) for one in course.epochs if is_known(one.ended)]
     series = course.logged
-    values = logged_points(course.record.run, series, name, course.epochs)
+    values = [(time, value) for time, value, *_ in logged_points(course.record.run, series, name, course.epochs)]
     odd = [(time, math.nan) for time, _ in diverged_points(series).get(name, ())]
-    return sorted([*((time, value) for time, value, *_ in values), *odd])
+    return sorted([*values, *odd, *_pauses(course, [time for time, _ in values])])
+
+
+def _pauses(course: ComparedCourse, times: Sequence[float]) -> Iterator[tuple[float, float]]:
+    """Breaks of a line whose values have these times: where nothing was sampled, and nothing was logged either."""
+    for one in course.gpus[:1]:
+        for begin, end in unsampled(one.series):
+            if end - begin > MISSED * one.series.step and bisect_left(times, begin) == bisect_right(times, end):
+                yield begin, math.nan
 
 
 def _used(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:

@@ -166,11 +166,15 @@ def is_least_for_certain(found: MeasureComparison) -> bool:
 
 
 def least(found: Sequence[float], names: Named, write: Callable[[float], str]) -> tuple[str, str, Cell]:
-    """The least of some values: it, the others in words, and the badge of its run; nothing where one alone is known."""
+    """The least of some values: it, the others in words, and the badge of its run if no other has the same.
+
+    Nothing where one alone is known.
+    """
     known = sorted((value, place) for place, value in enumerate(found) if is_known(value))
     if len(known) < FEWEST:
         return units.MISSING, "", []
     (value, place), *others = known
     rest = ", ".join(f"{names[at][0]} {write(one)}" for one, at in others[:3])
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-    return write(value), rest + more, [line(text(names[place][0], f"badge {ROLES[place % len(ROLES)]}"))]
+    badge: Cell = [line(text(names[place][0], f"badge {ROLES[place % len(ROLES)]}"))] if others[0][0] > value else []
+    return write(value), rest + more, badge

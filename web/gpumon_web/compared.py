@@ -115,7 +115,7 @@ def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
         for one in found
     ]
     best, rest, badge = least(lowest, names, units.figures)
-    return {"loss_is": f"Lowest {common[0][:40]}", "loss": best, "loss_below": rest, "loss_of": badge}
+    return {"loss_is": f"Lowest {common[0][:40]} of an epoch", "loss": best, "loss_below": rest, "loss_of": badge}
 
 
 def _best_measures(compared: Comparison, names: Sequence[str]) -> dict[str, Any]:

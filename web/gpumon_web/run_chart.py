@@ -73,6 +73,7 @@ def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
         events=_events(drawing),
         held=[[begin, end, drawing.run.user]],
         goesOn=drawing.run.state is RunState.RUNNING,
+        spans=True,
     )
 
 

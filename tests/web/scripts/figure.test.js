@@ -150,6 +150,16 @@ test("a line is unknown from its last value on, once three samples are missing o
   assert.strictEqual(unknown(line([null, null, null]), 30, 3, false), null, "which is said in other words");
 });
 
+test("of a run, what lies before its first sample and behind its last was not seen", () => {
+  const { gpumon } = load(["00", "52"]);
+  const line = { x: [10, 11, 12, 13, 14], mean: [null, 1, null, 1, null], step: 1 };
+  const ends = (run) => plain(gpumon.endsUnseen(line, run, 3));
+  assert.deepStrictEqual(ends({ begin: 2, end: 20 }), [[2, 10.5], [13.5, 20]]);
+  assert.deepStrictEqual(ends({ begin: 8, end: 16 }), [], "no longer than a sample that is late");
+  assert.deepStrictEqual(ends({ begin: 2, end: 20, goesOn: true }), [[2, 10.5]], "what comes next may be on its way");
+  assert.deepStrictEqual(plain(gpumon.endsUnseen({ ...line, mean: line.mean.map(() => null) }, { begin: 2, end: 20 }, 3)), [[2, 20]]);
+});
+
 test("lines that began anew are not put behind the old ones", async () => {
   const found = await live([made(NOW - 600, NOW)]);
   const before = found.shown.length;

@@ -79,6 +79,14 @@
     return parts.slice(1).map(([begin], at) => [line.x[parts[at][1] - 1] + half, line.x[begin] - half]).filter(([a, b]) => b > a);
   };
 
+  // What lies before the first point and behind the last, of something that was there from its begin to its end.
+  g.endsUnseen = function ({ x, mean, step }, { begin, end, goesOn }, longest) {
+    const known = x.filter((_, at) => t.known(mean[at]));
+    if (!known.length) { return [[begin, end]]; }
+    const [first, last] = [known[0] - step / 2, known[known.length - 1] + step / 2];
+    return [[begin, first], ...(goesOn ? [] : [[last, end]])].filter(([from, to]) => to - from > longest);
+  };
+
   // Where a line ends before `until`, from when it is not known: its last value, or its first time where it has none; else null.
   // A GPU that is `silent` has no value of now, however new its last one is.
   g.unknown = function (line, until, longest, silent) {

@@ -3,7 +3,7 @@
 // A document has `axis`, `begin`, `end`, `interval`, `panels`, `runs`, `events` and `held`. A panel: `key`, `title`, `unit`, `zero`
 // (its base is zero: it is filled), `top`, `limits` [{at, text}], and `lines`; a line: `x`, `mean`, `low` and `high`, `step`, a `role`
 // of the theme or none (the color of who holds the GPU), a `label`, and a `look` (dots, thin). All values are in base units.
-// One that `goesOn` reaches to now, which is `until`; `silent` is the state of a GPU that has no values of now, {title, age}.
+// One that `spans` is of something that was there from begin to end, seen or not. One that `goesOn` reaches to now, which is `until`; `silent` is the state of a GPU that has no values of now, {title, age}.
 "use strict";
 (function (g) {
   const GUTTER = 156;
@@ -160,7 +160,7 @@
       const first = panel.lines[0];
       if (first && !doc.without) {
         const longest = g.longest(first, doc.interval);
-        const gaps = g.gapsOf(first, at.from, at.to, longest);
+        const gaps = [...g.gapsOf(first, at.from, at.to, longest), ...(doc.spans && first.step ? g.endsUnseen(first, doc, longest) : [])];
         // What is not known up to now is no empty place.
         if (one.gone[0]) { gaps.push([one.gone[0].from, doc.until || first.x[first.x.length - 1]]); }
         for (const [begin, end] of gaps) { g.hatch(pen, Math.max(at.left, at.x(begin)), Math.min(at.right, at.x(end)), one.top, one.height); }
