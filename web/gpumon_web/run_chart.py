@@ -240,7 +240,9 @@ def _ribbon(drawing: RunDrawing, end: float) -> Cells:
     is_judged = len(known) <= JUDGED
     bands = []
     for epoch in known:
-        level = "warn" if is_known(epoch.ended) and epoch.seconds > SLOW * median else ""
+        # The first epoch of most trainings is longer than the others: it compiles, fills caches, and begins workers.
+        is_slow = is_known(epoch.ended) and epoch is not known[0] and epoch.seconds > SLOW * median
+        level = "warn" if is_slow else ""
         if is_judged and not level and is_known(epoch.ended):
             judged = verdict(epoch, running)
             level = "warn" if judged and judged.severity in (Severity.WARNING, Severity.CRITICAL) else ""

@@ -374,3 +374,15 @@ test("a link to a part of a figure of the ledger asks for its finer points", asy
   assert.deepStrictEqual(await settle(found), ["api/run/zoom?id=a&gpu=b&from=115&to=145"]);
   assert.strictEqual(found.last().doc.step, 1);
 });
+
+test("an axis makes no leap of a degree, is none where nothing is known, and has two values at least", () => {
+  const { gpumon: g } = load(["00", "50", "53-gutter"]);
+  const panel = (more) => ({ unit: "celsius", zero: false, limits: [], ...more });
+  const range = (one, low, high) => g.extent(one, [{ low, high }]);
+  const [low, high, isKnown] = range(panel(), 49, 50);
+  assert.ok(high - low >= 10 && isKnown, "a step of the sensor fills the panel");
+  assert.deepStrictEqual(plain(range(panel(), Infinity, -Infinity)), [0, 1, false]);
+  assert.strictEqual(range(panel({ unit: "watts", zero: true, limits: [{ at: 700, text: "" }] }), Infinity, -Infinity)[2], true);
+  assert.strictEqual(range(panel({ unit: "watts", zero: true }), Infinity, -Infinity)[2], false);
+  for (const [from, to] of [[0.27, 7.4], [44.4, 55.8], [0.9, 1.6]]) { assert.ok(g.scale.ticks("plain", from, to).length > 1, `${from} to ${to}`); }
+});

@@ -26,12 +26,13 @@
   function energies(top) { return top >= 3.6e6 ? [1 / 3.6e6, " kWh"] : top >= 3600 ? [1 / 3600, " Wh"] : [1, " J"]; }
   function lengths(top) { return top >= 7200 ? [1 / 3600, " h"] : top >= 120 ? [1 / 60, " min"] : top > 0 && top < 1 ? [1000, " ms"] : [1, " s"]; }
 
+  // `least`: what an axis spans at least, so that a step of the sensor is no leap.
   const UNITS = {
     ratio: { write: t.percent, axis: () => [100, " %"] },
     bytes: { write: t.bytes, axis: (top) => binary(top, "") },
     bytes_per_second: { write: (value) => (t.known(value) ? `${t.bytes(value)}/s` : t.MISSING), axis: (top) => binary(top, "/s") },
     watts: { write: (value) => grouped(t.watts(value)), axis: () => [1, " W"] },
-    celsius: { write: t.celsius, axis: () => [1, " °C"] },
+    celsius: { write: t.celsius, axis: () => [1, " °C"], least: 10 },
     hertz: { write: (value) => grouped(t.megahertz(value)), axis: () => [1e-6, " MHz"] },
     joules: { write: (value) => t.joules(value), axis: energies },
     seconds: { write: t.brief, axis: lengths },
@@ -52,7 +53,9 @@
   function ticks(name, low, high, top) {
     if (!(high > low)) { return []; }
     const [factor, behind] = unit(name).axis(Math.max(Math.abs(low), Math.abs(high)));
-    const step = name === "ratio" && low === 0 && top === 1 ? 50 : stepOf((high - low) * factor, TICKS);
+    const few = stepOf((high - low) * factor, TICKS);
+    const isOne = Math.floor((high * factor) / few) - Math.ceil((low * factor) / few) < 1;
+    const step = name === "ratio" && low === 0 && top === 1 ? 50 : isOne ? stepOf((high - low) * factor, 2 * TICKS) : few;
     const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
     const found = [];
     for (let at = Math.ceil((low * factor) / step - 1e-9); at * step <= high * factor * (1 + 1e-9) && found.length < 12; at += 1) {
@@ -161,6 +164,7 @@
   g.scale = {
     ticks, grouped,
     write: (name, value) => unit(name).write(value),
+    least: (name) => unit(name).least || 0,
     // A moment with its seconds, with the date where it is not today's.
     instant(seconds) {
       const at = new Date(seconds * 1000);

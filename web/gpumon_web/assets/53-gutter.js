@@ -3,7 +3,10 @@
 (function (g) {
   const t = g.text;
 
-  // The range of values of a panel, with room above, and with its limits in it.
+  const ROOM = 1.1; // times the highest value that an axis reaches
+  const ROOM_OF_WORDS = 1.2; // where the words of a limit stand above its line
+
+  // The range of values of a panel, with room above, and with its limits in it; and whether anything in it is known.
   g.extent = function (panel, all) {
     const low = Math.min(...all.map((one) => one.low));
     const high = Math.max(...all.map((one) => one.high));
@@ -11,12 +14,14 @@
     const known = Number.isFinite(low) && Number.isFinite(high);
     if (panel.zero) {
       const top = Math.max(t.known(panel.top) ? panel.top : known ? high : 0, known ? high : 0, ...limits);
-      return [0, (top || 1) * (panel.unit === "ratio" ? 1.04 : 1.1)];
+      const room = panel.unit === "ratio" ? 1.04 : limits.length ? ROOM_OF_WORDS : ROOM;
+      return [0, (top || 1) * room, known || t.known(panel.top) || limits.length > 0];
     }
-    if (!known) { return [0, 1]; }
+    if (!known) { return [0, 1, false]; }
     const top = Math.max(high, ...limits);
-    const pad = (top - low || Math.abs(top) / 10 || 1) / 8;
-    return [low - pad, top + pad];
+    const span = Math.max(top - low, g.scale.least(panel.unit) || Math.abs(top) / 10 || 1);
+    const under = low - (span - (top - low)) / 2;
+    return [under - span / 8, under + span + span / (limits.length ? 5 : 8), true];
   };
 
   // What stands below the value of a panel: what it was in the view.

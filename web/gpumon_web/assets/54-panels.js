@@ -85,19 +85,18 @@
       const hasEvents = doc.events.length > 0;
       const events = hasEvents ? { top, middle: top + LANE / 2 } : null;
       if (hasEvents) { top += LANE; }
-      if (!runs.length && !hasEvents) { top += 22; } // room for the pill
       const body = top;
       const panels = doc.panels.map((panel) => {
         const tall = (isSmall ? SMALL : panel.tall || TALL);
         const head = !isSmall ? PAD : panel.lists ? HEAD + LISTED * Math.ceil(panel.lines.length / EACH) : HEAD;
         const facts = panel.lines.map((line) => g.facts(line, from, to, g.longest(line, doc.interval)));
-        const [low, high] = g.extent(panel, facts);
+        const [low, high, isKnown] = g.extent(panel, facts);
         const gone = panel.lines.map((line) => unknown(line));
         const one = { panel, facts, gone, isNow, low, high, head: top, top: top + head, height: tall };
         top += head + tall + (isSmall ? 6 : PAD);
         one.bottom = top;
         one.y = (value) => one.top + one.height - ((value - low) / (high - low)) * one.height;
-        one.ticks = g.scale.ticks(panel.unit, low, high, panel.top);
+        one.ticks = isKnown ? g.scale.ticks(panel.unit, low, high, panel.top) : []; // an axis of nothing would be made up
         return one;
       });
       const right = Math.max(left + 40, width - Math.max(isSmall ? SMALL_AXIS : AXIS, widest(panels) + 2 * APART));
@@ -211,7 +210,7 @@
         pen.setLineDash([]);
         pen.textBaseline = "alphabetic";
         const wide = pen.measureText(limit.text).width;
-        const below = y - one.top < 10;
+        const below = y - one.top < (at.isSmall ? 10 : 6);
         pen.fillStyle = g.theme.color("card", 0.8);
         pen.fillRect(at.left + 3, below ? y + 3 : y - 14, wide + 4, 12);
         pen.fillStyle = g.theme.color("warn");
@@ -291,7 +290,9 @@
       const value = main && main.last !== null ? g.scale.write(panel.unit, main.last) : t.MISSING;
       const checked = panel.lines.findIndex((line) => line.look === "dots");
       const beside = checked > 0 && facts[checked].last !== null ? `${panel.lines[checked].label} ${g.scale.write(panel.unit, facts[checked].last)}` : "";
-      return [panel.title, value, beside || (main ? g.context(panel, main, !range) : "")];
+      const thin = panel.lines.find((line) => line.look === "thin" && line.label);
+      const context = main ? g.context(panel, main, !range) : "";
+      return [panel.title, value, beside || (thin ? `${context} · thin line: ${thin.label}` : context)];
     }
 
     function gutter(at) {

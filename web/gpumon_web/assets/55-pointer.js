@@ -59,6 +59,8 @@
       const text = words();
       g.put(pill, text);
       const half = pill.offsetWidth / 2;
+      // Above the panels there are epochs and events, or nothing: then it stands on the times below.
+      pill.style.top = view.lanes || view.events ? "1px" : `${view.bottom + 2}px`;
       pill.style.left = `${Math.max(half + 2, Math.min(view.width - half - 2, x))}px`;
       const told = [];
       const labels = view.panels.map((one) => {
