@@ -25,7 +25,7 @@ from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.reports.compare_whole import BETWEEN, CPU, WHOLE, WholeRun, unknown_energy
 from gpumon.reports.config_differences import config_differences, config_document, config_lines
-from gpumon.reports.measure import TITLE, Measure, tensors_peak, usage_measure
+from gpumon.reports.measure import TITLE, Measure, paces, tensors_peak, usage_measure
 from gpumon.reports.run_json import SCHEMA, known
 from gpumon.reports.text_table import TextColumn, draw
 
@@ -45,8 +45,10 @@ T = TypeVar("T")
 
 MEASURES: tuple[Measure[EpochSummary], ...] = (
     Measure("seconds", "Epoch time", lambda epoch: epoch.seconds, units.span),
-    Measure("steps_per_second", "Steps per second", lambda epoch: epoch.steps_per_second, units.figures),
-    Measure("samples_per_second", "Samples per second", lambda epoch: epoch.samples_per_second, units.figures),
+    Measure("steps_per_second", "Steps per second", lambda epoch: epoch.steps_per_second, units.figures,
+            write_all=paces),
+    Measure("samples_per_second", "Samples per second", lambda epoch: epoch.samples_per_second, units.figures,
+            write_all=paces),
     Measure("wait_share", "Wait for data", lambda epoch: epoch.wait_share,
             lambda value: units.number(value, Unit.RATIO), in_points=True),
     usage_measure("utilization_mean", Unit.RATIO),
@@ -231,9 +233,10 @@ def _table(compared: Sequence[MeasureComparison], width: int, *, single: bool = 
         columns += [TextColumn(letter, 98 - place, most=_WIDE), TextColumn(f"{letter} − A", 90 - place, right=False)]
     rows = []
     for line in compared:
-        row = [line.measure.title, line.measure.write(line.medians[0])]
-        for value, found in zip(line.medians[1:], line.differences, strict=True):
-            row += [line.measure.write(value), verdict(found, line.measure, single=single)]
+        first, *others = line.measure.texts(line.medians)
+        row = [line.measure.title, first]
+        for told, found in zip(others, line.differences, strict=True):
+            row += [told, verdict(found, line.measure, single=single)]
         rows.append(row)
     yield from draw(columns, rows, width)
 

@@ -13,7 +13,7 @@ from gpumon.ledger.outside import between, is_worth_a_row, outside_phases
 from gpumon.ledger.records import Record
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
-from gpumon.reports.measure import TITLE, Measure, joules, tensors_peak, usage_measure
+from gpumon.reports.measure import TITLE, Measure, joules, paces, tensors_peak, usage_measure
 
 
 class WholeRun:
@@ -49,18 +49,21 @@ class WholeRun:
 
 BETWEEN: tuple[Measure[WholeRun], ...] = (
     Measure("between_seconds", "Between epochs, time", lambda run: run.between_seconds, units.span),
-    Measure("between_energy", "Between epochs, energy", lambda run: run.between_energy, joules),
+    Measure(
+        "between_energy", "Between epochs, energy", lambda run: run.between_energy, joules, write_all=units.energies
+    ),
 )
 CPU: tuple[Measure[WholeRun], ...] = (
     Measure("cpu_seconds", "CPU time", lambda run: run.cpu_seconds, units.span),
-    Measure("package_energy", "CPU energy", lambda run: run.package_energy, joules),
+    Measure("package_energy", "CPU energy", lambda run: run.package_energy, joules, write_all=units.energies),
 )
 """Of the processes of a run, and of the CPU packages of its machine while it ran."""
 
 
 _OF_TOTAL: tuple[Measure[EpochSummary], ...] = (
     Measure("seconds", "Time", lambda total: total.seconds, units.span),
-    Measure("steps_per_second", "Steps per second", lambda total: total.steps_per_second, units.figures),
+    Measure("steps_per_second", "Steps per second", lambda total: total.steps_per_second, units.figures,
+            write_all=paces),
     Measure("wait_share", "Wait for data", lambda total: total.wait_share,
             lambda value: units.number(value, Unit.RATIO), in_points=True),
     usage_measure("utilization_mean", Unit.RATIO),
@@ -76,7 +79,8 @@ _OF_TOTAL: tuple[Measure[EpochSummary], ...] = (
 
 def _of_run(measure: Measure[EpochSummary]) -> Measure[WholeRun]:
     return Measure(
-        measure.name, measure.title, lambda run: measure.of(run.total), measure.write, in_points=measure.in_points
+        measure.name, measure.title, lambda run: measure.of(run.total), measure.write, in_points=measure.in_points,
+        write_all=measure.write_all,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from gpumon import units
@@ -24,14 +24,26 @@ class Measure(NamedTuple, Generic[T]):
     write: Callable[[float], str]
     in_points: bool = False
     """A ratio differs by points of percent: a share of a share would mislead."""
+    write_all: Callable[[Sequence[float]], list[str]] | None = None
+    """Text of several values in one unit and with one precision, where `write` chooses them by each value."""
+
+    def texts(self, values: Sequence[float]) -> list[str]:
+        """Values that stand beside each other."""
+        return self.write_all(values) if self.write_all else [self.write(value) for value in values]
 
 
 def usage_measure(name: str, unit: Unit, title: str = "") -> Measure[EpochSummary]:
     """A measure that is a column of `schema.USAGE`."""
     return Measure(
         name, title or TITLE[name], lambda epoch: epoch.value(name), lambda value: units.number(value, unit),
-        unit is Unit.RATIO,
+        unit is Unit.RATIO, units.energies if unit is Unit.JOULES else None,
     )  # fmt: skip
+
+
+def paces(values: Sequence[float]) -> list[str]:
+    """Steps or samples per second of several runs: `4.00`, `11.52`."""
+    decimals = units.pace_decimals(values)
+    return [units.pace(value, decimals) for value in values]
 
 
 def tensors_peak(epoch: EpochSummary) -> float:

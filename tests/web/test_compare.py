@@ -65,7 +65,7 @@ def test_the_numbers_are_those_of_the_command(tmp_path: Path) -> None:
     for line in told.lines:
         (row,) = (one for one in found["numbers"] if one["key"] == f"epochs {line.measure.name}")
         cells = [words(row["of"][name]) for name in found["names"]]
-        assert [cell[0] for cell in cells] == [line.measure.write(value) for value in line.medians]
+        assert [cell[0] for cell in cells] == line.measure.texts(line.medians)
         assert [cell[1] for cell in cells[1:]] == [compare.verdict(one, line.measure) for one in line.differences]
     (time,) = (one for one in found["numbers"] if one["key"] == "epochs seconds")
     levels = [line["line"][1]["css"] for name in found["names"][1:] for line in time["of"][name]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from gpumon import units
@@ -113,11 +113,12 @@ def saved(compared: Comparison) -> list[Cells]:
 
 def _measure(found: MeasureComparison, names: Named, *, single: bool) -> Cells:
     measure = found.measure
-    cells: dict[str, Cell] = {names[0]: [line(text(measure.write(found.medians[0]), "num"))]}
-    for name, value, one in zip(names[1:], found.medians[1:], found.differences, strict=True):
+    first, *others = measure.texts(found.medians)
+    cells: dict[str, Cell] = {names[0]: [line(text(first, "num"))]}
+    for name, told, one in zip(names[1:], others, found.differences, strict=True):
         wanted = WANTED.get(measure.name, 0) * one.value if one.is_clear and not single else 0.0
         level = "ok" if wanted > 0 else "warn" if wanted < 0 else "mut"
-        cells[name] = [line(text(measure.write(value), "num"), text(verdict(one, measure, single=single), level))]
+        cells[name] = [line(text(told, "num"), text(verdict(one, measure, single=single), level))]
     return {"key": f"{'whole' if single else 'epochs'} {measure.name}", "measure": measure.title, "of": cells}
 
 
@@ -154,6 +155,11 @@ def config_notes(config: ConfigComparison, names: Named) -> list[Cells]:
     return [{"text": one} for one in found]
 
 
+def has_intervals(found: MeasureComparison) -> bool:
+    """Whether each run with a value has enough epochs for an interval of its difference from the first one."""
+    return all(is_known(one.low) for one in found.differences if is_known(one.value))
+
+
 def is_least_for_certain(found: MeasureComparison) -> bool:
     """Whether the run with the least median differs clearly from every other, by the intervals of the differences."""
     known = [place for place, value in enumerate(found.medians) if is_known(value)]
@@ -165,7 +171,7 @@ def is_least_for_certain(found: MeasureComparison) -> bool:
     return (0 not in known or mine.is_clear) and all(one.low > mine.high for one in others)
 
 
-def least(found: Sequence[float], names: Named, write: Callable[[float], str]) -> tuple[str, str, Cell]:
+def least(found: Sequence[float], names: Named, texts: Sequence[str]) -> tuple[str, str, Cell]:
     """The least of some values: it, the others in words, and the badge of its run if no other has the same.
 
     Nothing where one alone is known.
@@ -174,7 +180,7 @@ def least(found: Sequence[float], names: Named, write: Callable[[float], str]) -
     if len(known) < FEWEST:
         return units.MISSING, "", []
     (value, place), *others = known
-    rest = ", ".join(f"{names[at][0]} {write(one)}" for one, at in others[:3])
+    rest = ", ".join(f"{names[at][0]} {texts[at]}" for _, at in others[:3])
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
     badge: Cell = [line(text(names[place][0], f"badge {ROLES[place % len(ROLES)]}"))] if others[0][0] > value else []
-    return write(value), rest + more, badge
+    return texts[place], rest + more, badge

@@ -24,6 +24,7 @@ from gpumon_web.compare_rows import (
     MOST,
     config_notes,
     differs,
+    has_intervals,
     is_least_for_certain,
     labels,
     least,
@@ -114,7 +115,7 @@ def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
         min((value for epoch in one.epochs if is_known(value := epoch.metrics.get(common[0], NAN))), default=NAN)
         for one in found
     ]
-    best, rest, badge = least(lowest, names, units.figures)
+    best, rest, badge = least(lowest, names, [units.figures(value) for value in lowest])
     return {"loss_is": f"Lowest {common[0][:40]} of an epoch", "loss": best, "loss_below": rest, "loss_of": badge}
 
 
@@ -124,8 +125,10 @@ def _best_measures(compared: Comparison, names: Sequence[str]) -> dict[str, Any]
     by_epochs = lines is compared.lines
     for key, measure in (("time", "seconds"), ("energy", "energy")):
         line = next((one for one in lines if one.measure.name == measure), None)
-        value, rest, badge = least(line.medians, names, line.measure.write) if line else (units.MISSING, "", [])
+        texts = line.measure.texts(line.medians) if line else []
+        value, rest, badge = least(line.medians, names, texts) if line else (units.MISSING, "", [])
         if line and badge and by_epochs and not is_least_for_certain(line):
-            rest, badge = f"no clear difference from {rest}", []
+            rest = f"no clear difference from {rest}" if has_intervals(line) else f"{rest}, too few epochs to tell"
+            badge = []
         found |= {key: value, f"{key}_below": rest, f"{key}_of": badge}
     return found
