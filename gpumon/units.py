@@ -280,6 +280,11 @@ _PACES = ((1000.0, 0), (100.0, 1), (1.0, 2), (0.1, 3))
 """Decimals that give the largest pace of a column three digits or more."""
 
 
+def load(value: float) -> str:
+    """A mean of the tasks that run or wait, as other tools write it: `15.24`."""
+    return _odd(value) or f"{value:.2f}"
+
+
 def plain(value: float) -> str:
     """A number that the user logged, such as a loss: 4 significant digits; one that diverged is `nan` or `∞`."""
     if not is_known(value):

@@ -108,8 +108,9 @@ def test_no_run_is_the_best_where_the_table_tells_no_clear_difference(tmp_path: 
 
 
 def test_no_run_is_the_best_of_two_that_are_the_same() -> None:
-    assert least([0.25, 0.25, 0.5], ["A one", "B two", "C three"], str) == ("0.25", "B 0.25, C 0.5", [])
-    assert words(least([0.5, 0.25], ["A one", "B two"], str)[2]) == ["B"]
+    texts = ["0.25", "0.25", "0.5"]
+    assert least([0.25, 0.25, 0.5], ["A one", "B two", "C three"], texts) == ("0.25", "B 0.25, C 0.5", [])
+    assert words(least([0.5, 0.25], ["A one", "B two"], ["0.5", "0.25"])[2]) == ["B"]
 
 
 def test_what_differs_is_a_row_and_what_does_not_a_sentence(tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def test_a_run_that_the_ring_forgot_is_shown_from_the_ledger(browser: Browser, t
             expect(shown).to_contain_text(text)
         expect(shown.get_by_role("table", name="Epochs").locator("tbody tr")).to_have_count(6)
         expect(shown.get_by_role("table", name="Ranks").locator("tbody tr")).to_have_count(2)
-        expect(shown.get_by_role("link", name="Download as CSV")).to_be_visible()
+        expect(shown.get_by_role("link", name="CSV", exact=True)).to_be_visible()
         page.get_by_role("button", name="GPU 1").click()
         expect(page.get_by_role("button", name="GPU 1")).to_have_attribute("aria-pressed", "true")
         labels = "(place) => place.gpumonView.doc.panels.flatMap((one) => one.lines.map((line) => line.label))"

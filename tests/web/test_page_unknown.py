@@ -107,7 +107,7 @@ def test_the_fleet_says_of_each_gpu_what_is_known_and_no_more(browser: Browser, 
         heads = page.locator("#page-fleet .headlines")
         expect(heads).to_contain_text("0 of 7")
         expect(heads).not_to_contain_text("all are in use")
-        expect(heads).to_contain_text("of 5 of 7 GPUs")  # utilization: not of the one that is stale, nor unknown
+        expect(heads).to_contain_text("from 5 of 7 GPUs")  # utilization: not of the one that is stale, nor unknown
         # A pause of two of the ten minutes is a hole in the small chart, and what came before and after is not.
         spark = row(page, 0).locator("canvas")
         assert spark.evaluate(_INK, [0.3, 0.45, 0.55, 0.8]) == [True, False, False, True]
@@ -371,7 +371,7 @@ def test_a_loss_that_is_no_number_is_an_alarm_and_no_missing_value(browser: Brow
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open("#/run/net-1a2b")
         cells = page.get_by_role("table", name="Epochs").locator("td[data-label=loss]")
-        expect(cells).to_have_text(["NaN", "0.5"])
+        expect(cells).to_have_text(["NaN", "0.5000"])
         expect(cells.first.locator(".alarm")).to_have_count(1)
 
 

@@ -266,7 +266,7 @@ def test_the_epoch_table_downloads_as_csv(browser: Browser, simulated: str, tmp_
     with visit(browser, simulated) as visitor:
         page = visitor.open("#/run/sim-0-0")
         with page.expect_download() as expected:
-            page.get_by_role("link", name="Download as CSV").click()
+            page.get_by_role("link", name="CSV", exact=True).click()
         expected.value.save_as(tmp_path / "epochs.csv")
     with (tmp_path / "epochs.csv").open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))

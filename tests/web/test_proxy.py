@@ -91,7 +91,7 @@ def test_every_page_works_below_a_path_that_the_proxy_names(
         page.get_by_role("link", name="resnet50").click()
         expect(page.locator("#page-run h1")).to_have_text("resnet50")
         expect(page.locator("#page-run .plot[data-drawn]")).to_be_visible()
-        address = page.get_by_role("link", name="Download as CSV").evaluate("(one) => one.href")
+        address = page.get_by_role("link", name="CSV", exact=True).evaluate("(one) => one.href")
         assert urlsplit(address).path == f"{PREFIX}/api/run.csv"
         page.reload()
         expect(page.locator("#page-run h1")).to_have_text("resnet50")

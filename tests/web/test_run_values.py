@@ -270,5 +270,5 @@ def test_a_loss_that_is_no_number_is_a_word(tmp_path: Path) -> None:
 def test_a_page_without_rest_has_none(tmp_path: Path) -> None:
     served = Served([tick(1)])
     assert served.client().get("/api/kept?page=runs&rest=1").status_code == 404
-    assert served.client().get("/api/kept?page=gpu").status_code == 404
+    assert served.client().get("/api/kept?page=gpu&rest=1").status_code == 404
     assert served.client().get(f"/api/kept?page=run&rest=1&id={device().uuid}").status_code == 404

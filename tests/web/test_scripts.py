@@ -37,6 +37,7 @@ CASES: tuple[tuple[str, Callable[[float], str], tuple[float, ...]], ...] = (
     ("joules", lambda value: units.number(value, Unit.JOULES), JOULES),
     ("duration", units.duration, SECONDS),
     ("brief", units.brief, (*SECONDS, 0.9994, 0.9995, 0.0125)),
+    ("digits", units.digits, tuple(value for value in LOGGED if value % 1)),
     ("span", units.words, SECONDS),
     ("plain", units.plain, LOGGED),
     ("count", lambda value: f"{value:.0f}" if math.isfinite(value) else units.MISSING, (0.0, 1.0, 2.5, 1e6)),

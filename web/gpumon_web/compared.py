@@ -100,7 +100,7 @@ def _counts(compared: Comparison) -> list[str]:
     if not all(compared.epochs):
         return ["whole run" for _ in compared.records]
     return [
-        f"{units.counted(count, 'epoch')}{', without the first' if left_out else ''}"
+        f"{units.count(count)} {'epoch' if count == 1 else 'epochs'}{', without the first' if left_out else ''}"
         for count, left_out in zip(compared.epochs, compared.left_out, strict=True)
     ]
 

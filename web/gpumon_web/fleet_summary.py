@@ -7,6 +7,7 @@ from typing import Any
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.diagnosis.grouping import ranges
 from gpumon.json_value import shown
 from gpumon.metrics import Unit
 from gpumon_web.gpu_lines import power_text, users_of
@@ -15,6 +16,8 @@ from gpumon_web.page import Cells, Gpu, Now
 from gpumon_web.tokens import fact, gpu_address, line, link, run_name, text
 
 CHIPS = 12
+FEW = 4
+"""GPUs up to which each has a link of its own."""
 
 
 def others(now: Now, gpus: Sequence[Gpu]) -> str:
@@ -48,8 +51,12 @@ def _free_words(free: Sequence[Gpu], time: float) -> str:
     return ", ".join(filter(None, (f"{each}{units.number(size, Unit.BYTES)}" if size else "", since)))
 
 
-def chips(free: Sequence[str], css: str = "chip") -> list[Cells]:
-    """Links to GPUs, and how many more there are."""
+def chips(gpus: Sequence[Gpu], css: str = "chip") -> list[Cells]:
+    """Links to GPUs, and how many more there are; of many in a row their range, which fits into one line."""
+    free = [gpu.about["label"] for gpu in gpus]
+    is_plain = all(gpu.about["label"] == str(gpu.about["index"]) for gpu in gpus)
+    if is_plain and len(free) > FEW and (told := ranges(gpu.about["index"] for gpu in gpus)).count(",") < FEW:
+        return [text(one, css) for one in told.split(", ")]
     found = [
         link(label if len(free) > 3 else f"GPU {label}", gpu_address(label), css, f"GPU {label}")
         for label in free[:CHIPS]
@@ -64,7 +71,7 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
         return [(gpu, value) for gpu in gpus if (value := gpu.counted.get(name)) is not None]
 
     def some(found: Sequence[Any]) -> str:
-        return f"of {len(found)} of {len(gpus)} GPUs" if 0 < len(found) < len(gpus) else ""
+        return f"from {len(found)} of {len(gpus)} GPUs" if 0 < len(found) < len(gpus) else ""
 
     busy = reporting("gpu.utilization")
     past = [gpu.mean for gpu in gpus if gpu.mean is not None]
@@ -81,7 +88,7 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
         "utilization": shown(sum(value for _, value in busy) / len(busy)) if busy else None,
         "past": some(busy) or (f"{_percent(sum(past) / len(past))} over ten minutes" if past else ""),
         "memory": f"{_gib(used)} {f'/ {_gib(total)} ' if sized else ''}GiB" if counted else units.MISSING,
-        "memory_share": some(counted) or (f"{_percent(used / total)} of the server" if total else ""),
+        "memory_share": some(counted) or (_percent(used / total) if total else ""),
         "power": power_text(power if drawing else None, limit, is_sum=True),
         "energy": some(drawing) or (f"{power * 0.024:.1f} kWh per day at this rate" if drawing else ""),
         "hottest": hottest[1] if hottest else None,
@@ -125,7 +132,7 @@ def host(values: Mapping[str, float | None], totals: Cells) -> list[Cells]:
     cpu, load = values.get("cpu_utilization"), values.get("load")
     told = [
         fact("CPU", "" if cpu is None else _percent(cpu)),
-        fact("load", "" if load is None else units.plain(load)),
+        fact("load", "" if load is None else units.load(load)),
         fact("Memory", "" if used is None or not size else f"{_gib(used)} / {_gib(size)} GiB"),
         fact("Disk read", rate("disk_read")),
         fact("written", rate("disk_written")),
@@ -149,4 +156,4 @@ def _percent(value: float) -> str:
 
 
 def _gib(value: float) -> str:
-    return f"{value / 2**30:.{0 if value >= 100 * 2**30 else 1}f}"
+    return f"{value / 2**30:,.{0 if value >= 100 * 2**30 else 1}f}"

@@ -30,7 +30,7 @@ def far(document: Cells, run: Cells) -> Cells:
     if not found and not planned and not run.get("epoch"):
         return by_steps(document, run)
     # The number of the last epoch is another than how many there were, where they count from 0.
-    done = f"{summary.get('done') or 0}{f' of {planned}' if planned else ''}"
+    done = units.count(summary.get("done") or 0) + (f" of {units.count(planned)}" if planned else "")
     if run["state"] == "running":
         last = str(found[-1]["epoch"]) if found else units.MISSING
         kept = {**going(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if found else ""}
@@ -96,7 +96,7 @@ def usage(total: Cells) -> Cells:
         "utilization": total.get("utilization_mean"),
         "idle": "" if idle is None else f"idle {units.number(idle, Unit.RATIO)} of the time",
         "energy": total.get("energy"),
-        "power": "" if power is None else f"{units.number(power, Unit.WATTS)} on average",
+        "power": "" if power is None else f"{power:,.0f} W on average",
     }
 
 

@@ -24,12 +24,12 @@ EPOCHS = (
     Column("seconds", "Time", "lasting", css="c-took"),
     Column("counted", "", each_of="counted_names", is_number=True),
     Column("utilization", "Utilization", "rich", sorts_by="utilization_mean", is_number=True, css="c-use"),
-    Column("idle", "Idle", "percent", "Share of the time in which no kernel ran", css="c-extra"),
+    Column("idle", "Idle", "percent", "Share of the time in which no kernel ran", css="c-extra c-less"),
     Column(
         "wait", "Waits for data", "percent", "Share of the time during which it was measured; – if it was not measured",
         css="c-wait",
     ),
-    Column("beside", "Not training", "duration", "Time in phases other than training", css="c-extra"),
+    Column("beside", "Not training", "duration", "Time in phases other than training", css="c-extra c-less"),
     Column(
         "peak", "Peak memory", help="Of live tensors by the framework's own counter (≤: reached before), or as read "
         "between steps (≥); else of the device", sorts_by="peak_bytes", is_number=True, css="c-extra",
@@ -49,7 +49,7 @@ RANKS = (
     Column("gpus", "GPU"),
     Column("pid", "PID", "count"),
     Column("steps", "Steps", "count"),
-    Column("wait", "Wait for data", "duration"),
+    Column("wait", "Waits for data", "duration"),
     Column("peak", "Peak memory", "bytes"),
     Column("ooms", "Out of memory", "count"),
 )

@@ -85,6 +85,15 @@ window.gpumon = window.gpumon || {};
     return general(value);
   }
 
+  // The same in a column: with its last zeros, so that the points of most rows stand below each other; a count has none.
+  function padded(value) {
+    const size = Math.abs(value);
+    if (!known(value) || Number.isInteger(value) || size < 1e-3 || size >= 1e4) { return plain(value); }
+    const places = Math.max(0, 3 - Math.floor(Math.log10(size)));
+    const text = fixed(value, places);
+    return places && text.replace(/^-?0*\.?0*/, "").replace(".", "").length > 4 ? fixed(value, places - 1) : text; // 999.96
+  }
+
   function moment(seconds) {
     const at = new Date(seconds * 1000);
     if (!known(seconds) || Number.isNaN(at.getTime())) { return MISSING; }
@@ -121,7 +130,7 @@ window.gpumon = window.gpumon || {};
   }
 
   g.text = {
-    MISSING, known, bytes, duration, brief, span, short, joules, plain, odd, moment, clock, age, when,
+    MISSING, known, bytes, duration, brief, span, short, joules, plain, digits: padded, odd, moment, clock, age, when,
     percent: (value) => (known(value) ? `${fixed(value * 100, 0)} %` : MISSING),
     watts: (value) => (known(value) ? `${fixed(value, 0)} W` : MISSING),
     celsius: (value) => (known(value) ? `${fixed(value, 0)} °C` : MISSING),

@@ -75,7 +75,7 @@
       g.make("span", { class: "says" }, g.make("b", { text: one.text }), one.more ? g.make("span", { class: "mut", text: ` ${one.more}` }) : null,
         g.make("span", { class: "sr", text: { ok: ", well", warn: ", needs attention", bad: ", needs attention", unknown: ", unknown" }[one.level] || "" })))),
     // A number of the user's own: one that is none is no missing value but an alarm.
-    logged: (value) => [g.make("span", { class: t.odd(value) ? "alarm" : null, text: t.plain(value) })],
+    logged: (value) => [g.make("span", { class: t.odd(value) ? "alarm" : null, text: t.digits(value) })],
     // Buttons of which one is pressed: each sets an argument of the address.
     choices: (all) => all.map((one) => g.make("button", {
       type: "button", text: one.text, title: one.title, "aria-pressed": String(one.is_pressed), click: () => { g.go({ ...Object.fromEntries((one.without || []).map((name) => [name, null])), [one.arg]: one.value }); },

@@ -6,10 +6,10 @@
   const CROWN = 1.5; // px of a line that closes a tint at its top, so that it reads on white too
   const ROOM = 14; // px beside a name within its strip
   const GAP = 2; // px between bars
-  const TO_COME = 0.16;
+  const TO_COME = 0.07;
 
   // `one`: {slots, parts: [[slot, user, held, used or null]], unseen: [[slot, share]], until, is_bars, label, marks, events}; shares in
-  // hundredths of a slot, `until` the share of all slots that is not still to come.
+  // hundredths of a slot, `until` the share of all slots that is not still to come; one that `ends_now` has nothing behind that.
   g.strip = function (one) {
     const canvas = g.make("canvas", { class: one.is_bars ? "strip bars" : "strip", role: "img", "aria-label": one.label, title: one.label });
     queueMicrotask(() => draw(canvas, one));
@@ -31,18 +31,26 @@
     if (!width || !height) { return; }
     const isOld = !g.feed.isFresh();
     const color = (user, opacity) => g.theme.color(isOld || !user ? "mut" : g.theme.ofUser(user), opacity);
-    const edge = (slot) => Math.round((slot / one.slots) * width);
+    const all = one.slots * (one.ends_now ? one.until : 1);
+    const edge = (slot) => Math.round((Math.min(slot, all) / all) * width);
+    const now = edge(one.slots * one.until);
     pen.fillStyle = g.theme.color("line");
     for (const mark of one.marks || []) { pen.fillRect(Math.round(mark * width), 0, 1, height); }
     if (one.is_bars) { pen.fillRect(0, height - 1, width, 1); }
-    if (!one.is_bars && one.until < 1) {
-      const now = Math.round(one.until * width);
+    if (!one.is_bars && now < width) {
       pen.fillStyle = g.theme.color("mut", TO_COME);
       pen.fillRect(now, 0, width - now, height);
       pen.fillStyle = g.theme.color("mut");
       pen.fillRect(now, 0, 1, height);
     }
-    for (const [slot, share] of one.unseen) { hatch(pen, edge(slot), Math.min(edge(slot + 1), width * one.until), height, share); }
+    const isUnseen = new Set(one.unseen.map(([slot]) => slot));
+    for (const [slot, share] of one.unseen) {
+      // Of a slot that was seen in part, the end beside what was not seen either, else the last of it.
+      const [from, to] = [edge(slot), Math.min(edge(slot + 1), now)];
+      const room = (edge(slot + 1) - from) * Math.min(1, share / 100);
+      const left = isUnseen.has(slot - 1) && !isUnseen.has(slot + 1) ? from : Math.max(from, to - room);
+      hatch(pen, left, Math.min(left + room, to), height, share);
+    }
     const block = (user, left, top, wide, tall, used) => {
       pen.fillStyle = color(user, HELD);
       pen.fillRect(left, top, wide, tall);
@@ -66,14 +74,13 @@
         }
         return;
       }
-      const all = users.reduce((sum, [, held]) => sum + held, 0);
-      const room = (to - from) * Math.min(1, all / 100);
-      // Of an hour in part, the end beside the slot that it continues.
-      const left = touches(slots[at - 1], slots[at]) || !touches(slots[at], slots[at + 1]) ? from : to - room;
+      const sum = users.reduce((found, [, held]) => found + held, 0);
+      const room = (to - from) * Math.min(1, sum / 100);
+      const left = leftOf(slots, at, from, to, room);
       // Who shares it has a lane of it, the first at the top.
       let top = 0;
       for (const [user, held, used] of users) {
-        const tall = (height * held) / all;
+        const tall = (height * held) / sum;
         block(user, left, top, room, tall, used === null ? null : Math.min(1, used / held));
         top += tall;
       }
@@ -110,6 +117,9 @@
 
   const touches = (one, next) => Boolean(one && next) && one.slot + 1 === next.slot && one.users.some(([user]) => next.users.some(([other]) => other === user));
 
+  // Of an hour that was held in part, the end beside the slot that it continues.
+  const leftOf = (slots, at, from, to, room) => (touches(slots[at - 1], slots[at]) || !touches(slots[at], slots[at + 1]) ? from : to - room);
+
   const heldIn = ({ users }, user) => (users.find(([other]) => other === user) || [user, 0])[1];
 
   // The parts of each slot.
@@ -144,20 +154,21 @@
     const write = () => {
       if (!run || !run.user) { return; }
       const wide = pen.measureText(run.user).width;
-      if (wide + ROOM > edge(run.to) - edge(run.from)) { return; }
+      if (wide + ROOM > edge(run.to) - run.left) { return; }
       pen.fillStyle = g.theme.color("card", 0.72);
       pen.beginPath();
-      pen.roundRect(edge(run.from) + 3, height / 2 - 9, wide + 10, 18, 4);
+      pen.roundRect(run.left + 3, height / 2 - 9, wide + 10, 18, 4);
       pen.fill();
       pen.fillStyle = g.theme.color("ink");
-      pen.fillText(run.user, edge(run.from) + 8, height / 2 + 0.5);
+      pen.fillText(run.user, run.left + 8, height / 2 + 0.5);
     };
-    for (const { slot, users } of slots) {
+    slots.forEach(({ slot, users }, at) => {
       const user = users.length === 1 ? users[0][0] : "";
-      if (run && run.user === user && run.to === slot) { run.to = slot + 1; continue; }
+      if (run && run.user === user && run.to === slot) { run.to = slot + 1; return; }
       write();
-      run = { user, from: slot, to: slot + 1 };
-    }
+      const room = (edge(slot + 1) - edge(slot)) * Math.min(1, users.reduce((sum, [, held]) => sum + held, 0) / 100);
+      run = { user, left: leftOf(slots, at, edge(slot), edge(slot + 1), room), to: slot + 1 };
+    });
     write();
   }
 })(window.gpumon);

@@ -37,6 +37,7 @@
     const askRest = g.asker();
     const isKept = Boolean(section.dataset.kept);
     const names = section.dataset.keptArgs.split(" ").filter(Boolean);
+    let isLive = false; // whether it is about a chart that is live, and what is kept stands beside it
     let bound = null; // name -> elements, once the layout is there
     let tables = [];
     let fields = [];
@@ -62,6 +63,7 @@
       for (const one of [...tables, ...fields]) { one.open(params); }
       figures = [...section.querySelectorAll("[data-figure]")].map(g.figure)
         .concat([...section.querySelectorAll("[data-kept-figure]")].map(g.keptFigure));
+      isLive = Boolean(section.querySelector("[data-figure]"));
       for (const figure of figures) { figure.open(params); }
       about();
       if (!section.hidden) { load(); }
@@ -73,7 +75,7 @@
       outline = "";
       if (!bound) { load(); return; } // what is kept comes while the layout does
       for (const one of [...tables, ...fields]) { one.open(params); }
-      if (isKept && seen !== g.feed.view) { clear(); }
+      if (isKept && !isLive && seen !== g.feed.view) { clear(); }
       seen = g.feed.view;
       clearTimeout(late);
       if (g.feed.isFresh()) { late = setTimeout(blank, LATE * 1000); } else { blank(); }
@@ -109,8 +111,9 @@
 
     // What is there only while a value says so, or dimmed then.
     function places() {
-      const isKnown = isKept || g.feed.view.values.size > 0;
+      const isKnown = (isKept && !isLive) || g.feed.view.values.size > 0;
       const has = (name) => { const one = g.feed.value(name); return Boolean(one) && one.length !== 0; };
+      section.classList.toggle("waits", isKept && !g.feed.view.kept.size);
       for (const node of section.querySelectorAll("[data-show]")) { g.hide(node, isKnown && !has(node.dataset.show)); }
       for (const node of section.querySelectorAll("[data-unless]")) { g.hide(node, has(node.dataset.unless)); }
       for (const node of section.querySelectorAll("[data-dim]")) { node.classList.toggle("old", has(node.dataset.dim)); }
@@ -167,6 +170,7 @@
       if (!bound) { return; }
       if (g.theme.met().length > before) { for (const node of section.querySelectorAll("[data-kind=mine]")) { value(node, node.dataset.bind); } }
       for (const name of news.values) { for (const node of bound.get(name) || []) { value(node, name); } }
+      if (news.values.includes("day")) { for (const node of section.querySelectorAll("[data-bind][data-kind=day]")) { value(node, node.dataset.bind); } }
       for (const table of tables) { table.draw(news.values.length ? null : changed(news, table)); }
       if (news.values.length) { places(); g.title(); }
       for (const figure of figures) { figure.about(); }

@@ -82,22 +82,24 @@ def kept(document: Cells) -> KeptValues:
     wanted = [
         one for one in events if (not gpu or gpu in _gpus(one, labels)) and (not user or one.event.of.user == user)
     ]
+    is_known = document["has_history"] and not document["problem"]
     counts = {name: sum(is_in(one.event, name) for one in wanted) for name in KINDS}
     found = [one for one in wanted if is_in(one.event, group)]
     users = sorted({one.event.of.user for one in events} - {""})
     values = {
         "title": f"Last {document['window'].replace('h', ' hours').replace('d', ' days')}",
-        "summary": _summary(found),
+        "summary": _summary(found) if is_known else "",
         "windows": [
             {"text": name.replace("h", " h").replace("d", " d"), "title": "", "is_pressed": name == document["window"],
              "arg": "window", "value": name} for name in HOURS
         ],
         "groups": [
-            {"text": f"{TITLES[name]} {counts[name]}", "title": "", "is_pressed": name == group, "arg": "group",
-             "value": name} for name in KINDS if counts[name] or name in (ALL, "attention", group)
+            {"text": f"{TITLES[name]} {counts[name] if is_known else ''}".rstrip(), "title": "",
+             "is_pressed": name == group, "arg": "group", "value": name}
+            for name in KINDS if counts[name] or name in (ALL, "attention", group)
         ],
         "gpus": pick("gpu", "GPU", gpu, [(number, f"GPU {number}") for number in sorted(labels.values(), key=int)]),
-        "people": pick("user", "User", user, [(name, name) for name in users]),
+        "people": pick("user", "user", user, [(name, name) for name in users]),
         "nothing": _nothing(document, is_filtered=bool(gpu or user or group != ALL)),
         "lanes_known": bool(document["strips"]),
         "lanes": Rows(_lanes(document, found, labels)),
@@ -177,24 +179,25 @@ def _nothing(document: Cells, *, is_filtered: bool) -> str:
 def _lanes(document: Cells, found: Sequence[LastedEvent], labels: Mapping[str, str]) -> list[Cells]:
     """A strip for each GPU, with its events on it; of many GPUs one for all."""
     begin, now = document["begin"], document["now"]
-    length = max(document["end"] - begin, 1.0)
+    length = max(min(document["end"], now) - begin, 1.0)
 
     def at(one: LastedEvent) -> list[Any]:
         return [round((one.event.time_ns / SECOND - begin) / length, 4), _LEVELS[one.event.severity]]
 
-    until = round(min(1.0, (now - begin) / length), 4)
+    until = round(min(1.0, (now - begin) / max(document["end"] - begin, 1.0)), 4)
     strips = document["strips"]
     if len(strips) > LANES:
         all_unseen = [slot for slot in strips[0]["unseen"] if all(slot in one["unseen"] for one in strips)]
         strip = {"slots": strips[0]["slots"], "parts": [], "unseen": all_unseen, "is_bars": False, "until": until,
-                 "label": units.counted(len(found), "event"), "events": [at(one) for one in found]}  # fmt: skip
+                 "ends_now": True, "label": units.counted(len(found), "event"),
+                 "events": [at(one) for one in found]}  # fmt: skip
         return [{"key": "all", "gpu": "All GPUs", "order": 0, "strip": strip}]
     rows = []
     for one in strips:
         device = one["device"]
         events = [at(each) for each in found if labels.get(device.uuid, device.uuid) in _gpus(each, labels)]
         held = {"slots": one["slots"], "parts": one["parts"], "unseen": one["unseen"], "is_bars": False,
-                "until": until, "events": events,
+                "until": until, "ends_now": True, "events": events,
                 "label": f"{device_name(device)}: {units.counted(len(events), 'event')}"}  # fmt: skip
         rows.append({"key": device.uuid, "gpu": device_name(device), "order": device.number, "strip": held})
     return rows
@@ -203,7 +206,9 @@ def _lanes(document: Cells, found: Sequence[LastedEvent], labels: Mapping[str, s
 def _ticks(document: Cells) -> list[Cells]:
     """Times below the strips, in the viewer's time zone."""
     begin, end = document["begin"], document["end"]
-    return [{"at": share / 4, "time": begin + (end - begin) * share / 4} for share in range(4)]
+    length = max(min(end, document["now"]) - begin, 1.0)
+    times = [begin + (end - begin) * share / 4 for share in range(4)]
+    return [{"at": round((time - begin) / length, 4), "time": time} for time in times]
 
 
 PAGE = Page(

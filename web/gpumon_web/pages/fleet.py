@@ -16,9 +16,9 @@ from gpumon_web.fleet_summary import chips, host, idle_below, mine, others, sums
 from gpumon_web.gpu_groups import LARGE, group_sums, groups, label_of, state_of
 from gpumon_web.gpu_lines import power_text, users_of, who, words_of
 from gpumon_web.holders import memory_parts
-from gpumon_web.page import Args, Cells, Column, Gpu, Kept, KeptValues, Now, Page, Rows
+from gpumon_web.last_day import last_day
+from gpumon_web.page import Args, Cells, Column, Gpu, Kept, Now, Page, Rows
 from gpumon_web.tokens import gpu_address, line, link, person, place, progress, run_address, run_name, tag
-from gpumon_web.user_rows import strip_words
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -69,7 +69,7 @@ def layout() -> Component:
                         headline("Free now", "free", "text", "others", "chips", is_first=True, old="–"),
                         headline("Allocated, idle", "idle", "text", "idle_below", "idle_chips", old="–"),
                         headline("Mine", "mine", "mine"),
-                        headline("Utilization now", "utilization", "percent", "past"),
+                        headline("Utilization", "utilization", "percent", "past"),
                         headline("Power", "power", "text", "energy"),
                         css="one",
                     ),
@@ -77,7 +77,8 @@ def layout() -> Component:
                 ],
                 className="card summary", **aria(label="Summary"),
             ),
-            shown_if("map", card("Map", bound("map", "tiles", html.Div, className="tiles"), titled="map_title")),
+            shown_if("map", card("Map", bound("map", "tiles", html.Div, className="tiles"), titled="map_title",
+                                 tools=[html.Span("color: who holds it; height: utilization", className="mut note")])),
             html.Div(tools, className="toolbar"),
             card(
                 "GPUs",
@@ -106,10 +107,10 @@ def live(now: Now, args: Args) -> Cells:
         "free": f"{len(free)} of {len(usable)}" if usable else units.MISSING,
         "tab": {"text": f"{len(free)} of {len(usable)} free", "old": ""} if usable else None,
         "others": others(now, usable),
-        "chips": chips([gpu.about["label"] for gpu in free]),
+        "chips": chips(free),
         "idle": str(len(idle)) if usable else units.MISSING,
         "idle_below": idle_below(idle, now.time),
-        "idle_chips": chips([gpu.about["label"] for gpu in idle], "chip warn"),
+        "idle_chips": chips(idle, "chip warn"),
         "mine": mine(now) if usable else None,
         **{name: totals[name] for name in ("utilization", "past", "power", "energy")},
         "host": host(now.host, totals),
@@ -141,7 +142,7 @@ def group_row(key: str, members: Sequence[Gpu], now: Now) -> Cells:
     lines = [] if runs else who(first.about, [], now.time)
     if kind == "free":
         waits = [gpu.about["since"] for gpu in members if gpu.about["since"] is not None]
-        least = f"{units.words(now.time - max(waits))} or longer" if waits else ""
+        least = f"at least {units.words(now.time - max(waits))}" if waits and now.time - max(waits) >= 1 else ""
         lines = [line(tag(f"{len(members)} free{f' for {least}' if least else ''}", "ok", is_now=True))]
     for run in runs:
         name = link(run_name(run), run_address(run["id"]), "name")
@@ -214,18 +215,6 @@ def _lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
     return {gpu.about["uuid"]: (gpu.about["uuid"], SPARK) for gpu in now.gpus}
 
 
-def kept(document: Cells) -> KeptValues:
-    """The last 24 hours of each GPU."""
-    begin, end, now = document["begin"], document["end"], document["now"]
-    until = round((now - begin) / (end - begin), 4) if end > begin else 1
-    strips = {
-        one["device"].uuid: {
-            "slots": one["slots"], "parts": one["parts"], "unseen": one["unseen"], "until": until, "is_bars": False,
-            "label": strip_words(one),
-        }
-        for one in document["strips"]
-    }  # fmt: skip
-    return KeptValues({"day": strips or None}, again=60.0)
-
-
-PAGE = Page("fleet", "Fleet", layout, live, kept, kept_of=Kept.DAY, series=_lines, has_past=True, without_gpus="none")
+PAGE = Page(
+    "fleet", "Fleet", layout, live, last_day, kept_of=Kept.DAY, series=_lines, has_past=True, without_gpus="none"
+)

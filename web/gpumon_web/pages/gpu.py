@@ -20,7 +20,8 @@ from gpumon_web.gpu_chart import USUAL as USUAL_PANELS
 from gpumon_web.gpu_lines import SILENT
 from gpumon_web.health import attention
 from gpumon_web.holders import by_user, holder_names, idle_for, memory_parts
-from gpumon_web.page import Args, Cells, Column, Gpu, Now, Page, Rows
+from gpumon_web.last_day import last_day
+from gpumon_web.page import Args, Cells, Column, Gpu, Kept, Now, Page, Rows
 from gpumon_web.tokens import bar, gpu_address, line, link, person, progress, run_address, run_name, run_state, text
 from gpumon_web.tokens import place as epoch_place
 
@@ -31,7 +32,8 @@ BUTTONS = (*((str(one.seconds), one.title) for one in WINDOWS if one.has_button)
 """Windows of the figure."""
 HELD_COLOR = "u0"
 """Color of the parts of memory that a training holds."""
-KEPT_AT_ZERO = ("free", IN_USE)
+FREE = "free"
+KEPT_AT_ZERO = (FREE, IN_USE)
 """Parts of memory that are told of though there is none of them."""
 NAMED = 3
 """Holders named below the memory."""
@@ -68,6 +70,7 @@ def layout() -> Component:
             html.B("Memory"), bound("memory", "text"), bound("memory_free", "text", className="mut end", old=""),
         ], className="memory",
     )  # fmt: skip
+    ends = html.Div([html.Span("Last 24 hours"), html.Span("now")], className="ends mut")
     who = card(
         "Who is on it",
         html.Div(
@@ -77,6 +80,7 @@ def layout() -> Component:
                 shown_if("divided", bound("divided", "parts", html.Div, className="split")),
                 hidden_if("divided", bound("memory_bar", "rich", html.Div)),
                 bound("holders", "text", html.P, className="mut below"),
+                shown_if("day", html.Div([ends, bound("last_day", "day", html.Div)], className="lastday")),
             ],
             className="inside",
         ),
@@ -129,6 +133,7 @@ def live(now: Now, args: Args) -> Cells:
         "who": who(gpu, runs),
         "health": about["health"],
         "attention": {"text": attention(about["health"]), "old": "as last reported"},
+        "last_day": [about["uuid"]],
         "title": f"GPU {about['label']}",
         "model": about["name"],
         "uuid": about["uuid"],
@@ -221,11 +226,9 @@ def memory(gpu: Gpu) -> Cells:
     held = [f"{name} {units.number(size, Unit.BYTES)}" for _, name, size in by_user(about["holders"])]
     more = f" and {len(held) - NAMED} more" if len(held) > NAMED else ""
     nobody = {"text": "", "old": "holder unknown"} if about["empty"] else "holder unknown"
-    free = (
-        ""
-        if used is None or not total or about["state"] in SILENT
-        else f"{units.number(max(0.0, total - used), Unit.BYTES)} free"
-    )
+    told = next((part["bytes"] for part in about["split"] if part["title"] == FREE), None)
+    left = told if told is not None or used is None or not total else max(0.0, total - used)
+    free = "" if left is None or about["state"] in SILENT else f"{units.number(left, Unit.BYTES)} free"
     return {
         "memory": "shared with the host" if about["shares_memory"] else of_total(used, total),
         "memory_free": free,
@@ -279,7 +282,7 @@ def no_processes(about: Cells, now: Now) -> str | Cells:
         if not now.processes_known:
             return "This recording has no process data."
         return f"The process list is unknown: {about['processes_unknown']}."
-    if about["unlisted"]:
+    if about["unlisted"] and about["state"] not in SILENT:
         return "The driver lists no process, but memory is in use: its holder is unknown."
     return {"text": "No process uses this GPU.", "old": UNLISTED} if about["empty"] else UNLISTED
 
@@ -308,8 +311,8 @@ def _lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
 _NAMES = (
     "state", "model", "uuid", "is_stale", "who", "health", "attention", "memory", "memory_free", "memory_bar",
     "holders", "idle", "outline", "look", "missing", "divided", "no_processes", "video_titles", "where_titles",
-    "notice", "tab",
+    "notice", "tab", "last_day",
 )  # fmt: skip
 """Values that are none where no GPU is shown."""
 
-PAGE = Page("gpu", "GPU", layout, live, series=_lines, args={"id": ""}, without_gpus="none")
+PAGE = Page("gpu", "GPU", layout, live, last_day, kept_of=Kept.DAY, series=_lines, args={"id": ""}, without_gpus="none")

@@ -72,7 +72,7 @@ def live(now: Now, args: Args) -> Cells:
         "cpu": host.get("cpu_utilization"),
         "memory": of_total(used, total),
         "memory_share": f"{units.number(used / total, Unit.RATIO)} in use" if used is not None and total else "",
-        "load": units.MISSING if load is None else units.plain(load),
+        "load": units.MISSING if load is None else units.load(load),
         "load_is": "running or waiting tasks, mean of a minute",
         "swap": "none" if host.get("swap_total") == 0 else of_total(host.get("swap_used"), host.get("swap_total")),
     }

@@ -148,9 +148,7 @@ def kept(document: Cells) -> KeptValues:
         "folded": "equal neighbors are one row: means, and the highest peak" if folds else "",
         "cost": document.get("cost", ""),
         **has_costs(prices),
-        "csv": {"text": "Download as CSV", "href": f"api/run.csv?id={quote(run['id'], safe='')}"}
-        if found or is_whole
-        else None,
+        "csv": {"text": "CSV", "href": f"api/run.csv?id={quote(run['id'], safe='')}"} if found or is_whole else None,
         "about": told,
         "notes": said,
         "has_about": bool(told or said),

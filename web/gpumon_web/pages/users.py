@@ -122,6 +122,7 @@ def kept(document: Cells) -> KeptValues:
         **holders(document.get("groups"), by),
         **({"user_title": "GPU"} if user else {}),
         "now_title": "Now" if user else "GPUs now",
+        **({} if group else {"csv": None}),
         "has_now": not is_over,
         "problem": _problem(document, window),
         "known": group is not None,

@@ -1,0 +1,65 @@
+"""First screens: nothing is cut at the edge of a card or covers another value, and what people ask stands first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.web.conftest import PATIENCE_MS, visit
+from tests.web.sources import Opened
+from tests.web.states import lab
+
+expect.set_options(timeout=PATIENCE_MS)
+SHOWN = "main .page:not([hidden])"
+CUT = f"""() => [...document.querySelectorAll('{SHOWN} .tablebox')]
+  .filter((box) => box.checkVisibility() && box.scrollWidth > box.clientWidth + 1)
+  .map((box) => box.textContent.slice(0, 60))"""
+COVERED = f"""() => [...document.querySelectorAll('{SHOWN} .gutter')].filter((one) => {{
+  const [name, value] = ['.what', '.value'].map((part) => one.querySelector(part).getBoundingClientRect());
+  return name.right > value.left + 1 || value.height > 32;
+}}).map((one) => one.textContent)"""
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    with lab(tmp_path_factory.mktemp("lab")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("page", ["runs", "run", "users", "events"])
+def test_no_table_is_cut_on_a_small_desk(browser: Browser, opened: Opened, page: str) -> None:
+    with visit(browser, opened.link, viewport={"width": 1024, "height": 768}) as visitor:
+        shown = visitor.open(opened.places[page])
+        expect(shown.locator(f"{SHOWN} tbody tr").first).to_be_visible()
+        assert shown.evaluate(CUT) == []
+
+
+def test_on_a_phone_names_and_values_of_panels_stand_beside_each_other(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link, viewport={"width": 390, "height": 844}) as visitor:
+        shown = visitor.open(opened.places["run"])
+        expect(shown.locator(f"{SHOWN} .gutter .value:not(:empty)")).to_have_count(4)
+        assert shown.evaluate(COVERED) == []
+
+
+def test_a_gpu_shows_who_held_it_in_the_last_24_hours(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link) as visitor:
+        shown = visitor.open("#/gpu/0")
+        strip = shown.locator(f"{SHOWN} .lastday canvas")
+        expect(strip).to_have_attribute("aria-label", re.compile("^GPU 0: alice"))
+        shown.get_by_role("navigation", name="GPUs").get_by_role("link", name="GPU 5").click()
+        expect(strip).to_have_attribute("aria-label", re.compile("^GPU 5: bob"))
+        expect(strip).to_be_visible()
+
+
+def test_a_phone_shows_the_course_of_a_gpu_that_is_well_before_its_health(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link, viewport={"width": 390, "height": 844}) as visitor:
+        shown = visitor.open("#/gpu/0")
+        expect(shown.locator(f"{SHOWN} .checks li")).to_have_count(5)
+        tops = [
+            shown.get_by_role("region", name=name).first.evaluate("one => one.getBoundingClientRect().top")
+            for name in ("Who is on it", "Course", "Health", "Processes")
+        ]
+        assert tops == sorted(tops)
