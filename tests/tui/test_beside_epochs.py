@@ -30,11 +30,15 @@ LENGTH, REST = 90.0, 7.0
 BETWEEN = (("evaluate", 6, 5.0, 0.4), ("checkpoint", 7, 1.5, 0.02), ("other", 8, 0.5, 0.1))
 
 
-def kept(directory: Path, epochs: int = 7, label: str = "SIMULATED") -> str:
-    """A ledger of the first run of the feed: between epochs of 90 s lie an evaluation and a checkpoint."""
+def kept(directory: Path, epochs: int = 7, label: str = "SIMULATED", before: int = 0) -> str:
+    """A ledger of the first run of the feed: between epochs of 90 s lie an evaluation and a checkpoint.
+
+    `before`: seconds by which it began earlier than the run of the feed.
+    """
+    began = (START - before) * SECOND
     with Book(directory) as book:
         run = book.run(
-            "id-0", name="resnet50", started=START * SECOND, updated=(START + 699) * SECOND, epochs=90, label=label,
+            "id-0", name="resnet50", started=began, updated=(START + 699) * SECOND, epochs=90, label=label,
             seconds=699.0,
         )  # fmt: skip
         key = book.rank(run, started=START * SECOND, metrics="{}")
@@ -94,11 +98,17 @@ def test_the_whole_run_and_all_between_its_epochs_are_the_rows_of_runs_show(tmp_
         assert set(values) <= set(truth[row[0]]), f"{row[0]}: what 'gpumon runs show' says"
 
 
-@pytest.mark.parametrize(("label", "took"), [("", "1:30"), ("REPLAY", "1:37")])
-def test_the_epochs_of_a_run_are_those_of_a_ledger_of_the_same_source_only(
-    label: str, took: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("source", "label", "of", "before", "took"),
+    [
+        ("nvml", "", "", 0, "1:30"), ("nvml", "", "REPLAY", 0, "1:37"), ("nvml", "", "", 3600, "1:37"),
+        ("sim", "SIMULATED", "SIMULATED", 0, "1:30"), ("replay", "REPLAY", "REPLAY", 0, "1:37"),
+    ],
+)  # fmt: skip
+def test_the_epochs_of_a_run_are_those_of_its_own_ledger_and_never_what_a_recording_has_yet_to_play(
+    source: str, label: str, of: str, before: int, took: str, tmp_path: Path
 ) -> None:
-    path = kept(tmp_path, label=label)
+    path = kept(tmp_path, label=of, before=before)
 
     async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert app.view.selected_run == "id-0"
@@ -107,7 +117,7 @@ def test_the_epochs_of_a_run_are_those_of_a_ledger_of_the_same_source_only(
         feed.advance()
         app.poll()
 
-    feed = FakeFeed(source="nvml", label="")
+    feed = FakeFeed(source=source, label=label)
     lines = play(feed, (200, 50), read, ledgers=lambda: Ledgers([path]))
     (row,) = (line.split()[line.split().index("e6") :] for line in lines if re.search(r" e6 +\d", line))
     assert row[1] == took

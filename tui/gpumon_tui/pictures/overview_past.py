@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 
 from rich.segment import Segment
 
@@ -13,6 +14,7 @@ from gpumon.analysis.ranks import Ranks
 from gpumon.frame import NAN, Frame, RunState
 from gpumon.history.grid import Grid
 from gpumon.history.query import Query
+from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon_tui import palette, theme
 from gpumon_tui.memo import Memo
@@ -28,6 +30,8 @@ from gpumon_tui.view import View
 
 READ_EVERY = 5.0
 """Seconds after which an epoch that goes on is read anew."""
+_SAME_BEGIN = 1.0
+"""Seconds between the begins of a run as its processes and its ledger tell it, at most."""
 METRICS = ("gpu.utilization", "gpu.power")
 EVENT_COLUMNS = (
     LeanColumn("", 1, keep=8), LeanColumn("when", 8, keep=9), LeanColumn("what", 19, keep=10),
@@ -48,7 +52,7 @@ class EpochPicture(SectionPicture):
         self._columns: tuple[LeanColumn, ...] = ()
         self._decimals = 0
         self._shown: tuple[Frame | None, str, bool] = None, "", True
-        self._read: Memo[EpochLine] = Memo()
+        self._read: Memo[tuple[EpochLine, float]] = Memo()
 
     def many(self) -> int:
         """Return how many epochs there are to show."""
@@ -98,10 +102,12 @@ class EpochPicture(SectionPicture):
 
     def _kept(self, ranks: Ranks) -> tuple[list[EpochLine], Sequence[str]] | None:
         view = self.view
-        if Capability.LIVE not in view.origin.capabilities:
+        if Capability.NOW not in view.origin.capabilities:  # a ledger knows what a recording has yet to play
             return None
         found = view.kept.opened(ranks.first.id, is_over=ranks.state is not RunState.RUNNING).found
         if found is None or found.is_by_steps or found.record.run.label != view.origin.label or not found.rows:
+            return None
+        if abs(found.record.run.started - ranks.first.started) > _SAME_BEGIN:  # another one, with the same id
             return None
         return [epoch_lines.of_ledger(one) for one in reversed(found.rows)], found.metrics
 
@@ -110,16 +116,19 @@ class EpochPicture(SectionPicture):
         stretches = view.epochs.stretches(run.key, view.now)
         self._read.keep([one.epoch for one in stretches])
         logged = units.plains([view.logged.value(run.id, one.epoch, loss) for one in stretches])
-        lines = []
+        lines, spent = [], []
         for before, one, value in zip([None, *stretches], stretches, logged, strict=False):
             when = one.end if one.finished else view.now // READ_EVERY
             shows = run.key, when, view.filling, ranks.gpus
-            line = self._read.get(one.epoch, shows, lambda one=one, before=before: self._line(ranks, one, before))  # type: ignore[misc]
+            line, joules = self._read.get(one.epoch, shows, partial(self._line, ranks, one, before))
+            spent.append(joules)
             took = line.took if one.finished else one.end - one.begin
             lines.append(line._replace(took=took, logged=(value if loss in view.logged.of(run.id, one.epoch) else "",)))
-        return lines[::-1]
+        told = zip(lines, spent, units.energies(spent), strict=True)
+        return [line._replace(energy=text) if is_known(joules) else line for line, joules, text in told][::-1]
 
-    def _line(self, ranks: Ranks, one: Stretch, before: Stretch | None) -> EpochLine:
+    def _line(self, ranks: Ranks, one: Stretch, before: Stretch | None) -> tuple[EpochLine, float]:
+        """A row that says nothing of what was logged nor of energy yet, and the energy (J)."""
         view, seconds = self.view, one.end - one.begin
         change = NAN
         if before is not None and before.finished and one.finished and before.end > before.begin:
@@ -131,10 +140,9 @@ class EpochPicture(SectionPicture):
             shares, watts = ([found[name].mean[0] for found in of] for name in METRICS)
             utilization = sum(shares) / len(shares) if shares else NAN
             power = sum(watts) if watts else NAN
-        return EpochLine(
-            f"e{one.epoch}", seconds, change, steps_per_second_in(view.epochs, ranks.first.key, one.begin, one.end),
-            NAN, utilization, NAN, epoch_lines.energy(power, seconds), (), not one.finished,
-        )  # fmt: skip
+        pace = steps_per_second_in(view.epochs, ranks.first.key, one.begin, one.end)
+        line = EpochLine(f"e{one.epoch}", seconds, change, pace, NAN, utilization, NAN, "", (), not one.finished)
+        return line, power * seconds
 
 
 class EventPicture(SectionPicture):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon import units
-from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.renderables.lean_section import LeanColumn, Told
@@ -91,8 +90,3 @@ def of_ledger(one: StretchRow) -> EpochLine:
         one.title, of.seconds, one.took_change, of.steps_per_second, of.wait_share, of.value("utilization_mean"),
         of.value("idle_share"), one.energy, one.logged, one.goes_on,
     )  # fmt: skip
-
-
-def energy(power: float, seconds: float) -> str:
-    """Return the energy of a mean power (W) over some time, for people; empty where it is unknown."""
-    return units.number(power * seconds, Unit.JOULES) if is_known(power * seconds) else ""
