@@ -227,7 +227,6 @@ def test_watched_time_without_events_is_a_line() -> None:
 def test_nothing_is_said_to_be_known_only_since_a_moment_before_which_events_stand() -> None:
     lines = "\n".join(opened((120, 40), read=no_log))
     assert "watched since 14:21:40, older rows as told then" in lines
-    assert "only since" not in lines
 
 
 def recording(seconds: int, player: FakePlayer, size: tuple[int, int] = (120, 40)) -> list[str]:
@@ -360,8 +359,11 @@ def test_an_event_of_no_gpu_has_no_chart() -> None:
 
 
 @pytest.mark.parametrize("size", [(40, 20), (80, 24), (79, 40), (120, 30)])
-def test_where_there_is_little_room_events_have_all_of_it(size: tuple[int, int]) -> None:
-    assert "open on the chart" not in "\n".join(opened(size))
+def test_where_there_is_little_room_events_have_all_of_it_but_the_text_of_one(size: tuple[int, int]) -> None:
+    many = [event(60.0 * ago, "daemon_started", source="nvml") for ago in range(60)]
+    lines = opened(size, read=lambda path: sorted(many, key=lambda one: one.time_ns))
+    title = next(place for place, line in enumerate(lines) if "daemon started ──" in line)
+    assert len(lines) - 1 - title <= 3, "no more than its text, above the footer"
 
 
 def test_the_moment_of_an_event_has_the_room_that_few_events_leave() -> None:
@@ -372,3 +374,13 @@ def test_the_moment_of_an_event_has_the_room_that_few_events_leave() -> None:
 
     assert tall("slash", *"carol", "enter") > tall(), "fewer events, taller charts"
     assert any("Utilization" in line for line in opened((120, 60)))
+
+
+def test_a_text_that_has_no_room_in_its_row_stands_below_the_table() -> None:
+    lines = opened(
+        (80, 24), "end", read=lambda path: [event(3000, "idle_began", 6, "dave", ongoing=True, at_least=True)]
+    )
+    assert not any("When it was last at work" in line for line in rows(lines))
+    below = " ".join(" ".join(lines).split())
+    assert "idle since it was first seen. When it was last at work" in below
+    assert "↵ open on the chart" in "\n".join(opened((80, 24), read=logged)), "where rows fill the page, too"

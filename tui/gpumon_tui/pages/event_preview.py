@@ -12,20 +12,23 @@ from gpumon.missing import is_known
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.columns import Columns
+from gpumon_tui.renderables.attention import wrapped
 from gpumon_tui.renderables.cells import crossed, laid, painted
 from gpumon_tui.renderables.event_rows import EventRow
 from gpumon_tui.renderables.gpu_charts import ROLES
 from gpumon_tui.renderables.plot import plot
 from gpumon_tui.renderables.section import keys, margin, section
 from gpumon_tui.renderables.strip import GAP
-from gpumon_tui.renderables.text_width import Line, cut, fit, safe
+from gpumon_tui.renderables.text_width import SENTENCE, Line, cut, fit, safe
 from gpumon_tui.renderables.time_columns import still_columns
 from gpumon_tui.renderables.time_marks import times_below
 from gpumon_tui.renderables.value_axis import value_axis
 from gpumon_tui.view import View
 
 ROWS_FROM, CELLS_FROM = 34, 80
-"""Room of the page from which the event under the cursor is shown."""
+"""Room of the page from which the event under the cursor is always shown with charts."""
+TEXT_FROM, TEXT_ROWS = 16, 2
+"""Rows of the page from which its text is there at least, and lines of that."""
 LONG_AGO = 3600.0
 """Seconds from which on a moment is shown in a window of as many: what is older has coarser values."""
 WINDOW = 600.0
@@ -60,15 +63,16 @@ class EventPreview:
     def __init__(self, view: View) -> None:
         self.view = view
         self._each = _TALLER[-1][1]
-        """Rows of each chart."""
+        """Rows of each chart; 0 where there is room for the text alone."""
         self._columns = Columns()
         self._memo: Memo[list[Line]] = Memo()
 
     def rows(self, cells: int, height: int, spare: int) -> int:
         """Return the rows that it has on a page of which others leave `spare`; 0 where it is not shown."""
-        if height < ROWS_FROM or cells < CELLS_FROM:
-            return 0
         least = next(rows for of, rows in _TALLER if height >= of)
+        if cells < CELLS_FROM or (height < ROWS_FROM and spare < _AROUND + len(_USUAL) * least):
+            self._each = 0
+            return 1 + TEXT_ROWS if height >= TEXT_FROM else 0
         self._each = max(least, min(_TALLEST, (spare - _AROUND) // len(_USUAL)))
         return _AROUND + len(_USUAL) * self._each
 
@@ -91,8 +95,11 @@ class EventPreview:
         about = " ".join(filter(None, (row.gpu, row.event.kind.label)))
         detail: Line = [Segment(safe(about), _TEXT)]
         title = section(units.clock(row.time), detail, keys(("↵", "open on the chart")), cells)
-        meaning = f"{row.event.kind.help} {row.words}".strip()
-        lines: list[Line] = [[], title, cut([Segment(" " * side + safe(meaning), _DIM)], cells - side)]
+        meaning = safe(f"{row.words}. {row.event.kind.help}" if row.words else row.event.kind.help, SENTENCE)
+        if not self._each:
+            told = list(wrapped(meaning, cells - 2 * side))[:TEXT_ROWS]
+            return [title, *([Segment(" " * side + part, _DIM)] for part in told)]
+        lines: list[Line] = [[], title, cut([Segment(" " * side + meaning, _DIM)], cells - side)]
         if not gpu:
             return [*lines, [Segment(" " * side + "of no GPU that is on screen: nothing to draw", _FAINT)]]
         grid = still_columns(window, max(1, cells - 2 * side - _LABEL), min(row.time + window / 2, view.now))

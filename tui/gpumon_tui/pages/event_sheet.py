@@ -158,7 +158,7 @@ class EventSheet(Lines):
         if Capability.NOW not in self.view.origin.capabilities:
             return "a recording keeps no log of events: these are of what has been played of it"
         if not is_here:
-            return "these values are not of this machine: no log is kept of them"
+            return "no log is kept of values that are not of this machine"
         if problem:
             return problem
         if not self.view.happened.can_read:
@@ -182,7 +182,7 @@ class EventSheet(Lines):
             shows = (id(rows), len(rows), rows[:1], span.grid, span.grid.at(span.now), view.history.first_frame, cells)
             lines += [*self._time_row.get(0, shows, lambda: self._over_time(span, cells, side)), *blank]
         if self.problem:
-            told = wrapped(safe(self._since() + self.problem), cells - 2 * side)
+            told = wrapped(safe(self.problem + self._since()), cells - 2 * side)
             lines += [[Segment(" " * side + part, self._how_bad)] for part in told][:_MOST_SAID]
         room = columns(cells)
         lines.append(heading(room, cells))
@@ -221,8 +221,8 @@ class EventSheet(Lines):
         if not self._all or not since:
             return ""
         if self._all[-1].time < since - 1.0:
-            return f"watched since {units.clock(since)}, older rows as told then: "
-        return f"only since {units.clock(since)}: "
+            return f"; watched since {units.clock(since)}, older rows as told then"
+        return f"; watched since {units.clock(since)}"
 
     def _span(self, cells: int, side: int) -> StripSpan:
         """The time that the strip spans: the last day, or that of a recording."""
