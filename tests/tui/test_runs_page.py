@@ -307,6 +307,19 @@ def test_a_verdict_is_that_of_the_house_and_stands_above_the_table_too(ledger: s
     assert any("▲ Died in epoch" in line for line in lines)
 
 
+def test_sentences_about_runs_are_whole_on_a_narrow_screen(ledger: str) -> None:
+    def said(*keys: str) -> str:
+        return " ".join(" ".join(shown(ledger, (80, 60), *keys)).split())
+
+    opened = said("down", "down", "down", "down", "enter")
+    assert re.search(
+        r"△ Waits for data 3\d % of the time\. Add DataLoader workers, or move decoding off the CPU\.", opened
+    )
+    compared = said(*COMPARED)
+    assert "95 % interval of the difference, by the epochs of each run." in compared
+    assert "no daemon read the CPU packages during most of them" in compared or "CPU energy" not in compared
+
+
 def test_the_cursor_of_the_table_is_that_of_the_curves(ledger: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         for key in ("4", *OPENED):
@@ -422,6 +435,7 @@ def test_a_filter_counts_as_it_is_typed_and_says_what_it_hides(ledger: str) -> N
     assert not any("resnet50" in line for line in lines)
     none = shown(ledger, (80, 24), "slash", "q", "q")
     assert any("The filter hides all 7 runs" in line for line in none), "and q did not quit"
+    assert not any(" now ──" in line for line in none), "of a run that is hidden nothing stands below"
 
 
 def test_runs_are_sorted_by_a_key_and_by_a_click_on_a_heading(ledger: str) -> None:

@@ -11,11 +11,12 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon_tui import palette, theme
+from gpumon_tui.renderables.attention import wrapped
 from gpumon_tui.renderables.compared_curves import compared_curves
 from gpumon_tui.renderables.compared_headline import headline_lines
 from gpumon_tui.renderables.compared_settings import LETTERS, RUN, settings_lines
 from gpumon_tui.renderables.section import HEAD, keys, margin, section
-from gpumon_tui.renderables.text_width import Line, cut, fit, length, safe, width
+from gpumon_tui.renderables.text_width import SENTENCE, Line, cut, fit, length, safe, width
 
 if TYPE_CHECKING:
     from gpumon_tui.run_reading.rows import ComparedRow, ComparedRuns
@@ -48,7 +49,7 @@ def compared(runs: ComparedRuns, cells: int, rows: int, *, has_equal: bool = Fal
     lines += settings_lines(runs, cells, rows // 3, has_equal=has_equal)
     lines += [[]] if airy and runs.config else []
     lines += _measures(runs, cells)
-    lines += [cut([Segment(" " * (margin(cells) + 1)), Segment(safe(note), theme.DIM)], cells) for note in runs.notes]
+    lines += [line for note in runs.notes for line in _said(note, theme.DIM, cells)]
     left = rows - len(lines) - 1
     drawn = compared_curves(runs, cells, max(CURVES, min(left, MOST_CURVES)))
     return [*lines, *([[], *drawn] if drawn else [])]
@@ -111,8 +112,14 @@ def _measures(runs: ComparedRuns, cells: int) -> list[Line]:
         if runs.by_epochs
         else "One value of each: a single value has no confidence interval."
     )
-    lines.append(cut([Segment(" " * (side + 1)), Segment(text, theme.FAINT)], cells))
-    return lines
+    return [*lines, *_said(text, theme.FAINT, cells)]
+
+
+def _said(text: str, style: Style, cells: int) -> list[Line]:
+    """A sentence in as many lines as it needs: its end says as much as its beginning."""
+    indent = margin(cells) + 1
+    found = wrapped(safe(text, SENTENCE), max(1, cells - indent - margin(cells)))
+    return [[Segment(" " * (indent + 2 * bool(place))), Segment(part, style)] for place, part in enumerate(found)]
 
 
 def _end(every: Sequence[ComparedRow]) -> float:

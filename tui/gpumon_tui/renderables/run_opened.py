@@ -14,6 +14,7 @@ from gpumon.frame import TRAINING
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
+from gpumon_tui.renderables.attention import wrapped
 from gpumon_tui.renderables.run_list import SEVERE
 from gpumon_tui.renderables.section import margin
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 BAR = 10
 COST = 12
 """Cells of an amount with its currency."""
-FINDINGS = 2
-"""Lines of findings above the table."""
+FINDINGS, FINDING_LINES = 2, 2
+"""Findings above the table, and lines of each at most."""
+DEVICE_CELLS = 24
+"""Room from which the GPUs of the run are named: a letter of them says nothing."""
 STRONG = palette.ink("strong", bold=True)
 _TRAIN, _WAIT, _WAITS_LONG = palette.tinted("util", 0.42), palette.tinted("warn", 0.42), theme.WARN
 _PHASES = {
@@ -209,18 +212,17 @@ def head(run: OpenRun, cells: int, rows: int) -> list[Line]:
         if value and value != units.MISSING:
             line += [Segment("  ·  " if len(line) > 1 else "", theme.FAINT), Segment(value, STRONG)]
             line += [Segment(what, theme.DIM)] if what else []
-    line += [Segment(f"  ·  {run.devices}", theme.DIM)]
+    if length(line) + DEVICE_CELLS <= cells - side:
+        line.append(Segment(f"  ·  {run.devices}", theme.DIM))
     found: list[Line] = [cut(line, cells - side)]
     for finding in run.findings[:FINDINGS]:
         glyph = "▲ " if finding.severity is Severity.CRITICAL else "△ "
         text = f"{finding.summary[:1].upper()}{finding.summary[1:]}. {finding.action}".rstrip()
         style = SEVERE[finding.severity]
-        told: Line = [
-            Segment(indent),
-            Segment(glyph, style + Style(bold=True)),
-            Segment(safe(text, SENTENCE), theme.PLAIN),
-        ]
-        found.append(cut(told, cells - side))
+        parts = list(wrapped(safe(text, SENTENCE), max(1, cells - side - len(indent) - len(glyph))))
+        for place, part in enumerate(parts[:FINDING_LINES]):
+            sign = Segment(glyph, style + Style(bold=True)) if not place else Segment(" " * len(glyph))
+            found.append([Segment(indent), sign, Segment(part, theme.PLAIN)])
     found += [cut([Segment(indent), Segment(safe(text, SENTENCE), theme.DIM)], cells - side) for text in run.about[:3]]
     return found[: max(1, rows)]
 

@@ -266,6 +266,8 @@ class RunsSheet(Lines):
                 cells, height, opened=opened.id, has_keys=self._keys_in_list, choosing=self.choosing
             )  # fmt: skip
             self._list_rows = runs.page
+        if not opened.id and not runs.shown:
+            return above  # of a run that the filter hides nothing is told
         if not opened.id:
             above += self._live(runs.run, cells, room - len(above)) or self._preview(cells, room - len(above))
             return [*above, *self._epochs(runs.run, cells, room - len(above))]
