@@ -8,7 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keys import OVERVIEW, PAGES, PROCESSES, applying, pressed
+from gpumon_tui.keys import CHART, OVERVIEW, PAGES, PROCESSES, applying, pressed
 from gpumon_tui.screens.commands import Command, Commands, commands_of, found
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play, text
@@ -80,3 +80,14 @@ def test_a_colon_in_the_wrong_place_and_enter_do_not_end_the_view() -> None:
     for page in PAGES:
         listed = commands_of(page, PAGES)
         assert [one.what for one in listed if one.key == "q"] == [listed[-1].what] == ["quit"]
+
+
+def test_a_command_is_found_by_the_name_that_the_footer_gives_it() -> None:
+    commands = commands_of(CHART, PAGES)
+    assert [one.shown for one in found(commands, "zoom")] == ["+ -"]
+    assert [one.shown for one in found(commands, "overlay")] == ["c"]
+
+
+def test_a_view_that_only_reads_names_no_signals() -> None:
+    assert any(one.shown == "K" for one in commands_of(PROCESSES, PAGES))
+    assert not any(one.shown in ("K", "R") for one in commands_of(PROCESSES, PAGES, is_readonly=True))

@@ -67,3 +67,24 @@ def test_the_window_is_as_tall_as_what_it_says() -> None:
     lines = play(FakeFeed(seconds=3), (80, 120), script)
     edge = [line for line in lines if line.lstrip().startswith("▌")]
     assert "any other key closes" in edge[-2]
+
+
+def test_how_to_scroll_stands_where_it_is_seen_at_once() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("question_mark")
+        await pilot.pause()
+
+    lines = play(FakeFeed(seconds=3), (80, 24), script)
+    assert "scroll" in lines[1]
+    assert "Esc closes" in lines[1]
+
+
+def test_the_help_of_a_view_that_only_reads_names_no_signals() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.view.is_readonly = is_readonly
+        await pilot.press("3", "question_mark")
+        await pilot.pause()
+
+    for is_readonly in (False, True):
+        lines = "\n".join(play(FakeFeed(seconds=3), (80, 120), script))
+        assert ("end own processes" in lines) is not is_readonly

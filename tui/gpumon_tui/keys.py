@@ -29,6 +29,8 @@ class Key(NamedTuple):
     """The argument of the method; None for one without."""
     pages: tuple[str, ...] = ()
     """Where it applies; empty: on every page that has no other use for it."""
+    interferes: bool = False
+    """Whether it does something to other processes, which a view that only reads must not."""
 
 
 KEYS = (
@@ -111,7 +113,8 @@ KEYS = (
     Key("comma,less_than_sign", "next_order", "", "", by=-1, pages=(PROCESSES,)),
     Key("full_stop,greater_than_sign", "next_order", "", "", by=1, pages=(PROCESSES,)),
     Key("enter", "open", "↵", "open a process: what it uses, and its history", "open", pages=(PROCESSES,)),
-    Key("K,f9", "signal", "K", "end own processes, or send a signal: asks before", pages=(PROCESSES,)),
+    Key("K,f9", "signal", "K", "end own processes, or send a signal: asks before", pages=(PROCESSES,),
+        interferes=True),
     Key("y", "copy", "y", "copy the row", "copy", pages=(PROCESSES,)),
     Key("u", "by_user", "u", "totals by user", "by user", pages=(PROCESSES,)),
     Key("t,f5", "tree", "t", "processes below those that started them", "tree", pages=(PROCESSES,)),
@@ -132,7 +135,7 @@ KEYS = (
     Key("escape", "close", "Esc", "close the filter, then show all events", pages=(EVENTS,)),
     Key("s", "simulate", "s", "if no GPU can be read: switch to a simulation and back"),
     Key("a,exclamation_mark", "attention", "a !", "what needs attention, the selected GPU and run first"),
-    Key("R", "restart", "R", "restart a daemon that has stopped or does not answer: asks before"),
+    Key("R", "restart", "R", "restart a daemon that has stopped or does not answer: asks before", interferes=True),
     Key("B", "notify", "B", "notifications by the terminal of runs that end and GPUs that become free: on or off"),
     Key("f2", "theme", "F2", "theme: dark, light, high contrast, color-blind safe; kept for the next time"),
     Key("ctrl+l,ctrl+r", "redraw", "^L", "draw the screen again, as after a message of another program"),
@@ -145,6 +148,11 @@ KEYS = (
     Key("home", "move", "", "", by=-1_000_000),
     Key("end", "move", "", "", by=1_000_000),
 )  # fmt: skip
+
+
+def told_on(page: str, *, is_readonly: bool) -> tuple[Key, ...]:
+    """Return the keys of a page that are told of there; in a view that only reads, those that interfere are not."""
+    return tuple(key for key in applying(page) if key.what and not (is_readonly and key.interferes))
 
 
 def applying(page: str) -> tuple[Key, ...]:

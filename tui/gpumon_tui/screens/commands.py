@@ -9,7 +9,7 @@ from rich.segment import Segment
 from textual import events
 
 from gpumon_tui import palette
-from gpumon_tui.keys import PAGES, applying
+from gpumon_tui.keys import PAGES, told_on
 from gpumon_tui.renderables.text_width import Line, cut, spread
 from gpumon_tui.screens.scrolled import Scrolled, Text
 from gpumon_tui.view import View
@@ -30,16 +30,18 @@ class Command(NamedTuple):
     shown: str
     key: str
     """Textual's name of the key."""
+    brief: str = ""
+    """Its name in the footer, by which it is found too."""
 
 
-def commands_of(page: str, pages: Sequence[str]) -> list[Command]:
+def commands_of(page: str, pages: Sequence[str], *, is_readonly: bool = False) -> list[Command]:
     """Return what can be done on a page: what its keys do, and the other pages; the end of the view comes last.
 
     The list opens on its first row, and Enter does that: nobody is to quit who typed a colon in the wrong place.
     """
     others = [Command(f"page: {name}", str(digit), str(digit)) for digit, name in enumerate(PAGES, 1) if name in pages]
-    keys = [key for key in applying(page) if key.what and key.action not in _HIDDEN]
-    rows = [(key.action == _LAST, Command(key.what, key.shown, key.keys.split(",")[0])) for key in keys]
+    keys = [key for key in told_on(page, is_readonly=is_readonly) if key.action not in _HIDDEN]
+    rows = [(key.action == _LAST, Command(key.what, key.shown, key.keys.split(",")[0], key.brief)) for key in keys]
     rows += [(False, one) for one in others]
     return [one for _, one in sorted(rows, key=lambda row: row[0])]
 
@@ -49,7 +51,8 @@ def found(commands: Sequence[Command], typed: str) -> list[Command]:
     text = typed.lower().strip()
     if not text:
         return list(commands)
-    ranked = [(rank, place, one) for place, one in enumerate(commands) if (rank := _rank(one.what.lower(), text)) >= 0]
+    ranks = [(_rank(f"{one.brief} {one.what}".lower(), text), place, one) for place, one in enumerate(commands)]
+    ranked = [one for one in ranks if one[0] >= 0]
     return [one for _, _, one in sorted(ranked, key=lambda row: row[:2])]
 
 
@@ -93,7 +96,7 @@ class CommandLines(Text):
         ]  # fmt: skip
         empty: list[Line] = [[] for _ in range(ROWS - len(rows))]
         if not matching:
-            empty[0] = [Segment(f"no command has '{self.typed}'", palette.ink("dim", "panel"))]
+            empty[0] = [Segment(f"no command of this page has '{self.typed}'", palette.ink("dim", "panel"))]
         return [spread(head, [Segment(count, palette.ink("faint", "panel"))], cells), [], *rows, *empty]
 
     def _row(self, command: Command, is_chosen: bool, cells: int) -> Line:
@@ -108,7 +111,7 @@ class Commands(Scrolled):
     """Above the main screen; Enter does what is chosen."""
 
     def __init__(self, view: View, *, page: str, pages: Sequence[str]) -> None:
-        self.list = CommandLines(view, commands_of(page, pages))
+        self.list = CommandLines(view, commands_of(page, pages, is_readonly=view.is_readonly))
         super().__init__(self.list)
 
     def on_key(self, event: events.Key) -> None:

@@ -7,10 +7,10 @@ from rich.style import Style
 
 from gpumon_tui import theme
 from gpumon_tui.key_habits import habits
-from gpumon_tui.keys import applying
+from gpumon_tui.keys import told_on
 from gpumon_tui.renderables.attention import wrapped
 from gpumon_tui.renderables.footer import SPELLED
-from gpumon_tui.renderables.text_width import Line, length
+from gpumon_tui.renderables.text_width import Line, length, spread
 from gpumon_tui.screens.scrolled import Scrolled, Text
 from gpumon_tui.view import View
 
@@ -56,6 +56,10 @@ WORDS = (
 )
 
 
+SCROLLS = "↑ ↓ scroll  Esc closes"
+"""Beside the first title: the end, which tells it again, may be below the screen."""
+
+
 def told_beside(sign: Line, text: str, cells: int, style: Style | None = theme.PLAIN) -> list[Line]:
     """Return a text in as many lines as it needs, all beside the width of `sign`, which stands before the first."""
     at = length(sign)
@@ -74,8 +78,7 @@ class Explained(Text):
         is_ascii = self.view.look.is_ascii
         keys = [
             (f"{SPELLED.get(key.shown, key.shown) if is_ascii else key.shown:>7} ", key.what)
-            for key in applying(self.page)
-            if key.what
+            for key in told_on(self.page, is_readonly=self.view.is_readonly)
         ]
         elsewhere = " · ".join(f"{one.shown}: {one.there}" for one in habits(self.page))
         parts: list[tuple[str, list[Line]]] = [
@@ -94,7 +97,8 @@ class Explained(Text):
         found: list[Line] = []
         for title, rows in parts:
             if rows:
-                found += [[Segment(title, theme.TITLE)], *rows, []]
+                first: Line = [Segment(title, theme.TITLE)]
+                found += [first if found else spread(first, [Segment(SCROLLS, theme.DIM)], cells), *rows, []]
         return [*found, [Segment("↑ ↓ scroll, any other key closes", theme.DIM)]]
 
 
