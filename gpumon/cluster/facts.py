@@ -286,6 +286,8 @@ def gap(answers: Answers, period: Period) -> str:
     if is_whole(answers, period):
         return ""
     known = covered(answers, period)
+    if not is_known(known) and f"covered_{period}" in answers:
+        return f"The engine has no samples of {period.words}."
     of = f"samples of {units.words(known)} of" if is_known(known) else "not told that it has all of"
     return f"The engine has {of} {period.words}: sums are at least so much."
 

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from gpumon import units
 from gpumon.cluster import facts, priced
+from gpumon.cluster.amounts import energy as energy_words
+from gpumon.cluster.amounts import hours, watts
 from gpumon.cluster.calendar_month import days
+from gpumon.cluster.parts import part
 from gpumon.cluster.polling import ClusterPicture
 from gpumon.cluster.questions import Period
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.groups import UserGroups
-from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.prices import Prices
 from gpumon.reports.charges import cells, columns
@@ -25,14 +27,14 @@ _NAMES = 4
 _FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 80, right=False, most=32),
          TextColumn("NODES", 90, right=False, least=12), TextColumn("GPUS", 95))  # fmt: skip
 _USERS = (TextColumn("USER", 100, right=False, most=24), TextColumn("GPUS NOW", 95),
-          TextColumn("IDLE NOW", 80), TextColumn("GPU TIME", 90), TextColumn("USED", 70),
-          TextColumn("IDLE", 75), TextColumn("ENERGY", 60))  # fmt: skip
+          TextColumn("IDLE NOW", 80), TextColumn("GPU-HOURS", 90), TextColumn("USED", 70),
+          TextColumn("ALLOCATED, IDLE", 75), TextColumn("ENERGY", 60))  # fmt: skip
 _RUNS = (TextColumn("RUN", 100, right=False, most=32), TextColumn("USER", 95, right=False, most=16),
-         TextColumn("JOB", 60, right=False, most=16), TextColumn("NODES", 70, right=False, least=12),
+         TextColumn("SLURM JOB", 60, right=False, most=16), TextColumn("NODES", 70, right=False, least=12),
          TextColumn("GPUS", 90), TextColumn("EPOCH", 85))  # fmt: skip
-_IDLE = (TextColumn("HELD, IDLE", 100, right=False, most=24), TextColumn("NODE", 95, right=False, most=32),
-         TextColumn("GPU", 90, right=False), TextColumn("FOR", 85))  # fmt: skip
-_WRONG = (TextColumn("WRONG", 100, right=False, most=32), TextColumn("", 95, right=False))
+_IDLE = (TextColumn("ALLOCATED, IDLE", 100, right=False, most=24), TextColumn("NODE", 95, right=False, most=32),
+         TextColumn("GPU", 90, right=False), TextColumn("IDLE FOR", 85))  # fmt: skip
+_WRONG = (TextColumn("WHAT IS WRONG", 100, right=False, most=32), TextColumn("", 95, right=False))
 
 
 def lines(
@@ -101,18 +103,18 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
     if unreal := facts.unreal(answers):
         yield f"{units.counted(unreal, 'node')} SIMULATED or REPLAY"
     if is_known(power := facts.single(answers, "power")):
-        yield units.number(power, Unit.WATTS)
+        yield watts(power)
     yield units.moment(picture.at)
     if picture.kept and not picture.recorded:
-        yield "without recorded series"
+        yield "without gpumon's rules"
 
 
 def _problems(picture: ClusterPicture) -> list[tuple[str, list[str]]]:
-    """Each problem with the questions that have it."""
+    """Each problem with the parts that have it."""
     found: dict[str, list[str]] = {}
     for name, problem in picture.problems().items():
-        found.setdefault(problem, []).append(name)
-    return list(found.items())
+        found.setdefault(problem, []).append(part(name))
+    return [(problem, list(dict.fromkeys(parts))) for problem, parts in found.items()]
 
 
 def _free(one: facts.FreeGpus) -> Sequence[str]:
@@ -121,7 +123,7 @@ def _free(one: facts.FreeGpus) -> Sequence[str]:
 
 
 def _user(one: facts.ClusterUser, *, is_whole: bool) -> Sequence[str]:
-    texts = units.hours(one.held_seconds), units.hours(one.idle_seconds), units.number(one.energy, Unit.JOULES)
+    texts = hours(one.held_seconds), hours(one.idle_seconds), energy_words(one.energy)
     held, idle, energy = (facts.at_least(text, is_whole=is_whole) for text in texts)
     return one.name or "unknown", _gpus(one.held), _gpus(one.idle), held, units.percent(one.used), idle, energy
 

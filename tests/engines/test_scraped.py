@@ -134,13 +134,13 @@ def test_the_cluster_in_a_terminal_is_what_the_engine_has(site: Site) -> None:
     def whole(engine: Backend) -> list[str] | None:
         """What is shown once the rules have recorded, one after the other, and no scrape was late."""
         lines = shown(engine)
-        recorded = engine is site.victoria_metrics or "without recorded series" not in lines[0]
+        recorded = engine is site.victoria_metrics or "without gpumon's rules" not in lines[0]
         return lines if recorded and f"0 of {GPUS * len(DOORS)} GPUs free" in lines[0] else None
 
     for engine, note in ((site.prometheus, False), (site.victoria_metrics, True)):
         lines = until(lambda: whole(engine))  # noqa: B023
         assert f"{len(DOORS)} nodes" in lines[0]
-        assert ("without recorded series" in lines[0]) == note
+        assert ("without gpumon's rules" in lines[0]) == note
         (line,) = (line for line in lines if line.startswith(getuser()))
         assert line.split()[1] == str(GPUS * len(DOORS)), "held now, while their hours are told two minutes later"
 

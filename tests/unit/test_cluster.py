@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from gpumon.cluster import facts
+from gpumon.cluster.dcgm import DCGM_QUESTIONS
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
 from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
+from gpumon.cluster.parts import part
 from gpumon.cluster.polling import UNWATCHED, ClusterPicture, ClusterPoller, KeptAnswer
 from gpumon.cluster.questions import (
     QUESTIONS,
@@ -148,8 +150,8 @@ def test_sums_of_a_period_that_the_engine_does_not_have_whole_are_at_least_so_mu
     assert "≥" not in told()
     part = told(covered_week=[row(1320.0)])
     assert "The engine has samples of 22 min of the last week: sums are at least so much." in part
-    assert all(f"≥ {hours}" in part for hours in ("100.0 h", "10.0 h", "1.0 h"))
-    assert "≥ 100.0 h" in told(covered_week=[]), "nobody said that it has all"
+    assert all(f"≥ {hours}" in part for hours in ("100 h", "10.0 h", "1.0 h"))
+    assert "≥ 100 h" in told(covered_week=[]), "nobody said that it has all"
 
 
 def test_of_a_user_of_whose_time_much_is_not_judged_no_used_share_is_told() -> None:
@@ -232,7 +234,7 @@ def test_each_question_fails_alone_and_keeps_its_last_answer() -> None:
     assert after.problems() == {"gpus": "the engine says: out of memory (422)"}
     assert after.answers()["gpus"] == before.answers()["gpus"]
     assert (after.kept["gpus"].at, after.kept["seen"].at) == (NOW, NOW + 15)
-    assert "not of now: gpus (the engine says: out of memory (422))" in text(poller)
+    assert "not of now: nodes and their GPUs (the engine says: out of memory (422))" in text(poller)
 
 
 def test_a_question_that_was_never_answered_claims_nothing() -> None:
@@ -243,7 +245,7 @@ def test_a_question_that_was_never_answered_claims_nothing() -> None:
 
 def test_without_the_rules_counters_are_asked_and_that_is_said() -> None:
     engine = FakeEngine(rules=False)
-    assert "without recorded series" in text(ClusterPoller(engine))
+    assert "without gpumon's rules" in text(ClusterPoller(engine))
     assert not any(":gpumon_" in expression for expression, _ in engine.asked if expression != THERE)
 
 
@@ -251,10 +253,10 @@ def test_the_picture_names_what_is_free_who_holds_and_what_is_wrong() -> None:
     clock = HandClock()
     told = text(ClusterPoller(FakeEngine(), clock=clock.steady, now=clock.wall))
     head = told.splitlines()[0]
-    assert "10 of 24 GPUs free  ·  2 allocated, idle  ·  4 nodes, 1 silent  ·  5600 W" in head
+    assert "10 of 24 GPUs free  ·  2 allocated, idle  ·  4 nodes, 1 silent  ·  5,600 W" in head
     for expected in (
         "whole node",
-        "100.0 h",
+        "100 h",
         "50%",
         "10.0 h",
         "gn2, gn10",
@@ -398,3 +400,12 @@ def test_a_small_cluster_is_asked_for_what_is_newer_than_its_records() -> None:
     fresh = {one.raw: one.recorded for one in QUESTIONS if one.is_fresh}
     assert set(fresh) <= asked[0]
     assert set(fresh.values()) <= asked[1]
+
+
+def test_the_text_names_parts_of_the_page_and_no_question() -> None:
+    names = [one.name for one in (*QUESTIONS, *DCGM_QUESTIONS)]
+    assert {part(name) for name in names} == {
+        "nodes and their GPUs", "utilization", "power and energy", "what is wrong", "allocated, idle", "runs", "users",
+    }  # fmt: skip
+    told = text(ClusterPoller(FakeEngine(broken=names)))
+    assert not any(f" {name}," in told or f" {name} (" in told for name in names if "_" in name)

@@ -41,6 +41,19 @@ test("names are text, whatever is in them", () => {
   }
 });
 
+test("words stand by themselves or in an object", () => {
+  assert.strictEqual(shown("text", "as it is").textContent, "as it is");
+  assert.strictEqual(shown("text", { text: "as it is" }).textContent, "as it is");
+});
+
+test("people who share a color are told apart by a mark", () => {
+  const people = Array.from({ length: 20 }, (_, at) => ({ person: `person ${at}` }));
+  const marks = shown("rich", [{ line: people }]).find("span").map((one) => one.className).filter((one) => one.startsWith("person"));
+  assert.strictEqual(marks.filter((one) => one === "person").length, 8);
+  assert.strictEqual(marks.filter((one) => one === "person second").length, 8);
+  assert.strictEqual(marks.filter((one) => one === "person third").length, 4);
+});
+
 test("once nothing new comes a state is stale, but for one that lasts", () => {
   assert.match(shown("state", STATE).textContent, /H100, busy$/);
   assert.match(shown("state", STATE, "stale").textContent, /H100, stale$/);

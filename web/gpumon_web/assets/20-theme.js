@@ -8,6 +8,7 @@
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const listeners = [];
   const placed = new Map();
+  const rounds = new Map();
   const people = new Set();
   const used = Array.from({ length: COLORS }, (_, at) => (at < USUAL ? 0 : 0.5));
   let known = new Map();
@@ -61,10 +62,17 @@
       const least = Math.min(...used);
       let at = slot(name);
       while (used[at] > least) { at = (at + 1) % COLORS; }
+      rounds.set(name, Math.floor(used[at]));
       used[at] += 1;
       placed.set(name, at);
     }
     return `p${placed.get(name)}`;
+  }
+
+  // How many had the color of a person before: there are more people than colors that differ. Marks tell them apart.
+  function mark(name) {
+    ofUser(name);
+    return ["", "second", "third"][Math.min(2, rounds.get(name) || 0)];
   }
 
   // Names that come together get their colors in the order of the alphabet, whatever the order of what shows them.
@@ -76,7 +84,7 @@
   }
 
   g.theme = {
-    color, ofUser, meet, isDark,
+    color, ofUser, mark, meet, isDark,
     // Everyone that a page has told of.
     met: () => [...people],
     on(listener) { listeners.push(listener); },
@@ -96,7 +104,7 @@
 
   // A dot in a person's color, and the name.
   g.person = function (name, fallback) {
-    const chip = g.make("span", { class: "person" }, g.make("span", { text: name || fallback || "unknown" }));
+    const chip = g.make("span", { class: `person ${mark(name)}`.trim() }, g.make("span", { text: name || fallback || "unknown" }));
     chip.style.setProperty("--c", `var(--${ofUser(name)})`);
     return chip;
   };

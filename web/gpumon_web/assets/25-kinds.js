@@ -16,11 +16,12 @@
     lasting: (value) => t.brief(absent(value) ? NaN : value.since === undefined ? value : now() - value.since),
   };
 
-  // Words; those for what is so now and those for what was; or words and a moment.
+  // Words, alone or in an object; those for what is so now and those for what was; or words and a moment.
   function words(value, node) {
     if (absent(value)) { return ""; }
     if (value.time !== undefined) { g.attribute(node, "title", t.moment(value.time)); return `${value.text} ${t.when(value.time, Date.now() / 1000)}`; }
-    return value.old === undefined ? String(value) : g.feed.isFresh() ? value.text : value.old;
+    if (value.old === undefined) { return String(value.text === undefined ? value : value.text); }
+    return g.feed.isFresh() ? value.text : value.old;
   }
 
   // An estimate in words, or what something took.

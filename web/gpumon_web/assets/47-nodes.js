@@ -31,7 +31,7 @@
 
   function tile(one) {
     const bars = g.make("span", { class: "gpubars", "aria-hidden": "true" }, ...one.gpus.map(([number, state, user, used]) => {
-      const bar = g.make("i", { class: state, title: `${number ? `GPU ${number}, ` : ""}${WORDS[state]}${user ? `, ${user}` : ""}${used === null ? "" : `, ${t.percent(used)}`}` }, g.make("b", {}));
+      const bar = g.make("i", { class: `${state} ${user ? g.theme.mark(user) : ""}`.trim(), title: `${number ? `GPU ${number}, ` : ""}${WORDS[state]}${user ? `, ${user}` : ""}${used === null ? "" : `, ${t.percent(used)}`}` }, g.make("b", {}));
       bar.style.setProperty("--c", `var(--${user ? g.theme.ofUser(user) : "rest"})`);
       bar.firstChild.style.height = state === "busy" ? `${(used || 0) * 100}%` : "0";
       return bar;

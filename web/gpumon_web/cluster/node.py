@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.cluster import facts
+from gpumon.cluster.amounts import watts
 from gpumon.cluster.facts import Answers, in_order
 from gpumon.cluster.gpus import of_node
 from gpumon.frame import NAN
@@ -16,7 +17,7 @@ from gpumon_web.cluster.known import ClusterNow, not_of_now, of
 from gpumon_web.cluster.node_map import gpu_slots, states
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.tables import who
-from gpumon_web.cluster.words import percent, watts
+from gpumon_web.cluster.words import percent
 from gpumon_web.page import Args, Cells, Column, Now, Page, Rows
 from gpumon_web.tokens import fact, line, tag, text
 
@@ -87,7 +88,8 @@ def _nothing(known: ClusterNow, node: facts.Node | None, name: str) -> str:
     if node is None:
         return "The engine has had no sample of a node of this name for an hour." if known.picture.kept else ""
     if node.silent:
-        return f"This node has been silent for {units.words(node.silent)}: nothing is known of its GPUs now."
+        since = units.words(node.silent)
+        return f"This node has been silent for {since}: what its GPUs do, and who holds them, is unknown since then."
     if known.picture.is_dcgm:
         return "Only NVIDIA's exporter answers here: who is on which GPU is unknown."
     return "No GPU." if f"node_info {name}" in known.answers else ""
@@ -139,7 +141,7 @@ def _row(number: str, slot: Cells, state: str, answers: Answers, node: str) -> C
 
 
 def _memory(used: float, size: float) -> str:
-    if not is_known(used):
+    if not (is_known(used) and used >= 0):
         return units.MISSING
     return units.of_total(used, size) if is_known(size) else units.number(used, Unit.BYTES)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.cluster import facts, priced
+from gpumon.cluster.amounts import energy, hours
 from gpumon.cluster.facts import Answers, ClusterRun, ClusterUser, in_order
 from gpumon.cluster.gpus import of_user
 from gpumon.cluster.questions import Period
@@ -14,7 +15,7 @@ from gpumon.json_value import shown
 from gpumon.missing import is_known
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of
-from gpumon_web.cluster.words import energy, gpus, hours, node_link, percent
+from gpumon_web.cluster.words import gpus, node_link, percent
 from gpumon_web.costs import COSTS, cost_cells, has_costs
 from gpumon_web.page import Args, Cells, Column, Now, Page, Rows
 

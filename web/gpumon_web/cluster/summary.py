@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpumon import units
 from gpumon.cluster import facts
+from gpumon.cluster.amounts import energy, watts_of
 from gpumon.cluster.facts import Answers, Node
 from gpumon.cluster.questions import Period
 from gpumon.cluster.recorded import LISTED
@@ -13,7 +14,7 @@ from gpumon.frame import NAN
 from gpumon.json_value import shown
 from gpumon.missing import is_known
 from gpumon_web.cluster.known import ClusterNow
-from gpumon_web.cluster.words import energy, gpus, node_link, percent, watts_of
+from gpumon_web.cluster.words import gpus, node_link, percent
 from gpumon_web.page import Cells
 from gpumon_web.tokens import tag, text
 

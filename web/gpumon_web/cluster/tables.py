@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpumon import units
+from gpumon.cluster.amounts import energy, hours
 from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup, at_least
 from gpumon.cluster.priced import of_all
 from gpumon.cluster.questions import Period
@@ -14,7 +15,7 @@ from gpumon.json_value import shown
 from gpumon.missing import is_known
 from gpumon.prices import Prices
 from gpumon.reports.charges import FIELDS
-from gpumon_web.cluster.words import energy, gpus, hours, node_link, nodes, user_address
+from gpumon_web.cluster.words import gpus, node_link, nodes, user_address
 from gpumon_web.costs import COSTS, cost_cells
 from gpumon_web.page import Cells, Column, Rows
 from gpumon_web.tokens import bar, line, person, share, tag, text

@@ -11,41 +11,8 @@ from gpumon.missing import is_known
 from gpumon_web.page import Cells
 from gpumon_web.tokens import link, text
 
-_KILO, _MEGA = 1e3, 1e6
-_KWH = 3.6e6
 _NAMED = 4
 """Nodes that a cell names."""
-
-
-def watts(value: float) -> str:
-    """Power: `4.62 MW`, `168 kW`, `650 W`."""
-    return _scaled(value, "W") if is_known(value) else units.MISSING
-
-
-def watts_of(value: float, limit: float) -> str:
-    """Power beside its limit, in one unit: `168 / 224 kW`."""
-    if not is_known(value) or not is_known(limit):
-        return watts(value)
-    scale, unit = (_MEGA, "MW") if limit >= _MEGA else (_KILO, "kW") if limit >= _KILO else (1.0, "W")
-    digits = 2 if scale == _MEGA else 0
-    return f"{value / scale:,.{digits}f} / {limit / scale:,.{digits}f} {unit}"
-
-
-def energy(joules: float) -> str:
-    """Energy: `3.9 MWh`, `121 kWh`; less as elsewhere."""
-    if not is_known(joules):
-        return units.MISSING
-    kwh = joules / _KWH
-    if kwh >= 1000:
-        return f"{kwh / 1000:,.1f} MWh"
-    return f"{kwh:,.0f} kWh" if kwh >= 100 else units.number(joules, Unit.JOULES)
-
-
-def hours(seconds: float) -> str:
-    """GPU-hours: `118,400 h`, `14.2 h`."""
-    if is_known(seconds) and seconds >= 100 * 3600:
-        return f"{seconds / 3600:,.0f} h"
-    return units.hours(seconds)
 
 
 def gpus(value: float) -> str:
@@ -81,9 +48,3 @@ def nodes(names: Sequence[str], count: float = 0.0) -> list[Cells]:
         return [text(units.counted(round(count), "node"), "mut")] if is_known(count) and count else []
     more = [text(f"and {len(names) - _NAMED:,} more", "mut")] if len(names) > _NAMED else []
     return [*(node_link(name) for name in names[:_NAMED]), *more]
-
-
-def _scaled(value: float, unit: str) -> str:
-    if abs(value) >= _MEGA:
-        return f"{value / _MEGA:,.2f} M{unit}"
-    return f"{value / _KILO:,.0f} k{unit}" if abs(value) >= 10 * _KILO else f"{value:,.0f} {unit}"

@@ -1,0 +1,106 @@
+"""The pictures of the cluster page in this folder, of simulated nodes that a real Prometheus scrapes.
+
+`PYTHONPATH=. python docs/cluster_shots.py [3|40|1000 ...]` takes those of so many nodes. Each size takes three minutes,
+since sums and rates want some; that of 1,000 nodes 2 GB of memory.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from benchmarks.cluster_engine import scraping, simulated
+
+HERE = Path(__file__).parent
+CHROMIUM = "/usr/bin/chromium"
+GPUS = 8
+SETTLES = 165.0
+"""Seconds after which nodes with a fault have it, and rates are those of whole minutes."""
+WIDE, PHONE = (1440, 1), (390, 2)
+"""Width and pixels of each point."""
+SHOTS = {
+    3: {"": (WIDE, "dark"), "-light": (WIDE, "light")},
+    40: {"": (WIDE, "dark"), "-light": (WIDE, "light"), "-phone": (PHONE, "dark")},
+    1000: {"": (WIDE, "dark"), "-light": (WIDE, "light"), "-phone": (PHONE, "light")},
+}
+"""By nodes: endings of names, and how each is taken."""
+SETTINGS = """\
+[groups]
+vision = ["alice", "frank", "kim"]
+language = ["bob", "carol", "dave"]
+
+[cost]
+currency = "EUR"
+gpu-hour = { "H100" = 2.10, "A100" = 1.20, "L40S" = 0.60 }
+kwh = 0.29
+pue = 1.3
+co2 = 380
+"""
+
+
+def main() -> None:
+    """Take the pictures of the sizes that were named, or of all."""
+    for nodes in map(int, sys.argv[1:] or SHOTS):
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            simulated(nodes, GPUS) as port,
+            scraping(Path(scratch), port) as engine,
+            served(engine.url, Path(scratch)) as link,
+        ):
+            time.sleep(SETTLES)
+            take(nodes, link)
+
+
+@contextmanager
+def served(engine: str, scratch: Path) -> Iterator[str]:
+    """The page of the engine's cluster, with prices and groups; its link."""
+    settings = scratch / "config" / "gpumon"
+    settings.mkdir(parents=True)
+    (settings / "config.toml").write_text(SETTINGS)
+    env = {
+        **os.environ, "XDG_CONFIG_HOME": str(settings.parent), "GPUMON_DIR": f"{scratch}/live",
+        "GPUMON_STATE_DIR": f"{scratch}/state",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "gpumon", "web", "--prometheus", engine, "--port", "0"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+def take(nodes: int, link: str) -> None:
+    """Take all pictures of one size."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        for ending, ((width, scale), theme) in SHOTS[nodes].items():
+            picture(browser, link, HERE / f"cluster-{nodes}{ending}.png", width, scale, theme)
+        browser.close()
+
+
+def picture(browser: Browser, link: str, path: Path, width: int, scale: int, theme: str) -> None:
+    """Take one picture: the top of the page, as high as a desk's screen or two of a phone's."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 1200 if scale == 1 else 1700}, device_scale_factor=scale,
+        color_scheme="dark" if theme == "dark" else "light",
+    )  # fmt: skip
+    page = context.new_page()
+    page.goto(link)
+    page.locator("[data-bind=free]").first.wait_for()
+    page.locator(".page:not([hidden]) tbody tr").first.wait_for()
+    page.wait_for_timeout(4000)
+    page.screenshot(path=path)
+    context.close()
+
+
+if __name__ == "__main__":
+    main()
