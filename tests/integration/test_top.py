@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK
 from tests.nvml import Stub
@@ -45,6 +47,13 @@ def two_pictures(source: str, live_dir: Path, term: str = "xterm-256color") -> I
             return terminal if code == EXIT_OK else None
 
         yield until(ended)
+
+
+def read_up_to(pictures: IO[str], words: str) -> None:
+    """Read lines, as fast as they come, up to the one with these words, which may end it."""
+    end = time.monotonic() + PATIENCE
+    while words not in f"{pictures.readline().rstrip()}  ":
+        assert time.monotonic() < end, f"no {words!r} within {PATIENCE} s"
 
 
 def test_in_a_pipe_an_empty_line_comes_between_pictures(watched: Path, stub: Stub) -> None:
@@ -100,10 +109,10 @@ def test_a_daemon_that_stops_is_not_called_live_and_the_next_one_is_found(live_d
     with daemon("--source", "sim", "--interval", "0.1", env=env):
         top = subprocess.Popen(command("top", "--interval", "0.1"), env=env, stdout=subprocess.PIPE, text=True)
         assert top.stdout is not None
-        until(lambda: "daemon, pid" in top.stdout.readline())
-    until(lambda: "the daemon stopped" in top.stdout.readline())
+        read_up_to(top.stdout, "daemon, pid")
+    read_up_to(top.stdout, "the daemon stopped")
     with daemon("--source", "sim", "--interval", "0.1", env=env) as second:
-        until(lambda: f"daemon, pid {second.pid}  " in f"{top.stdout.readline().rstrip()}  ")
+        read_up_to(top.stdout, f"daemon, pid {second.pid}  ")
         top.terminate()
         top.stdout.close()
         top.wait(timeout=PATIENCE)
