@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass, field
 from math import nan, sin
+from typing import Any
 
 from gpumon.frame import Boundary, Device, Driver, Frame, FrameworkMemory, Mark, Origin, Process, Run, RunState, Sample
 from gpumon.live import LiveState
@@ -49,6 +50,8 @@ class FakeFeed:
 
     gpus: int = 8
     seconds: int = 700
+    first: int = 0
+    """Second of the first frame. An app takes in all frames when it starts, so a later one is quicker."""
     processes_count: int = 24
     epoch_seconds: float = EPOCH_SECONDS
     names: tuple[str, ...] = NAMES
@@ -76,15 +79,16 @@ class FakeFeed:
     def __post_init__(self) -> None:
         self.devices = [Device(f"GPU-{index:04}", index, "NVIDIA H100 80GB HBM3", {}) for index in range(self.gpus)]
         if type(self) is not FakeFeed or self.frames:
-            self.advance(self.seconds)
+            self.advance(self.seconds - self.first)
             return
         # Most tests begin with the same frames, whose making took them more time than all else.
         frames_from = (
-            self.gpus, self.seconds, self.processes_count, self.epoch_seconds, tuple(self.names), tuple(self.users),
-            tuple(self.run_names), tuple(self.lost), tuple(self.stale), self.gap, self.left_out, self.state_of_all,
+            self.gpus, self.seconds, self.first, self.processes_count, self.epoch_seconds, tuple(self.names),
+            tuple(self.users), tuple(self.run_names), tuple(self.lost), tuple(self.stale),
+            self.gap, self.left_out, self.state_of_all,
         )  # fmt: skip
         if (made := _MADE.pop(frames_from, None)) is None:
-            self.advance(self.seconds)
+            self.advance(self.seconds - self.first)
             made = tuple(self.devices), tuple(self.frames)
         _MADE[frames_from] = made
         while len(_MADE) > _MOST_MADE:
@@ -93,7 +97,7 @@ class FakeFeed:
         self.devices, self.frames = list(made[0]), [copy(frame) for frame in made[1]]
 
     def since(self, number: int) -> list[Frame]:
-        return self.frames[max(0, number) :]
+        return self.frames[max(0, number - self.first) :]
 
     def origin(self) -> Origin:
         return Origin(self.source, self.label, self.problem, self.ended, BY_NAME[self.source].capabilities)._replace(
@@ -115,7 +119,7 @@ class FakeFeed:
     def advance(self, count: int = 1) -> None:
         """The next frames."""
         for _ in range(count):
-            self.frames.append(self.frame(len(self.frames)))
+            self.frames.append(self.frame(self.first + len(self.frames)))
 
     def frame(self, second: int) -> Frame:
         """The frame of a second since `START`."""
@@ -280,6 +284,11 @@ class FakeFeed:
 
     def _run_key(self, index: int) -> str:
         return f"run-{index}" if index < 5 else ""
+
+
+def recent(**changes: Any) -> FakeFeed:
+    """A feed of less than two minutes, which apps take in at once: for tests to which the past is no matter."""
+    return FakeFeed(**{"first": 600, **changes})
 
 
 def _in_order(metrics: tuple[object, ...], values: dict[str, float]) -> list[float]:

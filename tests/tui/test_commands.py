@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, OVERVIEW, PAGES, PROCESSES, applying, pressed
 from gpumon_tui.screens.commands import Command, Commands, commands_of, found
-from tests.tui.fakes import FakeFeed
+from tests.tui.fakes import recent
 from tests.tui.screen import play, text
 
 
@@ -42,7 +42,7 @@ def test_typing_and_enter_do_what_the_key_does(key: str) -> None:
         assert not isinstance(app.screen, Commands)
         assert app.view.look.theme.name == "light"
 
-    play(FakeFeed(), (120, 40), script)
+    play(recent(), (120, 40), script)
 
 
 def test_a_page_is_opened_from_the_list_and_escape_changes_nothing() -> None:
@@ -54,7 +54,7 @@ def test_a_page_is_opened_from_the_list_and_escape_changes_nothing() -> None:
         await pilot.pause()
         assert app.page.name_shown == OVERVIEW
 
-    play(FakeFeed(), (120, 40), script)
+    play(recent(), (120, 40), script)
 
 
 def test_the_help_can_be_opened_from_the_list_and_q_is_a_letter_there() -> None:
@@ -63,7 +63,7 @@ def test_the_help_can_be_opened_from_the_list_and_q_is_a_letter_there() -> None:
         await pilot.pause()
         assert "Terms" in "\n".join(text(app))
 
-    play(FakeFeed(), (120, 80), script)
+    play(recent(), (120, 80), script)
 
 
 @pytest.mark.parametrize("size", [(20, 8), (40, 20), (320, 90)])
@@ -73,7 +73,7 @@ def test_a_list_of_any_size_is_drawn_and_says_when_nothing_is_found(size: tuple[
         await pilot.pause()
         assert not isinstance(app.screen, Commands)
 
-    play(FakeFeed(), size, script)
+    play(recent(), size, script)
 
 
 def test_a_colon_in_the_wrong_place_and_enter_do_not_end_the_view() -> None:

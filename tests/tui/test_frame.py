@@ -17,7 +17,7 @@ from gpumon_tui.renderables import footer
 from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
-from tests.tui.fakes import FakeFeed
+from tests.tui.fakes import recent
 from tests.tui.screen import play, text
 
 
@@ -95,7 +95,7 @@ def test_digits_open_pages_and_the_overview_is_first() -> None:
         await pilot.pause()
         assert "page" not in text(app)[1]
 
-    play(FakeFeed(), (120, 40), script, pages=PAGED)
+    play(recent(), (120, 40), script, pages=PAGED)
 
 
 def test_a_page_that_does_not_exist_yet_is_neither_shown_nor_opened() -> None:
@@ -105,7 +105,7 @@ def test_a_page_that_does_not_exist_yet_is_neither_shown_nor_opened() -> None:
         await pilot.pause()
         assert text(app) == before
 
-    assert PROCESSES not in play(FakeFeed(), (120, 40), script, pages=PAGED)[-1]
+    assert PROCESSES not in play(recent(), (120, 40), script, pages=PAGED)[-1]
 
 
 def test_a_click_on_a_page_at_the_foot_opens_it() -> None:
@@ -117,7 +117,7 @@ def test_a_click_on_a_page_at_the_foot_opens_it() -> None:
         await pilot.pause()
         assert app.page.name_shown == OVERVIEW
 
-    play(FakeFeed(), (120, 40), script, pages=PAGED)
+    play(recent(), (120, 40), script, pages=PAGED)
 
 
 def test_a_click_on_a_key_at_the_foot_presses_it() -> None:
@@ -126,7 +126,7 @@ def test_a_click_on_a_key_at_the_foot_presses_it() -> None:
         await pilot.pause()
         assert app.view.paused
 
-    play(FakeFeed(), (160, 40), script, pages=PAGED)
+    play(recent(), (160, 40), script, pages=PAGED)
 
 
 def test_the_foot_offers_what_the_page_offers() -> None:
@@ -136,7 +136,7 @@ def test_the_foot_offers_what_the_page_offers() -> None:
         await pilot.pause()
         assert "x cross out" in text(app)[-1]
 
-    play(FakeFeed(), (160, 40), script, pages=PAGED)
+    play(recent(), (160, 40), script, pages=PAGED)
 
 
 def test_the_selection_stays_when_pages_change() -> None:
@@ -148,7 +148,7 @@ def test_the_selection_stays_when_pages_change() -> None:
         await pilot.pause()
         assert app.view.subject == "GPU-0003"
 
-    play(FakeFeed(), (120, 40), script, pages=PAGED)
+    play(recent(), (120, 40), script, pages=PAGED)
 
 
 def test_a_key_is_the_page_s_where_it_has_a_use_for_it_and_else_the_app_s() -> None:
@@ -162,7 +162,7 @@ def test_a_key_is_the_page_s_where_it_has_a_use_for_it_and_else_the_app_s() -> N
         await pilot.press("1", "minus")
         assert app.view.window > window
 
-    play(FakeFeed(), (120, 40), script, pages=PAGED)
+    play(recent(), (120, 40), script, pages=PAGED)
 
 
 def test_a_page_takes_keys_before_all_else_while_text_is_typed() -> None:
@@ -172,11 +172,11 @@ def test_a_page_takes_keys_before_all_else_while_text_is_typed() -> None:
         assert app.page.name_shown == CHART
         assert app.is_running
 
-    play(FakeFeed(), (120, 40), script, pages=PAGED)
+    play(recent(), (120, 40), script, pages=PAGED)
 
 
 def test_a_page_off_screen_is_not_drawn_and_an_opened_one_is_of_the_newest_frame() -> None:
-    feed = FakeFeed()
+    feed = recent()
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
@@ -211,7 +211,7 @@ def test_help_and_quit_are_always_at_the_end_of_the_foot(cells: int) -> None:
         await pilot.pause()
         assert "Keys" in "\n".join(text(app))
 
-    play(FakeFeed(), (cells, 24), script)
+    play(recent(), (cells, 24), script)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -253,4 +253,4 @@ def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:
         await pilot.pause()
         assert text(app)[-1].endswith("? help")
 
-    play(FakeFeed(), (120, 30), script)
+    play(recent(), (120, 30), script)

@@ -11,7 +11,7 @@ from gpumon.frame import Run
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
 from gpumon_tui.app import GpumonApp
-from tests.tui.fakes import LIVE, FakeFeed
+from tests.tui.fakes import LIVE, FakeFeed, recent
 from tests.tui.screen import play, text
 
 STALE = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
@@ -26,7 +26,7 @@ def head(feed: FakeFeed, cells: int, *keys: str) -> str:
 
 
 def hardware(**changes: Any) -> FakeFeed:
-    return FakeFeed(label="", source="nvml", **changes)
+    return recent(label="", source="nvml", **changes)
 
 
 def without_driver() -> FakeFeed:
@@ -45,7 +45,7 @@ def test_liveness_and_clock_end_at_the_same_cells_in_every_state(cells: int) -> 
         "‖ paused": head(hardware(), cells, "space"),
         "○ stale 15 s": head(hardware(live=STALE), cells),
         "▲ no driver": head(without_driver(), cells),
-        "▸ replay 4×": head(FakeFeed(label="REPLAY x.csv.gz ×4", source="replay", live=recorded), cells),
+        "▸ replay 4×": head(recent(label="REPLAY x.csv.gz ×4", source="replay", live=recorded), cells),
         "● own sampler": head(hardware(live=own), cells),
         "○ no GPU": head(hardware(gpus=0, problem="no driver"), cells),
     }
@@ -93,15 +93,15 @@ def test_old_numbers_are_not_told_as_those_of_now() -> None:
 
 def test_what_is_simulated_or_recorded_says_so_on_every_width() -> None:
     for cells in (20, *WIDTHS):
-        assert " SIMULATED " in head(FakeFeed(), cells) + " "
-        assert " REPLAY " in head(FakeFeed(label="REPLAY x.csv", source="replay"), cells)
+        assert " SIMULATED " in head(recent(), cells) + " "
+        assert " REPLAY " in head(recent(label="REPLAY x.csv", source="replay"), cells)
 
 
 def test_a_gpu_that_was_stale_when_its_daemon_fell_silent_grows_older_with_the_others() -> None:
     drawn = play(hardware(gpus=4, stale=(1,), live=STALE), (160, 24))
     assert [line for line in drawn if "stale 27 s" in line], "12 s in the frame, which is 15 s old"
     assert sum("stale 15 s" in line for line in drawn[2:]) == 3
-    hanging = play(hardware(stale=tuple(range(8))), (160, 24))
+    hanging = play(hardware(first=0, stale=tuple(range(8))), (160, 24))
     assert sum("stale 12 s" in line for line in hanging[2:]) == 8
     assert hanging[0].rstrip().endswith(head(hardware(), 160).rstrip()[-8:]), "frames go on, and so does the clock"
 

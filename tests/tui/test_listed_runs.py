@@ -17,7 +17,7 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.run_reading.listed import FIRST, ListedRuns
 from tests.fakes import FakeClock
 from tests.runs import BEGAN, Book, training
-from tests.tui.fakes import FakeFeed
+from tests.tui.fakes import recent
 from tests.tui.screen import play, text
 
 MANY = FIRST + 20
@@ -101,4 +101,4 @@ def test_the_page_says_that_more_are_being_read(book: Book) -> None:
         assert told <= {"…", f"{FIRST}+", str(MANY)}, "never a number that is too small"
 
     still = FakeClock(time=round(NOW * 1e9))  # or the frames would be old once all is read
-    play(FakeFeed(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]), clock=still)
+    play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]), clock=still)

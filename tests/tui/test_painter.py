@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from gpumon_tui.keys import CHART
 from gpumon_tui.textual_private.straight import StraightUpdate
-from tests.tui.fakes import FakeFeed
+from tests.tui.fakes import FakeFeed, recent
 from tests.tui.screen import text
 from tests.tui.test_cell_diff import Terminal, Watched
 
@@ -35,7 +35,7 @@ Script = Callable[[Seen, Pilot[Any], FakeFeed], Awaitable[None]]
 
 def play(script: Script) -> None:
     async def session() -> None:
-        feed = FakeFeed()
+        feed = recent()
         app = Seen(feed, Terminal(*SIZE))
         async with app.run_test(size=SIZE) as pilot:
             while app.view.filling:

@@ -16,7 +16,7 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.processes import ProcessesPage
 from gpumon_tui.remembered import Remembered
 from tests.instructions import instructions
-from tests.tui.fakes import START, FakeFeed
+from tests.tui.fakes import START, FakeFeed, recent
 from tests.tui.screen import play, text
 
 HOSTILE = (
@@ -99,7 +99,7 @@ def test_a_process_opens_with_its_history_and_escape_closes_it() -> None:
 
 @pytest.mark.parametrize("cells", range(1, 8))
 def test_a_filter_is_typed_in_a_terminal_of_hardly_any_columns(cells: int) -> None:
-    page(FakeFeed(), (cells, 10), "slash", *"train")
+    page(recent(), (cells, 10), "slash", *"train")
 
 
 def test_the_process_under_the_cursor_is_told_of_where_there_is_room_and_enter_gives_it_the_page() -> None:
@@ -120,11 +120,11 @@ def test_the_process_under_the_cursor_is_told_of_where_there_is_room_and_enter_g
         await pilot.press("space")
         assert not app.page.sheet.rows.tags, "and tag none"
 
-    play(FakeFeed(processes_count=3), (200, 50), script)
+    play(recent(processes_count=3), (200, 50), script)
 
 
 def test_of_a_recording_without_processes_no_key_and_no_heading_of_them_is_there() -> None:
-    lines = page(FakeFeed(source="replay", label="REPLAY x.csv", processes_count=0), (160, 50))
+    lines = page(recent(source="replay", label="REPLAY x.csv", processes_count=0), (160, 50))
     whole = "\n".join(lines)
     assert "this recording has no process data" in whole
     assert "bandw. %" not in whole
@@ -188,7 +188,7 @@ def test_every_column_sorts_by_its_heading_and_again_the_other_way_round() -> No
             assert pids(text(app)) != once, title
         assert heading.replace("▼", " ").split() == text(app)[line].replace("▼", " ").replace("▲", " ").split()
 
-    play(FakeFeed(), (120, 40), script)
+    play(recent(), (120, 40), script)
 
 
 def test_the_list_of_columns_sorts_too_and_stays_remembered_on_the_page() -> None:
@@ -202,7 +202,7 @@ def test_the_list_of_columns_sorts_too_and_stays_remembered_on_the_page() -> Non
         await pilot.press("f6", "escape")
         assert "Sort by" not in "\n".join(text(app))
 
-    play(FakeFeed(), (120, 40), script)
+    play(recent(), (120, 40), script)
 
 
 def test_the_order_is_kept_for_the_next_time(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_the_order_is_kept_for_the_next_time(tmp_path: Path) -> None:
             found.extend(pids(text(app)))
             app.view.remembered.close()
 
-        play(FakeFeed(), (120, 40), script)
+        play(recent(), (120, 40), script)
         return found
 
     ascending = sorted(after("o", "home", "enter"))
@@ -240,17 +240,17 @@ def test_a_filter_counts_with_each_letter_and_can_be_taken_back() -> None:
         assert "24" in in_title(text(app))
         assert "mem>10" not in in_title(text(app))
 
-    play(FakeFeed(), (120, 40), script)
+    play(recent(), (120, 40), script)
 
 
 def test_letters_of_a_filter_are_no_keys() -> None:
-    lines = page(FakeFeed(), (120, 40), "slash", *"q1k?")
+    lines = page(recent(), (120, 40), "slash", *"q1k?")
     assert "/  q1k?" in in_title(lines)
     assert "3 Processes" in lines[-1]
 
 
 def test_a_filter_that_matches_nothing_says_which_term_hides_how_many() -> None:
-    lines = page(FakeFeed(), (120, 40), "slash", *"python", "space", "m", "e", "m", "greater_than_sign", *"99")
+    lines = page(recent(), (120, 40), "slash", *"python", "space", "m", "e", "m", "greater_than_sign", *"99")
     said = "\n".join(lines)
     assert "0 of 24" in said
     assert "no process matches: of 24, python hides 16, mem>99 hides 24" in said
@@ -266,7 +266,7 @@ def test_totals_by_user_open_into_the_processes_of_one() -> None:
         await pilot.press("down", "enter")
         assert "6 of 24" in in_title(text(app))
 
-    play(FakeFeed(), (120, 40), script)
+    play(recent(), (120, 40), script)
 
 
 def test_the_cursor_stays_on_its_process_and_selects_its_gpu() -> None:
@@ -282,7 +282,7 @@ def test_the_cursor_stays_on_its_process_and_selects_its_gpu() -> None:
             assert of.rows.process is not None
             assert of.rows.process.pid == process.pid
 
-    play(FakeFeed(), (120, 40), script)
+    play(recent(), (120, 40), script)
 
 
 def test_a_process_that_was_selected_on_another_page_is_under_the_cursor() -> None:
@@ -293,7 +293,7 @@ def test_a_process_that_was_selected_on_another_page_is_under_the_cursor() -> No
         await pilot.press("down")
         assert app.view.selected_process == (1259, "GPU-0000")
 
-    play(FakeFeed(), (120, 40), script)
+    play(recent(), (120, 40), script)
 
 
 def test_a_click_takes_a_row_and_the_wheel_moves() -> None:
@@ -306,18 +306,18 @@ def test_a_click_takes_a_row_and_the_wheel_moves() -> None:
         await pilot.click(offset=(text(app)[row].index("by user"), row))
         assert "processes" in "\n".join(text(app))
 
-    play(FakeFeed(), (120, 40), script)
+    play(recent(), (120, 40), script)
 
 
 def test_what_no_frame_has_room_for_is_said() -> None:
-    assert "12 more have no room" in in_title(page(FakeFeed(left_out=(12, 0)), (80, 24)))
-    assert "+12" in in_title(page(FakeFeed(left_out=(12, 0)), (40, 20)))
+    assert "12 more have no room" in in_title(page(recent(left_out=(12, 0)), (80, 24)))
+    assert "+12" in in_title(page(recent(left_out=(12, 0)), (40, 20)))
 
 
 def test_a_row_is_copied_in_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[str] = []
     monkeypatch.setattr(GpumonApp, "copy_to_clipboard", lambda self, words: copied.append(words))
-    assert "copied" in "\n".join(page(FakeFeed(), (120, 40), "y"))
+    assert "copied" in "\n".join(page(recent(), (120, 40), "y"))
     assert copied[0].split("\t")[:4] == ["1666", "4", "carol", "22.4"]
 
 
@@ -382,7 +382,7 @@ def test_enter_on_a_process_of_the_overview_opens_it() -> None:
         await pilot.pause()
         assert re.search(rf"^ +{pid} .*── +(K end or signal… +)?Esc close", "\n".join(text(app)), re.MULTILINE)
 
-    play(FakeFeed(processes_count=9), (160, 50), script)
+    play(recent(processes_count=9), (160, 50), script)
 
 
 def test_charts_of_a_process_show_no_more_time_than_can_be_known_until_somebody_chooses() -> None:

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.remembered import Remembered, path_of
-from tests.tui.fakes import FakeFeed
+from tests.tui.fakes import recent
 from tests.tui.screen import play, text
 
 
@@ -89,7 +89,7 @@ def test_theme_is_kept_when_it_is_chosen_but_not_the_page(tmp_path: Path) -> Non
         await pilot.pause()
         app.view.remembered.close()
 
-    play(FakeFeed(), (120, 40), choose)
+    play(recent(), (120, 40), choose)
     assert kept(path) == {"theme": "light"}
 
 
@@ -103,4 +103,4 @@ def test_a_problem_with_the_file_stands_at_the_foot(tmp_path: Path) -> None:
         await pilot.pause()
         assert "cannot read" in text(app)[-1]
 
-    play(FakeFeed(), (320, 40), script)
+    play(recent(), (320, 40), script)

@@ -35,7 +35,7 @@ from tests.fakes import FakeClock
 from tests.instructions import instructions
 from tests.programs import until
 from tests.runs import BEGAN, HOSTILE, Book, measured, training
-from tests.tui.fakes import FakeFeed
+from tests.tui.fakes import FakeFeed, recent
 from tests.tui.screen import Script, play, text
 
 SECOND = 10**9
@@ -105,7 +105,7 @@ def shown(ledger: str, size: tuple[int, int], *keys: str, feed: FakeFeed | None 
             await pilot.press(key)
             await settled(app, pilot)
 
-    given = feed or FakeFeed(gpus=5)
+    given = feed or recent(gpus=5)
     return play(given, size, script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
@@ -144,12 +144,12 @@ def test_a_run_that_frames_and_the_ledger_tell_of_is_one_row_with_what_both_know
 
 def test_runs_of_a_silent_daemon_are_unseen_and_not_running() -> None:
     silent = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
-    lines = play(FakeFeed(live=silent), (160, 50), keys_then("4"))
+    lines = play(recent(live=silent), (160, 50), keys_then("4"))
     rows = [line for line in lines if re.match(r"^[▌ ] [▸●▲○] ", line)]
     assert rows
     assert all(row.endswith(" unseen") for row in rows)
     assert "2 unseen" in "\n".join(lines)
-    assert "2 last seen running" in "\n".join(play(FakeFeed(live=silent), (160, 50)))
+    assert "2 last seen running" in "\n".join(play(recent(live=silent), (160, 50)))
 
 
 def keys_then(*keys: str) -> Script:
@@ -160,7 +160,7 @@ def keys_then(*keys: str) -> Script:
 
 
 def test_runs_of_a_recording_that_has_ended_went_on_at_its_end() -> None:
-    ended = FakeFeed(source="replay", label="REPLAY x.gpumon", ended=True, live=LiveState(False, "ended", 1.0))
+    ended = recent(source="replay", label="REPLAY x.gpumon", ended=True, live=LiveState(False, "ended", 1.0))
     lines = play(ended, (160, 50))
     assert "ended" in lines[0]
     assert "min up to the end" in "\n".join(lines)
@@ -181,7 +181,7 @@ def test_a_run_that_no_ledger_has_shows_the_epochs_that_frames_told_of() -> None
         assert "in no ledger: there is nothing to compare" in text(app)[-1]
         assert re.search(r"^ +e\d+ ▸ +\d", "\n".join(text(app)), re.MULTILINE), "also below the list"
 
-    play(FakeFeed(), (160, 50), script)
+    play(recent(), (160, 50), script)
 
 
 def test_a_run_that_goes_on_tells_of_its_ranks_its_memory_and_that_it_was_resumed(ledger: str) -> None:
@@ -221,7 +221,7 @@ def test_runs_that_the_cursor_passes_are_not_all_read(ledger: str) -> None:
         assert page._previewed.found is not None
         assert page._previewed.found.record.run.id == page.list.run == "resnet50-9c1e"
 
-    play(FakeFeed(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
+    play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
 def test_of_the_runs_that_were_read_whole_only_the_last_are_kept(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_of_the_runs_that_were_read_whole_only_the_last_are_kept(tmp_path: Path)
 
 
 def test_columns_of_which_no_run_knows_anything_are_left_out() -> None:
-    lines = play(FakeFeed(), (200, 50), keys_then("4"))
+    lines = play(recent(), (200, 50), keys_then("4"))
     (heading,) = (line for line in lines if "began" in line)
     assert not {"util", "wait", "energy"} & set(heading.split()), "no ledger"
 
@@ -284,7 +284,7 @@ def test_the_energy_of_an_epoch_is_told_apart_from_that_of_a_long_run(tmp_path: 
 
 
 def test_what_is_not_recorded_is_said_of_a_simulation(tmp_path: Path) -> None:
-    lines = shown(str(tmp_path / "none.sqlite"), (160, 50), "enter", feed=FakeFeed(gpus=5, source="sim"))
+    lines = shown(str(tmp_path / "none.sqlite"), (160, 50), "enter", feed=recent(gpus=5, source="sim"))
     assert any("of a simulation or a recording are kept in no ledger" in line for line in lines)
     assert not any("start 'gpumon daemon'" in line for line in lines)
 
@@ -336,7 +336,7 @@ def test_the_cursor_of_the_table_is_that_of_the_curves(ledger: str) -> None:
         moved = {line.index("│") for line in text(app) if "│" in line}
         assert moved > columns or min(moved) > max(columns)
 
-    play(FakeFeed(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
+    play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
 def test_a_comparison_is_that_of_runs_compare_with_what_differs_in_config(ledger: str) -> None:
@@ -427,7 +427,7 @@ def test_escape_closes_the_innermost_thing(ledger: str) -> None:
         await pilot.press("escape")
         assert page.list.words == ""
 
-    play(FakeFeed(gpus=5), (80, 24), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
+    play(recent(gpus=5), (80, 24), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
 def test_a_filter_counts_as_it_is_typed_and_says_what_it_hides(ledger: str) -> None:
@@ -458,7 +458,7 @@ def test_runs_are_sorted_by_a_key_and_by_a_click_on_a_heading(ledger: str) -> No
         energies = [run.energy for run in page.list.shown if run.energy == run.energy]
         assert energies == sorted(energies, reverse=True)
 
-    play(FakeFeed(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
+    play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
 def test_a_report_is_a_new_file_each_time_and_its_path_is_said(
@@ -526,7 +526,7 @@ def test_the_name_of_a_report_is_told_first_where_its_path_has_no_room(
 def test_where_there_is_no_ledger_the_page_says_so_and_has_the_live_runs(tmp_path: Path) -> None:
     lines = shown(str(tmp_path / "none.sqlite"), (80, 24))
     assert sum(line[2:3] == "▸" or line[1:2] == "▸" for line in lines) == 2
-    opened = "\n".join(shown(str(tmp_path / "none.sqlite"), (80, 24), "enter", feed=FakeFeed(gpus=5, source="nvml")))
+    opened = "\n".join(shown(str(tmp_path / "none.sqlite"), (80, 24), "enter", feed=recent(gpus=5, source="nvml")))
     assert "no ledger has this run" in opened
 
 
@@ -591,7 +591,7 @@ def test_of_two_thousand_runs_and_five_thousand_epochs_only_what_is_on_screen_is
             assert instructions(page.lines) < 1_000_000, "usual is a third"
 
     still = FakeClock(time=NOW * SECOND)  # or the frames would be old once all is read
-    play(FakeFeed(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]), clock=still)
+    play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]), clock=still)
 
 
 def test_a_picture_that_shows_the_same_is_the_same(ledger: str) -> None:
@@ -603,7 +603,7 @@ def test_a_picture_that_shows_the_same_is_the_same(ledger: str) -> None:
         before, after = page.lines(), page.lines()
         assert sum(one is other for one, other in zip(before, after, strict=True)) > len(before) * 0.7
 
-    play(FakeFeed(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
+    play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
 def test_a_copied_row_has_its_cells_apart_by_tabs(ledger: str) -> None:
@@ -615,7 +615,7 @@ def test_a_copied_row_has_its_cells_apart_by_tabs(ledger: str) -> None:
         await pilot.press("y")
         assert app.clipboard.startswith("e32\t")
 
-    play(FakeFeed(gpus=5), (80, 24), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
+    play(recent(gpus=5), (80, 24), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
 def test_what_holds_for_an_epoch_is_level_over_it_and_a_gap_stays_one() -> None:
@@ -692,7 +692,7 @@ def test_the_help_tells_of_the_keys_of_the_page_on_screen() -> None:
         assert any("compare a run" in line for line in text(app))
         assert not any("next or previous metric" in line for line in text(app))
 
-    play(FakeFeed(), (120, 60), script)
+    play(recent(), (120, 60), script)
 
 
 def test_a_recording_says_what_is_true_of_its_runs() -> None:
