@@ -371,6 +371,16 @@ def test_a_moment_that_is_read_out_stays_in_the_picture() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
+def test_where_there_is_no_longer_or_shorter_window_it_is_said() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", *["-"] * 20)
+        assert "no longer window: history begins here" in text(app)[-1]
+        await pilot.press(*["+"] * 30)
+        assert "no shorter window" in text(app)[-1]
+
+    play(FakeFeed(), (80, 24), script)
+
+
 def test_zooming_keeps_the_cursor_in_the_picture() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", *["shift+left"] * 6)

@@ -43,7 +43,7 @@ from gpumon_tui.widgets.bars import Footer, HeaderBar, ReasonLine
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
-NO_SEEKING = "a log only plays on: start it elsewhere with --from"
+NO_SEEKING = "a log only plays on; see --from"
 DAEMON_CAME = "a daemon runs now: its samples are shown"
 
 

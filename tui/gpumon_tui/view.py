@@ -327,8 +327,12 @@ class View:
         return min(window, offered(self.now - self.history.begin)[-1].seconds)
 
     def zoom(self, step: int) -> None:
-        """A shorter or a longer window, which is kept for the next time."""
-        self.shown.zoom(step, self.window, self.history.begin, self.now)
+        """A shorter or a longer window, which is kept for the next time; where there is none, that is said."""
+        before = self.window
+        self.shown.zoom(step, before, self.history.begin, self.now)
+        if self.window == before:
+            is_short = step > 0 and before < WINDOWS[-1].seconds
+            self.say("no shorter window" if step < 0 else f"no longer window{': history begins here' * is_short}")
         self.remembered.keep(WINDOW, str(self.shown.chosen))
 
     def step_window(self, step: int) -> None:
@@ -345,7 +349,7 @@ class View:
         kept = self.remembered.get(WINDOW)
         self.shown.chosen = next((one.seconds for one in (*CLOSE, *WINDOWS) if str(one.seconds) == kept), 0)
 
-    def pan(self, halves: int) -> None:
+    def pan(self, halves: float) -> None:
         """Move the charts' window by so many halves of it."""
         self.shown.pan(halves, self.window, self.history.begin, self.now)
 
