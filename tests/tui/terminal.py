@@ -54,6 +54,12 @@ class Terminal:
         """Turn the wheel one notch."""
         self.send(f"\x1b[<{65 if down else 64};{column + 1};{row + 1}M")
 
+    def drag(self, column: int, row: int, to: int) -> None:
+        """Drag from one column to another with the left button."""
+        step = 1 if to > column else -1
+        moves = "".join(f"\x1b[<32;{at + 1};{row + 1}M" for at in range(column + step, to + step, step))
+        self.send(f"\x1b[<0;{column + 1};{row + 1}M{moves}\x1b[<0;{to + 1};{row + 1}m")
+
     def resize(self, columns: int, rows: int) -> None:
         self("resize-window", "-x", str(columns), "-y", str(rows))
 

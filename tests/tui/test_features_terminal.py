@@ -81,7 +81,7 @@ def test_a_run_shows_its_epoch_phase_steps_loss_and_time_left(wide: Terminal) ->
     matched(wide, r"^.   0  .*llama-sft .*2/9.* \d+ s$")
     shown(wide, "1.961")
     wide.press("2")
-    matched(wide, r"epoch 1 +validate")
+    matched(wide, r"epoch 1 +step \S+ +validate")
     wide.press("4")
     shown(wide, "llama-sft-")
     wide.press("Enter")
@@ -216,6 +216,11 @@ def test_the_mouse_works_on_every_page(wide: Terminal) -> None:
     until(lambda: "12 min" not in wide.screen())
     wide.wheel(60, 12, down=False)
     shown(wide, "12 min")
+    wide.drag(60, 12, to=90)
+    matched(wide, r"PAST .*")
+    assert "│" not in wide.screen().splitlines()[12][20:150], "no cursor is set where the window is dragged"
+    wide.press("0")
+    until(lambda: "PAST" not in wide.screen())
     wide.click_on("3 Processes")
     shown(wide, "by user   t tree")
     wide.click_on("u by user")
@@ -362,11 +367,19 @@ def test_theme_order_and_chart_are_kept_for_the_next_time(tmux: str, one: tuple[
         again.close()
 
 
-def test_the_page_of_features_names_tests_that_there_are() -> None:
-    page = Path(__file__).parents[2] / "docs" / "terminal.md"
-    named = set(re.findall(r"`(test_\w+)`", page.read_text()))
-    assert named
-    assert named <= set(globals())
+def test_every_feature_on_the_page_is_shown_by_a_test_that_there_is() -> None:
+    root = Path(__file__).parents[2]
+    rows = re.findall(
+        r"^\| ([^|]+) \| ([^|]+) \|.*\|([^|]*)\|$", (root / "docs" / "terminal.md").read_text(), re.MULTILINE
+    )
+    shown_by = {name: by for name, has, by in rows if has.split(";")[0] not in ("gpumon", "no", "never", "---")}
+    assert len(shown_by) > 15
+    for name, by in shown_by.items():
+        tests = re.findall(r"(?:`([\w/]+\.py)`: )?`(test_\w+)`", by)
+        assert tests, name
+        for file, test in tests:
+            where = root / (file or "tests/tui/test_features_terminal.py")
+            assert f"def {test}(" in where.read_text(), test
 
 
 LIGHT = "48;5;230"

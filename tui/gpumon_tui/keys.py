@@ -48,7 +48,7 @@ KEYS = (
     Key("home", "cursor", "", "", by=-1_000_000, pages=(CHART,)),
     Key("end", "cursor", "", "", by=1_000_000, pages=(CHART,)),
     Key("left_square_bracket,less_than_sign,comma,pageup,ctrl+u", "pan", "[ ]",
-        "back or forward half a window; a recording is moved by { } here, by [ ] on other pages", "pan", by=-1,
+        "back or forward half a window, as far as the mouse drags it too; { } move a recording", "pan", by=-1,
         pages=(CHART,)),
     Key("right_square_bracket,greater_than_sign,full_stop,pagedown,ctrl+d", "pan", "", "", by=1, pages=(CHART,)),
     Key("plus,equals_sign", "zoom", "+ -", "shorter or longer time window, 2 seconds to 31 days; the wheel too", "zoom",

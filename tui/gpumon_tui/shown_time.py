@@ -58,7 +58,7 @@ class ShownTime:
         if self.is_past:
             self._end_at(self.end + (self.chosen - window) / 2, self.chosen, begin, now)
 
-    def pan(self, halves: int, window: int, begin: float, now: float) -> None:
+    def pan(self, halves: float, window: int, begin: float, now: float) -> None:
         """Move by so many halves of the window, back as far as history goes from `begin`; forward until it is now."""
         self.chosen = window
         self._end_at((self.end if self.is_past else now) + halves * window / 2, window, begin, now)

@@ -46,6 +46,9 @@ class ChartPage(TerminalPage):
         self.read_out = ChartReadOut(self.state)
         self.chooser = MetricChooser(self.state)
         self._plan: ChartPlan | None = None
+        self._held: tuple[int, float, float] | None = None
+        """While the mouse drags the window: the column it was taken at, where the window ended, and its step."""
+        self._is_dragged = False
 
     @property
     def drawn(self) -> tuple[Lines, ...]:
@@ -163,6 +166,30 @@ class ChartPage(TerminalPage):
         """Other lines in the large chart."""
         self.state.step_overlay()
 
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Take hold of the time under the mouse."""
+        column = event.screen_x - self.board.region.x - self.state.plan.left
+        is_held = event.button == 1 and 0 <= column < self.state.plan.cells and self.board.region.contains_point(
+            (event.screen_x, event.screen_y)
+        )  # fmt: skip
+        shown = self.view.shown
+        end = shown.end if shown.is_past else self.view.now
+        self._held = (event.screen_x, end, self.state.grid.step) if is_held else None
+        self._is_dragged = False
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Move the window with the mouse while its button is down."""
+        if self._held is None or event.button != 1:
+            self._held = None
+            return
+        event.stop()
+        at, end, step = self._held
+        view, shown = self.view, self.view.shown
+        wanted = end - (event.screen_x - at) * step
+        view.pan(2 * (wanted - (shown.end if shown.is_past else view.now)) / view.window)
+        self._is_dragged = True
+        self.post_message(self.Changed())
+
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """A shorter window."""
         self._wheel(event, -1)
@@ -174,6 +201,10 @@ class ChartPage(TerminalPage):
     def on_click(self, event: events.Click) -> None:
         """Set the cursor, choose a GPU or a metric, or press a button of the title."""
         event.stop()
+        self._held = None
+        if self._is_dragged:
+            self._is_dragged = False
+            return
         state, plan = self.state, self.state.plan
         if self.chooser.display and self.chooser.region.contains(event.screen_x, event.screen_y):
             place = self.chooser.row_of(event.screen_y - self.chooser.region.y)
