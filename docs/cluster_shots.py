@@ -1,6 +1,6 @@
 """The pictures of the cluster page in this folder, of simulated nodes that a real Prometheus scrapes.
 
-`PYTHONPATH=. python docs/cluster_shots.py [3|40|1000 ...]` takes those of so many nodes. Each size takes three minutes,
+`PYTHONPATH=. python docs/cluster_shots.py [3|40|1000 ...]` takes those of so many nodes. Each size takes four minutes,
 since sums and rates want some; that of 1,000 nodes 2 GB of memory.
 """
 
@@ -22,7 +22,7 @@ from benchmarks.cluster_engine import scraping, simulated
 HERE = Path(__file__).parent
 CHROMIUM = "/usr/bin/chromium"
 GPUS = 8
-SETTLES = 165.0
+SETTLES = 210.0
 """Seconds after which nodes with a fault have it, and rates are those of whole minutes."""
 WIDE, PHONE = (1440, 1), (390, 2)
 """Width and pixels of each point."""
@@ -53,10 +53,10 @@ def main() -> None:
             tempfile.TemporaryDirectory() as scratch,
             simulated(nodes, GPUS) as port,
             scraping(Path(scratch), port) as engine,
-            served(engine.url, Path(scratch)) as link,
         ):
             time.sleep(SETTLES)
-            take(nodes, link)
+            with served(engine.url, Path(scratch)) as link:
+                take(nodes, link)
 
 
 @contextmanager

@@ -114,6 +114,8 @@ class ClusterPoller:
         self._looked_at = clock()
         self._answered = -inf
         """When a round last had an answer, by the steady clock."""
+        self._woken, self._round_began = -inf, -inf
+        """When somebody looked for the first time in long, and when the last round began that has ended."""
         self._wake, self._stop = Event(), Event()
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gpumon-cluster")
         self._thread: Thread | None = None
@@ -129,9 +131,15 @@ class ClusterPoller:
         slept = self._clock() - self._looked_at > UNWATCHED
         self._looked_at = self._clock()
         if slept:
+            self._woken = self._looked_at
             self._wake.set()
         with self._lock:
             return self._picture
+
+    @property
+    def is_waking(self) -> bool:
+        """Whether nobody looked for so long that what is known is old, and the first round since then has not ended."""
+        return self._woken > self._round_began
 
     @property
     def silence(self) -> float:
@@ -184,6 +192,7 @@ class ClusterPoller:
         made = ClusterPicture(at, kept, has_rules, self._clock() - began, is_dcgm, apart, answered)
         with self._lock:
             self._picture = made
+        self._round_began = began
         return made
 
     def _asked(self, *, is_small: bool, is_dcgm: bool) -> list[Question]:

@@ -217,3 +217,19 @@ def test_a_part_that_may_be_missing_is_told() -> None:
     partial = {"status": "success", "isPartial": True, "data": {"resultType": "vector", "result": []}}
     backend.fault = lambda _: httpx.Response(200, json=partial)
     assert "a part of its data did not answer" in served.after(0.0).values()["free_age"]["text"]
+
+
+def test_who_comes_after_a_while_without_viewers_waits_a_second_and_is_told_no_fault() -> None:
+    engine = TableEngine(cluster(3))
+    served = Cluster(engine).after(0.0)
+    served.page()
+    served.passed += 600.0
+    first = served.page()
+    assert (first["live"], first["state"], first["interval"]) == (False, "asking the engine", 1.0)
+    again = served.after(1.0).page()
+    assert (again["live"], again["interval"]) == (True, 15.0)
+    served.passed += 600.0
+    served.page()
+    engine.down = "cannot ask it: no answer"
+    failed = served.after(1.0).page()
+    assert (failed["live"], failed["state"], failed["interval"]) == (False, engine.down, 15.0)

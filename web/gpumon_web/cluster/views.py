@@ -61,13 +61,14 @@ class ClusterFeed:
         picture = self.picture
         age = self._poller.silence
         is_live = not picture.kept or age <= _SILENT
-        problem = next(iter(picture.problems().values()), "no answer")
+        is_waking = not is_live and self._poller.is_waking
+        problem = "asking the engine" if is_waking else next(iter(picture.problems().values()), "no answer")
         return {
             "boot": self._boot,
             "seq": self._newest,
             "live": is_live,
             "state": "live" if is_live else problem,
-            "interval": _SOON if self.is_awaited or not picture.kept else TICK,
+            "interval": _SOON if self.is_awaited or is_waking or not picture.kept else TICK,
             "age": None if is_live or not picture.answered else int(age),
             "ended": False,
             "label": _unreal(picture),
