@@ -88,3 +88,14 @@ def test_the_help_of_a_view_that_only_reads_names_no_signals() -> None:
     for is_readonly in (False, True):
         lines = "\n".join(play(FakeFeed(seconds=3), (80, 120), script))
         assert ("end own processes" in lines) is not is_readonly
+
+
+def test_the_footer_names_the_list_of_commands_and_the_theme_where_all_else_has_room() -> None:
+    def foot(cells: int) -> str:
+        async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+            await pilot.pause()
+
+        return play(FakeFeed(seconds=3), (cells, 24), script)[-1]
+
+    assert foot(200).split()[-8:] == [":", "find", "F2", "theme", "q", "quit", "?", "help"]
+    assert ": find" not in foot(100)

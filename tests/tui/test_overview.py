@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from math import sin
 from typing import Any
 
@@ -12,15 +13,15 @@ from textual.pilot import Pilot
 
 from gpumon.analysis.epochs import EpochMark
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.frame import Device, RunState
+from gpumon.frame import Device, RunState, Sample
 from gpumon.history.grid import Grid
-from gpumon.metrics import BY_NAME, GPU_INDEX, PROCESSES, Availability
+from gpumon.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
 from gpumon.missing import NAN
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables import epoch_lines, kept_plot
 from gpumon_tui.renderables.cells import painted
 from gpumon_tui.renderables.epoch_lines import EpochLine
-from gpumon_tui.renderables.gpu_charts import charts_plan
+from gpumon_tui.renderables.gpu_charts import SMALL, charts_plan
 from gpumon_tui.renderables.gpu_columns import gpu_columns
 from gpumon_tui.renderables.gpu_facts import facts, facts_line
 from gpumon_tui.renderables.gpu_heading import answer, epoch_ticks, hidden
@@ -349,6 +350,26 @@ def test_charts_fill_their_room_and_no_more(cells: int, rows: int, alone: bool) 
     assert plan.memory >= 2
     assert plan.before + plan.cells < cells
     assert plan.head + 5 + plan.utilization + plan.memory + (plan.small + 3 if plan.small else 0) == rows
+
+
+def test_a_single_small_chart_has_the_edge_and_the_times_of_the_large_ones() -> None:
+    @dataclass
+    class PowerAlone(FakeFeed):
+        """A recording of which nothing but utilization, memory and power is known."""
+
+        def sample(self, device: Device, second: int) -> Sample:
+            found = super().sample(device, second)
+            unknown = dict.fromkeys(SMALL[1:], Availability.NOT_SUPPORTED)
+            values = [
+                NAN if one.name in unknown else value for one, value in zip(GPU_METRICS, found.values, strict=True)
+            ]
+            return found._replace(values=values, device=device._replace(missing={**device.missing, **unknown}))
+
+    lines = play(PowerAlone(gpus=1), (160, 50))
+    times = [line for line in lines if re.search(r"\d\d:\d\d.* now *$", line)]
+    assert len(times) == 2
+    assert times[0] == times[1]
+    assert any(re.match(r"  Power +\d+ ", line) for line in lines)
 
 
 def test_a_wide_screen_has_two_columns_and_the_ranks_of_the_selected_run_over_time() -> None:

@@ -175,3 +175,15 @@ def test_a_daemon_that_a_view_found_can_be_restarted_and_its_own_sampling_cannot
         assert any("Restart the daemon?" in line for line in text(app))
 
     play(own, (120, 40), script, daemon=lambda: later, clock=clock)
+
+
+def test_what_has_been_played_is_not_to_be_paused() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.pause()
+
+    def foot(*, ended: bool) -> str:
+        feed = FakeFeed(source="replay", label="REPLAY x.csv", ended=ended)
+        return play(feed, (160, 24), script, player=FakePlayer())[-1]
+
+    assert "Space pause" in foot(ended=False)
+    assert "Space pause" not in foot(ended=True)

@@ -19,12 +19,12 @@ from gpumon.frame import Frame
 from gpumon.origin import Capability
 from gpumon_tui.cadence import Cadence
 from gpumon_tui.feed import FrameFeed, Player
-from gpumon_tui.freshness import freshness
+from gpumon_tui.freshness import END, freshness
 from gpumon_tui.guard import stop
 from gpumon_tui.happened import Happened, OpenEvents
 from gpumon_tui.instead import FindDaemon, Instead, Past, Simulation
 from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
-from gpumon_tui.keys import OVERVIEW, PAGES, offered, pressed
+from gpumon_tui.keys import OVERVIEW, PAGES, applying, offered, pressed
 from gpumon_tui.look import TerminalLook
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
@@ -180,10 +180,17 @@ class GpumonApp(Stage):
         self.header.show()
         self.reason.show()
         self.page.show()
-        self.foot.withheld = self.page.withheld  # as the page has just been drawn
+        self.foot.withheld = self.page.withheld | self._idle_keys  # as the page has just been drawn
         self.footer.show()
         if isinstance(self.screen, Attention):
             self.screen.show()
+
+    @property
+    def _idle_keys(self) -> frozenset[str]:
+        """Keys that do nothing on any page just now, as they are shown: what has been played stands still anyway."""
+        if self.view.paused or self.view.freshness.edge != END:
+            return frozenset()
+        return frozenset(key.shown for key in applying(self.page.name_shown) if key.action == "pause")
 
     def on_resize(self, event: events.Resize) -> None:
         """Share the screen out anew, before any widget hears of its new size."""

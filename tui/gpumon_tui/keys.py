@@ -13,6 +13,10 @@ ALWAYS = ("quit", "help")
 """Actions whose keys are named first, on every page."""
 
 
+SELDOM = ("commands", "theme")
+"""Actions whose keys the footer names where all others have room."""
+
+
 class Key(NamedTuple):
     """A key and what it does."""
 
@@ -37,7 +41,7 @@ KEYS = (
     Key("q,ctrl+c,f10", "quit", "q", "quit", "quit"),
     Key("ctrl+z", "suspend", "^Z", "suspend; 'fg' in the shell resumes"),
     Key("question_mark,h,f1", "help", "?", "this help", "help"),
-    Key("colon,ctrl+p", "commands", ":", "find what a key does by some letters of it, and do it"),
+    Key("colon,ctrl+p", "commands", ":", "find what a key does by some letters of it, and do it", "find"),
     Key("1", "open_page", "1-5", "the pages: " + ", ".join(name.lower() for name in PAGES), by=1),
     *(Key(str(number), "open_page", "", "", by=number) for number in range(2, len(PAGES) + 1)),
     Key("left", "cursor", "← →", "the cursor, which reads out a moment; shift: ten columns; also Home End", "cursor",
@@ -137,7 +141,7 @@ KEYS = (
     Key("a,exclamation_mark", "attention", "a !", "what needs attention, the selected GPU and run first"),
     Key("R", "restart", "R", "restart a daemon that has stopped or does not answer: asks before", interferes=True),
     Key("B", "notify", "B", "notifications by the terminal of runs that end and GPUs that become free: on or off"),
-    Key("f2", "theme", "F2", "theme: dark, light, high contrast, color-blind safe; kept for the next time"),
+    Key("f2", "theme", "F2", "theme: dark, light, high contrast, color-blind safe; kept for the next time", "theme"),
     Key("ctrl+l,ctrl+r", "redraw", "^L", "draw the screen again, as after a message of another program"),
     Key("up,k", "move", "↑ ↓", "move in a table, also k j; PgUp PgDn Home End; ^U ^D half a page", by=-1),
     Key("down,j", "move", "", "", by=1),
@@ -167,7 +171,7 @@ def applying(page: str) -> tuple[Key, ...]:
 def offered(page: str) -> tuple[tuple[str, str], ...]:
     """Return the keys of a page for the footer, each with what it does: those of the fewest pages first."""
     briefs = [key for key in applying(page) if key.brief]
-    briefs.sort(key=lambda key: (key.action in ALWAYS, len(key.pages) or len(PAGES)))
+    briefs.sort(key=lambda key: (key.action in ALWAYS, key.action in SELDOM, len(key.pages) or len(PAGES)))
     return tuple((key.shown, key.brief) for key in briefs)
 
 

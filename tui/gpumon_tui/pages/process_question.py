@@ -16,7 +16,7 @@ from gpumon_tui.view import View
 
 STILL = 10.0
 """Seconds after which a process that has not ended is named."""
-NOT_HERE = "these are no processes of this machine now: no signal can be sent"
+NOT_HERE = "no processes of this machine now: no signal can be sent"
 READ_ONLY = "started with --readonly: no signal can be sent"
 FIXED_ROWS = 12
 """Rows of a question beside the processes that it lists."""

@@ -102,7 +102,7 @@ def charts_plan(cells: int, rows: int, *, alone: bool = False, smalls: int = len
     rest = rows - fixed - (small + AROUND_SMALL if small else 0)
     memory = max(4 if rest >= 11 else 2, rest // 3)
     across = max(1, smalls)
-    small_cells = max(1, (cells - 4 - (across - 1) * 4) // across - 6)
+    small_cells = max(1, (cells - 4 - (across - 1) * 4) // across - 6) if across > 1 else inner
     return ChartsPlan(before, inner, rest - memory, memory, small, small_cells, head)
 
 
@@ -211,7 +211,9 @@ def _chart(
 
 
 def _small(gpu: GpuCharts, plan: ChartsPlan, plots: KeptPlots) -> list[Line]:
-    """The small charts side by side, each below its name and its value of now."""
+    """The small charts side by side, each below its name and value of now; a single one has the edge of the large."""
+    if len(gpu.small) == 1:
+        return _single(gpu, *next(iter(gpu.small.items())), plan, plots)
     cells = plan.small_cells + 6
     blocks: list[list[Line]] = []
     for name, curve in gpu.small.items():
@@ -230,6 +232,18 @@ def _small(gpu: GpuCharts, plan: ChartsPlan, plots: KeptPlots) -> list[Line]:
             line += [*part, Segment(" " * (cells - length(part) + 4))]
         lines.append(line)
     return lines
+
+
+def _single(gpu: GpuCharts, name: str, curve: PlotCurve, plan: ChartsPlan, plots: KeptPlots) -> list[Line]:
+    axis, before = _axis(gpu, name, curve), plan.before
+    labels = axis.labels(plan.small, 7) if _known(curve.mean) else {}
+    head = _head(gpu, name, axis, before - 4)
+    rows = plots.lines(name, curve, axis, plan.small, ROLES[name])
+    return [
+        cut([Segment("  "), *head], before),
+        *(_beside([], before, row, labels.get(at, "")) for at, row in enumerate(rows)),
+        _beside([], before, times_below(gpu.fine, gpu.now, gpu.edge)),
+    ]
 
 
 def _head(gpu: GpuCharts, name: str, axis: ValueAxis, cells: int) -> Line:

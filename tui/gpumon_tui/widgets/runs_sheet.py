@@ -82,7 +82,9 @@ class RunsSheet(Lines):
         if self.list.typing:
             return (("↵", "filter"), ("Esc", "clear"))
         if self.pair is not None:
-            return (("x", "swap"), ("d", "equal settings"), ("Esc", "close"), ("r", "report"))
+            found = self.view.kept.compared(*self.pair).found
+            equal = (("d", "equal settings"),) if found is not None and found.equal else ()
+            return (("x", "swap"), *equal, ("Esc", "close"), ("r", "report"))
         if self.choosing:
             return (("↵", "compare with it"), ("Esc", "not now"))
         is_kept = (run := self.list.find(self.opened.id or self.list.run)) is not None and run.is_kept
