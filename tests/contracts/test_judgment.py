@@ -65,7 +65,8 @@ def test_what_holds_the_clocks_is_said_in_the_same_words_in_every_view(
     frame = frame_of(tick(1, [one]))
     assert document(frame, Origin("nvml"), Driver(), "node", None)["gpus"][0]["clock_event_reasons"] == listed
     (status,) = gpu_statuses(frame, [])
-    assert web_row(status, [])["held_clocks"] == said
+    (throttling,) = (one["text"] for one in web_row(status, [])["health"] if one["title"] == "Throttling")
+    assert throttling == ("not reported" if listed is None else f"clocks held by {said}" if said else "none")
     label, nobody = gpu_status(one, RecentHistory(), status.state), GpuHolder("", False, "", ())
     columns = gpu_columns(200)
     told = GpuLine(one, status.state, label, "", nobody, math.nan, math.nan, math.nan, [])

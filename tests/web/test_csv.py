@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -92,3 +93,17 @@ def test_the_button_is_reached_and_pressed_by_keys(browser: Browser, simulated: 
         with page.expect_download() as expected:
             page.keyboard.press("Enter")
         assert expected.value.suggested_filename.startswith("gpus-")
+
+
+def test_a_chart_as_a_file_says_all_that_stands_beside_it(browser: Browser, tmp_path: Path) -> None:
+    with on_a_port(lab(tmp_path)) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/run/net-1a2b")
+        expect(page.locator("#page-run .plot[data-drawn]")).to_be_visible()
+        below = [text for text in page.locator("#page-run .gutter .below").all_inner_texts() if text]
+        assert any("peak" in text for text in below)
+        page.locator("#page-run").get_by_role("button", name="Download", exact=True).click()
+        with page.expect_download() as saved:
+            page.locator("#page-run .menu").get_by_role("button", name="SVG", exact=True).click()
+        drawing = Path(saved.value.path()).read_text(encoding="utf-8")
+        words = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", drawing))
+        assert [text for text in below if text not in words] == []

@@ -37,7 +37,7 @@ MOST_PARTS = 86
 ASSETS = Path(gpumon_web.__file__).parent / "assets"
 NAMING = (
     "data-bind", "data-show", "data-unless", "data-dim", "data-empty-from", "data-subject", "data-outline",
-    "data-columns", "data-most", "data-titled", "data-needs",
+    "data-columns", "data-most", "data-titled", "data-needs", "data-ready", "data-period",
 )  # fmt: skip
 """Attributes that name a value."""
 GIB = 2.0**30

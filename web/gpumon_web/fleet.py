@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpumon import units
-from gpumon.analysis.clock_events import what_holds_clocks
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
@@ -93,7 +92,6 @@ def gpu_row(status: GpuStatus, joined: Sequence[Ranks]) -> dict[str, Any]:
         "holders": holders(processes, joined),
         "unlisted": status.is_unlisted,
         "empty": status.is_empty,
-        "held_clocks": what_holds_clocks(sample),
         "health": checks(sample),
         "split": parts(sample),
         "processes": [process_row(process, joined) for process in processes],

@@ -135,13 +135,14 @@ def search(table_name: str, words: str, label: str) -> Component:
     return html.Span(**data(search=table_name, words=words, label=label))
 
 
-def download(table_name: str, title: str, key: str = "", rows: str = "") -> Component:
+def download(table_name: str, title: str, key: str = "", rows: str = "", period: str = "") -> Component:
     """The place of a button that saves the rows in view of a table as CSV; `title` says of what they are.
 
     `key` names the column of what tells rows apart, such as the id of a run, where no other column has it. `rows`: the
-    value with the rows of the file, where the table has them in words: each a number or a text by column.
+    value with the rows of the file, where the table has them in words: each a number or a text by column. `period`: the
+    value that says of which time they are, for the name of the file; without it that is the time of the data.
     """
-    return html.Span(**data(csv=table_name, title=title, key=key, saved=rows))
+    return html.Span(**data(csv=table_name, title=title, key=key, ready=rows, period=period))
 
 
 def data(**known: str) -> dict[str, Any]:

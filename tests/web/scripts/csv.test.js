@@ -82,3 +82,18 @@ test("the energy of a whole that is counted is told once, and that of a part by 
     assert.strictEqual(gpumon.context(panel, facts, isWhole), "mean 300 W · 2.0 Wh");
   }
 });
+
+test("a file is named by its table and its period, or else the time of its data", () => {
+  const gpumon = world();
+  const { Element } = require("./browser.js");
+  const names = [];
+  gpumon.saveFile = (name) => { names.push(name); };
+  gpumon.feed.value = (name) => (name === "window_title" ? "23–29 Nov 2026" : null);
+  for (const data of [{ "data-period": "window_title" }, { "data-period": "unknown" }, {}]) {
+    const table = { name: "users", whole: (then) => then({ heads: [], rows: [] }) };
+    gpumon.csvButton(new Element("div", {}, new Element("span", data)).children[0], table);
+    table.button.click();
+  }
+  assert.strictEqual(names[0], "users-23-29-Nov-2026.csv");
+  for (const name of names.slice(1)) { assert.match(name, /^users-1970-01-01-\d\d-16-40\.csv$/); }
+});

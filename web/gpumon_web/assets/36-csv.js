@@ -61,15 +61,16 @@
   };
 
   // Rows that came as a file has them: [{column: value}], all with the same columns.
-  const ready = (rows) => g.csv([Object.keys(rows[0] || {}), ...rows.map((row) => Object.values(row))]);
+  const readyCsv = (rows) => g.csv([Object.keys(rows[0] || {}), ...rows.map((row) => Object.values(row))]);
 
-  // The button in its place of the layout; the file is named by its table and the time of its data.
+  // The button in its place of the layout; the file is named by its table, and by the time of its data or its period.
   g.csvButton = function (place, table) {
-    const { title, key, saved } = place.dataset;
+    const { title, key, ready, period } = place.dataset;
+    const when = () => (period && g.feed.value(period) ? String(g.feed.value(period)).replace(/\W+/g, "-") : time());
     const time = () => t.moment(t.known(g.feed.now) ? g.feed.now : Date.now() / 1000).replace(/[ :]/g, "-");
     table.button = g.make("button", {
       type: "button", class: "button csv", text: "CSV", title: "Download these rows", "aria-label": `${title} as CSV`,
-      click: () => { table.whole((found) => { g.saveFile(`${table.name}-${time()}.csv`, "text/csv", saved ? ready(g.feed.value(saved) || []) : g.tableCsv(found, key)); }); },
+      click: () => { table.whole((found) => { g.saveFile(`${table.name}-${when()}.csv`, "text/csv", ready ? readyCsv(g.feed.value(ready) || []) : g.tableCsv(found, key)); }); },
     });
     place.replaceWith(table.button);
   };

@@ -253,6 +253,14 @@
       return cut === text || pen.measureText(text).width <= room ? text : `${cut}…`;
     }
 
+    // Words in two rows where one has no room for them.
+    function rows(pen, text, room) {
+      const words = text.split(" ");
+      let first = words.length;
+      while (first > 1 && pen.measureText(words.slice(0, first).join(" ")).width > room) { first -= 1; }
+      return [words.slice(0, first).join(" "), words.slice(first).join(" ")].filter(Boolean);
+    }
+
     // The gutters as text of a file; on the page they are elements.
     function written(pen, one, at, ink, mut) {
       const [name, value, below] = said(one);
@@ -269,7 +277,7 @@
       if (at.isSmall) { return; }
       pen.font = g.chartFont(11.5);
       pen.fillStyle = mut;
-      pen.fillText(short(pen, below, GUTTER - 24), x, one.head + 58);
+      rows(pen, below, GUTTER - 24).forEach((text, nth) => { pen.fillText(short(pen, text, GUTTER - 24), x, one.head + 58 + 14 * nth); });
       one.panel.lines.forEach((line, nth) => {
         if (!one.panel.lists) { return; }
         pen.fillStyle = g.theme.color(line.role);

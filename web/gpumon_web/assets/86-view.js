@@ -26,8 +26,11 @@
   // `ready` is called once the layout stands in `section`.
   function mount(section, ready) {
     layoutOf(section.dataset.page).then(
-      (layout) => { section.append(...g.elements(layout)); ready(); },
-      () => { setTimeout(() => mount(section, ready), SOON * 1000); },
+      (layout) => { section.replaceChildren(...g.elements(layout)); ready(); },
+      () => {
+        g.fill(section, "waits", () => [g.make("p", { class: "empty", text: "This page comes as soon as gpumon web answers." })]);
+        setTimeout(() => mount(section, ready), SOON * 1000);
+      },
     );
   }
 

@@ -144,7 +144,7 @@ def live(now: Now, args: Args) -> Cells:
             "lasts": state in (GpuState.LOST, GpuState.UNREADABLE),
             "silent": {"title": state.title, "age": about["age"]} if state.value in SILENT else None,
         },
-        "idle": _held_clocks(about) if since is None else f"idle{idle_for(about, now.time)}",
+        "idle": "" if since is None else f"idle{idle_for(about, now.time)}",
         "outline": json.dumps([[run["id"], run["state"], run["epoch"], run["phase"]] for run in runs]) if runs else "",
         "look": list(now.findings) if len(now.gpus) == 1 else [],
         "missing": absent(about["missing"]),
@@ -164,10 +164,6 @@ def _gone(named: str) -> list[Cells]:
         line(text(f"{said} It may have been taken out, or belong to another server.")),
         line(link("All GPUs", "#/fleet")),
     ]
-
-
-def _held_clocks(about: Cells) -> str:
-    return f"clocks held by {about['held_clocks']}" if about["held_clocks"] else ""
 
 
 def tab(gpu: Gpu, runs: Sequence[Cells]) -> Cells:

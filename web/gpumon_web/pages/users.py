@@ -78,7 +78,7 @@ def layout() -> Component:
         bound("periods", "choices", html.Div, className="seg", role="group", **aria(label="Window")),
         bound("window", "rich", html.Nav, className="turn", **aria(label="Period")),
         bound("csv", "download", html.Span, className="end"),
-        download("users", "Users"),
+        download("users", "Users", period="window_title"),
     ]
     numbers = headlines(
         headline("GPU-hours held", "held", "text", "held_below"),
@@ -159,6 +159,7 @@ def _turns(window: UserWindow, user: str, by: str, now: float) -> Cells:
             for one in CHOICES
         ],
         "window": [line(link("‹", earlier, "step", "Earlier"), text(window.title), forward, css="turns")],
+        "window_title": window.title,
         "csv": {"text": "CSV by day", "href": f"api/users.csv?{arguments}"},
     }
 
