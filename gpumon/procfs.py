@@ -5,6 +5,8 @@ import time
 from functools import cache
 from typing import NamedTuple
 
+_SCHEDULED = 2
+"""CPUCLOCK_SCHED, linux/posix-timers.h: what the scheduler has counted."""
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The machine's own pid namespace: PROC_PID_INIT_INO, linux/proc_ns.h."""
 
@@ -86,6 +88,17 @@ def start_time(pid: int | str = "self", proc: str = "/proc") -> int:
 def began(started: int) -> float:
     """Return seconds since 1970 of a start in clock ticks after boot, by the clock as it is set now."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + started / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_time(pid: int) -> int:
+    """Return the ns for which all threads of a process have run; -1 where there is none, or the kernel does not tell.
+
+    This is the clock that clock_getcpuclockid(3) names.
+    """
+    try:
+        return time.clock_gettime_ns((~pid << 3) | _SCHEDULED)
+    except (OSError, OverflowError):
+        return -1
 
 
 def is_alive(pid: int, started: int) -> bool:

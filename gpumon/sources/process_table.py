@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
 
 from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN
-from gpumon.procfs import Stat, parse_stat
+from gpumon.procfs import Stat, cpu_time, parse_stat
 from gpumon.sources.base import Described
 from gpumon.sources.cgroup import LONGEST, Confinement, confinement
 from gpumon.sources.pods import PodNames
@@ -26,6 +27,8 @@ _FORGET_AFTER = 30.0
 _SHORTEST = SECOND // 10
 """ns over which a CPU share is told at least: the kernel counts in hundredths of a second. A process on several GPUs is
 asked for once for each, and from one to the next it has done nothing, or more than there are CPUs."""
+_READ_ANYWAY = 30 * SECOND
+"""ns after which a process is read though it has not run meanwhile: the kernel may have moved its pages to swap."""
 GPU_DEVICES = ("/dev/nvidia", "/dev/dxg", "/dev/kfd", "/dev/dri/")
 """Beginnings of the devices through which processes use GPUs."""
 
@@ -34,8 +37,8 @@ class _Known:
     """A process that was asked for before."""
 
     __slots__ = (
-        "asked", "confinement", "cpu", "cpu_at", "described", "fd", "home", "name", "raw", "share", "started", "stat",
-        "uid", "user",
+        "asked", "confinement", "cpu", "cpu_at", "described", "fd", "home", "name", "ran_ns", "raw", "read_at", "share",
+        "started", "stat", "uid", "user",
     )  # fmt: skip
 
     def __init__(self, home: int, fd: int, name: str, uid: int, started: float, pods: PodNames) -> None:
@@ -54,6 +57,9 @@ class _Known:
         self.cpu = 0.0
         self.cpu_at = 0
         self.asked = 0
+        self.ran_ns = -1
+        """Time for which it had run when it was read last, at `read_at`; below 0 where that is not known."""
+        self.read_at = 0
         self.raw = b""
         self.stat: Stat | None = None
         """Parsed from `raw`: most processes sleep, and nothing of it changes."""
@@ -65,13 +71,18 @@ class ProcessTable:
     """Name, user and use of processes, by pid; sources in several threads may ask it."""
 
     def __init__(
-        self, clock: Clock, proc: str = "/proc", has_own_pids: bool = False, pods: PodNames | None = None
-    ) -> None:
-        """`has_own_pids`: a driver may mean another process, so one counts only while it has a GPU open."""
+        self, clock: Clock, proc: str = "/proc", has_own_pids: bool = False, pods: PodNames | None = None,
+        ran: Callable[[int], int] | None = None,
+    ) -> None:  # fmt: skip
+        """`has_own_pids`: a driver may mean another process, so one counts only while it has a GPU open.
+
+        `ran` tells for how long a process has run, as `cpu_time` does for those of this machine.
+        """
         self._clock = clock
         self._has_own_pids = has_own_pids
         self._proc = proc
         self._pods = pods or PodNames(clock)
+        self._ran = ran or (cpu_time if proc == "/proc" else _unknown)
         self._known: dict[int, _Known] = {}
         self._lock = Lock()
         """Of `_known` and the descriptors in it: one that another thread closes may be another file's at once."""
@@ -85,12 +96,12 @@ class ProcessTable:
     def _describe(self, pid: int) -> Described:
         now = self._clock.monotonic()
         known = self._known.get(pid)
-        if known is not None and not self._renew(known, now):
+        if known is not None and not self._renew(pid, known, now):
             self._drop(pid)
             known = None
         if known is None:
             known = self._open(pid, now)
-            if known is None or not self._renew(known, now):
+            if known is None or not self._renew(pid, known, now):
                 return Described()
         known.asked = now
         if known.described is None:
@@ -99,17 +110,16 @@ class ProcessTable:
             known.described = Described(known.name, known.user, known.started, known.share, resident, known.confinement)
         return known.described
 
-    def _renew(self, known: _Known, now: int) -> bool:
-        """Read what is new of a process; return whether there is one. Nothing is parsed that is as it was."""
-        uid = _owner(known.home)  # before its `stat`, which tells whether it lives
-        try:
-            raw = os.pread(known.fd, 2048, 0)
-        except OSError:  # ESRCH: it has ended
-            return False
-        if uid != known.uid:  # it changed its user, as a server does that begins as root
-            known.uid, known.user, known.described = uid, user_name(uid), None
-        if raw != known.raw:
-            known.raw, known.stat, known.described = raw, parse_stat(raw), None
+    def _renew(self, pid: int, known: _Known, now: int) -> bool:
+        """Read what is new of a process; return whether there is one.
+
+        Of one that has not run since, nothing is: to ask for that takes a tenth of the time of reading it.
+        """
+        ran_ns = self._ran(pid)
+        if ran_ns < 0 or ran_ns != known.ran_ns or now - known.read_at >= _READ_ANYWAY:
+            if not _read(known):
+                return False
+            known.ran_ns, known.read_at = ran_ns, now
         stat = known.stat
         if stat is None:
             return False
@@ -168,6 +178,24 @@ class ProcessTable:
         except OSError:
             return NAN
         return NAN
+
+
+def _read(known: _Known) -> bool:
+    """Read what the machine tells of a process; return whether there is one. Nothing is parsed that is as it was."""
+    uid = _owner(known.home)  # before its `stat`, which tells whether it lives
+    try:
+        raw = os.pread(known.fd, 2048, 0)
+    except OSError:  # ESRCH: it has ended
+        return False
+    if uid != known.uid:  # it changed its user, as a server does that begins as root
+        known.uid, known.user, known.described = uid, user_name(uid), None
+    if raw != known.raw:
+        known.raw, known.stat, known.described = raw, parse_stat(raw), None
+    return True
+
+
+def _unknown(_: int) -> int:
+    return -1
 
 
 def _owner(home: int) -> int:

@@ -264,6 +264,29 @@ def test_a_process_that_has_gone_is_nobody(proc: Proc, clock: FakeClock) -> None
     assert all(isnan(found) for found in table.describe(4711)[2:5])
 
 
+def test_a_process_that_has_not_run_is_read_again_only_in_case_its_pages_were_moved(
+    proc: Proc, clock: FakeClock
+) -> None:
+    stat, ran_ns = proc.process(4711, cpu=100, pages=300), 5_000_000
+    table = ProcessTable(clock, str(proc.root), ran=lambda _: ran_ns)
+    clock.advance(1)
+    assert isnan(table.describe(4711).cpu_utilization)
+    stat.write_text(line(4711, "other", cpu=100, pages=200))
+    clock.advance(1)
+    found = table.describe(4711)
+    assert (found.name, found.host_memory, found.cpu_utilization) == ("python", 300 * PAGE, 0.0)
+    clock.advance(30)
+    assert table.describe(4711).host_memory == 200 * PAGE
+    stat.write_text(line(4711, "python", cpu=100 + 2 * TICKS, pages=500))
+    ran_ns += 1
+    clock.advance(2)
+    found = table.describe(4711)
+    assert (found.host_memory, found.cpu_utilization) == (500 * PAGE, 1.0)
+    proc.end(4711)
+    ran_ns = -1
+    assert repr(table.describe(4711)) == repr(Described())
+
+
 def test_a_pid_that_is_used_again_is_another_process(proc: Proc, clock: FakeClock) -> None:
     proc.process(4711, "old", cpu=900 * TICKS)
     table = ProcessTable(clock, str(proc.root))

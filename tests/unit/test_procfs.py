@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from gpumon.procfs import is_alive, parse_stat, read_stat, start_time
+from gpumon.procfs import cpu_time, is_alive, parse_stat, read_stat, start_time
+from tests.programs import until
 
 FIELDS = "4711 ({}) S 17 4711 4711 0 -1 4194304 0 0 0 0 300 20 0 0 20 0 1 0 8800 1000000 512 0"
 ROOT = Path(__file__).parents[2]
@@ -31,6 +33,25 @@ def test_a_process_knows_itself() -> None:
     assert (own.parent, own.started) == (os.getppid(), start_time(os.getpid()))
     assert is_alive(os.getpid(), own.started)
     assert not is_alive(os.getpid(), own.started + 1), "another process that had this pid"
+
+
+def test_the_time_for_which_a_process_has_run_stands_still_while_it_sleeps() -> None:
+    before = cpu_time(os.getpid())
+    assert 0 < before < cpu_time(os.getpid())
+    with subprocess.Popen(["sleep", "600"]) as sleeping:
+        try:
+            asleep = until(lambda: cpu_time(sleeping.pid) if is_at_rest(sleeping.pid) else 0)
+            assert cpu_time(sleeping.pid) == asleep
+        finally:
+            sleeping.kill()
+    assert cpu_time(sleeping.pid) == -1
+    assert cpu_time(2**32 - 1) == -1, "whatever a driver calls a pid"
+
+
+def is_at_rest(pid: int) -> bool:
+    """Whether it is `sleep`, and sleeps: before that it is still a copy of this process that starts it."""
+    found = read_stat(pid)
+    return found is not None and (found.name, found.state) == (b"sleep", "S")
 
 
 def test_a_process_that_is_not_there_has_no_start(tmp_path: Path) -> None:
