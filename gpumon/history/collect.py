@@ -89,11 +89,14 @@ class Collector:
         done = 0
         while done < len(ticks):
             times = self._even(ticks, done)
-            part = ticks[done : done + max(1, len(times))]
-            if len(times) < 2 or not self._add_even(part, times):
-                for tick in part:
-                    self.add(tick)
-            done += len(part)
+            count = len(times)
+            # Where one spoils it for all, those before it are not to be taken one by one.
+            while count > 1 and not self._add_even(ticks[done : done + count], times[:count]):
+                count //= 2
+            if count < 2:
+                count = 1
+                self.add(ticks[done])
+            done += count
 
     def _even(self, ticks: Sequence[TickValues], first: int) -> list[float]:
         """Times (s since 1970) of the ticks from `first` on that have a cell each, in a block that is open already."""

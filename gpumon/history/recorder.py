@@ -27,9 +27,9 @@ from gpumon.history.write import SealedBlock, Taken, seal, taken_until, write
 from gpumon.paths import Places, history_path
 from gpumon.procfs import boot_id
 
-_BATCH = 16
-"""Ticks that wait for the thread: waking it for each would cost more than its work."""
-_PATIENCE = 10 * SECOND
+_BATCH = 64
+"""Ticks that wait for the thread: waking it for each would cost more than its work, and it takes many at once."""
+_PATIENCE = 30 * SECOND
 """ns after which it is woken for fewer."""
 _MOST_TICKS = 600
 """Ticks that wait at most, while a disk does not answer."""
