@@ -96,9 +96,11 @@ class TagReader:
         times = self._now()
         self._polls += 1
         unread = sum(self._scan(directory, times) for directory in tag_dirs(self._where))
+        self._runs = {}
+        if not self._boards:  # no training publishes one
+            return Poll([], [], {}, unread=unread)
         boundaries: list[Boundary] = []
         withdrawn: list[str] = []
-        self._runs = {}
         for place, board in list(self._boards.items()):
             try:
                 run, fresh = board.poll(self._now)
