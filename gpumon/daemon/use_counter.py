@@ -7,7 +7,8 @@ from collections.abc import Callable
 from gpumon.accounting.meter import UseMeter
 from gpumon.analysis.holders import HolderWatch
 from gpumon.frame import Tick
-from gpumon.ring.sums import read_sums, write_sums
+from gpumon.ring.layout import Layout
+from gpumon.ring.sums import SumPlace, read_sums, write_sums
 from gpumon.ring.writer import RingWriter
 
 
@@ -25,6 +26,9 @@ class UseCounter:
         self._holders = holders or HolderWatch()
         self._meter: UseMeter | None = None
         self._problem = ""
+        self._layout: Layout | None = None
+        """Of the ring that `_place` is in."""
+        self._place = SumPlace(0, 0)
 
     @property
     def problem(self) -> str:
@@ -32,16 +36,21 @@ class UseCounter:
 
     def add(self, tick: Tick) -> None:
         writer = self._writer()
-        if writer is None or not writer.layout.sums:
+        if writer is None:
             return
-        fd, layout = writer.fd, writer.layout
+        layout = writer.layout
+        if layout is not self._layout:
+            self._layout, self._place = layout, SumPlace.of(layout)
+        fd, place = writer.fd, self._place
+        if not place.room:
+            return
         if self._meter is None:
-            self._meter = UseMeter(read_sums(fd, layout), tick.time_ns, layout.sums, self._holders)
+            self._meter = UseMeter(read_sums(fd, layout), tick.time_ns, place.room, self._holders)
         if not self._meter.add(tick):
             return
         number, names, times, rows = self._meter.record()
         try:
-            write_sums(fd, layout, number, names, times, rows)
+            write_sums(fd, place, number, names, times, rows)
             self._problem = ""
         except OSError as error:
             self._problem = f"counters of use cannot be stored: {error.strerror or error}"

@@ -42,6 +42,8 @@ class Encoder:
         self._directory = directory
         self._metrics = struct.Struct(f"<{len(layout.gpu) * layout.rows}d")
         self._host = struct.Struct(f"<{len(layout.host)}d")
+        # A layout works its places out anew each time it is asked.
+        self._metrics_at, self._host_at, self._variable_at = layout.metrics_at, layout.host_at, layout.variable_at
         self._processes: tuple[Sequence[Process], bytes, int, int] | None = None
         self._records: dict[int, tuple[Process, bytes]] = {}
         """The last processes with their records, by identity: a source keeps those that it has not read anew."""
@@ -58,12 +60,12 @@ class Encoder:
         layout, directory, buffer = self._layout, self._directory, self.buffer
         # Boundaries come only once: what comes again with each frame leaves them room.
         kept = min(len(boundaries), BOUNDARY_ROOM) * BOUNDARY.size
-        most_runs = (layout.slot_size - kept - layout.variable_at) // RUN.size
+        most_runs = (layout.slot_size - kept - self._variable_at) // RUN.size
         runs = sorted(tick.runs, key=lambda run: run.state)[: max(0, most_runs)]
         placed = [(run_id, run) for run in runs if (run_id := directory.run(run))]
         self._encode_rows(tick)
-        self._host.pack_into(buffer, layout.host_at, *tick.host)
-        at = layout.variable_at
+        self._host.pack_into(buffer, self._host_at, *tick.host)
+        at = self._variable_at
         room = max(0, layout.slot_size - kept - at - len(placed) * RUN.size) // PROCESS.size
         packed, n_processes, dropped = self._encode_processes(tick.processes, room)
         dropped = min(dropped + tick.dropped, 0xFFFF)
@@ -97,7 +99,7 @@ class Encoder:
                 _stamp(sample.monotonic_ns), _stamp(sample.counters_monotonic_ns),
             )  # fmt: skip
         self.buffer[SLOT.size : SLOT.size + len(states)] = states
-        self._metrics.pack_into(self.buffer, self._layout.metrics_at, *grid)
+        self._metrics.pack_into(self.buffer, self._metrics_at, *grid)
         if self._layout.n_values:
             self.values.encode(states, grid, tick.host)
 

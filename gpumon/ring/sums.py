@@ -17,6 +17,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from math import isfinite
+from struct import pack
 from typing import NamedTuple
 from zlib import crc32
 
@@ -80,17 +81,33 @@ class SumTimes(NamedTuple):
     dropped: int
 
 
+class SumPlace(NamedTuple):
+    """The part of a ring's file that has its sums. A layout works its places out anew each time it is asked."""
+
+    at: int
+    room: int
+    """Bytes of each copy."""
+
+    @classmethod
+    def of(cls, layout: Layout) -> SumPlace:
+        return cls(layout.sums_at, layout.sums)
+
+    def of_copy(self, number: int) -> int:
+        """Offset of the copy that a record has."""
+        return self.at + (number & 1) * self.room
+
+
 def write_sums(
-    fd: int, layout: Layout, number: int, names: SumNames, times: SumTimes, rows: Iterable[Iterable[float]]
+    fd: int, place: SumPlace, number: int, names: SumNames, times: SumTimes, rows: Iterable[Iterable[float]]
 ) -> None:
     """Write a record; `rows` in the order of `names`. Raises OSError, also where it has no room."""
-    values = array("d", chain.from_iterable(rows)).tobytes()
-    length = HEAD.size + len(names.raw) + len(values)
-    if length > layout.sums:  # whatever lies behind is the other copy
+    values = list(chain.from_iterable(rows))
+    packed = pack(f"{len(values)}d", *values)
+    length = HEAD.size + len(names.raw) + len(packed)
+    if length > place.room:  # whatever lies behind is the other copy
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     head = HEAD.pack(0, length, number, *times, len(names.raw))
-    raw = b"".join((head, names.raw, values))
-    _store(fd, layout, number, raw[_CRC_FROM:])
+    _store(fd, place, number, b"".join((head[_CRC_FROM:], names.raw, packed)))
 
 
 def read_sums(fd: int, layout: Layout) -> Sums | None:
@@ -103,27 +120,24 @@ def hand_over(old_fd: int, old: Layout, fd: int, layout: Layout) -> None:
     """Copy the newest whole record into a file that replaces the old one, where it has room for it."""
     raw = _newest(old_fd, old)
     if raw is not None and len(raw) <= layout.sums:
-        _store(fd, layout, HEAD.unpack_from(raw)[2], raw[_CRC_FROM:])
+        _store(fd, SumPlace.of(layout), HEAD.unpack_from(raw)[2], raw[_CRC_FROM:])
 
 
-def _store(fd: int, layout: Layout, number: int, body: bytes) -> None:
-    os.pwrite(fd, crc32(body).to_bytes(4, "little") + body, _at(layout, number))
-
-
-def _at(layout: Layout, number: int) -> int:
-    return layout.sums_at + (number & 1) * layout.sums
+def _store(fd: int, place: SumPlace, number: int, body: bytes) -> None:
+    os.pwrite(fd, crc32(body).to_bytes(4, "little") + body, place.of_copy(number))
 
 
 def _newest(fd: int, layout: Layout) -> bytes | None:
     if layout.sums < HEAD.size:
         return None
+    place = SumPlace.of(layout)
     for _ in range(_TRIES):  # a writer that is at work now has written the other copy before
-        heads = [os.pread(fd, HEAD.size, _at(layout, copy)) for copy in (0, 1)]
+        heads = [os.pread(fd, HEAD.size, place.of_copy(copy)) for copy in (0, 1)]
         found = [(HEAD.unpack(head)[2], HEAD.unpack(head)[1]) for head in heads if len(head) == HEAD.size]
         for number, length in sorted(found, reverse=True):
             if number <= 0 or not HEAD.size <= length <= layout.sums:
                 continue
-            raw = os.pread(fd, length, _at(layout, number))
+            raw = os.pread(fd, length, place.of_copy(number))
             if len(raw) == length and crc32(memoryview(raw)[_CRC_FROM:]) == HEAD.unpack_from(raw)[0]:
                 return raw
     return None

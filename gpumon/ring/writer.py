@@ -68,7 +68,8 @@ class RingWriter:
         self._directory = directory or Directory(layout.rows)
         self._version = 0
         self._encoder = Encoder(layout, self._directory)
-        self._full, self._values = layout.full, layout.values
+        # A layout works its places out anew each time it is asked.
+        self._full, self._values, self._size = layout.full, layout.values, layout.size
         self._events = EventWriter(fd, layout, self._directory)
         self._boundaries: deque[Boundary] = deque(maxlen=_BACKLOG)
         now = time.time_ns()
@@ -187,7 +188,7 @@ class RingWriter:
         """Whether what explains the frames is as it was written: the file may have been cut or overwritten."""
         layout = self.layout
         parts = (self._front, 0), (layout.schema, SCHEMA_OFFSET), (self._stored, self._directory_at(self._version))
-        return os.fstat(self.fd).st_size >= layout.size and all(
+        return os.fstat(self.fd).st_size >= self._size and all(
             os.pread(self.fd, len(written), at) == written for written, at in parts
         )
 

@@ -16,7 +16,7 @@ from gpumon.clock import SECOND
 from gpumon.ring import sizes
 from gpumon.ring.layout import Layout
 from gpumon.ring.reader import RingReader
-from gpumon.ring.sums import HEAD, SumNames, Sums, SumTimes, hand_over, read_sums, write_sums
+from gpumon.ring.sums import HEAD, SumNames, SumPlace, Sums, SumTimes, hand_over, read_sums, write_sums
 from gpumon.ring.writer import RingWriter
 from tests.builders import sample, tick
 
@@ -37,7 +37,7 @@ def fd() -> Iterator[int]:
 
 
 def put(fd: int, number: int, factor: float = 1.0) -> None:
-    write_sums(fd, LAYOUT, number, NAMES, TIMES, [[factor * value for value in row] for row in ROWS])
+    write_sums(fd, SumPlace.of(LAYOUT), number, NAMES, TIMES, [[factor * value for value in row] for row in ROWS])
 
 
 def test_a_record_comes_back_as_it_was_written(fd: int) -> None:
@@ -71,7 +71,7 @@ def test_a_record_without_room_is_refused_before_anything_is_written(fd: int) ->
     narrow = LAYOUT._replace(sums=HEAD.size + 8)
     before = os.pread(fd, LAYOUT.size, 0)
     with pytest.raises(OSError, match="No space"):
-        write_sums(fd, narrow, 2, NAMES, TIMES, ROWS)
+        write_sums(fd, SumPlace.of(narrow), 2, NAMES, TIMES, ROWS)
     assert os.pread(fd, LAYOUT.size, 0) == before
 
 
@@ -92,7 +92,7 @@ def forged(fd: int, raw: bytes, values: int = 5) -> Sums | None:
     """What is read of a record whose CRC is right and whose names are `raw`."""
     names = SumNames({})
     names.raw = raw
-    write_sums(fd, LAYOUT, 1, names, TIMES, [[1.0] * values])
+    write_sums(fd, SumPlace.of(LAYOUT), 1, names, TIMES, [[1.0] * values])
     return read_sums(fd, LAYOUT)
 
 
@@ -175,7 +175,7 @@ def test_who_does_not_know_of_sums_reads_all_frames_and_takes_them_over(tmp_path
         patch.setattr("gpumon.ring.writer.plan", sizes.plan)
         new = RingWriter.create(path, 1, SECOND, continues="nvml")
     new.append(tick(1, [sample(0, power=7.0)]))
-    write_sums(new.fd, new.layout, 1, NAMES, TIMES, ROWS)
+    write_sums(new.fd, SumPlace.of(new.layout), 1, NAMES, TIMES, ROWS)
     new.close()
     old = RingWriter.create(path, 1, SECOND, continues="nvml")
     old.append(tick(2, [sample(0, power=8.0)]))

@@ -21,6 +21,8 @@ from gpumon.sources.nvml.processes import ListedProcesses
 from gpumon.sources.nvml.runtime_power import PCI_DEVICES
 from gpumon.units import duration
 
+# For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
+_OK, _STALE, _NO_DRIVER = Availability.OK, Availability.STALE, Availability.NO_DRIVER
 PATIENCE = 0.5
 """Seconds that a tick waits for a GPU at most; one that has let a tick go by is not waited for until it answers."""
 FIRST_PATIENCE = 1.5
@@ -62,10 +64,10 @@ class _DeviceRow:
         if self.job.failure is not None and not self.job.is_under_way:
             return Sample(self.device.device, Availability.FAILED, NOTHING)
         if last is None:
-            return Sample(self.device.device, Availability.STALE, NOTHING, age=max(0, now - self.job.asked_at) / SECOND)
-        if is_new or last.state is not Availability.OK:
+            return Sample(self.device.device, _STALE, NOTHING, age=max(0, now - self.job.asked_at) / SECOND)
+        if is_new or last.state is not _OK:
             return last
-        return last._replace(state=Availability.STALE, age=max(0, now - last.monotonic_ns) / SECOND)
+        return last._replace(state=_STALE, age=max(0, now - last.monotonic_ns) / SECOND)
 
 
 class NvmlSource:
@@ -136,9 +138,9 @@ class NvmlSource:
             readings = self._ask_new(known, readings, until)
         self._first_patience = 0
         samples = [row.sample(monotonic) for row in self._rows]
-        states = {sample.state for sample in samples}
+        states = [sample.state for sample in samples]
         # One GPU alone of which it is said is a fault of that one.
-        if Availability.NO_DRIVER in states and Availability.OK not in states:
+        if _NO_DRIVER in states and _OK not in states:
             samples, readings = [], []
             self._let_go()
         else:
