@@ -20,6 +20,11 @@ Answers = Mapping[str, Sequence[EngineSeries]]
 _UNKNOWN = "with GPUs in an unknown state"
 _MOST = 0.95
 """Share of a user's held time of which it must be known whether it was used, before a share is told."""
+_OF_TARGETS = {
+    "without_daemon": ("its exporter answers, and no daemon samples its GPUs", "without a daemon"),
+    "down": ("its exporter does not answer", "whose exporters do not answer"),
+}
+"""Words on a node by the question that names it: for one, and for several behind their number."""
 MOST_GPUS = 1024
 """Of a node in one state: a larger number counts no GPUs, whatever told it."""
 STATES = ("free", "busy", "held_idle", "lost", "unknown")
@@ -172,13 +177,9 @@ def nodes(answers: Answers, now: float) -> list[Node]:
 
 def unseen(found: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
     """Return nodes of which nothing but this is known: words for one, and for several behind their number."""
-    of_targets = {
-        "without_daemon": ("its exporter answers, and no daemon samples its GPUs", "without a daemon"),
-        "down": ("its exporter does not answer", "whose exporters do not answer"),
-    }
     known = {node.name for node in found}
     return {
-        _node(row): words for question, words in of_targets.items() for row in answers.get(question, ())
+        _node(row): words for question, words in _OF_TARGETS.items() for row in answers.get(question, ())
         if _node(row) not in known
     }  # fmt: skip
 
@@ -213,9 +214,13 @@ def free(found: Iterable[Node]) -> list[FreeGpus]:
 def wrong(found: Iterable[Node], answers: Answers, *, tells_states: bool = True) -> list[Wrong]:
     """Return what is wrong, the severe first; `tells_states`: whether exporters can say that a GPU is free."""
     told = []
+    why = {
+        _node(row): words for question, (words, _) in _OF_TARGETS.items() for row in answers.get(question, ())
+    }  # fmt: skip
     for node in found:
         if node.silent:
-            told.append(Wrong(node.name, f"silent for {units.words(node.silent)}", severe=True, kind="silent"))
+            text = f"silent for {units.words(node.silent)}" + (f": {why[node.name]}" if node.name in why else "")
+            told.append(Wrong(node.name, text, severe=True, kind="silent"))
         elif node.count("lost"):
             told.append(Wrong(node.name, f"{units.counted(node.count('lost'), 'GPU')} lost", True, "with lost GPUs"))
         if node.ahead and not node.silent:

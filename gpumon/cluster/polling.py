@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from gpumon.cluster.calendar_month import dated
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
-from gpumon.cluster.questions import GPUS_OF_NODE, QUESTIONS, SMALL, THERE, Question
+from gpumon.cluster.questions import GPUS_OF_NODE, QUESTIONS, RULE_INTERVAL, SMALL, THERE, Question
 from gpumon.cluster.recorded import DCGM, OWN
 
 TICK = 15.0
@@ -237,8 +237,12 @@ def _is_small(there: Mapping[str, float]) -> bool:
 
 
 def _is_due(known: KeptAnswer, interval: float, now: float) -> bool:
-    """Whether to ask again, which is soon where there was no answer."""
-    return known.asked + (min(interval, TICK) if known.problem else interval) <= now + _EARLY
+    """Whether to ask again, which is soon where there was no answer, or nothing in it: rules may just have come."""
+    if known.problem:
+        interval = min(interval, TICK)
+    elif not known.rows:
+        interval = min(interval, RULE_INTERVAL)
+    return known.asked + interval <= now + _EARLY
 
 
 def _next(known: KeptAnswer, answer: EngineAnswer | None, problem: str, began: float, at: float) -> KeptAnswer:

@@ -131,7 +131,7 @@ def test_runs_holders_and_faults_are_those_of_the_nodes(pictures: dict[str, Clus
     said = {(one.node, one.text.split(" at ")[0]) for one in facts.wrong(facts.nodes(answers, NOW), answers)}
     assert said == {
         ("gn1", f"a GPU is throttled by heat {HOT:.0%} of the time"), ("gn2", "1 GPU lost"),
-        ("gn2", "XID 79 on GPU 2"), ("gn10", "silent for 16 min"),
+        ("gn2", "XID 79 on GPU 2"), ("gn10", "silent for 16 min: its exporter does not answer"),
     }  # fmt: skip
     assert answers["xids"][0].value == BEGIN + XID_AT
 

@@ -409,3 +409,16 @@ def test_the_text_names_parts_of_the_page_and_no_question() -> None:
     }  # fmt: skip
     told = text(ClusterPoller(FakeEngine(broken=names)))
     assert not any(f" {name}," in told or f" {name} (" in told for name in names if "_" in name)
+
+
+def test_what_an_engine_has_nothing_of_is_asked_again_within_a_minute() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    poller.round()
+    engine.asked.clear()
+    clock.passed = 60.0
+    poller.round()
+    by_name = {one.name: one.expression(recorded=True) for one in QUESTIONS}
+    asked = {expression for expression, _ in engine.asked}
+    assert by_name["held_month"] in asked, "it had nothing"
+    assert by_name["held_week"] not in asked
