@@ -6,14 +6,11 @@ column is the end of its name.
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from gpumon.cost.of_run import Measured, price_devices
-from gpumon.errors import GpumonError
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.records import (
     USAGE_INDEX,
@@ -35,6 +32,7 @@ from gpumon.prices import Prices
 from gpumon.reports import charges
 from gpumon.reports.csv_cells import Cell, csv_line, named, utc
 from gpumon.reports.export_whole import EPOCH, STEPS, whole_parts
+from gpumon.reports.parquet import parquet_bytes
 from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
 
 LOGGED = "logged."
@@ -168,12 +166,6 @@ def _cost_cells(row: _Row, prices: Prices | None) -> Sequence[Cell]:
 
 def parquet(record: Record, prices: Prices | None = None) -> bytes:
     """The table as Parquet. Raises GpumonError without pyarrow."""
-    try:
-        pyarrow, writer = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise GpumonError(
-            "Parquet requires pyarrow: install it with 'pip install pyarrow', or use --format csv"
-        ) from error
     names = _logged(record)
     rows = list(_rows(record))
     columns = {field.name: [field.of(row) for row in rows] for field in FIELDS}
@@ -182,14 +174,12 @@ def parquet(record: Record, prices: Prices | None = None) -> bytes:
     for i, name in enumerate(names):
         columns[LOGGED + name] = [_metrics(row, names)[i] for row in rows]
     columns |= {name: [value] * len(rows) for name, value in config_columns(record).items()}
-    kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
-    arrays = {
-        name: pyarrow.array(cells, kinds[next((type(cell) for cell in cells if cell is not None), float)])
-        for name, cells in columns.items()
-    }
-    out = io.BytesIO()
-    writer.write_table(pyarrow.table(arrays), out)
-    return out.getvalue()
+    return parquet_bytes(
+        {
+            name: (next((type(cell) for cell in cells if cell is not None), float), cells)
+            for name, cells in columns.items()
+        }
+    )
 
 
 def document(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> dict[str, Any]:
@@ -240,36 +230,24 @@ def _rows(record: Record) -> Iterator[_Row]:
                 steps = counted.phase(part) if part else counted.epoch(epoch)
             else:
                 steps = (part or epoch).steps or None
-            found = usage.get((epoch.rank, (part or epoch).ordinal, part.phase if part else WHOLE_EPOCH), [])
+            key = epoch.rank, (part or epoch).ordinal, part.phase if part else WHOLE_EPOCH
+            found: Sequence[UsageRow | None] = usage.get(key) or (None,)
             for measured in found:
-                device = devices.get(measured.uuid) or DeviceRow(
-                    uuid=measured.uuid,
-                    number=-1,
-                    name="",
-                    memory_total=math.nan,
-                    power_limit=math.nan,
-                )
                 yield _Row(
                     run=record.run,
                     rank=rank,
                     epoch=epoch,
                     phase=part,
-                    device=device,
+                    device=None if measured is None else devices.get(measured.uuid) or _unknown_device(measured.uuid),
                     usage=measured,
                     steps=steps,
                     part=stretch,
                 )
-            if not found:
-                yield _Row(
-                    run=record.run,
-                    rank=rank,
-                    epoch=epoch,
-                    phase=part,
-                    device=None,
-                    usage=None,
-                    steps=steps,
-                    part=stretch,
-                )
+
+
+def _unknown_device(uuid: str) -> DeviceRow:
+    """A device that has usage and no row of its own."""
+    return DeviceRow(uuid=uuid, number=-1, name="", memory_total=math.nan, power_limit=math.nan)
 
 
 def reached(peak: LivePeak) -> int | None:

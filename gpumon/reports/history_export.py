@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from math import ceil
 
-from gpumon.errors import GpumonError
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST, History, Query
 from gpumon.metrics import BY_NAME, Kind, Scope
 from gpumon.missing import is_known
 from gpumon.reports.csv_cells import csv_line, utc
+from gpumon.reports.parquet import parquet_bytes
 
 FIELDS = ("begun_seconds", "begun_utc", "seconds", "device", "metric", "unit", "low", "mean", "high")
 """When the stretch began, since 1970 and in UTC; how long it is; the UUID of the GPU, empty for the machine; the metric
 and its unit, of counters per second; lowest, mean and highest value."""
+_TEXTS = ("begun_utc", "device", "metric", "unit")
 Row = tuple[float, str, float, str, str, str, float, float, float]
 
 
@@ -28,20 +27,10 @@ def lines(rows: Iterator[Row]) -> Iterator[str]:
 
 def parquet(rows: Iterator[Row]) -> bytes:
     """Return the table as Parquet. Raises GpumonError without pyarrow."""
-    try:
-        pyarrow, writer = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise GpumonError(
-            "Parquet requires pyarrow: install it with 'pip install pyarrow', or use --format csv"
-        ) from error
     columns = list(zip(*rows, strict=True)) or [()] * len(FIELDS)
-    kinds = [
-        pyarrow.string() if name in ("begun_utc", "device", "metric", "unit") else pyarrow.float64() for name in FIELDS
-    ]
-    arrays = {name: pyarrow.array(cells, kind) for name, cells, kind in zip(FIELDS, columns, kinds, strict=True)}
-    out = io.BytesIO()
-    writer.write_table(pyarrow.table(arrays), out)
-    return out.getvalue()
+    return parquet_bytes(
+        {name: (str if name in _TEXTS else float, cells) for name, cells in zip(FIELDS, columns, strict=True)}
+    )
 
 
 def rows_of(history: History, subjects: Sequence[str], begin: float, end: float, step: float) -> Iterator[Row]:
