@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from gpumon.cli import history_accounts, history_events, history_processes, history_totals
+from gpumon.cli.history_options import add_command
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import say
@@ -50,11 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_places(parser)
     commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
     text = "export a window as CSV or Parquet: low, mean and high of each metric"
-    below = commands.add_parser(
-        "export", help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=argparse.SUPPRESS,
-        formatter_class=parser.formatter_class,
-    )  # fmt: skip
-    below.set_defaults(action="export")
+    below = add_command(commands, parser.formatter_class, "export", text)
     below.add_argument("--format", choices=("csv", "parquet"), required=True, help="format of the output")
     below.add_argument("--last", metavar="DURATION", default="24h", help="length of the window (default: 24h)")
     below.add_argument(

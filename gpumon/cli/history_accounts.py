@@ -11,6 +11,7 @@ from typing import Any
 from gpumon.accounting.of_groups import by_group
 from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import WAYS, summary
+from gpumon.cli.history_options import add_command
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
@@ -25,11 +26,7 @@ _TEXT = "show who used the GPUs: held, busy and idle time and energy of each use
 
 def add_parser(commands: Any, formatter: Any) -> None:
     """Add the subcommand to those of `gpumon history`."""
-    parser = commands.add_parser(
-        "accounts", help=_TEXT, description=f"{_TEXT[0].upper()}{_TEXT[1:]}.", argument_default=argparse.SUPPRESS,
-        formatter_class=formatter,
-    )  # fmt: skip
-    parser.set_defaults(action="accounts")
+    parser = add_command(commands, formatter, "accounts", _TEXT)
     parser.add_argument(
         "--since", metavar="TIME", default="7d",
         help="begin of the window, in whole hours: 7d for so long ago, or 2026-01-31 (default: 7d)",

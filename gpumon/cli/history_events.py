@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from typing import Any
 
+from gpumon.cli.history_options import add_command
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
@@ -26,11 +27,7 @@ _KINDS = [kind.name for kind in EVENT_KINDS]
 
 def add_parser(commands: Any, formatter: Any) -> None:
     """Add the subcommand to those of `gpumon history`."""
-    parser = commands.add_parser(
-        "events", help=_TEXT, description=f"{_TEXT[0].upper()}{_TEXT[1:]}.", argument_default=argparse.SUPPRESS,
-        formatter_class=formatter,
-    )  # fmt: skip
-    parser.set_defaults(action="events")
+    parser = add_command(commands, formatter, "events", _TEXT)
     parser.add_argument(
         "--since", metavar="TIME", default="24h",
         help="begin of the window: 7d for so long ago, or 2026-01-31T14:00 (default: 24h)",

@@ -8,6 +8,7 @@ import sys
 from contextlib import closing
 from typing import Any
 
+from gpumon.cli.history_options import add_command, add_window_and_gpus
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places, named_gpu
 from gpumon.cli.streams import output_width, say
@@ -22,22 +23,8 @@ _TEXT = "list the processes that were on the GPUs: user, time, memory, share of 
 
 def add_parser(commands: Any, formatter: Any) -> None:
     """Add the subcommand to those of `gpumon history`."""
-    parser = commands.add_parser(
-        "processes", help=_TEXT, description=f"{_TEXT[0].upper()}{_TEXT[1:]}.", argument_default=argparse.SUPPRESS,
-        formatter_class=formatter,
-    )  # fmt: skip
-    parser.set_defaults(action="processes")
-    parser.add_argument(
-        "--since", metavar="TIME", default="24h",
-        help="begin of the window: 7d for so long ago, or 2026-01-31T14:00 (default: 24h)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--until", metavar="TIME", default=None,
-        help="end of the window (default: the newest sample; now, if no daemon runs)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--gpu", metavar="GPU", action="append", default=[], help="only this GPU, by index or UUID; may be repeated"
-    )
+    parser = add_command(commands, formatter, "processes", _TEXT)
+    add_window_and_gpus(parser)
     parser.add_argument("--user", metavar="USER", default="", help="only processes of this user")
     parser.add_argument("--pid", metavar="PID", type=_pid, default=0, help="only processes with this pid")
     output = parser.add_mutually_exclusive_group()

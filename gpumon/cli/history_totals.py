@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from gpumon.cli.history_options import add_command, add_window_and_gpus
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places, named_gpu
 from gpumon.cli.streams import output_width, say
@@ -19,22 +20,8 @@ _TEXT = "show energy, utilization, throttling, peak memory and PCIe bytes of a w
 
 def add_parser(commands: Any, formatter: Any) -> None:
     """Add the subcommand to those of `gpumon history`."""
-    parser = commands.add_parser(
-        "totals", help=_TEXT, description=f"{_TEXT[0].upper()}{_TEXT[1:]}.", argument_default=argparse.SUPPRESS,
-        formatter_class=formatter,
-    )  # fmt: skip
-    parser.set_defaults(action="totals")
-    parser.add_argument(
-        "--since", metavar="TIME", default="24h",
-        help="begin of the window: 7d for so long ago, or 2026-01-31T14:00 (default: 24h)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--until", metavar="TIME", default=None,
-        help="end of the window (default: the newest sample; now, if no daemon runs)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--gpu", metavar="GPU", action="append", default=[], help="only this GPU, by index or UUID; may be repeated"
-    )
+    parser = add_command(commands, formatter, "totals", _TEXT)
+    add_window_and_gpus(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
     how.add_argument("--csv", action="store_true", default=False, help="print CSV, a line for each GPU and total")
