@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.epochs import INFINITY, Epochs
 from gpumon.frame import NAN
 
 OVER = 30.0
 """Seconds, at least, over which steps are counted, where so much is known."""
 LEAST = 5.0
 """Seconds of training below which nothing is said."""
+QUIET = 5
+"""Steps that have not come, after which a run makes none; at least `OVER`."""
 _SAME = 0.05
 """Seconds between two moments that are one."""
 
 
-def steps_per_second(epochs: Epochs, key: str) -> float:
-    """Return the steps per second of training of a run lately, without validation and checkpoints; NaN if unknown."""
+def steps_per_second(epochs: Epochs, key: str, now: float) -> float:
+    """Return the steps per second of training of a run lately, without validation and checkpoints; NaN if unknown.
+
+    A run that makes no step any more at `now` (s since 1970) has none, from when `QUIET` steps should have come.
+    """
     known = epochs.steps_known(key)
     if len(known) < 2:
         return NAN
     end = known[-1]
     begin = next((one for one in reversed(known) if end[0] - one[0] >= OVER), known[0])
-    return _pace(epochs, key, begin, end, LEAST)
+    pace = _pace(epochs, key, begin, end, LEAST)
+    beside = any(span.end == INFINITY for span in epochs.spans([key]))
+    return pace if beside or not now - end[0] > max(OVER, QUIET / pace) else NAN
 
 
 def steps_per_second_in(epochs: Epochs, key: str, begin: float, end: float) -> float:

@@ -64,6 +64,8 @@ class RunContext(NamedTuple):
     """Bytes that the device had."""
     wait_share: float = NAN
     """Share of the time spent waiting for data."""
+    waits_in_part: bool = False
+    """Whether that is of a part of the time, the phases in which waits are measured."""
     throttled_share: float = NAN
     """Share of the time in which the driver lowered the clocks."""
     idle_share: float = NAN

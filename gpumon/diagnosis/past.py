@@ -37,12 +37,14 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
         asked=last.asked if last else NAN,
         free=last.free if last else NAN,
         wait_share=total.wait_share,
+        waits_in_part=_waits_in_part(total),
         throttled_share=total.value("throttled_share"),
         idle_share=total.value("idle_share"),
         diverged=sorted(odd),
     )
 
 
+_WHOLE = 1.02
 FINE = "fine"
 """The kind of a verdict on an epoch that was as it should be."""
 
@@ -84,6 +86,11 @@ def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
     return Verdict(FINE, "fine", Severity.INFO) if is_measured(epoch) else None
 
 
+def _waits_in_part(stretch: EpochSummary) -> bool:
+    """Whether the share of waits is of less than the whole, by more than can be seen in it."""
+    return stretch.wait_share * stretch.seconds > _WHOLE * stretch.wait
+
+
 def is_measured(stretch: EpochSummary) -> bool:
     """Whether anything of an epoch or a run is known that the rules judge."""
     return is_known(stretch.wait_share) or any(is_known(stretch.value(name)) for name in _JUDGED)
@@ -94,6 +101,7 @@ def epoch_findings(epoch: EpochSummary) -> list[Finding]:
     context = RunContext(
         subject=Subject("epoch", str(epoch.ordinal), f"epoch {epoch.epoch}"),
         wait_share=epoch.wait_share,
+        waits_in_part=_waits_in_part(epoch),
         throttled_share=epoch.value("throttled_share"),
         idle_share=epoch.value("idle_share"),
         diverged=[name for name, value in epoch.metrics.items() if not math.isfinite(value)],

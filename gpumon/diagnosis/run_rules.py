@@ -49,7 +49,8 @@ def diverged(run: RunContext) -> Iterator[Finding]:
 def input_bound(run: RunContext) -> Iterator[Finding]:
     """The GPU waits while batches are loaded."""
     if run.wait_share >= thresholds.INPUT_BOUND:
-        summary = f"waits for data {units.number(run.wait_share, Unit.RATIO)} of the time"
+        of = "its training" if run.waits_in_part else "the time"
+        summary = f"waits for data {units.number(run.wait_share, Unit.RATIO)} of {of}"
         action = "Add DataLoader workers, or move decoding off the CPU."
         yield Finding("input_bound", Severity.WARNING, run.subject, summary, action, {"wait_share": run.wait_share})
 

@@ -22,6 +22,8 @@ COVERED = 0.98
 """Energy is reported where so much of the time is between two readings of the counter."""
 SHORTEST_ENERGY = 1.0
 """Seconds of a stretch from which its energy is reported: the counter moves in steps."""
+SHORTEST_SAMPLE = 0.2
+"""Seconds of a stretch from which its utilization is reported: the driver has 5 or 6 samples of it a second."""
 BUSY_COVERED = 0.9
 """The driver's own samples are used where they cover so much of the time sampled."""
 
@@ -169,7 +171,11 @@ class UsageSums:
         energy is reported.
         """
         from_driver = self.busy.seconds > 0 and self.busy.seconds >= BUSY_COVERED * self.sampled
-        columns: dict[str, float] = (self.busy if from_driver else self.ticks).columns()
+        spread = self.busy if from_driver else self.ticks
+        # Peaks tell whether any tick was inside: without one, that whose value held is of before.
+        is_before = _any_known(self.held) and not _any_known(self.inside)
+        is_seen = seconds >= SHORTEST_SAMPLE and (from_driver or not is_before)
+        columns: dict[str, float] = spread.columns() if is_seen else {}
         for i, name in enumerate(_MEANS):
             columns[name] = self.weighed[i] / self.weights[i] if self.weights[i] else NAN
         for i, name in enumerate(_PEAKS):
@@ -183,7 +189,7 @@ class UsageSums:
         columns["capped_share"] = min(1.0, self.counted[1] / capped) if capped else NAN
         columns["throttled_share"] = min(1.0, sum(self.counted[2:]) / heat) if heat else NAN
         known = {name: value for name, value in columns.items() if value == value}
-        told = "driver" if from_driver else "ticks" if self.ticks.seconds else ""
+        told = ("driver" if from_driver else "ticks") if is_seen and spread.seconds else ""
         return {**known, "seconds": seconds, "sampled": min(self.sampled, seconds), "utilization_from": told}
 
     def as_json(self) -> list[Any]:
@@ -209,6 +215,11 @@ def usage_sums_of(found: Sequence[Any]) -> UsageSums:
         # A column that is new since then stands at the end.
         mine[: len(its)] = [NAN if value is None else value for value in its]
     return sums
+
+
+def _any_known(values: Sequence[float]) -> bool:
+    # NaN is not itself; in place, because a call for each value would cost more.
+    return any(value == value for value in values)
 
 
 def merged(parts: Mapping[Any, UsageSums]) -> UsageSums:

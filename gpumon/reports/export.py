@@ -112,7 +112,7 @@ FIELDS: tuple[ExportField, ...] = (
     ExportField(
         "utilization_from",
         lambda row: row.usage.utilization_from if row.usage else "",
-        "Origin of utilization: driver, ticks, or empty if nothing was sampled.",
+        "Origin of utilization: driver, ticks, or empty where it is not known.",
     ),
     *(
         ExportField(named(column.name, column.unit), _measured(i), column.help)

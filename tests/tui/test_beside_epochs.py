@@ -123,6 +123,22 @@ def test_the_epochs_of_a_run_are_those_of_its_own_ledger_and_never_what_a_record
     assert row[1] == took
 
 
+def test_epochs_that_the_ledger_does_not_have_yet_are_told_by_frames(tmp_path: Path) -> None:
+    path, feed = kept(tmp_path, epochs=5, label=""), FakeFeed(source="nvml", label="")
+
+    async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        while not app.view.kept.asked.is_idle:
+            await pilot.pause(0.01)
+        feed.advance()
+        app.poll()
+
+    lines = play(feed, (200, 50), read, ledgers=lambda: Ledgers([path]))
+    found = [line[row.start() :].split() for line in lines if (row := re.search(r" e\d(?: ▸)? +\d", line))]
+    assert [row[0] for row in found] == [f"e{epoch}" for epoch in range(7, -1, -1)]
+    assert [row[1] for row in found[1:4]] == ["1:37", "1:37", "1:30"]
+    assert "–" in found[1], "its idle share is in no frame"
+
+
 def test_epochs_keep_most_of_a_small_table(tmp_path: Path) -> None:
     rows = [cells(row)[0] for row in shown(kept(tmp_path), (200, 20))]
     assert rows[-1] == "all"

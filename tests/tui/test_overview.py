@@ -421,7 +421,7 @@ def test_what_a_ledger_tells_of_epochs_comes_before_what_frames_told() -> None:
     assert told == ["e3", "1:35", "+15 %", "2.94", "14%", "88%", "4%", "64 Wh", "1.018", "1.106"]
     unknown = EpochLine("e4", 1.0, NAN, NAN, NAN, NAN, NAN, "", (), True)
     shown = epoch_lines.columns([unknown], ("loss",))
-    assert [part[0] for part in epoch_lines.texts(unknown, shown, 2)] == ["e4 ▸", "1.0 s", "–", ""]
+    assert [part[0] for part in epoch_lines.texts(unknown, shown, 2)] == ["e4 ▸", "1.0 s", "–", "–"]
 
 
 def test_rows_of_own_processes_stand_out_with_their_scripts_and_others_have_a_name_only() -> None:

@@ -122,3 +122,7 @@ def test_the_answer_of_a_narrow_terminal_says_of_when_it_is() -> None:
     ended = LiveState(False, "ended", 1.0)
     over = FakeFeed(seconds=300, label="REPLAY x.csv", source="replay", ended=True, live=ended)
     assert play(over, (40, 20))[1].startswith("  end  1 free ")
+
+
+def test_the_answer_of_a_narrow_terminal_counts_what_is_unknown_before_it_tells_sizes() -> None:
+    assert "2 unknown" in play(silent(), (40, 20))[1]

@@ -24,9 +24,11 @@ from gpumon.diagnosis.fault_rules import FAULT_RULES
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
 from gpumon.diagnosis.live import findings, live_run
+from gpumon.diagnosis.past import epoch_findings
 from gpumon.diagnosis.run_rules import RUN_RULES
 from gpumon.frame import Frame, RunState, Sample
 from gpumon.history.recent import RecentHistory
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.metrics import Availability, Unit
 from gpumon.run_facts import RunFacts
 from gpumon.xids import xid_of
@@ -199,6 +201,14 @@ def test_a_live_run_waits_for_data_once_its_first_epoch_is_over() -> None:
         assert [finding.kind for finding in found] == kinds
     assert found[0].summary == f"waits for data {units.number(0.42, Unit.RATIO)} of the time"
     assert live_run(ranks_of(frame.runs)[0], Epochs(), frame.time).wait_share == pytest.approx(0.42)
+
+
+@pytest.mark.parametrize(("seconds", "of"), [(10.0, "the time"), (20.0, "its training")])
+def test_a_share_of_waits_says_of_what_it_is(seconds: float, of: str) -> None:
+    epoch = EpochSummary(0, 0, "", 0.0, seconds, seconds, 1, 40, wait=4.8, wait_of=10.0, metrics={}, ranks=1,
+                         utilization_from="")  # fmt: skip
+    share = units.number(0.48, Unit.RATIO)
+    assert [found.summary for found in epoch_findings(epoch)] == [f"waits for data {share} of {of}"]
 
 
 @pytest.mark.parametrize("set_by", [3600.0, -3600.0])

@@ -286,6 +286,19 @@ def test_peaks_are_of_samples_inside_and_of_what_held_only_where_there_is_none()
     assert ledger.usage(1)["seconds"] == pytest.approx(0.3)
 
 
+def test_an_epoch_without_a_sample_of_its_own_has_no_utilization() -> None:
+    ledger = Memory()
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
+    for begin, end in ((2.5, 4.5), (4.6, 4.9), (5.99, 6.007)):
+        events += [make(Mark.EPOCH_BEGIN, begin), make(Mark.EPOCH_END, end, phase="")]
+    keep(ledger, spread([on(n, memory_used=1.0, utilization=0.71) for n in range(9)], events))
+    assert ledger.usage(0)["utilization_mean"] == pytest.approx(0.71)
+    for short in (1, 2):
+        assert not {"utilization_mean", "utilization_p5", "idle_share"} & ledger.usage(short).keys()
+        assert ledger.usage(short)["utilization_from"] == ""
+
+
 def test_phases_are_the_union_of_their_stretches_within_one_tick_too() -> None:
     ledger = Memory()
     make = Course()

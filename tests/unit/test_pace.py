@@ -34,21 +34,32 @@ def known(*boundaries: Boundary, of: Run) -> Epochs:
 
 def test_the_pace_is_that_of_training_lately() -> None:
     begin = boundary(1, 100.0, 0, Mark.EPOCH_BEGIN)
-    assert steps_per_second(known(begin, of=run(120, 160.0)), "a") == 2.0
+    assert steps_per_second(known(begin, of=run(120, 160.0)), "a", 160.0) == 2.0
     later = boundary(2, 1000.0, 90, Mark.EPOCH_BEGIN)
-    assert steps_per_second(known(begin, later, of=run(390, 1100.0)), "a") == 3.0, "not that of long ago"
+    assert steps_per_second(known(begin, later, of=run(390, 1100.0)), "a", 1100.0) == 3.0, "not that of long ago"
 
 
 def test_validation_is_no_time_of_training() -> None:
     begin = boundary(1, 100.0, 0, Mark.EPOCH_BEGIN)
     validation = boundary(2, 140.0, 80, phase="validate")
-    assert steps_per_second(known(begin, validation, of=run(80, 160.0)), "a") == 2.0
+    assert steps_per_second(known(begin, validation, of=run(80, 160.0)), "a", 160.0) == 2.0
+
+
+def test_a_run_that_makes_no_step_any_more_has_no_pace() -> None:
+    begin = boundary(1, 100.0, 0, Mark.EPOCH_BEGIN)
+    quick, slow = known(begin, of=run(120, 160.0)), known(begin, of=run(3, 160.0))
+    assert steps_per_second(quick, "a", 185.0) == 2.0
+    assert isnan(steps_per_second(quick, "a", 195.0))
+    assert steps_per_second(slow, "a", 250.0) == 0.05, "a step takes 20 s"
+    assert isnan(steps_per_second(slow, "a", 265.0))
+    validates = known(begin, boundary(2, 140.0, 80, phase="validate"), of=run(80, 140.0))
+    assert steps_per_second(validates, "a", 900.0) == 2.0, "no step of training is due"
 
 
 @pytest.mark.parametrize("of", [run(0, 160.0), run(3, 102.0)])
 def test_a_pace_that_cannot_be_told_yet_is_not_told(of: Run) -> None:
-    assert isnan(steps_per_second(known(boundary(1, 100.0, 0, Mark.EPOCH_BEGIN), of=of), "a"))
-    assert isnan(steps_per_second(Epochs(), "a"))
+    assert isnan(steps_per_second(known(boundary(1, 100.0, 0, Mark.EPOCH_BEGIN), of=of), "a", of.updated))
+    assert isnan(steps_per_second(Epochs(), "a", 160.0))
 
 
 def test_what_is_logged_is_compared_with_the_end_of_the_epoch_before() -> None:
@@ -62,9 +73,17 @@ def test_what_is_logged_is_compared_with_the_end_of_the_epoch_before() -> None:
     assert isnan(logged.change(run(1, 1.0, 1), ""))
 
 
+def test_a_value_that_a_board_still_shows_of_the_epoch_before_is_none_of_this_one() -> None:
+    logged = LoggedEpochs()
+    for epoch, loss, val in ((0, 2.0, 2.5), (1, 2.0, 2.5), (1, 1.5, 2.5), (1, 2.0, 2.5)):
+        logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss, val_loss=val),)))
+    assert logged.of("id", 0) == {"loss": 2.0, "val_loss": 2.5}
+    assert logged.of("id", 1) == {"loss": 2.0}, "it was another one meanwhile"
+
+
 def test_of_long_runs_the_last_epochs_are_kept() -> None:
     logged = LoggedEpochs()
     for epoch in range(2 * EPOCHS):
-        logged.add(frame(runs=(run(1, 1.0, epoch, loss=1.0),)))
+        logged.add(frame(runs=(run(1, 1.0, epoch, loss=1.0 + epoch),)))
     assert isnan(logged.value("id", EPOCHS - 1, "loss"))
-    assert logged.value("id", 2 * EPOCHS - 1, "loss") == 1.0
+    assert logged.value("id", 2 * EPOCHS - 1, "loss") == 2.0 * EPOCHS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 
@@ -27,6 +28,9 @@ from gpumon_tui.renderables.overview_rows import loss_name
 from gpumon_tui.renderables.placed import Placed
 from gpumon_tui.renderables.text_width import Line, fit, safe
 from gpumon_tui.view import View
+
+if TYPE_CHECKING:
+    from gpumon_tui.run_reading.rows import OpenRun
 
 READ_EVERY = 5.0
 """Seconds after which an epoch that goes on is read anew."""
@@ -72,11 +76,12 @@ class EpochPicture(SectionPicture):
         if ranks is None or view.filling:  # of half of the frames an epoch that is long over would go on
             self._found = []
         elif (kept := self._kept(ranks)) is not None:
-            self._found, self._metrics = kept
+            self._metrics = kept.metrics
+            self._found = self._joined(ranks, kept)
         else:
             loss = loss_name(ranks.first)
             self._metrics = (loss,) if loss else ()
-            self._found = self._live(ranks, loss)
+            self._found = self._live(ranks, self._stretches(ranks))
         self._columns = epoch_lines.columns(self._found, self._metrics)
         self._decimals = units.pace_decimals(one.pace for one in self._found)
 
@@ -100,7 +105,7 @@ class EpochPicture(SectionPicture):
     def _places(self) -> tuple[LeanPlace, ...]:
         return fitting(self._columns, self.left + 1, self.size.width - self.left)
 
-    def _kept(self, ranks: Ranks) -> tuple[list[EpochLine], Sequence[str]] | None:
+    def _kept(self, ranks: Ranks) -> OpenRun | None:
         view = self.view
         if Capability.NOW not in view.origin.capabilities:  # a ledger knows what a recording has yet to play
             return None
@@ -109,23 +114,41 @@ class EpochPicture(SectionPicture):
             return None
         if abs(found.record.run.started - ranks.first.started) > _SAME_BEGIN:  # another one, with the same id
             return None
-        return [epoch_lines.of_ledger(one) for one in reversed(found.rows)], found.metrics
+        return found
 
-    def _live(self, ranks: Ranks, loss: str) -> list[EpochLine]:
+    def _joined(self, ranks: Ranks, kept: OpenRun) -> list[EpochLine]:
+        """Epochs of a ledger, which is written some seconds later, and before them those that only frames know yet."""
+        last = kept.rows[-1]
+
+        def is_newer(one: Stretch) -> bool:
+            return one.epoch > last.of.epoch or (one.epoch == last.of.epoch and last.goes_on and one.finished)
+
+        newer = self._live(ranks, [one for one in self._stretches(ranks) if is_newer(one)])
+        known = [epoch_lines.of_ledger(one) for one in reversed(kept.rows)]
+        return [*newer, *(known[1:] if newer and newer[-1].title == last.title else known)]
+
+    def _stretches(self, ranks: Ranks) -> list[Stretch]:
+        found = self.view.epochs.stretches(ranks.first.key, self.view.now)
+        self._read.keep([one.epoch for one in found])
+        return found
+
+    def _live(self, ranks: Ranks, stretches: Sequence[Stretch]) -> list[EpochLine]:
+        """Epochs as frames tell of them, the newest first."""
         view, run = self.view, ranks.first
-        stretches = view.epochs.stretches(run.key, view.now)
-        self._read.keep([one.epoch for one in stretches])
-        logged = units.plains([view.logged.value(run.id, one.epoch, loss) for one in stretches])
+        told = [view.logged.of(run.id, one.epoch) for one in stretches]
+        columns = [units.plains([of.get(name, NAN) for of in told]) for name in self._metrics]
         lines, spent = [], []
-        for before, one, value in zip([None, *stretches], stretches, logged, strict=False):
+        for place, (before, one) in enumerate(zip([None, *stretches], stretches, strict=False)):
             when = one.end if one.finished else view.now // READ_EVERY
             shows = run.key, when, view.filling, ranks.gpus
             line, joules = self._read.get(one.epoch, shows, partial(self._line, ranks, one, before))
             spent.append(joules)
             took = line.took if one.finished else one.end - one.begin
-            lines.append(line._replace(took=took, logged=(value if loss in view.logged.of(run.id, one.epoch) else "",)))
-        told = zip(lines, spent, units.energies(spent), strict=True)
-        return [line._replace(energy=text) if is_known(joules) else line for line, joules, text in told][::-1]
+            values = zip(self._metrics, columns, strict=True)
+            logged = [column[place] if name in told[place] else "" for name, column in values]
+            lines.append(line._replace(took=took, logged=logged))
+        energies = zip(lines, spent, units.energies(spent), strict=True)
+        return [line._replace(energy=text) if is_known(joules) else line for line, joules, text in energies][::-1]
 
     def _line(self, ranks: Ranks, one: Stretch, before: Stretch | None) -> tuple[EpochLine, float]:
         """A row that says nothing of what was logged nor of energy yet, and the energy (J)."""
@@ -134,7 +157,7 @@ class EpochPicture(SectionPicture):
         if before is not None and before.finished and one.finished and before.end > before.begin:
             change = seconds / (before.end - before.begin) - 1
         utilization = power = NAN
-        if one.begin >= view.history.begin - view.state.interval and seconds > 0:
+        if one.begin >= view.history.begin - view.state.interval and seconds >= view.state.interval:
             whole = Grid(0, seconds, 1, phase=one.begin)
             of = [view.history.query(Query(uuid, METRICS, one.begin, one.end, grid=whole)) for uuid in ranks.gpus]
             shares, watts = ([found[name].mean[0] for found in of] for name in METRICS)

@@ -113,7 +113,7 @@ class RunPicture(SectionPicture):
             return NAN
         return self._paces.get(
             slowest.key, (slowest.epoch, slowest.phase, view.now // PACE_EVERY, view.filling),
-            lambda: steps_per_second(view.epochs, slowest.key),
+            lambda: steps_per_second(view.epochs, slowest.key, view.now),
         )  # fmt: skip
 
     def heading(self) -> Placed | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from rich.style import Style
+
 from gpumon import units
 from gpumon.missing import is_known
 from gpumon_tui import theme
@@ -65,22 +67,22 @@ def texts(one: EpochLine, of: Sequence[LeanColumn], decimals: int) -> list[Told 
     """Return the texts of a row for the columns `of` a table; `decimals` are those of its steps per second."""
     style = theme.STRONG if one.goes_on else theme.PLAIN
 
-    def known(text: str) -> Told:
-        return (text, theme.FAINT) if text in ("", units.MISSING) else (text, theme.PLAIN)
+    def known(text: str, style: Style = theme.PLAIN) -> Told:
+        return (units.MISSING, theme.FAINT) if text in ("", units.MISSING) else (text, style)
 
     all_texts: tuple[Told, ...] = (
         (one.title + (GOES_ON if one.goes_on else ""), theme.RUN),
         (units.span(one.took), style),
         (units.change(one.change) if is_known(one.change) else "", theme.DIM),
         known(units.pace(one.pace, decimals)),
-        known(units.percent(one.wait) if is_known(one.wait) else ""),
+        known(units.percent(one.wait)),
         known(units.percent(one.utilization)),
-        known(units.percent(one.idle) if is_known(one.idle) else ""),
+        known(units.percent(one.idle)),
         known(one.energy),
     )
     by_title = dict(zip(TITLES, all_texts, strict=True))
-    logged = iter([(text, style) for text in one.logged[:2]])
-    return [by_title[one.title] if one.title in by_title else next(logged, ("", style)) for one in of]
+    logged = iter([known(text, style) for text in one.logged[:2]])
+    return [by_title[one.title] if one.title in by_title else next(logged, known("")) for one in of]
 
 
 def of_ledger(one: StretchRow) -> EpochLine:

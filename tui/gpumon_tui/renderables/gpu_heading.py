@@ -19,7 +19,7 @@ from gpumon_tui.freshness import END, NOW, window_texts
 from gpumon_tui.renderables.gpu_columns import SELDOM_TOLD, GpuColumns
 from gpumon_tui.renderables.gpu_row import FREE
 from gpumon_tui.renderables.placed import Placed, drawn
-from gpumon_tui.renderables.text_width import Line, cut, width
+from gpumon_tui.renderables.text_width import Line, cut, length, width
 
 EVERY = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """Of so many epochs one is marked, so that marks are at least so many cells apart:"""
@@ -94,16 +94,21 @@ def _apart(at: dict[int, int], every: int) -> int:
 def answer(samples: Sequence[Sample], states: Sequence[GpuState], cells: int, edge: str = NOW) -> Line:
     """Return what people come for, in one line: `1 free  GPU 7  79.6 GiB  6 busy`; GPUs that MIG divides are none.
 
-    `edge` says of when it is, where that is not now.
+    `edge` says of when it is, where that is not now. Without room for all of it the size of the free GPU is left out.
     """
+    full, brief = (_answer(samples, states, edge, has_size=has_size) for has_size in (True, False))
+    return cut(full if length(full) <= cells else brief, cells)
+
+
+def _answer(samples: Sequence[Sample], states: Sequence[GpuState], edge: str, *, has_size: bool) -> Line:
     counts: Counter[GpuState] = Counter(states)
-    line: Line = [Segment(" " if edge == NOW else f"  {edge} ", theme.WARN)]
+    line: Line = [Segment(" ")] if edge == NOW else [Segment(f"  {edge} ", theme.WARN)]
     free = [sample for sample, state in zip(samples, states, strict=True) if state is GpuState.FREE]
     line.append(Segment(f" {len(free)} free ", FREE if free else theme.DIM))
     if free:
         names = " ".join(sample.device.label for sample in free[:4]) + (" …" if len(free) > 4 else "")
         line.append(Segment(f" GPU {names} ", theme.STRONG))
-        if len(free) == 1 and isfinite(size := free[0].value("gpu.memory_total")):
+        if has_size and len(free) == 1 and isfinite(size := free[0].value("gpu.memory_total")):
             line += [Segment(f" {units.gibibytes(size)}", theme.PLAIN), Segment(" GiB ", theme.DIM)]
     for state in (GpuState.BUSY, GpuState.HELD):
         if counts[state]:
@@ -111,7 +116,7 @@ def answer(samples: Sequence[Sample], states: Sequence[GpuState], cells: int, ed
     unknown = sum(counts[state] for state in _UNKNOWN)
     if unknown:
         line += [Segment(f" {unknown}", theme.WARN), Segment(" unknown", theme.DIM)]
-    return cut(line, cells)
+    return line
 
 
 _NAMES = {GpuState.BUSY: "busy", GpuState.HELD: "idle"}
