@@ -22,6 +22,14 @@ COVERED = f"""() => [...document.querySelectorAll('{SHOWN} .gutter')].filter((on
   return name.right > value.left + 1 || value.height > 32;
 }}).map((one) => one.textContent)"""
 
+REST = """(one) => {
+  const { data } = one.getContext('2d').getImageData(0, Math.floor(one.height / 2), one.width, 1);
+  let last = one.width - 1;
+  while (last >= 0 && data[4 * last + 3] < 255) { last -= 1; }
+  return 1 - (last + 1) / one.width;
+}"""
+"""The share of a strip behind the last pixel that somebody used."""
+
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
@@ -63,3 +71,11 @@ def test_a_phone_shows_the_course_of_a_gpu_that_is_well_before_its_health(browse
             for name in ("Who is on it", "Course", "Health", "Processes")
         ]
         assert tops == sorted(tops)
+
+
+def test_a_strip_of_what_is_over_is_drawn_up_to_now(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link) as visitor:
+        strip = visitor.open("#/gpu/0").locator(f"{SHOWN} .lastday canvas")
+        expect(strip).to_be_visible()
+        rest = strip.evaluate(REST)
+        assert 0 <= rest * 24 < 0.25, "its last tick is some minutes old"

@@ -32,7 +32,7 @@
     const isOld = !g.feed.isFresh();
     const color = (user, opacity) => g.theme.color(isOld || !user ? "mut" : g.theme.ofUser(user), opacity);
     const all = one.slots * (one.ends_now ? one.until : 1);
-    const edge = (slot) => Math.round((Math.min(slot, all) / all) * width);
+    const edge = (slot) => Math.round((slot / all) * width); // the slot that goes on ends behind the canvas
     const now = edge(one.slots * one.until);
     pen.fillStyle = g.theme.color("line");
     for (const mark of one.marks || []) { pen.fillRect(Math.round(mark * width), 0, 1, height); }
