@@ -144,7 +144,6 @@ def test_layout_and_values_name_the_same(page: Page) -> None:
     layout = page.layout()
     told = {**page.live(fleet(), args(page)), **kept(page)}
     bound = {getattr(one, name) for name in NAMING for one in parts(layout, name)} - {""}
-    bound |= {getattr(one, "data-saved") for one in parts(layout, "data-csv")} - {""}
     tables = {
         getattr(one, name) for name in ("data-rows", "data-within", "data-folds") for one in parts(layout, name)
     } - {""}
