@@ -86,6 +86,10 @@ def arguments(name: str, handle: Any, index: int) -> tuple[Any, ...]:
         case "nvmlDeviceGetSamples":
             kind, count = c_uint(pynvml.NVML_GPU_UTILIZATION_SAMPLES), byref(c_uint(_ROOM))
             return handle, kind, ctypes.c_ulonglong(0), number, count, ctypes.create_string_buffer(_ROOM * 16)
+        case "nvmlGpmQueryDeviceSupport":
+            record = pynvml.c_nvmlGpmSupport_t()
+            record.version = pynvml.NVML_GPM_SUPPORT_VERSION
+            return handle, byref(record)
         case plain if plain in _PLAIN:
             return handle, number
     raise ValueError(f"the daemon calls {name}: tell benchmarks/floor.py with which arguments")
