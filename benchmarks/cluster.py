@@ -40,6 +40,8 @@ _PATIENCE = 60.0
 _TIMES = 5
 """Times that each question is asked with rules; fewer without, where each takes long."""
 _TIMES_RAW = 2
+_BETWEEN = 2.0
+"""Seconds between two times."""
 _LOADS = 3
 NAMES = Question("names", THERE, every=300.0)
 """A question of the poller: whether there are rules."""
@@ -150,16 +152,21 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
 def _asked(
     running: RunningEngine, engine: Engine, questions: Sequence[Question], times: int, *, recorded: bool
 ) -> list[Asked]:
-    """The time of each question."""
-    found = []
-    for question in questions:
-        took, rows, expression = [], 0, question.expression(recorded=recorded)
-        for _ in range(times):
+    """The time of each question. All are asked in turn, and a while later again: rules are recorded in a burst."""
+    took: dict[str, list[float]] = {one.name: [] for one in questions}
+    rows: dict[str, int] = {}
+    for _ in range(times):
+        for one in questions:
             begun = time.perf_counter()
-            rows = len(engine.ask(expression, time.time()).rows)
-            took.append(time.perf_counter() - begun)
-        found.append(Asked(question, min(took), rows, running.samples_read(expression), recorded))
-    return found
+            rows[one.name] = len(engine.ask(one.expression(recorded=recorded), time.time()).rows)
+            took[one.name].append(time.perf_counter() - begun)
+        time.sleep(_BETWEEN)
+    return [
+        Asked(
+            one, min(took[one.name]), rows[one.name], running.samples_read(one.expression(recorded=recorded)), recorded
+        )
+        for one in questions
+    ]
 
 
 def _until_recorded(engine: Engine, enough: float, result: Result) -> None:

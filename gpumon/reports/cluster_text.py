@@ -84,7 +84,9 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
         seen = [node for node in nodes if not node.silent]
         total = sum(node.total for node in seen)
         gpus = units.counted(total, "GPU")
-        if picture.is_dcgm:
+        if nodes and not total:
+            yield "GPUs unknown"
+        elif picture.is_dcgm:
             yield f"{sum(node.count('busy') for node in seen)} of {gpus} busy, whether the others are free is unknown"
         else:
             yield f"{sum(node.count('free') for node in seen)} of {gpus} free"

@@ -422,3 +422,10 @@ def test_what_an_engine_has_nothing_of_is_asked_again_within_a_minute() -> None:
     asked = {expression for expression, _ in engine.asked}
     assert by_name["held_month"] in asked, "it had nothing"
     assert by_name["held_week"] not in asked
+
+
+def test_the_text_counts_no_gpu_as_taken_where_no_node_tells_any() -> None:
+    kept = {"gpus": KeptAnswer([]), "seen": KeptAnswer([]), "seen_before": KeptAnswer([row(NOW - 30, instance="gn1")])}
+    told = next(iter(lines(ClusterPicture(NOW, kept, recorded=True, took=0.0), FakeEngine.name, Period.WEEK)))
+    assert "GPUs unknown  ·  1 node" in told
+    assert "free" not in told

@@ -345,3 +345,11 @@ def test_a_month_of_which_the_engine_has_a_part_is_at_least_so_much() -> None:
     text = served.after(15.0).values(period="this-month")["users_age"]["text"]
     assert text.startswith("The engine has samples of 1 d 0 h of this month")
     assert served.rows("users", period="this-month")[0]["time"] == "≥ 1,020 h"
+
+
+def test_no_gpu_is_counted_as_taken_where_no_node_tells_any() -> None:
+    answers = cluster(3)
+    answers["seen_before"] = [one._replace(value=NOW - 30) for one in answers["seen"]]
+    answers["gpus"] = []
+    values = Cluster(TableEngine(answers)).after(0.0).values()
+    assert (values["free"], values["idle"]) == ("–", "–")

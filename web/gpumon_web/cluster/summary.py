@@ -28,7 +28,7 @@ def summary(known: ClusterNow, nodes: Sequence[Node]) -> Cells:
     answers = known.answers
     seen = [node for node in nodes if not node.silent]
     total = sum(node.total for node in seen)
-    is_told = "gpus" in answers and bool(nodes) and not known.picture.is_dcgm
+    is_told = "gpus" in answers and total > 0 and not known.picture.is_dcgm
     return {
         **(_free(seen, total) if is_told else _NOT_TOLD),
         **_use(nodes, answers),
