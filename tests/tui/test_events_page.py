@@ -138,6 +138,9 @@ def test_what_has_not_ended_goes_on_only_as_long_as_somebody_sees_it() -> None:
     found = rows(opened((120, 40), feed=feed))
     assert not any("ongoing" in line for line in found)
     assert next(line for line in found if "allocated but idle" in line).endswith("≥ 50 m")
+    at_once = event(600, "idle_began", 6, "dave", ongoing=True)
+    at_once = at_once._replace(until_ns=at_once.time_ns)
+    assert "≥" not in rows(opened((120, 40), feed=feed, read=lambda path: [at_once]))[0], "seen at one moment only"
 
 
 def test_the_newest_event_stands_first_with_gpu_user_run_and_words() -> None:

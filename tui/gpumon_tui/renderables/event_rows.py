@@ -120,7 +120,8 @@ def _row(event: LoggedEvent, labels: Mapping[str, str], at_least: float) -> Even
     said = (event.of.run, details(event, timed=False))
     words = ", ".join([safe(part) for part in said if part])
     took = "ongoing" if event.until_ns else units.words(event.lasted) if is_known(event.lasted) else ""
-    took = f"≥ {units.short(at_least)}" if is_known(at_least) else took
+    if is_known(at_least):
+        took = f"≥ {units.short(at_least)}" if at_least >= 1.0 else ""
     severity = event.severity
     letters = f"{event.kind.label} {event.kind.name} {gpu} {user} {words} {severity}".lower()
     goes_on = event.until_ns > 0 and not is_known(at_least)
