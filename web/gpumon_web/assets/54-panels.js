@@ -253,12 +253,14 @@
       return cut === text || pen.measureText(text).width <= room ? text : `${cut}…`;
     }
 
-    // Words in two rows where one has no room for them.
+    // Words in as many rows as they need.
     function rows(pen, text, room) {
-      const words = text.split(" ");
-      let first = words.length;
-      while (first > 1 && pen.measureText(words.slice(0, first).join(" ")).width > room) { first -= 1; }
-      return [words.slice(0, first).join(" "), words.slice(first).join(" ")].filter(Boolean);
+      const found = [];
+      for (const word of text.split(" ")) {
+        const longer = found.length ? `${found[found.length - 1]} ${word}` : word;
+        if (found.length && pen.measureText(longer).width <= room) { found[found.length - 1] = longer; } else { found.push(word); }
+      }
+      return found;
     }
 
     // The gutters as text of a file; on the page they are elements.
