@@ -59,8 +59,12 @@ def _look(directory: str, where: Places) -> FoundDaemon | None:
     live = follow(where._replace(explicit=directory))
     try:
         holder = holder_of(f"{directory}/{LOCK}")
-    except OSError:  # another user's
-        holder = None
-    if holder is None and live.has_writer() and (writer := live.writer()) is not None:
-        holder = Holder(writer.pid, writer.started, writer.uid)
+    except OSError:  # another user's: its ring tells, which is silent some seconds after a kill
+        holder = _writer_of(live)
     return None if holder is None else FoundDaemon(directory, holder, live)
+
+
+def _writer_of(live: Live) -> Holder | None:
+    if live.has_writer() and (writer := live.writer()) is not None:
+        return Holder(writer.pid, writer.started, writer.uid)
+    return None

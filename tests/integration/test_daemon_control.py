@@ -125,6 +125,17 @@ def test_options_of_a_daemon_that_starts_are_refused_with_a_subcommand(env: dict
     assert "takes --dir and --state-dir alone" in done.stderr
 
 
+def test_a_daemon_that_was_killed_runs_no_more_though_its_ring_is_of_just_now(env: dict[str, str]) -> None:
+    with daemon("--source", "sim", env=env) as process:
+        process.kill()
+        process.wait()
+        for command_of in ("status", "stop"):
+            assert gpumon("daemon", command_of, env=env).stderr.startswith("gpumon: no daemon is running")
+    done = gpumon("daemon", "restart", env=env)
+    assert done.returncode == 0
+    assert done.stderr.startswith("gpumon: no daemon was running: starting one")
+
+
 def test_a_lock_that_is_free_names_no_process_to_signal(env: dict[str, str], live_dir: Path) -> None:
     """As after a daemon that was killed, whose pid is another process by now."""
     with subprocess.Popen(["sleep", "60"]) as bystander:

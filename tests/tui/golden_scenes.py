@@ -30,7 +30,7 @@ SIZES = ((40, 20), (80, 24), (120, 40), (200, 50), (320, 90))
 COUNTS = (0, 1, 2, 8, 16, 32)
 SECONDS = 660
 """For which the machine has been watched."""
-SILENT = LiveState(False, "stale: last seen 14:24:19 (15 s ago)", 1.0, 15.0)
+SILENT = LiveState(False, "stale: last seen 14:24:27 (15 s ago)", 1.0, 15.0)
 
 
 class Scene(NamedTuple):
