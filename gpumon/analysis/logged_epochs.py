@@ -17,6 +17,8 @@ class _Board(NamedTuple):
     """The values of a run as its board shows them, those of earlier epochs among them."""
 
     epoch: int
+    begun: Mapping[str, float]
+    """As they were when this epoch was first seen: of it, or of the end of the one before."""
     shown: Mapping[str, float]
     before: Mapping[str, float]
     """As they were last shown in the epoch before; empty where that was not seen."""
@@ -25,7 +27,8 @@ class _Board(NamedTuple):
 class LoggedEpochs:
     """Values by run, epoch and name; of a distributed run those of its first rank.
 
-    A board shows what was logged last of each name: a value is one of the epoch in which it was first shown.
+    A board shows what was logged last of each name, and frames do not tell when: a value is one of the epoch in which
+    it was seen to change. What is logged once, at an epoch's end, is not known from frames; the ledger has it.
     """
 
     def __init__(self) -> None:
@@ -35,24 +38,29 @@ class LoggedEpochs:
     def add(self, frame: Frame) -> None:
         """Take in what the runs of a frame logged."""
         for run in frame.runs:
-            if run.rank or run.epoch < 0 or not run.metrics:
+            if run.rank or run.epoch < 0:
                 continue
-            board = self._boards.get(run.id, _Board(run.epoch, {}, {}))
-            board = board._replace(shown=run.metrics) if board.epoch == run.epoch else _Board(
-                run.epoch, run.metrics, board.shown
-            )  # fmt: skip
-            self._boards[run.id] = board
+            board = self._boards[run.id] = self._turned(run)._replace(shown=run.metrics)
             of = self._of.setdefault(run.id, {})
             known = of.get(run.epoch, {})
             of[run.epoch] = {
                 name: value for name, value in run.metrics.items()
-                if name in known or not _is_same(value, board.before.get(name))
+                if name in known or not _is_same(value, board.begun.get(name))
             }  # fmt: skip
             if len(of) > EPOCHS:
                 del of[min(of)]
             if len(self._of) > RUNS:
                 gone = next(iter(self._of))
                 del self._of[gone], self._boards[gone]
+
+    def _turned(self, run: Run) -> _Board:
+        """The board of a run in its present epoch."""
+        last = self._boards.get(run.id)
+        if last is not None and last.epoch == run.epoch:
+            return last
+        begun = {} if run.epoch == run.first_epoch else run.metrics  # nothing was logged before the first
+        is_next = last is not None and last.epoch == run.epoch - 1
+        return _Board(run.epoch, begun, run.metrics, last.shown if last is not None and is_next else {})
 
     def of(self, run_id: str, epoch: int) -> Mapping[str, float]:
         """Return the last values of an epoch by name; empty where nothing is known of it."""
@@ -63,8 +71,10 @@ class LoggedEpochs:
         return self.of(run_id, epoch).get(name, NAN)
 
     def change(self, run: Run, name: str) -> float:
-        """Return how a value differs from the end of the epoch before, as a share of that; NaN where one is unknown."""
-        value, before = run.metrics.get(name, NAN), self.value(run.id, run.epoch - 1, name)
+        """Return how a value differs from what stood there when the epoch before ended, as a share of that, or NaN."""
+        board = self._boards.get(run.id)
+        shown = board.before if board is not None and board.epoch == run.epoch else {}
+        value, before = run.metrics.get(name, NAN), shown.get(name, NAN)
         return (value - before) / abs(before) if isfinite(value) and isfinite(before) and before else NAN
 
 

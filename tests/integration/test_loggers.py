@@ -16,6 +16,7 @@ import pytest
 
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger
+from gpumon.ledger.usage import SHORTEST_SAMPLE
 from gpumon.loggers.epoch_values import EPOCH_VALUES, values_of
 from gpumon.paths import LEDGER
 from tests.conftest import ROOT
@@ -306,9 +307,9 @@ def test_the_first_rank_writes_for_all_of_them(watched: Path, stub: Stub) -> Non
 STEPS = """
 import gpumon, sys, time
 with gpumon.run("steps", devices=sys.argv[1], log_to="csv:steps.csv", log_wait=600) as run:
-    for _ in range(40):
+    for _ in range(20):
         run.step()
-        time.sleep(0.1)
+        time.sleep(0.25)
 """
 
 
@@ -321,6 +322,9 @@ def test_a_training_without_epochs_logs_its_rows_of_steps(watched: Path, stub: S
         rows = list(csv.DictReader(file))
     steps = [int(row["step"]) for row in rows]
     assert steps == sorted(set(steps))
-    assert steps[-1] == 40
-    assert len(rows) >= 10
-    assert all(row["gpu/utilization"] and row["gpu/steps_per_second"] for row in rows)
+    assert steps[-1] == 20
+    assert len(rows) >= 5
+    assert all(row["gpu/steps_per_second"] for row in rows)
+    short = [row for row in rows if float(row["gpu/epoch_seconds"]) < SHORTEST_SAMPLE]
+    assert not any(row["gpu/utilization"] for row in short), "the driver has no sample of it"
+    assert sum(bool(row["gpu/utilization"]) for row in rows) > len(rows) / 2

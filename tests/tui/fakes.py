@@ -248,7 +248,7 @@ class FakeFeed:
                     epoch_started=START + epoch * self.epoch_seconds if not other else START + 300.0,
                     updated=float(START + second),
                     memory=FrameworkMemory(8 * GIB, 12 * GIB, retries=3.0 * other, ooms=float(other)),
-                    metrics={"loss": 2.4 * 0.93**epoch, "acc": 0.4},
+                    metrics={"loss": 2.4 * 0.93 ** (second / self.epoch_seconds), "acc": 0.4},
                 )
             )
         return tuple(runs)

@@ -81,9 +81,19 @@ def test_a_value_that_a_board_still_shows_of_the_epoch_before_is_none_of_this_on
     assert logged.of("id", 1) == {"loss": 2.0}, "it was another one meanwhile"
 
 
+def test_a_value_logged_between_two_frames_at_the_end_of_an_epoch_is_not_one_of_the_next() -> None:
+    logged = LoggedEpochs()
+    logged.add(frame(runs=(run(1, 1.0, 0),)))
+    for epoch, loss in ((1, 2.0), (1, 2.0), (2, 1.0)):
+        logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss),)))
+    assert [logged.of("id", epoch) for epoch in (0, 1, 2)] == [{}, {}, {}], "of which it is only the ledger knows"
+    assert logged.change(run(1, 1.0, 2, loss=1.0), "loss") == -0.5
+
+
 def test_of_long_runs_the_last_epochs_are_kept() -> None:
     logged = LoggedEpochs()
     for epoch in range(2 * EPOCHS):
-        logged.add(frame(runs=(run(1, 1.0, epoch, loss=1.0 + epoch),)))
+        for loss in (epoch, 1.0 + epoch):
+            logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss),)))
     assert isnan(logged.value("id", EPOCHS - 1, "loss"))
     assert logged.value("id", 2 * EPOCHS - 1, "loss") == 2.0 * EPOCHS
