@@ -146,10 +146,16 @@ def short(seconds: float) -> str:
 
 
 def hours(seconds: float) -> str:
-    """A time that people add up, such as that of GPUs: `67.9 h`, `1,204.5 h`; below an hour as `words`."""
+    """A time that people add up, such as that of GPUs: `67.9 h`, `1,204.5 h`; below an hour `42 min`, `42 s`.
+
+    To the nearest, not cut as `words` are: a total below a column agrees with its rows.
+    """
     if odd := _odd(seconds):
         return odd
-    return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else words(round(seconds))
+    whole, minutes = max(0, int(seconds + 0.5)), int(seconds / 60 + 0.5)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{minutes} min" if minutes < 60 else f"{seconds / 3600:,.1f} h"
 
 
 def money(value: float, currency: str) -> str:

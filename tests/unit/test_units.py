@@ -317,3 +317,14 @@ def test_thousands_are_set_apart() -> None:
 def test_a_value_that_is_only_bounded_says_so() -> None:
     assert units.limited(5 * GIB, Unit.BYTES, "≤") == "≤5.0 GiB"
     assert units.limited(NAN, Unit.BYTES, "≤") == "–"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (70.0, "1 min"), (116.0, "2 min"), (186.0, "3 min"),
+        (150.0, "3 min"), (3569.0, "59 min"), (3571.0, "1.0 h"), (4_336_200.0, "1,204.5 h"), (NAN, "–"),
+    ],
+)  # fmt: skip
+def test_a_time_that_people_add_up_is_rounded_to_the_nearest(seconds: float, text: str) -> None:
+    assert units.hours(seconds) == text
