@@ -81,7 +81,7 @@ class EpochPicture(SectionPicture):
         else:
             loss = loss_name(ranks.first)
             self._metrics = (loss,) if loss else ()
-            self._found = self._live(ranks, self._stretches(ranks))
+            self._found = _with_energy(self._live(ranks, self._stretches(ranks)))
         self._columns = epoch_lines.columns(self._found, self._metrics)
         self._decimals = units.pace_decimals(one.pace for one in self._found)
 
@@ -124,31 +124,29 @@ class EpochPicture(SectionPicture):
             return one.epoch > last.of.epoch or (one.epoch == last.of.epoch and last.goes_on and one.finished)
 
         newer = self._live(ranks, [one for one in self._stretches(ranks) if is_newer(one)])
-        known = [epoch_lines.of_ledger(one) for one in reversed(kept.rows)]
-        return [*newer, *(known[1:] if newer and newer[-1].title == last.title else known)]
+        known = [(epoch_lines.of_ledger(one), one.of.value("energy")) for one in reversed(kept.rows)]
+        return _with_energy([*newer, *(known[1:] if newer and newer[-1][0].title == last.title else known)])
 
     def _stretches(self, ranks: Ranks) -> list[Stretch]:
         found = self.view.epochs.stretches(ranks.first.key, self.view.now)
         self._read.keep([one.epoch for one in found])
         return found
 
-    def _live(self, ranks: Ranks, stretches: Sequence[Stretch]) -> list[EpochLine]:
-        """Epochs as frames tell of them, the newest first."""
+    def _live(self, ranks: Ranks, stretches: Sequence[Stretch]) -> list[tuple[EpochLine, float]]:
+        """Epochs as frames tell of them, the newest first, and the energy (J) of each, which is not written yet."""
         view, run = self.view, ranks.first
         told = [view.logged.of(run.id, one.epoch) for one in stretches]
         columns = [units.plains([of.get(name, NAN) for of in told]) for name in self._metrics]
-        lines, spent = [], []
+        lines = []
         for place, (before, one) in enumerate(zip([None, *stretches], stretches, strict=False)):
             when = one.end if one.finished else view.now // READ_EVERY
             shows = run.key, when, view.filling, ranks.gpus
             line, joules = self._read.get(one.epoch, shows, partial(self._line, ranks, one, before))
-            spent.append(joules)
             took = line.took if one.finished else one.end - one.begin
             values = zip(self._metrics, columns, strict=True)
             logged = [column[place] if name in told[place] else "" for name, column in values]
-            lines.append(line._replace(took=took, logged=logged))
-        energies = zip(lines, spent, units.energies(spent), strict=True)
-        return [line._replace(energy=text) if is_known(joules) else line for line, joules, text in energies][::-1]
+            lines.append((line._replace(took=took, logged=logged), joules))
+        return lines[::-1]
 
     def _line(self, ranks: Ranks, one: Stretch, before: Stretch | None) -> tuple[EpochLine, float]:
         """A row that says nothing of what was logged nor of energy yet, and the energy (J)."""
@@ -166,6 +164,15 @@ class EpochPicture(SectionPicture):
         pace = steps_per_second_in(view.epochs, ranks.first.key, one.begin, one.end)
         line = EpochLine(f"e{one.epoch}", seconds, change, pace, NAN, utilization, NAN, "", (), not one.finished)
         return line, power * seconds
+
+
+def _with_energy(lines: Sequence[tuple[EpochLine, float]]) -> list[EpochLine]:
+    """Rows with their energy, in one unit."""
+    texts = units.energies([joules for _, joules in lines])
+    return [
+        line._replace(energy=text if is_known(joules) else "")
+        for (line, joules), text in zip(lines, texts, strict=True)
+    ]
 
 
 class EventPicture(SectionPicture):
