@@ -18,7 +18,8 @@ from playwright.sync_api import Browser
 from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import summary
 from gpumon.clock import SECOND
-from gpumon.frame import Tick
+from gpumon.frame import Origin, Tick
+from gpumon.origin import SIMULATED
 from gpumon.reports import accounts
 from gpumon_web.user_window import user_window
 from tests.activity import keep
@@ -216,6 +217,14 @@ def test_a_window_that_nothing_is_known_of_says_so(served: Served, tmp_path: Pat
     (tmp_path / "history.sqlite").write_bytes(b"no database" * 99)
     broken = Served([tick(1)], histories=[str(tmp_path / "history.sqlite")])
     assert "cannot be read" in shown(broken, "zone=UTC")["values"]["problem"]
+
+
+def test_of_a_simulation_the_pages_promise_no_history_as_the_api_does_not() -> None:
+    served = Served([tick(1, origin=Origin("sim", "SIMULATED", capabilities=SIMULATED))])
+    said = served.json("/api/v1/events")["problem"]
+    assert said == "no history is kept of this source"
+    assert said[1:] in shown(served, "zone=UTC")["values"]["problem"]
+    assert said[1:] in served.json("/api/kept?page=events")["values"]["nothing"]
 
 
 def test_the_table_is_that_of_the_command_by_day(served: Served, history: Path) -> None:

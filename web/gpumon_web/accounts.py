@@ -16,6 +16,7 @@ from gpumon_web import kept
 from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.feed import Feed
 from gpumon_web.look import named
+from gpumon_web.not_kept import why_no_history
 from gpumon_web.page import Args, Kept, Page
 from gpumon_web.user_hours import Holding
 from gpumon_web.work import Inline, Task, Work
@@ -50,10 +51,11 @@ class Accounts:
         if page.kept_of is Kept.DAY:
             return self._asked(page.name, (), kept.of_day, page.name, work=self._quick)
         if page.kept_of is Kept.EVENTS:
-            return self._asked(page.name, given, kept.of_events, page.name, self._missing)
-        holding = {} if self._missing else self._holding()  # of a recording or a simulation, now is not now
+            return self._asked(page.name, given, kept.of_events, page.name, self._why())
+        missing = self._why()
+        holding = {} if missing else self._holding()  # of a recording or a simulation, now is not now
         priced = self._prices, self._groups
-        return self._asked(page.name, given, kept.of_accounts, page.name, holding, self._missing, *priced)
+        return self._asked(page.name, given, kept.of_accounts, page.name, holding, missing, *priced)
 
     def table(self, args: Args) -> Future[Packed]:
         """The accounts of a window as CSV."""
@@ -71,6 +73,11 @@ class Accounts:
             (name, *given), self._fresh,
             lambda _: doing.ask(task, lambda: (list(self._histories()), *given, self._now(), *more)),
         )  # fmt: skip
+
+    def _why(self) -> str:
+        """Why no history has them: said of this server, else of what its daemon plays; empty where one may."""
+        with self._feed.lock:
+            return self._missing or why_no_history(self._feed.live.origin())
 
     def _holding(self) -> Holding:
         """The GPUs that each user holds now."""

@@ -17,14 +17,13 @@ from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, QueryParameter, one_of, text
 from gpumon_web.api.runs import PAGING
 from gpumon_web.api.series import WINDOW, window_of
+from gpumon_web.not_kept import NO_HISTORY
 from gpumon_web.packing import packed
 
 LONGEST = 366 * 86400
 """Seconds of a window: as long as events are kept."""
 USUAL = 86400.0
 _KINDS = [kind.name for kind in EVENT_KINDS]
-NO_HISTORY = "no history is kept of this source"
-"""Why there is nothing of the past."""
 
 PARAMETERS: Sequence[QueryParameter] = (
     *WINDOW,

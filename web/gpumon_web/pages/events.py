@@ -11,6 +11,7 @@ from gpumon.diagnosis.grouping import ranges
 from gpumon.missing import is_known
 from gpumon.reports.events import details
 from gpumon_web.event_list import ALL, HOURS, KINDS, LastedEvent, is_in
+from gpumon_web.not_kept import NOT_YET
 from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
 from gpumon_web.tokens import gpu_address, line, link, pick, run_address, text
 from gpumon_web.user_rows import device_name
@@ -172,7 +173,7 @@ def _nothing(document: Cells, *, is_filtered: bool) -> str:
     if document["problem"]:
         return f"The events cannot be read: {document['problem']}"
     if not document["has_history"]:
-        return document["missing"] or "No history yet: 'gpumon daemon' writes it, within a minute of its start."
+        return document["missing"] or NOT_YET
     return "No matching events." if is_filtered else "No events in this window."
 
 

@@ -14,6 +14,7 @@ from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
 from gpumon_web.costs import COSTS, cost_cells, has_costs
 from gpumon_web.grouping import USER, holders
+from gpumon_web.not_kept import NOT_YET
 from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
 from gpumon_web.tokens import line, link, person, text
 from gpumon_web.user_hours import Holding
@@ -176,7 +177,7 @@ def _problem(document: Cells, window: UserWindow) -> str:
     if document["problem"]:
         return f"The history cannot be read: {document['problem']}"
     if not document["has_history"]:
-        return document["missing"] or "No history yet: 'gpumon daemon' writes it, within a minute of its start."
+        return document["missing"] or NOT_YET
     return "" if window.zone else "Days begin where the server is: it does not know the time zone of this browser."
 
 
