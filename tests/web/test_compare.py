@@ -11,11 +11,15 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from gpumon.history.downsample import Envelope
 from gpumon.ledger import aggregate
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledgers
+from gpumon.ledger.records import RunTrace
 from gpumon.reports import compare
 from gpumon.reports.compare_whole import WHOLE
-from gpumon_web.compare_axis import EPOCHS, STEPS, TIME
+from gpumon_web.compare_axis import EPOCHS, STEPS, TIME, axis_of
+from gpumon_web.compare_chart import compare_chart, course_of
 from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS, least
 from gpumon_web.compared import compared_document, ids_of
 from gpumon_web.pages.compare import kept
@@ -54,6 +58,30 @@ def document(path: str, asked: str = ",".join(IDS), by: str = "") -> dict[str, A
 
 def words(cell: list[dict[str, Any]]) -> list[str]:
     return [part["text"] for line in cell for part in line["line"]]
+
+
+@pytest.mark.parametrize("by", [EPOCHS, TIME])
+def test_the_last_loss_is_that_of_the_last_epoch_where_it_ended_within_a_millisecond(tmp_path: Path, by: str) -> None:
+    began = BEGAN + 0.0007
+    ends = [began + 4.0 * (place + 1) for place in range(3)]
+    epochs = [
+        EpochSummary(place, place, "", end - 4.0, end, 4.0, 1, 40, wait=0.0, metrics={"loss": 0.3 - place / 10},
+                     ranks=1, utilization_from="")
+        for place, end in enumerate(ends)
+    ]  # fmt: skip
+    with Book(tmp_path) as book:
+        training(book, IDS[0], 3, began=began)
+        path = str(book.path)
+    with Ledgers([path]) as ledgers:
+        record = ledgers.candidates()[0][0].record(IDS[0])
+    seen = [0.4] * 4 + [0.3] * 4 + [0.2] * 4
+    trace = RunTrace(record.ranks[0].key, "", began, 1.0, len(seen), {"loss": Envelope(seen, seen, seen)})
+    record = record._replace(run=record.run._replace(ended=ends[-1]))
+    course = course_of("A", record, epochs, axis_of(by, record, epochs), [trace])
+    chart = compare_chart([course], by)
+    assert chart is not None
+    (line,) = next(one["lines"] for one in chart["panels"] if one["title"] == "loss")
+    assert line["mean"][-1] == pytest.approx(epochs[-1].metrics["loss"])
 
 
 def test_the_numbers_are_those_of_the_command(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ def logged_points(run: RunRow, series: RunSeries, name: str, epochs: Sequence[Ep
         for place, (value, low, high) in enumerate(zip(course.mean, course.low, course.high, strict=True))
         if math.isfinite(value) and (time := round(series.begun + (place + 0.5) * step, 3)) <= over
     ]
-    ends = [(round(one.ended, 3), one.metrics[name]) for one in epochs
+    # Not rounded: a moment behind the end of the last epoch has no place among epochs, and its value would be lost.
+    ends = [(one.ended, one.metrics[name]) for one in epochs
             if is_known(one.ended) and math.isfinite(one.metrics.get(name, math.nan))]  # fmt: skip
     times = [time for time, *_ in found]
     seen = [(time, value) for time, value in ends if _is_seen(times, time, step)]

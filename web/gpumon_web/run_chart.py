@@ -208,7 +208,7 @@ def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks:
                 mean.append(None)
                 low.append(None)
                 high.append(None)
-        times.append(time)
+        times.append(round(time, 3))
         mean.append(float(f"{value:.6g}"))
         low.append(float(f"{lowest:.6g}"))
         high.append(float(f"{highest:.6g}"))
