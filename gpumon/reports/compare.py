@@ -25,7 +25,7 @@ from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.reports.compare_whole import BETWEEN, CPU, WHOLE, WholeRun, unknown_energy
 from gpumon.reports.config_differences import config_differences, config_document, config_lines
-from gpumon.reports.measure import TITLE, Measure, paces, tensors_peak, usage_measure
+from gpumon.reports.measure import OF_TIME_AND_MEMORY, STEPS_PER_SECOND, Measure, energy_per, paces, usage_measure
 from gpumon.reports.run_json import SCHEMA, known
 from gpumon.reports.text_table import TextColumn, draw
 
@@ -45,22 +45,13 @@ T = TypeVar("T")
 
 MEASURES: tuple[Measure[EpochSummary], ...] = (
     Measure("seconds", "Epoch time", lambda epoch: epoch.seconds, units.span),
-    Measure("steps_per_second", "Steps per second", lambda epoch: epoch.steps_per_second, units.figures,
-            write_all=paces),
+    STEPS_PER_SECOND,
     Measure("samples_per_second", "Samples per second", lambda epoch: epoch.samples_per_second, units.figures,
             write_all=paces),
-    Measure("wait_share", "Wait for data", lambda epoch: epoch.wait_share,
-            lambda value: units.number(value, Unit.RATIO), in_points=True),
-    usage_measure("utilization_mean", Unit.RATIO),
-    usage_measure("idle_share", Unit.RATIO),
-    usage_measure("memory_used_peak", Unit.BYTES),
-    Measure("run_allocated_peak", TITLE["run_allocated_peak"], tensors_peak,
-            lambda value: units.number(value, Unit.BYTES)),
+    *OF_TIME_AND_MEMORY,
     usage_measure("energy", Unit.JOULES, "Energy per epoch"),
-    Measure("energy_per_step", "Energy per step", lambda epoch: epoch.energy_per_step,
-            lambda value: f"{units.figures(value)} J" if is_known(value) else units.MISSING),
-    Measure("energy_per_sample", "Energy per sample", lambda epoch: epoch.energy_per_sample,
-            lambda value: f"{units.figures(value)} J" if is_known(value) else units.MISSING),
+    energy_per("energy_per_step", "Energy per step", lambda epoch: epoch.energy_per_step),
+    energy_per("energy_per_sample", "Energy per sample", lambda epoch: epoch.energy_per_sample),
 )  # fmt: skip
 
 

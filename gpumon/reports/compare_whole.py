@@ -13,7 +13,7 @@ from gpumon.ledger.outside import between, is_worth_a_row, outside_phases
 from gpumon.ledger.records import Record
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
-from gpumon.reports.measure import TITLE, Measure, joules, paces, tensors_peak, usage_measure
+from gpumon.reports.measure import OF_TIME_AND_MEMORY, STEPS_PER_SECOND, Measure, energy_per, joules, usage_measure
 
 
 class WholeRun:
@@ -62,19 +62,11 @@ CPU: tuple[Measure[WholeRun], ...] = (
 
 _OF_TOTAL: tuple[Measure[EpochSummary], ...] = (
     Measure("seconds", "Time", lambda total: total.seconds, units.span),
-    Measure("steps_per_second", "Steps per second", lambda total: total.steps_per_second, units.figures,
-            write_all=paces),
-    Measure("wait_share", "Wait for data", lambda total: total.wait_share,
-            lambda value: units.number(value, Unit.RATIO), in_points=True),
-    usage_measure("utilization_mean", Unit.RATIO),
-    usage_measure("idle_share", Unit.RATIO),
-    usage_measure("memory_used_peak", Unit.BYTES),
-    Measure("run_allocated_peak", TITLE["run_allocated_peak"], tensors_peak,
-            lambda value: units.number(value, Unit.BYTES)),
+    STEPS_PER_SECOND,
+    *OF_TIME_AND_MEMORY,
     usage_measure("energy", Unit.JOULES, "GPU energy"),
-    Measure("energy_per_step", "GPU energy per step", lambda total: total.energy_per_step,
-            lambda value: f"{units.figures(value)} J" if is_known(value) else units.MISSING),
-)  # fmt: skip
+    energy_per("energy_per_step", "GPU energy per step", lambda total: total.energy_per_step),
+)
 
 
 def _of_run(measure: Measure[EpochSummary]) -> Measure[WholeRun]:

@@ -52,6 +52,29 @@ def tensors_peak(epoch: EpochSummary) -> float:
     return peak if is_known(peak) else epoch.value("run_allocated_peak")
 
 
+def energy_per(name: str, title: str, of: Callable[[EpochSummary], float]) -> Measure[EpochSummary]:
+    """A measure of joules for each step or sample."""
+    return Measure(name, title, of, lambda value: f"{units.figures(value)} J" if is_known(value) else units.MISSING)
+
+
 def joules(value: float) -> str:
     """An energy for people."""
     return units.number(value, Unit.JOULES)
+
+
+STEPS_PER_SECOND: Measure[EpochSummary] = Measure(
+    "steps_per_second", "Steps per second", lambda epoch: epoch.steps_per_second, units.figures, write_all=paces
+)
+OF_TIME_AND_MEMORY: tuple[Measure[EpochSummary], ...] = (
+    Measure(
+        "wait_share", "Wait for data", lambda epoch: epoch.wait_share,
+        lambda value: units.number(value, Unit.RATIO), in_points=True,
+    ),
+    usage_measure("utilization_mean", Unit.RATIO),
+    usage_measure("idle_share", Unit.RATIO),
+    usage_measure("memory_used_peak", Unit.BYTES),
+    Measure(
+        "run_allocated_peak", TITLE["run_allocated_peak"], tensors_peak, lambda value: units.number(value, Unit.BYTES)
+    ),
+)  # fmt: skip
+"""Measures of an epoch and of a whole run alike: shares of the time, and peaks of memory."""
