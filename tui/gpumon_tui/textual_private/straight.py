@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.style import Style
 from textual._compositor import CompositorUpdate
 
-from gpumon_tui.textual_private.painter import PaintedChanges
 from gpumon_tui.textual_private.pen import Pen, colors_of
+
+if TYPE_CHECKING:
+    from gpumon_tui.textual_private.painter import PaintedChanges
 
 
 class StraightUpdate(CompositorUpdate):
