@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpumon.frame import Mark, RunState, waited_between
 from tests.nvml import Stub
 from tests.programs import daemon, environment
-from tests.trainings import Told, need, train
-from tests.trainings.beside import shown, tagged
+from tests.trainings import need
+from tests.trainings.beside import TaggedCases, shown
 
 CASES = 14
 
 
-class Cases:
-    """What the daemon saw of the cases, and what the framework's own hooks saw."""
-
-    def __init__(self, live_dir: Path) -> None:
-        said = train(["-m", "tests.trainings.engine_cases"], live_dir)
-        self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
-        self.live_dir = live_dir
-        self._told = {one.run.name: one for one in tagged(live_dir, CASES)}
-
-    def __getitem__(self, case: str) -> Told:
-        return self._told[case]
-
-
 @pytest.fixture(scope="module")
-def cases(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
+def cases(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaggedCases]:
     need("torch", "ignite", "accelerate")
     live_dir = tmp_path_factory.mktemp("engines")
     with Stub(driver_library) as stub, daemon("--interval", "0.1", env=environment(live_dir, stub.env())):
-        yield Cases(live_dir)
+        yield TaggedCases("tests.trainings.engine_cases", live_dir, CASES)
 
 
 def test_an_evaluation_before_the_monitor_is_a_phase_of_the_epoch_and_a_test_afterward_of_the_run(
-    cases: Cases,
+    cases: TaggedCases,
 ) -> None:
     assert cases["ignite"].marks() == [
         ("RUN_BEGIN", -1, 0, ""),
@@ -61,13 +46,13 @@ def test_an_evaluation_before_the_monitor_is_a_phase_of_the_epoch_and_a_test_aft
     assert run.state is RunState.FINISHED
 
 
-def test_an_evaluation_behind_the_monitor_lies_between_epochs(cases: Cases) -> None:
+def test_an_evaluation_behind_the_monitor_lies_between_epochs(cases: TaggedCases) -> None:
     assert [mark for mark in cases["ignite, between"].marks() if mark[0] == "PHASE"] == [
         ("PHASE", 1, 3, "validate"), ("PHASE", 1, 3, ""), ("PHASE", 2, 6, "validate"), ("PHASE", 2, 6, ""),
     ]  # fmt: skip
 
 
-def test_what_is_saved_is_a_checkpoint_and_a_model_that_is_no_better_is_none(cases: Cases) -> None:
+def test_what_is_saved_is_a_checkpoint_and_a_model_that_is_no_better_is_none(cases: TaggedCases) -> None:
     one = cases["ignite, saving"]
     assert [mark for mark in one.marks() if mark[0] in ("PHASE", "CHECKPOINT")] == [
         ("PHASE", 1, 3, "validate"), ("PHASE", 1, 3, ""), ("CHECKPOINT", 1, 3, "checkpoint"), ("PHASE", 1, 3, ""),
@@ -78,7 +63,7 @@ def test_what_is_saved_is_a_checkpoint_and_a_model_that_is_no_better_is_none(cas
     assert times[3] - times[2] >= 50_000_000, "it lasts as long as the saving"
 
 
-def test_boundaries_lie_between_the_neighbors_of_the_same_event(cases: Cases) -> None:
+def test_boundaries_lie_between_the_neighbors_of_the_same_event(cases: TaggedCases) -> None:
     for case in ("ignite", "ignite, resumed", "ignite, stopped False"):
         for hook, mark in (
             ("STARTED", Mark.RUN_BEGIN), ("EPOCH_STARTED", Mark.EPOCH_BEGIN), ("EPOCH_COMPLETED", Mark.EPOCH_END),
@@ -91,7 +76,7 @@ def test_boundaries_lie_between_the_neighbors_of_the_same_event(cases: Cases) ->
     assert before <= cases["ignite"].trained <= after
 
 
-def test_metrics_are_kept_with_their_epoch_and_those_of_an_evaluator_named_after_its_phase(cases: Cases) -> None:
+def test_metrics_are_kept_with_their_epoch_and_those_of_an_evaluator_named_after_its_phase(cases: TaggedCases) -> None:
     epochs = shown(cases.live_dir, cases["ignite, between"].run)["epochs"]
     assert [epoch["metrics"] for epoch in epochs] == [
         {"loss": 1.0, "validate_accuracy": 0.25}, {"loss": 0.5, "validate_accuracy": 0.5},
@@ -99,20 +84,20 @@ def test_metrics_are_kept_with_their_epoch_and_those_of_an_evaluator_named_after
     assert cases["ignite"].run.metrics["test_accuracy"] == 0.75
 
 
-def test_the_wait_for_data_is_measured_at_each_fetch(cases: Cases) -> None:
+def test_the_wait_for_data_is_measured_at_each_fetch(cases: TaggedCases) -> None:
     one, seen = cases["ignite"], cases.seen["ignite"]
     assert seen["slept"] <= one.run.wait * 1e9 + 1
     begin, end = (b for b in one.boundaries if b.mark is Mark.PHASE and b.epoch == 1)
     assert waited_between(begin.wait, end.wait) >= 0.02, "of the validation too"
 
 
-def test_what_the_loader_and_the_trainer_plan_is_told(cases: Cases) -> None:
+def test_what_the_loader_and_the_trainer_plan_is_told(cases: TaggedCases) -> None:
     assert cases["ignite, loader"].run.facts.batch == 4
     assert cases["ignite, iterations"].run.facts.planned_steps == 5
     assert cases["ignite, iterations"].run.step == 5
 
 
-def test_a_resumed_training_begins_with_the_epoch_it_had_reached(cases: Cases) -> None:
+def test_a_resumed_training_begins_with_the_epoch_it_had_reached(cases: TaggedCases) -> None:
     run = cases["ignite, resumed"].run
     assert (run.first_epoch, run.epochs, run.epoch, run.step) == (2, 3, 3, 9)
 
@@ -127,17 +112,17 @@ def test_a_resumed_training_begins_with_the_epoch_it_had_reached(cases: Cases) -
         ("ignite, stopped True", RunState.FINISHED, 4),
     ],
 )
-def test_however_an_engine_ends_its_run_ends_so(cases: Cases, case: str, state: RunState, steps: int) -> None:
+def test_however_an_engine_ends_its_run_ends_so(cases: TaggedCases, case: str, state: RunState, steps: int) -> None:
     assert (cases[case].run.state, cases[case].run.step) == (state, steps)
 
 
-def test_an_evaluation_without_a_training_is_a_run_of_its_own(cases: Cases) -> None:
+def test_an_evaluation_without_a_training_is_a_run_of_its_own(cases: TaggedCases) -> None:
     assert [(mark, epoch, phase) for mark, epoch, _, phase in cases["ignite, alone"].marks()] == [
         ("RUN_BEGIN", -1, ""), ("PHASE", -1, "validate"), ("RUN_END", -1, ""),
     ]  # fmt: skip
 
 
-def test_a_tracker_shows_what_is_logged(cases: Cases) -> None:
+def test_a_tracker_shows_what_is_logged(cases: TaggedCases) -> None:
     tracked = [one for one in cases._told.values() if one.run.framework == "accelerate"]
     assert len(tracked) == 2, "one by its name, one by its class"
     for one, case in zip(tracked, ("by name", "accelerate"), strict=True):
@@ -148,7 +133,7 @@ def test_a_tracker_shows_what_is_logged(cases: Cases) -> None:
         assert "k-123" not in str(config), "a secret"
 
 
-def test_the_run_of_a_tracker_takes_epochs_and_steps(cases: Cases) -> None:
+def test_the_run_of_a_tracker_takes_epochs_and_steps(cases: TaggedCases) -> None:
     assert [mark for mark in cases["accelerate"].marks() if mark[0].startswith("EPOCH")] == [
         ("EPOCH_BEGIN", 0, 0, "train"), ("EPOCH_END", 0, 3, ""), ("EPOCH_BEGIN", 1, 3, "train"),
         ("EPOCH_END", 1, 6, ""),

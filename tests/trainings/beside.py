@@ -56,6 +56,19 @@ def tagged(live_dir: Path, runs: int) -> list[Told]:
     return [Told(run, [b for b in boundaries if b.run == run.key]) for run in ended]
 
 
+class TaggedCases:
+    """Cases of a training process that has ended: what the daemon saw of them, and what the frameworks' hooks saw."""
+
+    def __init__(self, module: str, live_dir: Path, count: int) -> None:
+        said = train(["-m", module], live_dir)
+        self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
+        self.live_dir = live_dir
+        self._told = {one.run.name: one for one in tagged(live_dir, count)}
+
+    def __getitem__(self, case: str) -> Told:
+        return self._told[case]
+
+
 def told(frames: list[Frame], mark: Mark) -> list[tuple[int, int, str]]:
     """Epoch, step and phase of each boundary of `mark`, without pauses."""
     found = [b for frame in frames for b in frame.boundaries if b.mark is mark and b.phase != PAUSED]
