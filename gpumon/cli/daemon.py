@@ -15,19 +15,21 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from gpumon.cli.daemon_options import add_options
+from gpumon.cli.daemon_options import add_daemon
 from gpumon.cli.options import playback_of, resolve_options, source_of
 from gpumon.cli.streams import say
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.paths import LOG, Places
-
-__all__ = ["add_options", "run"]
 
 _OF_ALL = ("action", "dir", "state_dir")
 _PATIENCE = 3.0
 """Seconds without a first sample until that is said."""
 _RUNS = "+"
 """Begins what a detached daemon answers once it samples; anything else is why it does not."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_daemon(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ SUBCOMMANDS = {
 }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_daemon(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(action="")
     parser.add_argument(
         "--detach", action="store_true", help="run in the background, and return after the first sample"

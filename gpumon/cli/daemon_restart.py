@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
 from gpumon.cli.daemon_found import FoundDaemon, find_daemon
-from gpumon.cli.daemon_options import add_options
+from gpumon.cli.daemon_options import add_daemon
 from gpumon.cli.daemon_stop import end, environment_of, refuse
 from gpumon.cli.parser import parser_of
 from gpumon.cli.streams import say
@@ -68,7 +68,7 @@ def launch_of(pid: int) -> Launch | None:
 def _parsed(words: list[str]) -> Namespace:
     """The options in `words`. Raises UsageError where this version does not know them."""
     parser = parser_of(_WORD, None)
-    add_options(parser)
+    add_daemon(parser)
     try:
         return parser.parse_args(words)
     except SystemExit:  # argparse has said why

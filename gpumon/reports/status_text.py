@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon import units
 from gpumon.analysis.ranks import Ranks, memory_of
@@ -11,7 +11,6 @@ from gpumon.diagnosis.now import Judged
 from gpumon.frame import Driver, Frame, Origin, Process, Run, RunState, Sample
 from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
 from gpumon.missing import is_known
-from gpumon.reports.status_lines import BELOW, GpuRow, MemoryLine
 from gpumon.vendors import short_name
 
 if TYPE_CHECKING:
@@ -22,6 +21,11 @@ _NAMED = 3
 """Programs named on a GPU's line."""
 _RANKS = 16
 """Ranks of a run that have a line each."""
+BELOW = "     "
+"""Begins what belongs to the line above."""
+DOT = "  ·  "
+"""Stands between facts."""
+MEMORY_UNIT = " GiB"
 _SHOWN_ELSEWHERE = frozenset(("free", "out_of_memory", "died", "failed"))
 """Findings that the lines of GPUs and runs have already."""
 _STATES = {
@@ -31,6 +35,31 @@ _STATES = {
     RunState.DIED: "died: process exited without reporting (killed or OOM)",
     RunState.INTERRUPTED: "interrupted: stopped by its user (Ctrl-C)",
 }
+
+
+class MemoryLine(NamedTuple):
+    """Parts of the memory of a GPU, with the unit at the end."""
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{BELOW}{DOT.join(self.parts)}{MEMORY_UNIT}"
+
+
+class GpuRow(NamedTuple):
+    """Cells of a GPU's line; of one that cannot be read only label, model and `reason`."""
+
+    label: str
+    model: str
+    reason: str = ""
+    """State and reason of a GPU that cannot be read; else empty."""
+    bar: str = ""
+    utilization: str = ""
+    memory: str = ""
+    degrees: str = ""
+    power: str = ""
+    word: str = ""
+    who: str = ""
 
 
 def lines(

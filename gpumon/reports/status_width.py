@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumon.reports.status_lines import BELOW, DOT, MEMORY_UNIT, GpuRow, MemoryLine
+from gpumon.reports.status_text import BELOW, DOT, MEMORY_UNIT, GpuRow, MemoryLine
 from gpumon.text import cut, text_width
 
 _GAP = "  "
