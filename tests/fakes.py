@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from threading import Event
 
 from gpumon.clock import SECOND
+from gpumon.driver_calls import DriverCall
 from gpumon.sources.nvml.lanes import AnyInquiry
 
 
@@ -40,3 +41,13 @@ class Inline:
 
     def close(self) -> None:
         """Has no threads to let go of."""
+
+
+class CostlyDriver:
+    """A source of which only the costs of its driver's calls are asked."""
+
+    def __init__(self, calls: Sequence[DriverCall]) -> None:
+        self._calls = calls
+
+    def driver_calls(self) -> Sequence[DriverCall]:
+        return self._calls

@@ -17,7 +17,7 @@ _FIRST, _EVERY = 2 * SECOND, 30 * SECOND
 class CallsFile:
     """Keeps the file of a daemon's directory."""
 
-    def __init__(self, source: Source, directory: str, say: Callable[[str], None]) -> None:
+    def __init__(self, source: Source | AsksDriver, directory: str, say: Callable[[str], None]) -> None:
         self._source = source
         self._directory = directory
         self._say = say
@@ -40,6 +40,8 @@ class CallsFile:
         try:
             write_calls(self._directory, calls)
             self._is_failing = False
+        except FileNotFoundError:
+            self._is_failing = True  # the directory is gone: the recorder says so, and stops
         except OSError as error:
             if not self._is_failing:
                 self._say(f"the costs of driver calls cannot be kept: {error.strerror or error}")

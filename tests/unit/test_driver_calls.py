@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.daemon.calls import slow
+from gpumon.clock import SECOND
+from gpumon.daemon.calls import CallsFile, slow
 from gpumon.driver_calls import FILE, SHARE, DriverCall, read_calls, write_calls
 from gpumon.sources.nvml.costs import LONGEST_WAIT, CallCost, summed
-from tests.fakes import FakeClock
+from tests.fakes import CostlyDriver, FakeClock
 
 CALLS = [DriverCall("nvmlDeviceGetFieldValues", 12, 0.001, 0.25), DriverCall("nvmlSlow", 3, 0.04, 0.04, every=0.8)]
 
@@ -107,3 +108,22 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / FILE).rename(tmp_path / "elsewhere")
     (tmp_path / FILE).symlink_to(tmp_path / "elsewhere")
     assert read_calls(str(tmp_path)) == ()
+
+
+def test_that_the_directory_is_gone_is_left_for_the_recorder_to_say(tmp_path: Path) -> None:
+    told: list[str] = []
+    kept = CallsFile(CostlyDriver(CALLS), str(tmp_path / "gone"), told.append)
+    kept.round(0)
+    assert told == [slow(CALLS[1])]
+
+
+def test_that_the_costs_cannot_be_kept_is_said_once_until_they_can(tmp_path: Path) -> None:
+    told: list[str] = []
+    (tmp_path / f"{FILE}.new").mkdir()  # nobody may write this file, not even root
+    kept = CallsFile(CostlyDriver(CALLS[:1]), str(tmp_path), told.append)
+    for now in (0, 100 * SECOND):
+        kept.round(now)
+    assert told == ["the costs of driver calls cannot be kept: Is a directory"]
+    (tmp_path / f"{FILE}.new").rmdir()
+    kept.round(200 * SECOND)
+    assert read_calls(str(tmp_path)) == tuple(CALLS[:1])
