@@ -15,6 +15,7 @@ SUBCOMMANDS = {
 
 
 def add_daemon(parser: argparse.ArgumentParser) -> None:
+    """Add the options and the subcommands of `gpumon daemon`."""
     parser.set_defaults(action="")
     parser.add_argument(
         "--detach", action="store_true", help="run in the background, and return after the first sample"
