@@ -38,9 +38,10 @@ def private_uses(source: str) -> Iterator[str]:
             yield from (f"{node.lineno}: {name.name}" for name in node.names if name.name.startswith("_"))
 
 
-@pytest.mark.parametrize("path", OUTSIDE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_outside_touches_the_arrays_of_a_history(path: Path) -> None:
-    assert list(private_uses(path.read_text())) == []
+def test_no_module_outside_touches_the_arrays_of_a_history() -> None:
+    assert len(OUTSIDE) > 100
+    found = {str(path.relative_to(ROOT)): list(private_uses(path.read_text())) for path in OUTSIDE}
+    assert {module: uses for module, uses in found.items() if uses} == {}
 
 
 @pytest.mark.parametrize(

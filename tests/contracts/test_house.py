@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,10 +22,6 @@ MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob
 COMMANDS = ROOT / "gpumon" / "cli"
 
 
-def name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
 def loaded_by(code: str) -> set[str]:
     """The top-level packages that a fresh interpreter has loaded after `code`."""
     ask = f"{code}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
@@ -32,19 +29,45 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_a_module_can_be_read_in_one_go(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST, "split it: a module has one job"
+class Source(NamedTuple):
+    """A module as it is written."""
+
+    path: Path
+    text: str
+    tree: ast.Module
 
 
-def undocumented(path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def sources() -> list[Source]:
+    """All modules, read once: one test asks all of them, since a thousand tests of one each take much longer."""
+    texts = {path: path.read_text(encoding="utf-8") for path in MODULES}
+    assert len(texts) > 100
+    return [Source(path, text, ast.parse(text)) for path, text in texts.items()]
+
+
+def broken(rule: Callable[[Source], Iterable[str]], sources: Sequence[Source]) -> dict[str, list[str]]:
+    """The modules that break a rule, and where each does."""
+    found = {str(source.path.relative_to(ROOT)): list(rule(source)) for source in sources}
+    return {module: places for module, places in found.items() if places}
+
+
+def excess(source: Source) -> Iterator[str]:
+    lines = len(source.text.splitlines())
+    if lines > LONGEST:
+        yield f"{lines} lines"
+
+
+def test_each_module_can_be_read_in_one_go(sources: Sequence[Source]) -> None:
+    assert broken(excess, sources) == {}, "split it: a module has one job"
+
+
+def undocumented(source: Source) -> Iterator[str]:
     """Public modules, classes and functions of a file without a docstring."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    if tree.body and not ast.get_docstring(tree):
+    if source.tree.body and not ast.get_docstring(source.tree):
         yield "the module"
-    for node in tree.body:
+    for node in source.tree.body:
         # The options and the body of a command are explained by its module's docstring, which is its help.
-        is_command = path.parent == COMMANDS and getattr(node, "name", "") in ("add_options", "run")
+        is_command = source.path.parent == COMMANDS and getattr(node, "name", "") in ("add_options", "run")
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and not is_command:
             documented = node.name.startswith("_") or ast.get_docstring(node)
             # An overload is explained where the function itself is.
@@ -52,14 +75,13 @@ def undocumented(path: Path) -> Iterator[str]:
                 yield node.name
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_what_is_public_is_explained(path: Path) -> None:
-    assert list(undocumented(path)) == []
+def test_what_is_public_is_explained(sources: Sequence[Source]) -> None:
+    assert broken(undocumented, sources) == {}
 
 
-def riddles(path: Path) -> Iterator[str]:
+def riddles(source: Source) -> Iterator[str]:
     """Docstrings of public things that begin with "What" or "How": they name their subject at their end only."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(source.tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             own = getattr(node, "name", "")
             text = ast.get_docstring(node) or ""
@@ -67,9 +89,8 @@ def riddles(path: Path) -> Iterator[str]:
                 yield f"{own}: {text.splitlines()[0]}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_a_docstring_begins_with_a_verb_or_a_noun(path: Path) -> None:
-    assert list(riddles(path)) == []
+def test_a_docstring_begins_with_a_verb_or_a_noun(sources: Sequence[Source]) -> None:
+    assert broken(riddles, sources) == {}
 
 
 @pytest.mark.parametrize("code", ["import gpumon", "import gpumon; gpumon.run", "import gpumon.tags.client"])
@@ -91,21 +112,26 @@ def test_the_changelog_tells_of_this_version() -> None:
     assert any("Unreleased" in heading or gpumon.__version__ in heading for heading in headings)
 
 
-def compares_with_itself(path: Path) -> bool:
+def compares_with_itself(source: Source) -> bool:
     """Whether a file asks by `x == x` or `isnan` what `missing.is_known` is for."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Compare) and any(ast.dump(node.left) == ast.dump(other) for other in node.comparators):
-            return True
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Compare):
+            left = ast.dump(node.left)
+            if any(left == ast.dump(other) for other in node.comparators):
+                return True
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isnan", "math.isnan"):
             return True
     return False
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_whether_a_number_is_known_is_asked_in_one_way(path: Path) -> None:
-    if compares_with_itself(path) and path.name != "missing.py":
-        text = path.read_text(encoding="utf-8")
-        assert "NaN is not itself; in place" in text, "use is_known, or say why a hot loop does not"
+def other_ways(source: Source) -> Iterator[str]:
+    said = "NaN is not itself; in place"
+    if compares_with_itself(source) and source.path.name != "missing.py" and said not in source.text:
+        yield "use is_known, or say why a hot loop does not"
+
+
+def test_whether_a_number_is_known_is_asked_in_one_way(sources: Sequence[Source]) -> None:
+    assert broken(other_ways, sources) == {}
 
 
 def test_the_files_that_run_first_are_there() -> None:
