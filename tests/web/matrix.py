@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from gpumon_web.pages import PAGES
 from tests.web.conftest import PATIENCE_MS, visit
@@ -37,6 +38,26 @@ _WIDE = """() => {
     && !scrolls(one.parentElement)).map((one) => one.outerHTML.slice(0, 200));
 }"""
 """Elements that reach beyond the window, but for those within what scrolls by itself."""
+_COUNT = """
+window.asking = 0;
+window.quiet = 0;
+const ask = window.fetch;
+window.fetch = (...asked) => { window.asking += 1; return ask(...asked).finally(() => { window.asking -= 1; }); };
+"""
+"""Counts the questions that have no answer yet."""
+_QUIET = """() => {
+  const isDrawn = (place) => place.querySelector("canvas").width === Math.round(place.clientWidth * devicePixelRatio);
+  const all = [...document.querySelectorAll("main .page:not([hidden]) .plot")];
+  const places = all.filter((one) => one.checkVisibility());
+  window.quiet = window.asking || !places.every(isDrawn) ? 0 : window.quiet + 1;
+  return window.quiet > 6;
+}"""
+"""Whether for some frames no answer has been due, and each figure has been as wide as its place."""
+_AXE = """async () => {
+  const { passes, violations } = await axe.run({ resultTypes: ["violations"] });
+  const nodes = (one) => one.nodes.map((node) => [node.target, node.failureSummary]);
+  return { passes: passes.length, violations: violations.map((one) => [one.id, one.impact, nodes(one)]) };
+}"""
 
 
 def possible(case: Case) -> bool:
@@ -45,13 +66,25 @@ def possible(case: Case) -> bool:
 
 
 def loads(sources: Sequence[MatrixSource]) -> list[Any]:
-    """The loads of these sources, source by source: those that cover all pairs, and, as slow ones, the others."""
+    """Loads of these sources that cover all pairs, source by source."""
     names = {source.name for source in sources}
-    quick = pairs(PARAMETERS, possible)
-    rest = [case for case in every(PARAMETERS, possible) if case not in quick]
-    found = [(case, ()) for case in quick] + [(case, (pytest.mark.slow,)) for case in rest]
-    chosen = sorted((one for one in found if one[0]["source"] in names), key=lambda one: one[0]["source"])
-    return [pytest.param(case, marks=marks, id="-".join(case.values())) for case, marks in chosen]
+    chosen = [case for case in pairs(PARAMETERS, possible) if case["source"] in names]
+    return [pytest.param(case, id="-".join(case.values())) for case in sorted(chosen, key=lambda one: one["source"])]
+
+
+def tours(sources: Sequence[MatrixSource]) -> list[Any]:
+    """Each page of these sources in each zone: all widths and themes, beginning with another one each time."""
+    names = {source.name for source in sources}
+    looks = [{"width": width, "theme": theme} for width, theme in product(PARAMETERS["width"], PARAMETERS["theme"])]
+    found: dict[str, list[list[Case]]] = {page: [] for page in PARAMETERS["page"]}
+    for place in every({name: PARAMETERS[name] for name in ("zone", "source", "page")}, possible):
+        first = len(found[place["page"]]) % len(looks)
+        found[place["page"]].append([{**place, **look} for look in looks[first:] + looks[:first]])
+    chosen = [tour for one in found.values() for tour in one if tour[0]["source"] in names]
+    return [
+        pytest.param(tour, id=f"{tour[0]['source']}-{tour[0]['page']}-{tour[0]['zone']}")
+        for tour in sorted(chosen, key=lambda tour: tour[0]["source"])
+    ]
 
 
 class Open:
@@ -86,28 +119,35 @@ def opening(directory: Path) -> Iterator[Open]:
         found.close()
 
 
-def check(browser: Browser, opened: Opened, case: Case) -> None:
-    """Load a page: nothing complains, nothing is too wide, axe finds nothing, and numbers are those of `status`."""
-    width = int(case["width"])
+def check(browser: Browser, opened: Opened, tour: Sequence[Case]) -> None:
+    """Load a page as the first of these says, and change the window and the theme as the others say.
+
+    Each time nothing is too wide, axe finds nothing, and numbers are those of `status`; and nothing complains.
+    """
+    first = tour[0]
     options: dict[str, Any] = {
-        "viewport": {"width": width, "height": WIDTHS[case["width"]]}, "color_scheme": case["theme"],
-        "timezone_id": case["zone"],
+        "viewport": window(first), "color_scheme": first["theme"], "timezone_id": first["zone"],
     }  # fmt: skip
     with visit(browser, opened.link, **options) as visitor:
-        page = visitor.open(opened.places[case["page"]])
+        visitor.context.add_init_script(_COUNT)
+        page = visitor.open(opened.places[first["page"]])
         settled(page)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(_WIDE) == []
-        found = Axe().run(page).response
-        assert len(found["passes"]) > 10, "axe looked at nothing"
-        assert [
-            (one["id"], node["target"], node["failureSummary"])
-            for one in found["violations"]
-            if one["impact"] in _SERIOUS
-            for node in one["nodes"]
-        ] == []
-        if opened.status is not None:
-            same_numbers(page, opened.status())
+        found = {}
+        for case in tour:
+            if case is not first:
+                page.emulate_media(color_scheme=case["theme"])  # type: ignore[arg-type]
+                page.set_viewport_size(window(case))
+                page.evaluate("quiet = 0")
+                page.wait_for_function(_QUIET)
+                settled(page)
+            found[f"{case['width']} {case['theme']}"] = faults(page, int(case["width"]))
+            if opened.status is not None:
+                same_numbers(page, opened.status())
+        assert {look: wrong for look, wrong in found.items() if wrong} == {}
+
+
+def window(case: Case) -> ViewportSize:
+    return {"width": int(case["width"]), "height": WIDTHS[case["width"]]}
 
 
 def settled(page: Page) -> None:
@@ -118,6 +158,17 @@ def settled(page: Page) -> None:
     for figure in shown.locator(".plot").all():
         if figure.is_visible():
             expect(figure).to_have_attribute("data-drawn", _DRAWN)
+
+
+def faults(page: Page, width: int) -> list[object]:
+    """What is too wide, and what axe finds."""
+    taken = page.evaluate("document.documentElement.scrollWidth")
+    beyond = [f"the page is {taken} px wide"] if taken > width else []
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(Axe().axe_script)
+    found = page.evaluate(_AXE)
+    assert found["passes"] > 10, "axe looked at nothing"
+    return [*beyond, *page.evaluate(_WIDE), *(one for one in found["violations"] if one[1] in _SERIOUS)]
 
 
 def same_numbers(page: Page, told: dict[str, Any]) -> None:

@@ -1,14 +1,14 @@
-"""Each page of each source that is made up, in pairs of width, theme and time zone; by `slow` in all of them."""
+"""Each page of each source that is made up, in pairs of width, theme and time zone; and, slow, in all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from playwright.sync_api import Browser
 
-from tests.web.matrix import Open, check, loads, opening
-from tests.web.pairs import Case
+from tests.web.matrix import ALL, PARAMETERS, Open, check, loads, opening, possible, tours
+from tests.web.pairs import Case, every
 from tests.web.sources import MADE
 
 
@@ -21,4 +21,18 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
 def test_page_is_whole_and_accessible_and_has_the_numbers_of_its_tick(
     browser: Browser, sources: Open, case: Case
 ) -> None:
-    check(browser, sources.source(case["source"]), case)
+    check(browser, sources.source(case["source"]), [case])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tour", tours(MADE))
+def test_page_stays_so_in_every_width_and_theme_wherever_the_viewer_lives(
+    browser: Browser, sources: Open, tour: Sequence[Case]
+) -> None:
+    check(browser, sources.source(tour[0]["source"]), tour)
+
+
+def test_tours_leave_out_no_page_width_theme_or_zone_of_any_source() -> None:
+    seen = [case for tour in tours(tuple(ALL.values())) for case in tour.values[0]]
+    assert len(seen) == len(every(PARAMETERS, possible))
+    assert all(case in seen for case in every(PARAMETERS, possible))
