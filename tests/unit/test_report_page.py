@@ -27,6 +27,7 @@ from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record, RunTrace
 from gpumon.reports.html import page
+from tests.chromium import ARGUMENTS
 from tests.conftest import cannot
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 
@@ -190,7 +191,7 @@ def browser() -> Iterator[Any]:
     if path is None:
         cannot("no Chromium is installed")
     with sync.sync_playwright() as play:
-        found = play.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        found = play.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield found
         found.close()
 

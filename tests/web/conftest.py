@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
 
+from tests import chromium
 from tests.conftest import cannot
 from tests.programs import PATIENCE, command, environment
 from tests.web.served import TOKEN, Served, on_waitress
@@ -23,17 +24,6 @@ pytest.register_assert_rewrite("tests.web.matrix")  # so that what fails there s
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE_MS = 1000 * PATIENCE
 """The same for a browser."""
-_WITHOUT = (
-    "WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "AimEnabled", "AvoidUnnecessaryBeforeUnloadCheckSync",
-    "AvoidCorsURLLoaderRestartOnRedirect", "DestroyProfileOnBrowserClose", "HttpsFirstBalancedModeAutoEnable",
-    "HttpsUpgrades", "LensOverlay", "MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints", "PaintHolding",
-    "PreconnectToSearch", "ThirdPartyStoragePartitioning",
-)  # fmt: skip
-"""Features of Chromium that tests go without.
-
-The first two load a page of the browser's own, for its address bar, beside each page of a test: more than half of the
-CPU that the test takes. The others are those that Playwright names, of whose switch and ours the last one counts.
-"""
 _WATCH = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) => {
@@ -53,11 +43,8 @@ def browser() -> Iterator[Browser]:
         started = playwright.chromium.launch(
             executable_path=CHROMIUM,
             timeout=2 * PATIENCE_MS,
-            args=[
-                "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-                "--disable-sync", "--no-first-run", f"--disable-features={','.join(_WITHOUT)}",
-            ],
-        )  # fmt: skip
+            args=chromium.ARGUMENTS,
+        )
         yield started
         started.close()
 
