@@ -28,6 +28,7 @@ from gpumon.sources.nvml import NvmlSource
 from tests.fakes import FakeClock, Inline
 from tests.nvml import Stub
 from tests.nvml.truth import driver_value
+from tests.programs import PATIENCE
 
 
 class Stretch(NamedTuple):
@@ -105,7 +106,7 @@ def play(stub: Stub, directory: Path, plan: Sequence[Stretch]) -> RingWriter:
             while number % 100 == 0 and len(recorder._ticks) > 100:
                 time.sleep(0.002)
         if not stretch.is_killed and stretch is not plan[-1] and _ends(plan, stretch):
-            recorder.close()
+            recorder.close(PATIENCE)
     assert ring is not None
     return ring
 

@@ -113,12 +113,12 @@ class HistoryRecorder:
             if self._is_due():
                 self._changed.notify()
 
-    def close(self) -> None:
-        """Write what is open, within a few seconds."""
+    def close(self, timeout: float = _LAST) -> None:
+        """Write what is open; `timeout`: seconds, at most."""
         with self._changed:
             self._stopping = self._file.is_ending = True
             self._changed.notify()
-        self._thread.join(_LAST)
+        self._thread.join(timeout)
         if not self._file.is_refused and (self._thread.is_alive() or self._blocks):
             self._say(f"cannot write the last history to {self._file.path}")
 

@@ -17,7 +17,7 @@ from gpumon.history.recorder import HistoryRecorder
 from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
 from gpumon.metrics import Availability
 from tests.builders import TIME, device, frame_of, sample, tick
-from tests.programs import until
+from tests.programs import PATIENCE, until
 from tests.unit.test_history_earlier import GPUS, cells, grown
 
 BEGIN = TIME // SECOND
@@ -48,7 +48,7 @@ def keep(path: Path, ticks: Iterable[Tick], earlier: Iterable[Frame] = ()) -> No
         history.add(one)
         if len(history._ticks) > 200:
             until(lambda: len(history._ticks) < 16)
-    history.close()
+    history.close(PATIENCE)
 
 
 def seconds(path: Path, shape: TierShape = T1, subject: str = GPUS[0]) -> list[int]:

@@ -27,7 +27,7 @@ from gpumon.history.query import Query
 from gpumon.history.recorder import HistoryRecorder
 from gpumon.history.tiers import SHAPES
 from tests.builders import TIME, device, sample, tick
-from tests.programs import until
+from tests.programs import PATIENCE, until
 
 UID = os.getuid()
 WHOLE = gzip.decompress((Path(__file__).parents[1] / "histories" / "version-1.gz").read_bytes())
@@ -46,7 +46,7 @@ def follow(path: Path, first: int, last: int) -> list[str]:
     history = HistoryRecorder(str(path), UID, said.append).start()
     for number in range(first, last):
         history.add(tick(number, samples=(sample(0, utilization=0.75),)))
-    history.close()
+    history.close(PATIENCE)
     assert not history._thread.is_alive()
     return said
 
@@ -224,7 +224,7 @@ def test_a_full_disk_is_said_once_and_what_waited_is_written_when_there_is_room(
     until(lambda: said)
     assert history.problem
     ballast.unlink()
-    history.close()
+    history.close(PATIENCE)
     assert [line.split(" ")[0:2] for line in said] == [["cannot", "write"], [str(small_disk), "is"]], said
     assert has(small_disk, 1, 1000)
 
@@ -258,7 +258,7 @@ def test_the_size_limit_holds_however_often_daemons_begin_anew(path: Path) -> No
         for number in range(first, first + 600):
             values = {"utilization": random.Random(number).random(), "power": random.Random(-number).random()}
             history.add(tick(number, samples=(sample(0, **values),)))
-        history.close()
+        history.close(PATIENCE)
         with closing(sqlite3.connect(path)) as connection:
             ((held, oldest),) = connection.execute(
                 "SELECT sum(length(data)), min(number) FILTER (WHERE tier = 1) FROM block"

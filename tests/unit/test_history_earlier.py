@@ -23,7 +23,7 @@ from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
 from gpumon.history.write import stored_cells, taken_until
 from gpumon.procfs import boot_id
 from tests.builders import SECOND, TIME, device, frame_of, sample, tick
-from tests.programs import until
+from tests.programs import PATIENCE, until
 
 UID = os.getuid()
 RING = "/somewhere/gpumon"
@@ -90,7 +90,7 @@ class Daemons:
 
     def stop(self) -> None:
         assert self.history is not None
-        self.history.close()
+        self.history.close(PATIENCE)
         self.history = None
 
 

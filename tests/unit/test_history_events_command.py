@@ -20,6 +20,7 @@ from gpumon.frame import Mark, RunState, Sample, Tick, XidEvent
 from gpumon.history.recorder import HistoryRecorder
 from gpumon.metrics import Availability
 from tests.builders import boundary, device, process, run, sample, tick
+from tests.programs import PATIENCE
 from tests.unit.conftest import Printed
 
 GIB = 2.0**30
@@ -76,7 +77,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
         history.add(at(s))
         while len(history._ticks) > 200:
             time.sleep(0.005)
-    history.close()
+    history.close(PATIENCE)
     return path.parent, begin
 
 

@@ -28,6 +28,7 @@ from gpumon.reports.processes import FIELDS
 from gpumon.ring.writer import RingWriter
 from gpumon.text import text_width
 from tests.builders import device, process, sample, tick
+from tests.programs import PATIENCE
 
 GIB = 2.0**30
 Printed = Callable[..., str]
@@ -71,7 +72,7 @@ def filled(path: Path) -> float:
         )  # fmt: skip
         while len(history._ticks) > 200:
             time.sleep(0.005)
-    history.close()
+    history.close(PATIENCE)
     return begin
 
 

@@ -19,6 +19,7 @@ from gpumon.history import recorder as recorder_module
 from gpumon.history.migrations import HISTORY_FILE, VERSION
 from gpumon.history.recorder import HistoryRecorder
 from tests.builders import device, sample, tick
+from tests.programs import PATIENCE
 
 UID = os.getuid()
 
@@ -59,9 +60,10 @@ def feed(history: HistoryRecorder, first: int, last: int) -> None:
 
 
 def test_it_is_a_follower_and_its_file_is_private(path: Path) -> None:
-    history: Follower = recorder(path)
-    history.add(tick(1))
-    history.close()
+    history = recorder(path)
+    follower: Follower = history
+    follower.add(tick(1))
+    history.close(PATIENCE)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert kept(path) == 1
     assert history.problem == ""
@@ -70,7 +72,7 @@ def test_it_is_a_follower_and_its_file_is_private(path: Path) -> None:
 def test_that_of_the_machine_can_be_read_by_all(path: Path) -> None:
     history = HistoryRecorder(str(path), UID, pytest.fail, shared=True).start()
     history.add(tick(1))
-    history.close()
+    history.close(PATIENCE)
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
@@ -80,7 +82,7 @@ def test_history_goes_on_over_a_restart(path: Path) -> None:
     for first in (1, 51):
         history = recorder(path)
         feed(history, first, first + 50)
-        history.close()
+        history.close(PATIENCE)
     assert [kept(path, tier) for tier in (1, 2)] == [100, 11]
 
 
@@ -111,7 +113,7 @@ def test_a_tick_is_taken_at_once_while_the_disk_hangs_and_memory_stays_bounded(
     feed(history, 700, 3000)
     assert len(history._ticks) <= 600
     goes_on.set()
-    history.close()
+    history.close(PATIENCE)
 
 
 def test_a_file_that_cannot_be_written_is_said_once_and_written_when_it_can_be(path: Path) -> None:
@@ -124,7 +126,7 @@ def test_a_file_that_cannot_be_written_is_said_once_and_written_when_it_can_be(p
         wait_for(lambda: len(history._ticks) < 16)
     wait_for(lambda: history.problem)
     path.rmdir()
-    history.close()
+    history.close(PATIENCE)
     assert kept(path) == 2000
     assert len(said) == 2
     assert "cannot write" in said[0]
@@ -137,7 +139,7 @@ def test_a_damaged_file_is_moved_aside_and_history_begins_anew(path: Path) -> No
     path.write_bytes(b"no database at all, but long enough to look like one" * 100)
     history = recorder(path, said.append)
     feed(history, 1, 50)
-    history.close()
+    history.close(PATIENCE)
     assert kept(path) == 49
     (line,) = said
     assert "moved to" in line
@@ -161,7 +163,7 @@ def test_a_file_that_was_overwritten_under_a_daemon_is_mended_from_its_log_or_sa
     for first in range(500, 2000, 100):
         feed(history, first, first + 100)
         wait_for(lambda: len(history._ticks) < 16)
-    history.close()
+    history.close(PATIENCE)
     if is_in_log:
         assert said == []
         assert kept(path) == 1999
@@ -181,7 +183,7 @@ def test_a_file_of_a_later_version_is_left_alone(path: Path) -> None:
     feed(history, 1, 700)
     wait_for(lambda: history.problem)
     feed(history, 700, 800)
-    history.close()
+    history.close(PATIENCE)
     (line,) = said
     assert "update gpumon" in line
     assert kept(path) == 0
@@ -194,20 +196,20 @@ def test_a_file_that_was_removed_is_made_again(path: Path) -> None:
     for name in path.parent.iterdir():
         name.unlink()
     feed(history, 700, 750)
-    history.close()
+    history.close(PATIENCE)
     assert kept(path) > 50
 
 
 def test_a_clock_that_was_set_to_another_year_removes_nothing(path: Path) -> None:
     history = recorder(path)
     feed(history, 1, 500)
-    history.close()
+    history.close(PATIENCE)
     history = recorder(path)
     for number in range(500, 1500):
         one = tick(number, samples=(sample(0, utilization=0.5),))
         history.add(one._replace(time_ns=one.time_ns + 10**18))
         wait_for(lambda: len(history._ticks) < 100)
-    history.close()
+    history.close(PATIENCE)
     assert kept(path) == 1499
 
 
@@ -232,5 +234,5 @@ def test_a_daemon_in_a_directory_of_any_name_keeps_history(tmp_path: Path) -> No
     path = Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9")) / "history.sqlite"
     history = HistoryRecorder(str(path), UID, pytest.fail, directory=str(path.parent)).start()
     feed(history, 1, 30)
-    history.close()
+    history.close(PATIENCE)
     assert kept(path) > 0

@@ -33,6 +33,7 @@ from gpumon.history.write import seal, write
 from gpumon.metrics import HOST_METRICS
 from gpumon.process_history.query import read_processes
 from tests.builders import TIME, device, sample, tick
+from tests.programs import PATIENCE
 
 HISTORIES = Path(__file__).parents[1] / "histories"
 RELEASED = (1, 2)
@@ -132,7 +133,7 @@ def test_a_new_daemon_continues_it_within_its_open_blocks(path: Path) -> None:
     history = HistoryRecorder(str(path), UID, pytest.fail).start()
     for number in range(2010, 2400):
         history.add(tick(number, samples=(sample(0, utilization=0.75, energy=1000.0 + 400 * number),)))
-    history.close()
+    history.close(PATIENCE)
     fine, _, coarse = SHAPES
     gpu = device(0).uuid
     assert means(path, fine, gpu, "gpu.utilization", 1990, 2001) == pytest.approx(

@@ -19,6 +19,7 @@ from gpumon.history.recorder import HistoryRecorder
 from gpumon.metrics import HOST_INDEX, PROCESSES, Availability
 from gpumon.recording.content import Context, Recorded, means_of
 from tests import builders
+from tests.programs import PATIENCE
 from tests.recorded import bits, read, write
 
 LENGTH = 4000
@@ -38,7 +39,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         history.add(builders.tick(number, samples)._replace(monotonic_ns=(number + LENGTH) * SECOND))
         if second % 300 == 0:
             until_taken(history)
-    history.close()
+    history.close(PATIENCE)
     return path
 
 

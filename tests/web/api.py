@@ -20,6 +20,7 @@ from gpumon.history.tiers import SHAPES
 from gpumon.metrics import Availability
 from tests.builders import device, process, run, sample, tick
 from tests.months import fill, training
+from tests.programs import PATIENCE
 from tests.runs import HOSTILE, Book
 from tests.runs import training as kept_run
 from tests.unknowns import any_tick
@@ -65,7 +66,7 @@ def make(directory: Path, days: int = 32, **more: Any) -> Served:
     ).start()
     for one in ticks:
         recorder.add(one)
-    recorder.close()
+    recorder.close(PATIENCE)
     fill(path, [device().uuid], NOW, training(NOW), [SHAPES[-1]._replace(keep=days * 86400)])
     served = Served(ticks, [str(book.path)], devices=4, **more)
     served.now = NOW + 120
