@@ -18,6 +18,7 @@ from gpumon_tui.pictures.picture import Room
 from gpumon_tui.remembered import Remembered
 from gpumon_tui.textual_private.pen import Pen
 from gpumon_tui.view import View
+from tests.fakes import FakeClock
 from tests.tui.fakes import FakeFeed
 from tests.tui.golden_scenes import SILENT, machine
 from tests.tui.test_cell_diff import Terminal
@@ -82,7 +83,7 @@ def drawn_by_textual(feed: FakeFeed, size: tuple[int, int], look: TerminalLook) 
     terminal = Terminal(*size)
 
     async def session() -> None:
-        app = GpumonApp(feed, live=False, look=look)
+        app = GpumonApp(feed, live=False, look=look, clock=FakeClock(start=feed.frames[-1].monotonic_ns))
         async with app.run_test(size=size) as pilot:
             while app.view.filling:
                 await pilot.pause()
@@ -100,6 +101,7 @@ def drawn_by_textual(feed: FakeFeed, size: tuple[int, int], look: TerminalLook) 
 @pytest.fixture(autouse=True)
 def takes_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpumon_tui.first_picture.TAKES", 1e9)
+    monkeypatch.setattr("gpumon_tui.first_picture.monotonic", lambda: 0.0)  # nothing gets old while it is drawn
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

@@ -65,11 +65,12 @@ def not_green(app: GpumonApp) -> None:
 
 
 def test_data_of_now_are_green_and_bright() -> None:
-    def check(app: GpumonApp) -> None:
+    async def script(app: GpumonApp, _: Pilot[Any]) -> None:
         assert header_color(app) == theme.GOOD.color
         assert brightest(app) > 220
 
-    screen = state_of(FakeFeed(), check)
+    feed = FakeFeed()
+    screen = play(feed, WIDE, script, clock=FakeClock(start=feed.frames[-1].monotonic_ns))
     assert "● live" in screen[0]
     assert "now" in "\n".join(screen)
 
