@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import shutil
 import time
+from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from math import nan
 from pathlib import Path
 
@@ -35,9 +38,23 @@ def values(subject: str, name: str, at: float) -> tuple[float, float, float]:
     return (0.25, 0.5, 0.75) if name == "gpu.utilization" else (400.0, 400.0, 400.0)
 
 
+@pytest.fixture(scope="module")
+def month_until(tmp_path_factory: pytest.TempPathFactory) -> Callable[[float], Path]:
+    """A history by its end, made once: tests of the same five minutes copy it."""
+
+    @cache
+    def made(end: float) -> Path:
+        path = tmp_path_factory.mktemp("month") / "history.sqlite"
+        fill(str(path), [GPU], end, values, shapes=SHAPES[2:])
+        return path
+
+    return made
+
+
 @pytest.fixture
-def filled(history_path: Path) -> Path:
-    fill(str(history_path), [GPU], time.time() // 300 * 300, values, shapes=SHAPES[2:])
+def filled(history_path: Path, month_until: Callable[[float], Path]) -> Path:
+    history_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.copy2(month_until(time.time() // 300 * 300), history_path)
     return history_path
 
 
