@@ -73,8 +73,12 @@ class CountingEngine:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.name, self.ahead = engine.name, 0.0
+        self.name = engine.name
         self.count = 0
+
+    def ahead(self) -> float:
+        """Return the seconds by which its clock is ahead of ours. Raises EngineError."""
+        return self._engine.ahead()
 
     def ask(self, expression: str, at: float) -> EngineAnswer:
         """Evaluate an expression at a moment. Raises EngineError."""

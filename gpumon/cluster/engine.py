@@ -9,7 +9,6 @@ import json
 import math
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from time import monotonic
 from time import time as wall_clock
@@ -28,6 +27,8 @@ PATIENCE = 4.0
 _LONGEST_SAID = 160
 """Letters of an engine's error that are repeated."""
 _LONGEST_LABEL = 200
+_MOST_APART = 10 * 366 * 86400.0
+"""Seconds between two clocks; what is further away is no time."""
 
 
 class EngineError(GpumonError):
@@ -63,8 +64,6 @@ class Engine:
         self._base = _checked_url(url)
         self.name = _without_user(self._base)
         """The URL as people may see it."""
-        self.ahead = 0.0
-        """Seconds by which its clock was ahead of ours when it last answered; 0 where it does not tell its time."""
         # To compress an answer of 1,000 nodes takes an engine as long as to find it, and a network near it less.
         headers = {"Accept-Encoding": "identity", **access.headers}
         if access.token:
@@ -82,14 +81,32 @@ class Engine:
 
     def ask(self, expression: str, at: float) -> EngineAnswer:
         """Evaluate an expression at a moment (s since 1970). Raises EngineError."""
-        form = {"query": expression, "time": f"{at:.3f}", "timeout": f"{max(1.0, self._patience - 1):g}s"}
-        return _vector(self._post("api/v1/query", form), self._shown)
+        return _vector(self._asked(expression, time=f"{at:.3f}"), self._shown)
+
+    def ahead(self) -> float:
+        """Return the seconds by which its clock is ahead of ours. Raises EngineError.
+
+        It evaluates what comes without a time at its own; the header `Date` may be that of a proxy before it.
+        """
+        begun = self._now()
+        found = self._asked("vector(1)")
+        ours = (begun + self._now()) / 2
+        try:
+            apart = float(found["data"]["result"][0]["value"][0]) - ours
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError):
+            apart = math.nan
+        if not abs(apart) < _MOST_APART:
+            raise EngineError("the engine does not tell its time")
+        return apart
+
+    def _asked(self, expression: str, **more: str) -> Mapping[str, Any]:
+        form = {"query": expression, "timeout": f"{max(1.0, self._patience - 1):g}s", **more}
+        return self._post("api/v1/query", form)
 
     def _post(self, path: str, form: Mapping[str, str]) -> Mapping[str, Any]:
         deadline = monotonic() + self._patience
         try:
             with self._client.stream("POST", self._base.join(path), data=form) as response:
-                self.ahead = self._apart(response.headers.get("Date", ""))
                 if response.is_redirect:
                     elsewhere = self._shown(_elsewhere(response))
                     raise EngineError(f"{self.name} sends us elsewhere ({elsewhere}): give --prometheus that URL")
@@ -102,13 +119,6 @@ class Engine:
     def _shown(self, text: object) -> str:
         """Words of the engine, or of a proxy before it, as people may see them: either may repeat what we showed it."""
         return self._access.masked(clean(str(text)))[:_LONGEST_SAID]
-
-    def _apart(self, date: str) -> float:
-        """The difference of its clock to ours, in whole seconds as the header has it."""
-        try:
-            return round(parsedate_to_datetime(date).timestamp() - self._now())
-        except (ValueError, OverflowError):
-            return 0.0
 
     def _read(self, response: httpx.Response, deadline: float) -> bytes:
         parts, size = [], 0

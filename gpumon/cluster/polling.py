@@ -40,8 +40,9 @@ class AskedEngine(Protocol):
     """An engine, or a stand-in."""
 
     name: str
-    ahead: float
-    """Seconds by which its clock was ahead of ours when it last answered; 0 where that is not known."""
+
+    def ahead(self) -> float:
+        """Return the seconds by which its clock is ahead of ours. Raises EngineError."""
 
     def ask(self, expression: str, at: float) -> EngineAnswer:
         """Evaluate an expression at a moment. Raises EngineError."""
@@ -167,9 +168,9 @@ class ClusterPoller:
     def round(self) -> ClusterPicture:
         """Ask what is due, for one moment, and return what is known then."""
         began, ours, before = self._clock(), self._now(), self._picture
-        known, there = self._there, self._look_around(ours)
+        apart = self._apart(before.ahead)
+        known, there = self._there, self._look_around(ours + apart)
         is_dcgm, is_small = DCGM in there and OWN not in there, _is_small(there)
-        apart = self._engine.ahead if abs(self._engine.ahead) > _CLOCKS_APART else 0.0
         at = ours + apart
         kept, answered, asked = dict(before.kept), before.answered, list[Question]()
         if there.keys() != known.keys() or is_small != _is_small(known):  # what was not there before may be now
@@ -210,6 +211,14 @@ class ClusterPoller:
             return self._engine.ask(dated(question.expression(recorded=recorded), at), at), ""
         except EngineError as error:
             return None, str(error)
+
+    def _apart(self, before: float) -> float:
+        """Seconds by which the engine's clock is ahead, where it is another; what it was where nobody says."""
+        try:
+            ahead = self._engine.ahead()
+        except EngineError:
+            return before  # the questions will say why
+        return round(ahead) if abs(ahead) > _CLOCKS_APART else 0.0
 
     def _look_around(self, at: float) -> Mapping[str, float]:
         """Return what the engine has of our rules and of exporters."""

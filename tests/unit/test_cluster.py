@@ -65,7 +65,8 @@ class FakeEngine:
     """Answers by the name of the question whose expression it is given; those in `broken` fail."""
 
     name = "http://prom:9090"
-    ahead = 0.0
+    clock = 0.0
+    """Seconds by which its clock is ahead."""
 
     def __init__(self, *, rules: bool = True, broken: Iterable[str] = ()) -> None:
         self.rules, self.broken = rules, set(broken)
@@ -74,6 +75,9 @@ class FakeEngine:
         self.nodes = 0
         """Further nodes."""
         self._lock = Lock()
+
+    def ahead(self) -> float:
+        return self.clock
 
     def ask(self, expression: str, at: float) -> EngineAnswer:
         with self._lock:
@@ -348,10 +352,10 @@ def test_a_name_is_no_part_of_an_expression() -> None:
 
 def test_an_engine_whose_clock_is_another_is_asked_in_its_own_time() -> None:
     engine, clock = FakeEngine(), HandClock()
-    engine.ahead = -300.0
+    engine.clock = -300.0
     picture = ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
     assert (picture.at, picture.ahead) == (NOW - 300, -300.0)
-    engine.ahead = 2.0
+    engine.clock = 2.0
     assert ClusterPoller(engine, clock=clock.steady, now=clock.wall).round().at == NOW
 
 

@@ -119,11 +119,15 @@ class TableEngine:
         self.broken: set[str] = set()
         self.down = ""
         self.asked: list[str] = []
-        self.ahead = 0.0
+        self.clock = 0.0
+        """Seconds by which its clock is ahead."""
         seen = [one.labels["instance"] for one in answers.get("seen", ())][:1]
         known = [*ALL_ASKED, *(one for name in seen for one in of_node(name)), *of_user("ada"), *of_user("bob")]
         self._by_text = {text: one.name for one in known for text in (one.recorded, one.raw) if text}
         self._dated = [(one.name, text) for one in MONTHLY for text in (one.recorded, one.raw) if text]
+
+    def ahead(self) -> float:
+        return self.clock
 
     def ask(self, expression: str, at: float) -> EngineAnswer:
         self.asked.append(expression)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable
-from email.utils import formatdate
 from typing import Any
 
 import httpx
@@ -14,7 +14,7 @@ import pytest
 from gpumon.cluster import facts
 from gpumon.cluster.access import EngineAccess
 from gpumon.cluster.engine import MOST_BYTES, Engine
-from tests.web.clustered import ENGINE, NOW, Cluster, TableEngine, cluster
+from tests.web.clustered import ENGINE, NOW, Cluster, TableEngine, cluster, row
 
 SECRET = "s3cr3t-t0ken"
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -30,6 +30,10 @@ class Backend:
         """Parts of expressions that fail alone."""
         self.clock = 0.0
         """Seconds by which its clock is ahead."""
+        self.time: object = None
+        """That it says it is; None for that of its clock."""
+        self.date = "Thu, 01 Jan 2026 00:00:00 GMT"
+        """Of a proxy before it, whose clock is none of ours."""
         self.cluster: Cluster | None = None
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -41,13 +45,14 @@ class Backend:
             return httpx.Response(
                 422, json={"status": "error", "error": "query processing would load too many samples"}
             )
-        rows = self.table.ask(expression, 0.0).rows
-        result = [{"metric": dict(one.labels), "value": [NOW, str(one.value)]} for one in rows]
+        form = httpx.QueryParams(request.content.decode())
         passed = self.cluster.passed if self.cluster else 0.0
-        return httpx.Response(
-            200, json={"status": "success", "data": {"resultType": "vector", "result": result}},
-            headers={"Date": formatdate(NOW + passed + self.clock, usegmt=True)},
-        )  # fmt: skip
+        own = NOW + passed + self.clock if self.time is None else self.time
+        at = float(form["time"]) if "time" in form else own
+        rows = self.table.ask(expression, NOW).rows if "time" in form else [row(1.0)]
+        result = [{"metric": dict(one.labels), "value": [at, str(one.value)]} for one in rows]
+        document = {"status": "success", "data": {"resultType": "vector", "result": result}}
+        return httpx.Response(200, content=json.dumps(document), headers={"Date": self.date})
 
 
 def made() -> tuple[Backend, Cluster]:
@@ -210,6 +215,23 @@ def test_an_engine_five_minutes_off_is_asked_in_its_own_time(ahead: float, said:
     values = served.after(0.0).values()
     assert any(said in one["text"] for one in values["doubts"])
     assert values["map_title"] == "3 nodes, 16 GPUs, 1 silent", "nodes are not silent because a clock is off"
+
+
+def test_a_proxy_whose_clock_is_off_changes_no_time() -> None:
+    backend, served = made()
+    for date in ("Wed, 21 Oct 2015 07:28:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "noon", ""):
+        backend.date = date
+        values = served.after(15.0).values()
+        assert values["doubts"] is None
+        assert values["foot"]["time"] == NOW + served.passed
+
+
+@pytest.mark.parametrize("told", [math.inf, math.nan, 1e300, "noon", []])
+def test_an_engine_that_tells_no_time_is_asked_in_ours(told: object) -> None:
+    backend, served = made()
+    backend.time = told
+    values = served.after(0.0).values()
+    assert (values["foot"]["time"], values["doubts"]) == (NOW, None)
 
 
 def test_a_part_that_may_be_missing_is_told() -> None:

@@ -18,7 +18,7 @@ from gpumon.cluster.engine import MOST_BYTES, Engine, EngineAnswer
 from gpumon.cluster.questions import QUESTIONS
 from tests.engines.programs import free_port
 from tests.engines.served import listening
-from tests.web.clustered import NOW, Cluster, TableEngine, cluster
+from tests.web.clustered import NOW, Cluster, TableEngine, cluster, row
 
 SECRET, PASSWORD, TENANT = "s3cr3t-t0ken", "s3cr3t-w0rd", "s3cr3t-ten4nt"
 PATIENCE, HASTE = 20.0, 0.3
@@ -33,6 +33,8 @@ class SocketEngine:
     def __init__(self) -> None:
         self.fault: Answer | None = None
         self.ahead = 0.0
+        self.date = NOW
+        """Of its header, which a proxy writes."""
         self.passed = 0.0
         self.let_go = Event()
         self.sent = 0
@@ -52,14 +54,15 @@ class SocketEngine:
         if self.broken and self.broken in form["query"][0]:
             self.say(handler, 422, {"status": "error", "error": "too many samples"})
             return
-        rows = self._table.ask(form["query"][0], 0.0).rows
-        result = [{"metric": dict(one.labels), "value": [NOW, str(one.value)]} for one in rows]
+        at = float(form["time"][0]) if "time" in form else NOW + self.passed + self.ahead
+        rows = self._table.ask(form["query"][0], at).rows if "time" in form else [row(1.0)]
+        result = [{"metric": dict(one.labels), "value": [at, str(one.value)]} for one in rows]
         self.say(handler, 200, {"status": "success", "data": {"resultType": "vector", "result": result}})
 
     def say(self, handler: BaseHTTPRequestHandler, status: int, document: object, **headers: str) -> None:
         body = json.dumps(document).encode()
         handler.send_response_only(status)
-        told = {"Date": formatdate(NOW + self.passed + self.ahead, usegmt=True), "Content-Length": str(len(body))}
+        told = {"Date": formatdate(self.date, usegmt=True), "Content-Length": str(len(body))}
         for name, value in (told | headers).items():
             handler.send_header(name, value)
         handler.end_headers()
@@ -116,9 +119,8 @@ class Clients:
         self._engine, self._patient, self._hasty = engine, patient, hasty
         self.name = patient.name
 
-    @property
     def ahead(self) -> float:
-        return self._patient.ahead
+        return (self._hasty if self._engine.is_slow else self._patient).ahead()
 
     def ask(self, expression: str, at: float) -> EngineAnswer:
         return (self._hasty if self._engine.is_slow else self._patient).ask(expression, at)
@@ -238,4 +240,5 @@ def test_a_clock_that_is_five_minutes_off_is_told(
 ) -> None:
     engine.ahead = ahead
     after(engine, served, 0.0)
+    engine.date = NOW + 4000
     assert any(said in one["text"] for one in after(engine, served, 60.0).values()["doubts"])
