@@ -9,6 +9,7 @@ from gpumon.cluster import facts, priced
 from gpumon.cluster.amounts import energy as energy_words
 from gpumon.cluster.amounts import hours, watts
 from gpumon.cluster.calendar_month import days
+from gpumon.cluster.of_now import may_include, of_now
 from gpumon.cluster.parts import part
 from gpumon.cluster.polling import ClusterPicture
 from gpumon.cluster.questions import Period
@@ -45,8 +46,8 @@ def lines(
 
     With `prices` users have their cost, and with `groups` a table of these follows.
     """
-    answers = picture.answers()
-    nodes = facts.nodes(answers, picture.seen_at)
+    nodes = facts.nodes(picture.answers(), picture.seen_at)
+    answers = of_now(picture.answers(), nodes)
     head = "  ·  ".join(_head(nodes, answers, picture, name))
     yield cut(head, width) if width else head
     for problem, of in _problems(picture):
@@ -105,7 +106,7 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
     if unreal := facts.unreal(answers):
         yield f"{units.counted(unreal, 'node')} SIMULATED or REPLAY"
     if is_known(power := facts.single(answers, "power")):
-        yield watts(power)
+        yield " ".join(filter(None, (watts(power), may_include(nodes))))
     yield units.moment(picture.at)
     if picture.kept and not picture.recorded:
         yield "without gpumon's rules"

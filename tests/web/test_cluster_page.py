@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.priced import cost_questions
+from gpumon.cluster.questions import Period
 from gpumon.prices import Prices
+from gpumon.reports.cluster_text import lines
 from gpumon_web.cluster.known import ClusterNow
 from gpumon_web.cluster.pages import CLUSTER_PAGES
 from gpumon_web.page import KINDS, Now, Page, Rows
@@ -75,9 +78,46 @@ def test_the_head_says_what_is_free_and_idle_of_nodes_that_are_not_silent() -> N
     assert values["free"] == "4 of 16"
     assert values["idle"] == "4"
     assert values["idle_below"] == "bob 2"
-    assert values["idle_chips"][0]["tag"] == "over 1 h: 6"
+    assert values["idle_chips"][0]["tag"] == "over 1 h: 4"
     assert values["power"] == "4,691 / 16,800 W" or "/ 17 kW" in values["power"]
     assert values["map_title"] == "3 nodes, 16 GPUs, 1 silent"
+
+
+def gone(nodes: int, *silent: int) -> dict[str, list[EngineSeries]]:
+    """A cluster some of whose nodes fell silent three minutes ago: the engine still tells their last values."""
+    answers = cluster(nodes)
+    for number in silent:
+        answers["seen"][number] = answers["seen"][number]._replace(value=NOW - 180)
+    return answers
+
+
+def test_where_every_node_is_silent_nothing_of_now_is_claimed() -> None:
+    served = Cluster(TableEngine(gone(3, 0, 1))).after(0.0)
+    values = served.values()
+    assert [values[name] for name in ("free", "idle", "runs_now", "use", "power")] == ["–", "–", "–", None, "–"]
+    assert values["doubts"][0]["text"].startswith("Every node is silent")
+    assert (served.rows("runs"), served.rows("idle_holders")) == ([], [])
+    assert [(one["now"], one["time"]) for one in served.rows("users")] == [("–", "504 h"), ("–", "336 h")], (
+        "what they held stays"
+    )
+    served.page("person", id="bob")
+    served.after(15.0)
+    assert served.values("person", id="bob")["about"] == ""
+    assert served.rows("idle_holders", "person", id="bob") == []
+    head, *told = lines(served.poller.picture(), "engine", Period.WEEK)
+    assert "W" not in head
+    assert not any(word in line for line in told for word in ("moe", "2 h 0 min"))
+
+
+def test_what_silent_nodes_told_last_is_told_no_more() -> None:
+    answers = gone(3, 1)
+    served = Cluster(TableEngine(answers)).after(0.0)
+    assert {one["node_name"] for one in served.rows("idle_holders")} == {"gn001"}
+    assert [one["run"] for one in served.rows("runs")] == ["moe"], "it is on a node that tells of it, too"
+    assert "may include 2 silent nodes" not in served.values()["power_below"], "one is silent for long"
+    assert served.values()["power_below"].startswith("may include 1 silent node")
+    answers["run_places"] = [one for one in answers["run_places"] if one.labels["instance"] != "gn001"]
+    assert Cluster(TableEngine(answers)).after(0.0).rows("runs") == []
 
 
 def test_a_small_cluster_is_drawn_gpu_by_gpu_with_its_people() -> None:
@@ -171,7 +211,7 @@ def test_what_is_wrong_is_told_once_for_several_nodes_and_the_severe_first() -> 
     assert any(text.startswith("gn003: silent for 10 min") for text in few)
     assert any("XID 79 on GPU 5" in text for text in few)
     assert "gn001: a GPU is throttled by heat 40% of the time" in few
-    assert any(text.startswith("bob holds 6 GPUs idle for 2 h 0 min") for text in few)
+    assert any(text.startswith("bob holds 4 GPUs idle for 2 h 0 min") for text in few)
     many = [one["text"] for one in shown(1000).values()["wrong"]]
     assert many[0] == "999 nodes with lost GPUs: gn001, gn002, gn003, gn004, gn005 and 994 more"
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpumon.cluster import facts, priced
 from gpumon.cluster.calendar_month import days
 from gpumon.cluster.gpus import OF_GPUS
+from gpumon.cluster.of_now import of_now
 from gpumon.cluster.questions import Period
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import not_of_now, of
@@ -92,9 +93,10 @@ def layout() -> Component:
 def live(now: Now, args: Args) -> Cells:
     """Everything of the page."""
     known = of(now)
-    answers, picture = known.answers, known.picture
+    picture = known.picture
     period = Period(args["period"]) if args["period"] in list(Period) else Period.WEEK
-    nodes = facts.nodes(answers, picture.seen_at)
+    nodes = facts.nodes(known.answers, picture.seen_at)
+    answers = of_now(known.answers, nodes)
     idle = facts.idle_holders(answers)
     wrong = facts.wrong(nodes, answers, tells_states=not picture.is_dcgm)
     silent = sum(1 for node in nodes if node.silent)
@@ -112,8 +114,8 @@ def live(now: Now, args: Args) -> Cells:
     )  # fmt: skip
     well = "Nothing is known to be wrong." if "seen" in answers and "gpus" in answers else "Not known."
     return {
-        **summary(known, nodes),
-        "doubts": doubts(known) or None,
+        **summary(answers, nodes, is_dcgm=picture.is_dcgm),
+        "doubts": doubts(known, nodes) or None,
         "map": node_map(nodes, answers),
         "map_title": (
             f"{len(nodes):,} nodes, {gpus:,} GPUs{f', {silent:,} silent' if silent else ''}"

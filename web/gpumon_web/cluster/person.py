@@ -9,6 +9,7 @@ from gpumon.cluster import facts, priced
 from gpumon.cluster.amounts import energy, hours
 from gpumon.cluster.facts import Answers, ClusterRun, ClusterUser, in_order
 from gpumon.cluster.gpus import of_user
+from gpumon.cluster.of_now import of_now
 from gpumon.cluster.questions import Period
 from gpumon.frame import NAN
 from gpumon.json_value import shown
@@ -69,13 +70,14 @@ def layout() -> Component:
 def live(now: Now, args: Args) -> Cells:
     """Everything of the page."""
     known, name = of(now), args["id"]
-    answers = known.answers
+    nodes = facts.nodes(known.answers, known.picture.seen_at)
+    answers = of_now(known.answers, nodes)
     places = answers.get(f"user_places {name}", ())
-    busy = {one.name: one.busy for one in facts.nodes(answers, known.picture.seen_at)}
+    busy = {one.name: one.busy for one in nodes}
     rows = sorted(places, key=lambda row: (-row.value, in_order(row.labels.get("instance", ""))))
     return {
         "user": name,
-        "about": _about(known, name),
+        "about": _about(known, answers, name),
         "user_age": not_of_now(known, [one.name for one in of_user(name)]),
         "hours": Rows(_hours(known, name, period) for period in Period),
         **has_costs(known.prices),
@@ -89,12 +91,12 @@ def live(now: Now, args: Args) -> Cells:
     }  # fmt: skip
 
 
-def _about(known: ClusterNow, name: str) -> str:
+def _about(known: ClusterNow, answers: Answers, name: str) -> str:
     """GPUs now, and the group."""
-    one = _of(known.answers, name, Period.WEEK)
+    one = _of(answers, name, Period.WEEK)
     group = known.groups.of_user.get(name, "") if known.groups else ""
     told = [
-        f"{gpus(one.held)} GPUs now, {gpus(one.idle)} of them idle" if one else "",
+        f"{gpus(one.held)} GPUs now, {gpus(one.idle)} of them idle" if one and is_known(one.held) else "",
         f"group {group}" if group else "",
     ]
     return "  ·  ".join(filter(None, told))

@@ -8,6 +8,7 @@ from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.amounts import energy, watts_of
 from gpumon.cluster.facts import Answers, Node
+from gpumon.cluster.of_now import may_include
 from gpumon.cluster.questions import Period
 from gpumon.cluster.recorded import LISTED
 from gpumon.frame import NAN
@@ -23,18 +24,17 @@ _LONG = 3600.0
 """Seconds of idle holding that are told as long."""
 
 
-def summary(known: ClusterNow, nodes: Sequence[Node]) -> Cells:
+def summary(answers: Answers, nodes: Sequence[Node], *, is_dcgm: bool) -> Cells:
     """Values of the five headlines."""
-    answers = known.answers
     seen = [node for node in nodes if not node.silent]
     total = sum(node.total for node in seen)
-    is_told = "gpus" in answers and total > 0 and not known.picture.is_dcgm
+    is_told = "gpus" in answers and total > 0 and not is_dcgm
     return {
         **(_free(seen, total) if is_told else _NOT_TOLD),
         **_use(nodes, answers),
         **(_idle(seen, answers) if is_told else {"idle": units.MISSING, "idle_below": "", "idle_chips": None}),
-        **_power(answers),
-        **_runs(answers),
+        **_power(answers, nodes),
+        **_runs(answers, nodes),
     }
 
 
@@ -88,31 +88,31 @@ def _of_day(answers: Answers) -> str:
     return units.words(known) if is_known(known) else "a part of 24 h"
 
 
-def _power(answers: Answers) -> Cells:
+def _power(answers: Answers, nodes: Sequence[Node]) -> Cells:
     power = facts.single(answers, "power")
     day = facts.single(answers, "energy_of_day")
-    return {
-        "power": watts_of(power, facts.single(answers, "limit")),
-        "power_below": f"{facts.at_least(energy(day), is_whole=facts.is_whole(answers, Period.DAY))} in 24 h"
-        if is_known(day)
-        else "",
-    }
+    spent = f"{facts.at_least(energy(day), is_whole=facts.is_whole(answers, Period.DAY))} in 24 h"
+    below = may_include(nodes) if is_known(power) else "", spent if is_known(day) else ""
+    return {"power": watts_of(power, facts.single(answers, "limit")), "power_below": ", ".join(filter(None, below))}
 
 
-def _runs(answers: Answers) -> Cells:
+def _runs(answers: Answers, nodes: Sequence[Node]) -> Cells:
     if "runs" not in answers:
         return {"runs_now": units.MISSING, "runs_below": ""}
     rows = answers["runs"]
     users = {row.labels.get("user", "") for row in rows}
+    lately = may_include(nodes) if "run_places" not in answers else ""  # of a small cluster it is known where runs are
+    below = [f"of {units.counted(len(users), 'user')}", lately] if rows else []
     return {
-        "runs_now": f"{'≥' if len(rows) >= LISTED else ''}{len(rows):,}",
-        "runs_below": f"of {units.counted(len(users), 'user')}" if rows else "",
-    }
+        "runs_now": f"{'≥' if len(rows) >= LISTED else ''}{len(rows):,}", "runs_below": ", ".join(filter(None, below))
+    }  # fmt: skip
 
 
-def doubts(known: ClusterNow) -> list[Cells]:
+def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
     """Sentences on what cannot be known here, and why."""
     picture, told = known.picture, []
+    if nodes and all(node.silent for node in nodes):
+        told.append("Every node is silent: what is free, who holds GPUs, what runs and the power are not known.")
     if picture.is_dcgm:
         told.append(
             "Only NVIDIA's exporter (dcgm-exporter) answers here. It does not tell who holds a GPU: users, runs, hours "
