@@ -23,7 +23,7 @@ INTERVAL = 30
 MEMORY = {"GOGC": "50", "GOMEMLIMIT": "1600MiB"}
 """Garbage collection of the engine: less memory for some more CPU; by default Go waits until it has doubled."""
 _PATIENCE = 60.0
-_RULES = ("rules.yml", "cluster.yml")
+_RULES = ("rules.yml", "cluster.yml", "hours.yml")
 _CONFIG = """\
 global: {{scrape_interval: {interval}s, scrape_timeout: 10s, evaluation_interval: 60s}}
 rule_files: [{rules}]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from gpumon import units
 from gpumon.cluster.facts import Answers, Node
-from gpumon.cluster.questions import RULE_INTERVAL
-from gpumon.cluster.recorded import SILENT
+from gpumon.cluster.recorded import RULE_INTERVAL, SILENT
 
 _LOOKBACK = 300.0
 """Seconds for which an engine tells a value that has no successor."""

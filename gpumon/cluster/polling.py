@@ -14,11 +14,13 @@ from time import monotonic
 from time import time as wall_clock
 from typing import NamedTuple, Protocol
 
+from gpumon.cluster.by_hour import PHASE_ASKED, Hours, phase_of, placed
 from gpumon.cluster.calendar_month import dated
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
-from gpumon.cluster.questions import GPUS_OF_NODE, QUESTIONS, RULE_INTERVAL, SMALL, THERE, Question
-from gpumon.cluster.recorded import DCGM, OWN
+from gpumon.cluster.questions import GPUS_OF_NODE, HOURS_ASKED, QUESTIONS, SMALL, THERE, Question
+from gpumon.cluster.recorded import DCGM, OWN, RULE_INTERVAL
+from gpumon.missing import is_known
 
 TICK = 15.0
 """Seconds between two looks at what is due."""
@@ -80,6 +82,8 @@ class ClusterPicture(NamedTuple):
     """Seconds by which the engine's clock is ahead of ours, where it is another; its time is taken then."""
     answered: float = 0.0
     """When anything was last answered, s since 1970, by our clock; 0: never."""
+    by_hour: bool = True
+    """Whether the engine records sums by the hour."""
 
     def answers(self) -> dict[str, Sequence[EngineSeries]]:
         """Return the rows of all that was ever answered."""
@@ -111,6 +115,7 @@ class ClusterPoller:
         self._rules_due = 0.0
         self._there: Mapping[str, float] = {}
         """Names that the engine has, with the number of series of each."""
+        self._hours = Hours()
         self._subjects: dict[str, tuple[Sequence[Question], float]] = {}
         self._looked_at = clock()
         self._answered = -inf
@@ -190,7 +195,9 @@ class ClusterPoller:
                 answered, self._answered = ours, began
         kept = {name: one for name, one in kept.items() if name in recorded}
         has_rules = all(one.asks_recorded(there, is_small=False) for one in asked)
-        made = ClusterPicture(at, kept, has_rules, self._clock() - began, is_dcgm, apart, answered)
+        made = ClusterPicture(
+            at, kept, has_rules, self._clock() - began, is_dcgm, apart, answered, is_known(self._hours.phase)
+        )
         with self._lock:
             self._picture = made
         self._round_began = began
@@ -208,7 +215,9 @@ class ClusterPoller:
 
     def _ask(self, question: Question, at: float, *, recorded: bool) -> tuple[EngineAnswer | None, str]:
         try:
-            return self._engine.ask(dated(question.expression(recorded=recorded), at), at), ""
+            hours = self._hours
+            expression = question.expression(recorded=recorded, hours=hours.periods)
+            return self._engine.ask(dated(placed(expression, at, hours.phase), at), at), ""
         except EngineError as error:
             return None, str(error)
 
@@ -230,7 +239,19 @@ class ClusterPoller:
             return self._there  # the questions will say why
         all_there = all(one.asks_recorded(self._there, is_small=False) for one in self._questions)
         self._rules_due = self._clock() + (_LOOK_FOR_RULES if all_there else _LOOK_AGAIN)
+        self._hours = self._hours_at(at) if all_there else Hours()
         return self._there
+
+    def _hours_at(self, at: float) -> Hours:
+        """Return what the engine has of sums by the hour; what it had where it does not say."""
+        try:
+            phase = phase_of(self._engine.ask(PHASE_ASKED, at).rows)
+            if not is_known(phase):
+                return Hours()
+            rows = self._engine.ask(placed(HOURS_ASKED, at, phase), at).rows
+        except EngineError:
+            return self._hours
+        return Hours(phase, frozenset(row.labels.get("of", "") for row in rows))
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from gpumon.cluster.facts import Answers, is_whole
-from gpumon.cluster.questions import ROLLING, STEP, Period, Question, seldom, summed
+from gpumon.cluster.questions import ROLLING, STEP, Period, Question, seldom, sums
 from gpumon.cluster.recorded import RECORDED
 from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.history.tiers import HOUR
@@ -68,7 +68,7 @@ def _by_model(what: str, record: str, period: Period) -> Question:
         f" * {_model_in(period)})"
     )
     assert record in RECORDED
-    return Question(f"{what}_by_model_{period}", summed(record, period), raw, seldom(period))
+    return sums(f"{what}_by_model", record, period, raw, by="user, model")
 
 
 def _model_in(period: Period) -> str:

@@ -12,11 +12,20 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gpumon.cluster import calendar_month
-from gpumon.cluster.recorded import DCGM, LISTED, OWN, PAGE_RULES, RECORDED, SILENT, SITE_RULES, TOLD
+from gpumon.cluster.by_hour import looked_for, summed_by_hour
+from gpumon.cluster.recorded import (
+    DCGM,
+    LISTED,
+    OWN,
+    PAGE_RULES,
+    RECORDED,
+    RULE_INTERVAL,
+    SILENT,
+    SITE_RULES,
+    TOLD,
+)
 from gpumon.history.tiers import HOUR
 
-RULE_INTERVAL = 60.0
-"""Seconds between two samples of a recorded series; the rules say so."""
 STEP = 300
 """Seconds between samples of what is summed up without rules; it divides an hour."""
 _SCRAPES = 30.0
@@ -77,6 +86,10 @@ class Period(StrEnum):
 ROLLING = (Period.DAY, Period.WEEK, Period.MONTH)
 """Periods up to now, which are asked for all the time; months of the calendar only while somebody looks at them."""
 MONTHS = (Period.THIS_MONTH, Period.LAST_MONTH)
+BY_HOUR = (Period.WEEK, Period.MONTH, *MONTHS)
+"""Periods whose sums may be asked for by the hour."""
+HOURS_ASKED = looked_for([one.selector for one in BY_HOUR])
+"""Of which of them sums by the hour know enough."""
 
 
 class Question(NamedTuple):
@@ -92,6 +105,10 @@ class Question(NamedTuple):
     """It is only asked of a cluster with few nodes, since it has a row for each GPU."""
     is_fresh: bool = False
     """A small cluster is asked for the exporters' own series, though it has the rules: these are newer."""
+    by_hour: str = ""
+    """With sums that are recorded by the hour; empty where there are none."""
+    selector: str = ""
+    """Of its period, where it has sums by the hour."""
 
     @property
     def records(self) -> frozenset[str]:
@@ -109,8 +126,10 @@ class Question(NamedTuple):
             return self.every
         return max(self.every, RULE_INTERVAL if recorded and self.raw else _SCRAPES)
 
-    def expression(self, *, recorded: bool) -> str:
-        """The expression for a site with the rules, or without."""
+    def expression(self, *, recorded: bool, hours: Container[str] = ()) -> str:
+        """The expression with the rules, or without; `hours`: selectors of periods that sums by hour know."""
+        if recorded and self.by_hour and self.selector in hours:
+            return self.by_hour
         return self.recorded if recorded or not self.raw else self.raw
 
 
@@ -124,11 +143,19 @@ def summed(series: str, period: Period) -> str:
     return f"sum_over_time({series}[{period.selector}]) * {RULE_INTERVAL:g}"
 
 
+def sums(name: str, series: str, period: Period, raw: str, by: str = "user") -> Question:
+    """A question for what a recorded series comes to in a period; of a day there is no need for sums by hour."""
+    by_hour = summed_by_hour(series, by, period.selector) if period in BY_HOUR else ""
+    return Question(
+        f"{name}_{period}", summed(series, period), raw, seldom(period), by_hour=by_hour, selector=period.selector
+    )
+
+
 def _hours(what: str, period: Period) -> Question:
     """Seconds of users in a period: recorded GPUs summed up, or counters."""
     counter = f"gpumon_user_{what}_seconds_total"
     raw = f"sum by (user) (max by (instance, uuid, user) (increase({counter}[{period.selector}])))"
-    return Question(f"{what}_{period}", summed(f"user:gpumon_gpus_{what}:rate5m", period), raw, seldom(period))
+    return sums(what, f"user:gpumon_gpus_{what}:rate5m", period, raw)
 
 
 def _covered(period: Period) -> Question:
@@ -145,14 +172,13 @@ def _covered(period: Period) -> Question:
 
 def of_users(period: Period) -> tuple[Question, ...]:
     """Return the questions about what users had in a period."""
-    power = summed("user:gpumon_power_watts:rate5m", period)
     raw = (
         f"sum by (user) (max by (instance, uuid, user) (increase(gpumon_user_energy_joules_total[{period.selector}])))"
     )
     return (
         _covered(period),
         *(_hours(what, period) for what in ("held", "judged", "busy", "idle_held")),
-        Question(f"energy_{period}", power, raw, seldom(period)),
+        sums("energy", "user:gpumon_power_watts:rate5m", period, raw),
     )
 
 

@@ -20,6 +20,8 @@ OWN, DCGM = "gpumon_gpus", "DCGM_FI_DEV_GPU_UTIL"
 """Series of our exporters, and of NVIDIA's: every one has them."""
 TOLD = f'{OWN}{{state="free"}}'
 """One series of each node that tells its GPUs."""
+RULE_INTERVAL = 60.0
+"""Seconds between two samples of a recorded series; the rules say so."""
 SILENT = 120.0
 """Seconds without a sample of a node, from which on nothing is claimed of it."""
 PAGE_RULES, SITE_RULES = "cluster:gpumon_page_rules:v2", "cluster:gpumon_site_rules:v2"

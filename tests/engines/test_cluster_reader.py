@@ -12,7 +12,8 @@ from gpumon.cluster import facts
 from gpumon.cluster.engine import Engine
 from gpumon.cluster.gpus import of_node, of_user
 from gpumon.cluster.polling import ClusterPicture, ClusterPoller
-from gpumon.cluster.questions import QUESTIONS, RULE_INTERVAL, Period, Question
+from gpumon.cluster.questions import QUESTIONS, Period, Question
+from gpumon.cluster.recorded import RULE_INTERVAL
 from gpumon.exporters.dialects import DialectOptions
 from gpumon.reports.cluster_text import lines
 from tests.engines.lab import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
@@ -173,23 +173,31 @@ def test_runs_of_the_ledger_come_to_what_it_is_by_hand(tmp_path: Path) -> None:
         assert all(one.complete for one in found[user])
 
 
-def recorded_by_prometheus(directory: Path, told: list[tuple[str, float]]) -> AbstractContextManager[Backend]:
+def recorded_by_prometheus(
+    directory: Path, told: list[tuple[str, float]], more: Sequence[Path] = ()
+) -> AbstractContextManager[Backend]:
     """A Prometheus whose rules, those that charges need, were evaluated all the time."""
     groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
     priced = ("user:gpumon_power", "user_model:", "cluster:gpumon_gpu_power_watts", *PROOFS)
     rules = [rule for group in groups for rule in group["rules"] if rule["record"].startswith(priced)]
     file = directory / "rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "users", "interval": "60s", "rules": rules}]}))
-    return prometheus_of(directory, told, [file])
+    return prometheus_of(directory, told, [file, *more])
+
+
+def added_up_by_the_hour(directory: Path, told: list[tuple[str, float]]) -> AbstractContextManager[Backend]:
+    """The same, with the rules that add up hours."""
+    return recorded_by_prometheus(directory, told, [RULES[0].with_name("hours.yml")])
 
 
 @pytest.mark.parametrize(
     ("engine", "days", "period"),
     [(prometheus_of, 1, Period.DAY), (recorded_by_prometheus, 1, Period.DAY),
      (victoria_metrics_of, 1, Period.DAY), (victoria_metrics_of, DAYS, Period.LAST_MONTH),
-     (prometheus_of, DAYS, Period.LAST_MONTH), (recorded_by_prometheus, DAYS, Period.LAST_MONTH)],
+     (prometheus_of, DAYS, Period.LAST_MONTH), (recorded_by_prometheus, DAYS, Period.LAST_MONTH),
+     (added_up_by_the_hour, DAYS, Period.LAST_MONTH)],
     ids=["prometheus, a day", "its recorded series, a day", "victoria-metrics, a day", "victoria-metrics, a month",
-         "prometheus, a month", "its recorded series, a month"],
+         "prometheus, a month", "its recorded series, a month", "its sums by hour, a month"],
 )  # fmt: skip
 def test_an_engine_comes_to_what_it_is_by_hand(
     engine: Callable[..., AbstractContextManager[Backend]], days: int, period: Period, tmp_path: Path
@@ -202,7 +210,8 @@ def test_an_engine_comes_to_what_it_is_by_hand(
     ):
         picture = poller.round()
     assert picture.problems() == {}
-    assert picture.recorded == (engine is recorded_by_prometheus)
+    assert picture.recorded == (engine in (recorded_by_prometheus, added_up_by_the_hour))
+    assert picture.by_hour == (engine is added_up_by_the_hour)
     found, expected = charges(picture.answers(), PRICES, period), by_hand(days)
     for user, charge in expected.items():
         assert values(found, user) == tuple(charge)

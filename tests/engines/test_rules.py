@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpumon.cluster.questions import QUESTIONS, RULE_INTERVAL
+from gpumon.cluster.questions import QUESTIONS
+from gpumon.cluster.recorded import RULE_INTERVAL
 from gpumon.xids import XIDS
 from tests.conftest import ROOT
 from tests.engines.programs import program, promtool, ran
 
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES, MORE, ALERTS = FOLDER / "rules.yml", FOLDER / "cluster.yml", FOLDER / "alerts.yml"
+BY_HOUR = FOLDER / "hours.yml"
 TESTS = (FOLDER / "rules.test.yml", FOLDER / "alerts.test.yml")
 NAMES = re.compile(r"\b\w+:gpumon_\w+:\w+")
 
@@ -47,7 +49,7 @@ def mutated() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.engine
 def test_promtool_finds_nothing_wrong_with_rules_and_alerts() -> None:
-    done = promtool("check", "rules", RULES, MORE, ALERTS)
+    done = promtool("check", "rules", RULES, MORE, BY_HOUR, ALERTS)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -78,7 +80,7 @@ def test_a_changed_alert_fails_its_tests(alert: str, text: str, tmp_path: Path) 
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("path", [RULES, MORE, ALERTS], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [RULES, MORE, BY_HOUR, ALERTS], ids=lambda path: path.name)
 def test_victoriametrics_takes_the_same_files(path: Path) -> None:
     done = ran(program("vmalert"), "-dryRun", f"-rule={path}", "-external.url=http://localhost")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -100,6 +102,11 @@ def test_the_questions_about_a_cluster_ask_recorded_series_that_the_rules_make()
     assert asked
     assert asked <= recorded
     assert {name for question in QUESTIONS for name in question.records} <= recorded
+    by_hour = {rule["record"] for rule in rules(BY_HOUR)}
+    asked = {name for question in QUESTIONS for name in NAMES.findall(question.by_hour) if name.endswith(":sum1h")}
+    assert asked
+    assert asked <= by_hour
+    assert {name for rule in rules(BY_HOUR) for name in NAMES.findall(rule["expr"])} <= recorded
 
 
 def test_without_the_rules_a_question_asks_the_same_expression_that_they_record() -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from gpumon.cluster import facts
+from gpumon.cluster.by_hour import HOURS, PHASE_ASKED, placed
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
 from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
@@ -17,14 +18,13 @@ from gpumon.cluster.parts import part
 from gpumon.cluster.polling import UNWATCHED, ClusterPicture, ClusterPoller, KeptAnswer
 from gpumon.cluster.questions import (
     QUESTIONS,
-    RULE_INTERVAL,
     SMALL,
     THERE,
     Period,
     Question,
     of_period,
 )
-from gpumon.cluster.recorded import RECORDED, SILENT, SITE_RULES
+from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL, SILENT, SITE_RULES
 from gpumon.reports.cluster_text import lines
 from tests.conftest import ROOT
 
@@ -72,6 +72,8 @@ class FakeEngine:
         self.rules, self.broken = rules, set(broken)
         self.asked: list[tuple[str, float]] = []
         self.names = ["gpumon_gpus", *(one for question in QUESTIONS for one in question.records if rules)]
+        self.hours: list[str] = []
+        """Selectors of periods that sums by hour know."""
         self.nodes = 0
         """Further nodes."""
         self._lock = Lock()
@@ -84,6 +86,10 @@ class FakeEngine:
             self.asked.append((expression, at))
         if expression == THERE:
             return EngineAnswer([row(1.0 + self.nodes, __name__=name) for name in self.names])
+        if expression == PHASE_ASKED:
+            return EngineAnswer([row(NOW - 600.0)] if self.hours else [])
+        if "cluster:gpumon_recorded:sum1h" in expression:
+            return EngineAnswer([row(1.0, of=one) for one in self.hours])
         names = [
             one.name for one in (*QUESTIONS, *OF_GPUS)
             if expression in (one.expression(recorded=True), one.expression(recorded=False))
@@ -169,7 +175,7 @@ def test_a_picture_is_one_moment_whatever_is_asked() -> None:
     engine, clock = FakeEngine(), HandClock()
     ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
     assert {at for _, at in engine.asked} == {NOW}
-    assert len(engine.asked) == len(QUESTIONS) + 1
+    assert len(engine.asked) == len(QUESTIONS) + 2
 
 
 def test_a_question_is_asked_again_in_its_own_time() -> None:
@@ -294,8 +300,56 @@ def test_the_rules_that_are_shipped_are_those_that_are_asked() -> None:
     assert {rule["record"]: rule["expr"] for rule in group["rules"]} == dict(RECORDED)
     assert group["interval"] == f"{RULE_INTERVAL:g}s"
     shipped = (ROOT / "deploy/prometheus/rules.yml").read_text()
+    (group,) = yaml.safe_load((ROOT / "deploy/prometheus/hours.yml").read_text())["groups"]
+    assert {rule["record"]: rule["expr"] for rule in group["rules"]} == dict(HOURS)
+    assert group["interval"] == "1h"
     asked = {name for one in QUESTIONS for name in re.findall(r"\w+:gpumon_\w+:\w+", one.recorded)} - set(RECORDED)
     assert all(f"record: {name}" in shipped for name in asked)
+
+
+def test_sums_by_hour_are_asked_for_once_they_know_as_much_as_the_minutes() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    assert not poller.round().by_hour
+    asked = {expression for expression, _ in engine.asked}
+    assert "sum_over_time(user:gpumon_gpus_held:rate5m[168h]) * 60" in asked
+    engine.hours = ["168h"]
+    clock.passed = 900.0
+    engine.asked.clear()
+    assert poller.round().by_hour
+    asked = {expression for expression, _ in engine.asked}
+    assert "sum_over_time(user:gpumon_gpus_held:rate5m[168h]) * 60" not in asked
+    assert any("user:gpumon_gpus_held:sum1h[" in one for one in asked)
+    assert "sum_over_time(user:gpumon_gpus_held:rate5m[720h]) * 60" in asked, "of a month they do not know enough yet"
+    engine.hours = []
+    clock.passed = 1800.0
+    engine.asked.clear()
+    poller.round()
+    assert any(expression == "sum_over_time(user:gpumon_gpus_held:rate5m[168h]) * 60" for expression, _ in engine.asked)
+
+
+@pytest.mark.parametrize("phase", [0.0, 29.0, 31.0, 1234.5, 3599.9])
+@pytest.mark.parametrize("passed", [0.0, 20.0, 100.0, 1799.5, 3540.0])
+def test_the_parts_of_a_period_by_hour_and_by_minute_follow_each_other(phase: float, passed: float) -> None:
+    at = NOW + passed
+
+    def span(part: str) -> tuple[float, float]:
+        told = placed(f"x[{part} 168h]", at, phase)
+        length, end = re.fullmatch(r"x\[(\d+)ms\] @ (\d+\.\d+)", told).groups()  # type: ignore[union-attr]
+        return float(end) - int(length) / 1000, float(end)
+
+    begin, first = span("before")
+    last, end = span("behind")
+    assert (begin, end) == pytest.approx((at - Period.WEEK.seconds, at), abs=0.01)
+    assert (last - first) % 3600 == pytest.approx(0.0, abs=0.01)
+    hours = [first + 3600 * number for number in range(1, round((last - first) / 3600) + 1)]
+    since, until = span("hours")
+    assert all(since < hour + 30 <= until for hour in hours), "each has its sample half a minute later"
+    assert since > hours[0] + 30 - 3600
+    assert until < hours[-1] + 30 + 3600
+    assert hours[-1] + 30 <= at - 90, "its sample is there"
+    assert first - begin < 3600 + 1
+    assert 0 < end - last < 3600 + 121
 
 
 def test_a_site_with_some_rules_is_asked_for_the_others_raw() -> None:

@@ -9,7 +9,7 @@ from gpumon.cluster import facts
 from gpumon.cluster.amounts import energy, watts_of
 from gpumon.cluster.facts import Answers, Node
 from gpumon.cluster.of_now import may_include
-from gpumon.cluster.questions import Period
+from gpumon.cluster.questions import SMALL, Period
 from gpumon.cluster.recorded import LISTED
 from gpumon.frame import NAN
 from gpumon.json_value import shown
@@ -122,6 +122,11 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
         told.append(
             "Some recorded series of gpumon's rules are missing, so the exporters' own are asked, which takes the "
             "engine longer: load deploy/prometheus/rules.yml and cluster.yml."
+        )
+    elif picture.kept and not picture.by_hour and len(nodes) > SMALL:
+        told.append(
+            "Hours of a week and longer are added up minute by minute, which takes the engine longer: load "
+            "deploy/prometheus/hours.yml."
         )
     if alone := facts.dcgm_alone(known.answers):
         told.append(

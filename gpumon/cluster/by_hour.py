@@ -1,0 +1,129 @@
+"""Sums that rules record once an hour: of a month an engine reads 720 samples of a series in the place of 43,200.
+
+`deploy/prometheus/hours.yml` has the same rules. An engine evaluates them at some minute of the hour, always the same:
+its phase. What of a period lies before the first whole hour and behind the last one is added up by the minute, so that
+sums are as exact as those by the minute are. They are asked for where they know as much of the period.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import tzinfo
+from functools import partial
+from math import floor, isfinite
+from typing import NamedTuple
+
+from gpumon.cluster.calendar_month import LAST, THIS, month
+from gpumon.cluster.engine import EngineSeries
+from gpumon.cluster.recorded import RULE_INTERVAL
+from gpumon.history.tiers import HOUR
+from gpumon.missing import NAN
+
+_LATE = 30.0
+"""Seconds by which the hour of a sum ended before its sample: then no sample of a minute lies on its border."""
+_SETTLES = 90.0
+"""Seconds after which a sample that is due is there."""
+_NO_TIME = 0.001
+_KNOWN = 0.995
+"""Share of the minutes of a period that its hours have to know."""
+_MINUTES = "cluster:gpumon_gpu_power_watts:sum"
+PROOF = "cluster:gpumon_recorded:sum1h"
+"""Seconds of an hour of which there are samples by the minute."""
+_LOOKED = "65m:1m"
+"""The last sample of an hour, and where an engine looks for it."""
+
+
+def _hour_of(series: str) -> str:
+    return f"sum_over_time({series}[1h] offset {_LATE:g}s) * {RULE_INTERVAL:g}"
+
+
+def hourly(series: str) -> str:
+    """Return the name of a series of so much a second, added up by the hour.
+
+    >>> hourly("user:gpumon_gpus_held:rate5m")
+    'user:gpumon_gpus_held:sum1h'
+    """
+    return f"{series.rpartition(':')[0]}:sum1h"
+
+
+HOURS: Mapping[str, str] = {
+    **{
+        hourly(series): _hour_of(series)
+        for series in (
+            "user:gpumon_gpus_held:rate5m", "user:gpumon_gpus_judged:rate5m", "user:gpumon_gpus_busy:rate5m",
+            "user:gpumon_gpus_idle_held:rate5m", "user:gpumon_power_watts:rate5m",
+            "user_model:gpumon_gpus_held:rate5m", "user_model:gpumon_gpus_idle_held:rate5m",
+        )
+    },
+    PROOF: f"count_over_time({_MINUTES}[1h] offset {_LATE:g}s) * {RULE_INTERVAL:g}",
+}  # fmt: skip
+"""Expressions by the name of what they record."""
+
+
+class Hours(NamedTuple):
+    """What an engine has of the sums by hour."""
+
+    phase: float = NAN
+    """Seconds into each hour at which it records them; NaN where it does not."""
+    periods: frozenset[str] = frozenset()
+    """Selectors of periods of which they know as much as the minutes."""
+
+
+def summed_by_hour(series: str, by: str, selector: str) -> str:
+    """Return an expression that adds up a series over a period, by the labels `by`; `placed` puts in its times."""
+    minutes = (
+        f'label_replace(sum_over_time({series}[{part} {selector}]) * {RULE_INTERVAL:g}, "part", "{part}", "", "")'
+        for part in ("before", "behind")
+    )
+    parts = " or ".join((f"sum_over_time({hourly(series)}[hours {selector}])", *minutes))
+    return f"sum by ({by}) (max by ({by}, part) ({parts}))"
+
+
+def looked_for(selectors: Collection[str]) -> str:
+    """Return the expression that tells of which periods hours know enough; `placed` puts in its times."""
+    enough = (
+        f"max(sum_over_time({PROOF}[hours {one}]))"
+        f" >= {_KNOWN * RULE_INTERVAL:g} * max(count_over_time({_MINUTES}[hours {one}]))"
+        for one in selectors
+    )
+    return " or ".join(
+        f'label_replace({found}, "of", "{one}", "", "")' for found, one in zip(enough, selectors, strict=True)
+    )
+
+
+PHASE_ASKED = f"max(max_over_time(timestamp({PROOF})[{_LOOKED}]))"
+"""When hours were recorded last, s since 1970."""
+
+
+def phase_of(rows: Iterable[EngineSeries]) -> float:
+    """Return the phase by the answer to `PHASE_ASKED`; NaN where there is none."""
+    return next((row.value % HOUR for row in rows if isfinite(row.value)), NAN)
+
+
+_WINDOW = re.compile(r"\[(before|hours|behind) ([\w-]+)\]")
+
+
+def placed(expression: str, at: float, phase: float, zone: tzinfo | None = None) -> str:
+    """Return an expression whose windows are those of a moment, where hours are recorded at a phase.
+
+    >>> placed("sum_over_time(x[hours 168h])", 1796083200.0, 600.0)
+    'sum_over_time(x[599430000ms] @ 1796080230.000)'
+    """
+    return _WINDOW.sub(partial(_window, at, phase, zone), expression)
+
+
+def _window(at: float, phase: float, zone: tzinfo | None, found: re.Match[str]) -> str:
+    which, selector = found.groups()
+    begin, end = month(selector, at, zone) if selector in (LAST, THIS) else (at - HOUR * int(selector[:-1]), at)
+    first = phase - floor((phase - begin - _LATE - HOUR) / HOUR) * HOUR
+    last = phase + floor((min(end + _LATE, at - _SETTLES) - phase) / HOUR) * HOUR
+    if last < first:
+        spans = {"before": (begin, end)}
+    else:
+        spans = {
+            "before": (begin, first - _LATE - HOUR), "hours": (first - HOUR / 2, last + _LATE),
+            "behind": (last - _LATE, end),
+        }  # fmt: skip
+    since, until = spans.get(which, (first + HOUR / 2, first + HOUR / 2))
+    return f"[{1000 * max(until - since, _NO_TIME):.0f}ms] @ {until:.3f}"
