@@ -26,12 +26,13 @@ SETTLES = 210.0
 """Seconds after which nodes with a fault have it, and rates are those of whole minutes."""
 WIDE, PHONE = (1440, 1), (390, 2)
 """Width and pixels of each point."""
+SIZES = (3, 40, 1000)
+"""Nodes."""
 SHOTS = {
-    3: {"": (WIDE, "dark"), "-light": (WIDE, "light")},
-    40: {"": (WIDE, "dark"), "-light": (WIDE, "light"), "-phone": (PHONE, "dark")},
-    1000: {"": (WIDE, "dark"), "-light": (WIDE, "light"), "-phone": (PHONE, "light")},
-}
-"""By nodes: endings of names, and how each is taken."""
+    "": (WIDE, "dark"), "-light": (WIDE, "light"),
+    "-phone": (PHONE, "dark"), "-phone-light": (PHONE, "light"),
+}  # fmt: skip
+"""Endings of names, and how each is taken."""
 SETTINGS = """\
 [groups]
 vision = ["alice", "frank", "kim"]
@@ -48,7 +49,7 @@ co2 = 380
 
 def main() -> None:
     """Take the pictures of the sizes that were named, or of all."""
-    for nodes in map(int, sys.argv[1:] or SHOTS):
+    for nodes in map(int, sys.argv[1:] or SIZES):
         with (
             tempfile.TemporaryDirectory() as scratch,
             simulated(nodes, GPUS) as port,
@@ -82,7 +83,7 @@ def take(nodes: int, link: str) -> None:
     """Take all pictures of one size."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        for ending, ((width, scale), theme) in SHOTS[nodes].items():
+        for ending, ((width, scale), theme) in SHOTS.items():
             picture(browser, link, HERE / f"cluster-{nodes}{ending}.png", width, scale, theme)
         browser.close()
 

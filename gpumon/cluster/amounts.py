@@ -34,6 +34,14 @@ def energy(joules: float) -> str:
     return f"{kwh:,.0f} kWh" if kwh >= 100 else units.number(joules, Unit.JOULES)
 
 
+def kwh(joules: float) -> str:
+    """Energy as a column has it, in one unit: `3,900 kWh`, `0.67 kWh`."""
+    if not is_known(joules):
+        return units.MISSING
+    value = joules / _KWH
+    return f"{value:,.{0 if value >= 100 or value == 0 else 1 if value >= 10 else 2}f} kWh"
+
+
 def hours(seconds: float) -> str:
     """GPU-hours: `118,400 h`, `14.2 h`."""
     if is_known(seconds) and seconds >= 100 * 3600:

@@ -62,7 +62,7 @@ HOURS: Mapping[str, str] = {
 
 
 class Hours(NamedTuple):
-    """What an engine has of the sums by hour."""
+    """Sums by the hour that an engine has."""
 
     phase: float = NAN
     """Seconds into each hour at which it records them; NaN where it does not."""

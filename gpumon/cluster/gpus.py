@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpumon.cluster.questions import Question
-from gpumon.cluster.recorded import LISTED
+from gpumon.cluster.questions import THROTTLED, Question
+from gpumon.cluster.recorded import LISTED, throttled
 
 _OF_GPUS = {
     "info": "max by (instance, gpu, model) (gpumon_gpu_info{})",
@@ -21,6 +21,7 @@ _OF_NODE = {
     "size": "max by (gpu) (gpumon_gpu_memory_total_bytes{})",
     "power": "max by (gpu) (gpumon_gpu_power_watts{})",
     "temperature": "max by (gpu) (gpumon_gpu_temperature_celsius{})",
+    "throttled": f"{throttled('gpu', '{}')} > {THROTTLED:g}",
     "held_idle": "max by (gpu) (gpumon_gpu_user_idle_seconds{})",
     "runs": (
         "max by (gpu, run, name, user) (max by (instance, uuid, gpu) (gpumon_gpu_info{})"

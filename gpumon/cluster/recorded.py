@@ -37,10 +37,14 @@ def _told(label: str, text: str, vector: str) -> str:
     return f'label_replace({vector}, "{label}", "{text}", "", "")'
 
 
-_OF_CAUSES = [
-    _told("cause", cause, _told("counter", name, f"rate(gpumon_gpu_throttled_{name}_seconds_total[5m])"))
-    for name, cause in _THROTTLES.items()
-]
+def throttled(by: str, selector: str = "") -> str:
+    """Return the share of time in which clocks are lowered, the largest by these labels and by `cause`."""
+    rates = (
+        _told("cause", cause, _told("counter", name, f"rate(gpumon_gpu_throttled_{name}_seconds_total{selector}[5m])"))
+        for name, cause in _THROTTLES.items()
+    )
+    return f"max by ({by}, cause) ({' or '.join(rates)})"
+
 
 _HELD = "count by (user) (max by (instance, uuid, user) (gpumon_gpu_user_info))"
 OF_MODEL = "on (instance, uuid) group_left (model) max by (instance, uuid, model) (gpumon_gpu_info)"
@@ -88,7 +92,7 @@ RECORDED: Mapping[str, str] = {
     "instance_gpu_user:gpumon_gpu_idle_held:seconds": (
         f"max by (instance, gpu, user) (gpumon_gpu_user_idle_seconds > {IDLE_HELD:g})"
     ),
-    "instance_cause:gpumon_gpu_throttled:ratio_rate5m": f"max by (instance, cause) ({' or '.join(_OF_CAUSES)}) > 0",
+    "instance_cause:gpumon_gpu_throttled:ratio_rate5m": f"{throttled('instance')} > 0",
     # By GPUs, too: an exporter of the same node in another dialect is no other node.
     "instance:gpumon_last_sample_timestamp_seconds:gone": (
         f"max by (instance) (last_over_time({_NEWEST}[{_REMEMBERED}])"

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpumon import units
 from gpumon.cluster import facts, priced
-from gpumon.cluster.amounts import energy as energy_words
-from gpumon.cluster.amounts import hours, watts
+from gpumon.cluster.amounts import hours, kwh, watts
 from gpumon.cluster.calendar_month import days
 from gpumon.cluster.of_now import may_include, of_now
 from gpumon.cluster.parts import part
@@ -121,12 +120,12 @@ def _problems(picture: ClusterPicture) -> list[tuple[str, list[str]]]:
 
 
 def _free(one: facts.FreeGpus) -> Sequence[str]:
-    together = "whole node" if one.whole else f"{one.together} together"
+    together = f"whole node{'s' if len(one.nodes) > 1 else ''}" if one.whole else f"{one.together} together"
     return together, one.model, _several(one.nodes), units.count(one.gpus)
 
 
 def _user(one: facts.ClusterUser, *, is_whole: bool) -> Sequence[str]:
-    texts = hours(one.held_seconds), hours(one.idle_seconds), energy_words(one.energy)
+    texts = hours(one.held_seconds), hours(one.idle_seconds), kwh(one.energy)
     held, idle, energy = (facts.at_least(text, is_whole=is_whole) for text in texts)
     return one.name or "unknown", _gpus(one.held), _gpus(one.idle), held, units.percent(one.used), idle, energy
 

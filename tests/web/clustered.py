@@ -52,6 +52,7 @@ def of_gpus(node: str) -> dict[str, list[EngineSeries]]:
         "size": each(2.0**36, *range(5)),
         "power": each(650.0, 0, 1, 2),
         "temperature": each(66.0, 0, 1, 2),
+        "throttled": each(0.4, 1, cause="heat"),
         "runs": each(1.0, 0, 1, 2, run="r1", name="moe", user="ada"),
     }  # fmt: skip
 

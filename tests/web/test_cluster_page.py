@@ -191,6 +191,14 @@ def test_users_have_hours_of_the_period_that_is_asked_for() -> None:
     assert [piece["tag"] for piece in week[1]["user"][0]["line"] if "tag" in piece] == ["idle"]
 
 
+def test_energies_of_a_table_have_one_unit() -> None:
+    answers = cluster(3)
+    answers["energy_week"] = [row(3.9e9 * 3.6, user="ada"), row(0.0, user="bob"), row(2.4e6, user="eve")]
+    answers["held_week"].append(row(60.0, user="eve"))
+    rows = Cluster(TableEngine(answers)).after(0.0).rows("users")
+    assert [one["energy"] for one in rows] == ["3,900 kWh", "0 kWh", "0.67 kWh"]
+
+
 def test_sums_of_a_day_that_the_engine_does_not_have_whole_are_at_least_so_much() -> None:
     answers = cluster(3) | {"covered_day": [row(1320.0)]}
     served = Cluster(TableEngine(answers), PRICES).after(0.0)
@@ -225,6 +233,9 @@ def test_a_node_opens_into_its_gpus_once_it_was_asked() -> None:
     assert [one["gpu"] for one in rows] == [f"GPU {number}" for number in range(8)]
     assert [one["state_word"] for one in rows][2:6] == ["busy", "allocated, idle", "allocated, idle", "does not answer"]
     assert rows[3]["state"][0]["line"][-1]["text"] == "for 5 min", "it was free before bob came"
+    assert [[one["tag"] for one in row["state"][0]["line"] if "tag" in one] for row in rows[:2]] == [
+        ["busy"], ["busy", "throttled by heat 40%"],
+    ]  # fmt: skip
     assert rows[0]["run"] == "moe"
     values = served.values("node", id="gn001")
     assert values["own"]["href"] == "https://gn001/gpus/"

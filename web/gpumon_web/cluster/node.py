@@ -130,6 +130,10 @@ def _row(number: str, slot: Cells, state: str, answers: Answers, node: str) -> C
     tags = [tag(words, level)]
     if state == "held_idle" and is_known(idle := value("held_idle")):
         tags.append(text(f"for {units.words(idle)}", "mut"))
+    tags += [
+        tag(f"throttled by {row.labels.get('cause', '')} {units.percent(row.value)}", "warn")
+        for row in answers.get(f"node_throttled {node}", ()) if row.labels.get("gpu") == number
+    ]  # fmt: skip
     return {
         "key": number, "gpu": f"GPU {number}", "order": float(number) if number.isdigit() else number,
         "state": [line(*tags, css="who")], "state_word": words, "users": users or [line(text("–", "mut"))],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.cluster import facts, priced
-from gpumon.cluster.amounts import energy, hours
+from gpumon.cluster.amounts import hours, kwh
 from gpumon.cluster.facts import Answers, ClusterRun, ClusterUser, in_order
 from gpumon.cluster.gpus import of_user
 from gpumon.cluster.of_now import of_now
@@ -121,7 +121,7 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
         "time": sum_of(hours(one.held_seconds)),
         "held": shown(one.held_seconds), "used": percent(one.used), "used_share": shown(one.used),
         "idle": sum_of(hours(one.idle_seconds)), "idle_seconds": shown(one.idle_seconds),
-        "energy": sum_of(energy(one.energy)), "joules": shown(one.energy), **cost_cells(charge, prices),
+        "energy": sum_of(kwh(one.energy)), "joules": shown(one.energy), **cost_cells(charge, prices),
     }  # fmt: skip
 
 

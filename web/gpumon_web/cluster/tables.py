@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpumon import units
-from gpumon.cluster.amounts import energy, hours
+from gpumon.cluster.amounts import hours, kwh
 from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup, at_least
 from gpumon.cluster.priced import of_all
 from gpumon.cluster.questions import Period
@@ -68,12 +68,18 @@ def free_rows(found: Sequence[FreeGpus]) -> Rows:
     return Rows(
         {
             "key": f"{one.together} {one.whole} {one.model}",
-            "together": "whole nodes" if one.whole else units.counted(one.together, "GPU") + " of a node",
+            "together": _together(one),
             "size": one.together + (0.5 if one.whole else 0.0), "model": one.model or units.MISSING,
             "nodes": [line(*nodes(one.nodes), css="nodes")], "gpus": one.gpus,
         }
         for one in found
     )  # fmt: skip
+
+
+def _together(one: FreeGpus) -> str:
+    if one.whole:
+        return "whole nodes" if len(one.nodes) > 1 else "whole node"
+    return units.counted(one.together, "GPU") + " of a node"
 
 
 def user_rows(
@@ -141,7 +147,7 @@ def _sums(one: ClusterUser, most: float, is_whole: bool) -> Cells:
         "time": sum_of(hours(one.held_seconds)), "held_seconds": shown(one.held_seconds), "part": _part(one, most),
         "used": shown(one.used),
         "idle": sum_of(hours(one.idle_seconds)), "idle_seconds": shown(one.idle_seconds),
-        "energy": sum_of(energy(one.energy)), "joules": shown(one.energy),
+        "energy": sum_of(kwh(one.energy)), "joules": shown(one.energy),
     }  # fmt: skip
 
 
