@@ -33,6 +33,10 @@ SHOTS = {
     "-phone": (PHONE, "dark"), "-phone-light": (PHONE, "light"),
 }  # fmt: skip
 """Endings of names, and how each is taken."""
+SETTLED = """() => /[0-9]/.test(document.querySelector("[data-bind=power]").textContent)
+  && document.querySelector(".doubts").hidden
+  && ![...document.querySelectorAll(".age")].some(age => /^(Unknown|The engine says)/.test(age.textContent))"""
+"""Whether nothing of the page is unknown, and the rules are there."""
 SETTINGS = """\
 [groups]
 vision = ["alice", "frank", "kim"]
@@ -83,9 +87,19 @@ def take(nodes: int, link: str) -> None:
     """Take all pictures of one size."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        settle(browser, link)
         for ending, ((width, scale), theme) in SHOTS.items():
             picture(browser, link, HERE / f"cluster-{nodes}{ending}.png", width, scale, theme)
         browser.close()
+
+
+def settle(browser: Browser, link: str) -> None:
+    """Wait until each part of the page has an answer: an engine that has much else to do answers late."""
+    page = browser.new_page()
+    page.goto(link)
+    page.locator("[data-bind=free]").first.wait_for()
+    page.wait_for_function(SETTLED, timeout=600_000)
+    page.close()
 
 
 def picture(browser: Browser, link: str, path: Path, width: int, scale: int, theme: str) -> None:

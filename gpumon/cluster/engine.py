@@ -64,6 +64,7 @@ class Engine:
         self._base = _checked_url(url)
         self.name = _without_user(self._base)
         """The URL as people may see it."""
+        self._called = f"the engine at {self.name}"
         # To compress an answer of 1,000 nodes takes an engine as long as to find it, and a network near it less.
         headers = {"Accept-Encoding": "identity", **access.headers}
         if access.token:
@@ -109,10 +110,10 @@ class Engine:
             with self._client.stream("POST", self._base.join(path), data=form) as response:
                 if response.is_redirect:
                     elsewhere = self._shown(_elsewhere(response))
-                    raise EngineError(f"{self.name} sends us elsewhere ({elsewhere}): give --prometheus that URL")
+                    raise EngineError(f"{self._called} sends us elsewhere ({elsewhere}): give --prometheus that URL")
                 return _document(response.status_code, self._read(response, deadline), self._shown)
         except httpx.TimeoutException as error:
-            raise EngineError(f"{self.name} has not answered within {self._patience:g} s") from error
+            raise EngineError(f"{self._called} has not answered within {self._patience:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
             raise EngineError(f"cannot ask {self.name}: {self._shown(error) or 'no answer'}") from None
 
@@ -125,9 +126,11 @@ class Engine:
         for part in response.iter_bytes():
             size += len(part)
             if monotonic() > deadline:  # a drip: no single read is late
-                raise EngineError(f"{self.name} has not answered within {self._patience:g} s")
+                raise EngineError(f"{self._called} has not answered within {self._patience:g} s")
             if size > MOST_BYTES:
-                raise EngineError(f"{self.name} answered with more than {MOST_BYTES // 2**20} MiB, which is not read")
+                raise EngineError(
+                    f"{self._called} answered with more than {MOST_BYTES // 2**20} MiB, which is not read"
+                )
             parts.append(part)
         return b"".join(parts)
 

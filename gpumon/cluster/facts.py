@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gpumon import units
 from gpumon.cluster.engine import EngineSeries
-from gpumon.cluster.questions import Period
+from gpumon.cluster.questions import STEP, Period
 from gpumon.cluster.recorded import SILENT
 from gpumon.cost.charge import WHOLE
 from gpumon.frame import NAN
@@ -291,9 +291,11 @@ def gap(answers: Answers, period: Period) -> str:
     if is_whole(answers, period):
         return ""
     known = covered(answers, period)
-    if not is_known(known) and f"covered_{period}" in answers:
-        return f"The engine has no samples of {period.words}."
     of = f"samples of {units.words(known)} of" if is_known(known) else "not told that it has all of"
+    if not is_known(known) and f"covered_{period}" in answers:
+        if not answers.get(f"held_{period}"):
+            return f"The engine has no samples of {period.words}."
+        of = f"samples of less than {units.words(STEP)} of"  # it is looked at in such steps
     return f"The engine has {of} {period.words}: sums are at least so much."
 
 

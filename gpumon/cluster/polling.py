@@ -18,7 +18,7 @@ from gpumon.cluster.by_hour import PHASE_ASKED, Hours, phase_of, placed
 from gpumon.cluster.calendar_month import dated
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
-from gpumon.cluster.questions import GPUS_OF_NODE, HOURS_ASKED, QUESTIONS, SMALL, THERE, Question
+from gpumon.cluster.questions import GPUS_OF_NODE, HOURS_ASKED, QUESTIONS, SMALL, THERE, Period, Question
 from gpumon.cluster.recorded import DCGM, OWN, RULE_INTERVAL
 from gpumon.missing import is_known
 
@@ -34,6 +34,7 @@ _CLOCKS_APART = 10.0
 _LOOK_FOR_RULES = 300.0
 _LOOK_AGAIN = 2 * TICK
 """The same, while some are missing."""
+_YOUNG = Period.DAY.seconds
 _EARLY = 1.0
 """Seconds by which a question may be asked before it is due."""
 
@@ -182,10 +183,12 @@ class ClusterPoller:
             kept = {name: one._replace(asked=-inf) for name, one in kept.items()}
         asked = self._asked(is_small=is_small, is_dcgm=is_dcgm)
         recorded = {one.name: one.asks_recorded(there, is_small=is_small) for one in asked}
+        young = _young(kept)
         due = [
             one for one in asked
             if _is_due(kept.get(one.name, KeptAnswer()),
-                       one.interval(recorded=recorded[one.name], is_small=is_small), began)
+                       one.interval(recorded=recorded[one.name], is_small=is_small), began,
+                       is_young=one.name.rpartition("_")[2] in young)
         ]  # fmt: skip
         due.sort(key=lambda one: one.every)  # a month may keep an engine busy: what moves quickly goes first
         answers = self._pool.map(lambda one: self._ask(one, at, recorded=recorded[one.name]), due)
@@ -266,11 +269,17 @@ def _is_small(there: Mapping[str, float]) -> bool:
     return 0 < there.get(OWN, there.get(DCGM, 0.0) / GPUS_OF_NODE) <= SMALL
 
 
-def _is_due(known: KeptAnswer, interval: float, now: float) -> bool:
+def _young(kept: Mapping[str, KeptAnswer]) -> set[str]:
+    """Periods of which the engine has less than a day: their sums grow quickly, and cost nothing yet."""
+    covered = {period.value: kept.get(f"covered_{period}", KeptAnswer()).rows for period in Period}
+    return {name for name, rows in covered.items() if rows and max(row.value for row in rows) < _YOUNG}
+
+
+def _is_due(known: KeptAnswer, interval: float, now: float, *, is_young: bool) -> bool:
     """Whether to ask again, which is soon where there was no answer, or nothing in it: rules may just have come."""
     if known.problem:
         interval = min(interval, TICK)
-    elif not known.rows:
+    elif not known.rows or is_young:
         interval = min(interval, RULE_INTERVAL)
     return known.asked + interval <= now + _EARLY
 

@@ -74,6 +74,7 @@ class FakeEngine:
         self.names = ["gpumon_gpus", *(one for question in QUESTIONS for one in question.records if rules)]
         self.hours: list[str] = []
         """Selectors of periods that sums by hour know."""
+        self.answers = ANSWERS
         self.nodes = 0
         """Further nodes."""
         self._lock = Lock()
@@ -97,7 +98,7 @@ class FakeEngine:
         name = names[0] if names else ""
         if name in self.broken:
             raise EngineError("the engine says: out of memory (422)")
-        return EngineAnswer(ANSWERS.get(name, []))
+        return EngineAnswer(self.answers.get(name, []))
 
 
 class HandClock:
@@ -305,6 +306,18 @@ def test_the_rules_that_are_shipped_are_those_that_are_asked() -> None:
     assert group["interval"] == "1h"
     asked = {name for one in QUESTIONS for name in re.findall(r"\w+:gpumon_\w+:\w+", one.recorded)} - set(RECORDED)
     assert all(f"record: {name}" in shipped for name in asked)
+
+
+@pytest.mark.parametrize(("covered", "times"), [(3600.0, 2), (Period.WEEK.seconds, 1)])
+def test_sums_of_an_engine_that_has_little_yet_are_asked_as_often_as_they_change(covered: float, times: int) -> None:
+    engine, clock = FakeEngine(), HandClock()
+    engine.answers = ANSWERS | {"covered_week": [row(covered)]}
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    poller.round()
+    clock.passed = 60.0
+    poller.round()
+    asked = [expression for expression, _ in engine.asked]
+    assert asked.count("sum_over_time(user:gpumon_gpus_held:rate5m[168h]) * 60") == times
 
 
 def test_sums_by_hour_are_asked_for_once_they_know_as_much_as_the_minutes() -> None:

@@ -97,7 +97,7 @@ def test_an_engine_that_does_not_answer_is_left_after_its_time() -> None:
     def slow(request: httpx.Request) -> httpx.Response:
         raise httpx.ReadTimeout("", request=request)
 
-    assert refused(slow) == "http://prom:9090/base has not answered within 4 s"
+    assert refused(slow) == "the engine at http://prom:9090/base has not answered within 4 s"
 
 
 def test_a_large_answer_is_not_read_to_its_end_even_where_it_was_small_on_the_way() -> None:

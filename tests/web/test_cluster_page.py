@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.cluster import facts
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import Period
@@ -295,6 +296,14 @@ def test_without_the_rules_a_notice_says_so() -> None:
     assert shown().values()["doubts"] is None
 
 
+def test_a_large_cluster_without_sums_by_hour_says_so_once_it_has_history() -> None:
+    answers = cluster(100)
+    assert "hours.yml" in Cluster(TableEngine(answers)).after(0.0).values()["doubts"][0]["text"]
+    assert shown(64).values()["doubts"] is None
+    answers["covered_month"] = [row(3600.0)]
+    assert Cluster(TableEngine(answers)).after(0.0).values()["doubts"] is None
+
+
 def test_fifty_viewers_cause_as_many_questions_as_one() -> None:
     counts = []
     for viewers in (1, 50):
@@ -396,6 +405,15 @@ def test_a_month_of_which_the_engine_has_a_part_is_at_least_so_much() -> None:
     text = served.after(15.0).values(period="this-month")["users_age"]["text"]
     assert text.startswith("The engine has samples of 1 d 0 h of this month")
     assert served.rows("users", period="this-month")[0]["time"] == "≥ 1,020 h"
+
+
+def test_an_engine_that_has_sums_of_a_few_minutes_is_not_said_to_have_none() -> None:
+    answers = cluster(3) | {"covered_week": []}
+    text = Cluster(TableEngine(answers)).after(0.0).values()["users_age"]["text"]
+    assert text == "The engine has samples of less than 5 min of the last week: sums are at least so much."
+    assert (
+        facts.gap({"covered_week": [], "held_week": []}, Period.WEEK) == "The engine has no samples of the last week."
+    )
 
 
 def test_no_gpu_is_counted_as_taken_where_no_node_tells_any() -> None:

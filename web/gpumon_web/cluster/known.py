@@ -42,9 +42,7 @@ def not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
     failing = [kept[name] for name in questions if name in kept and kept[name].problem]
     if failing:
         oldest = min(failing, key=lambda one: (one.rows is not None, one.at))
-        why = (
-            oldest.problem if "://" in oldest.problem.split(" ")[0] else oldest.problem[:1].upper() + oldest.problem[1:]
-        )
+        why = oldest.problem[:1].upper() + oldest.problem[1:]
         if oldest.rows is None:
             return {"text": f"Unknown. {why}, since", "time": oldest.failing}
         return {"text": f"{why}. What stands here is of", "time": oldest.at}

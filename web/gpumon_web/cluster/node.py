@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     Column("gpu", "GPU", is_head=True, sorts_by="order"),
-    Column("state", "State", "rich", sorts_by="state_word"),
+    Column("state", "State", "rich", sorts_by="state_word", css="c-state"),
     Column("users", "User", "rich", sorts_by="name"),
     Column("run", "Run", "mono"),
     Column("used", "Used", "percent", help="Mean of five minutes"),

@@ -123,10 +123,10 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
             "Some recorded series of gpumon's rules are missing, so the exporters' own are asked, which takes the "
             "engine longer: load deploy/prometheus/rules.yml and cluster.yml."
         )
-    elif picture.kept and not picture.by_hour and len(nodes) > SMALL:
+    elif _adds_up_minutes(known, nodes):
         told.append(
             "Hours of a week and longer are added up minute by minute, which takes the engine longer: load "
-            "deploy/prometheus/hours.yml."
+            "deploy/prometheus/hours.yml, which records the first of its sums within an hour."
         )
     if alone := facts.dcgm_alone(known.answers):
         told.append(
@@ -140,6 +140,12 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
     if all(told_none) and not picture.is_dcgm:
         told.append("The engine has no series of gpumon's exporters: scrape 'gpumon export' on the nodes.")
     return [{"text": one} for one in told]
+
+
+def _adds_up_minutes(known: ClusterNow, nodes: Sequence[Node]) -> bool:
+    """Whether a large cluster lacks sums by hour, and has so much history that it matters."""
+    has_history = facts.covered(known.answers, Period.MONTH) > Period.DAY.seconds
+    return bool(known.picture.kept) and not known.picture.by_hour and len(nodes) > SMALL and has_history
 
 
 def foot(known: ClusterNow) -> Cells | None:
