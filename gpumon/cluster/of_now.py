@@ -35,6 +35,10 @@ def of_now(answers: Answers, nodes: Sequence[Node]) -> Answers:
     }  # fmt: skip
 
 
+def _is_told(node: Node) -> bool:
+    return any(count for state, count in (node.gpus or {}).items() if state != "unknown")
+
+
 def _gone(answers: Answers, silent: set[str]) -> set[str]:
     """Runs that are on silent nodes alone, as far as it is known where they are."""
     on: dict[str, set[str]] = {}
@@ -44,6 +48,9 @@ def _gone(answers: Answers, silent: set[str]) -> set[str]:
 
 
 def may_include(nodes: Sequence[Node]) -> str:
-    """Words on a sum that may hold last values of nodes that fell silent just now; empty where it has none."""
-    lately = sum(1 for node in nodes if 0 < node.silent <= _LINGERS)
+    """Words on a sum that may hold last values of nodes that fell silent just now; empty where it has none.
+
+    Most engines forget a node that does not answer; of one that nobody asks any more they tell GPUs and power alike.
+    """
+    lately = sum(1 for node in nodes if 0 < node.silent <= _LINGERS and _is_told(node))
     return f"may include {units.counted(lately, 'silent node')}" if lately else ""

@@ -116,9 +116,11 @@ def test_what_silent_nodes_told_last_is_told_no_more() -> None:
     assert {one["node_name"] for one in served.rows("idle_holders")} == {"gn001"}
     assert [one["run"] for one in served.rows("runs")] == ["moe"], "it is on a node that tells of it, too"
     assert "may include 2 silent nodes" not in served.values()["power_below"], "one is silent for long"
-    assert served.values()["power_below"].startswith("may include 1 silent node")
+    assert served.values()["power_below"].endswith("; may include 1 silent node")
     answers["run_places"] = [one for one in answers["run_places"] if one.labels["instance"] != "gn001"]
     assert Cluster(TableEngine(answers)).after(0.0).rows("runs") == []
+    answers["gpus"] = [one for one in answers["gpus"] if one.labels["instance"] != "gn002"]
+    assert "may include" not in Cluster(TableEngine(answers)).after(0.0).values()["power_below"], "it is forgotten"
 
 
 def test_a_small_cluster_is_drawn_gpu_by_gpu_with_its_people() -> None:

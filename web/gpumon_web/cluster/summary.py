@@ -92,8 +92,8 @@ def _power(answers: Answers, nodes: Sequence[Node]) -> Cells:
     power = facts.single(answers, "power")
     day = facts.single(answers, "energy_of_day")
     spent = f"{facts.at_least(energy(day), is_whole=facts.is_whole(answers, Period.DAY))} in 24 h"
-    below = may_include(nodes) if is_known(power) else "", spent if is_known(day) else ""
-    return {"power": watts_of(power, facts.single(answers, "limit")), "power_below": ", ".join(filter(None, below))}
+    below = spent if is_known(day) else "", may_include(nodes) if is_known(power) else ""
+    return {"power": watts_of(power, facts.single(answers, "limit")), "power_below": "; ".join(filter(None, below))}
 
 
 def _runs(answers: Answers, nodes: Sequence[Node]) -> Cells:
