@@ -25,7 +25,7 @@ MEMORY = {"GOGC": "50", "GOMEMLIMIT": "1600MiB"}
 _PATIENCE = 60.0
 _RULES = ("rules.yml", "cluster.yml", "hours.yml")
 _CONFIG = """\
-global: {{scrape_interval: {interval}s, scrape_timeout: 10s, evaluation_interval: 60s}}
+global: {{scrape_interval: {interval}s, scrape_timeout: {timeout}s, evaluation_interval: 60s}}
 rule_files: [{rules}]
 scrape_configs:
   - job_name: gpumon
@@ -77,10 +77,10 @@ def simulated(nodes: int, gpus: int) -> Iterator[int]:
 
 
 @contextmanager
-def scraping(scratch: Path, port: int) -> Iterator[RunningEngine]:
-    """A Prometheus that scrapes the simulated nodes of a port, with our rules."""
+def scraping(scratch: Path, port: int, interval: int = INTERVAL, timeout: int = 10) -> Iterator[RunningEngine]:
+    """A Prometheus that scrapes the simulated nodes of a port each so many seconds, with our rules."""
     rules = ", ".join(str(ROOT / "deploy" / "prometheus" / name) for name in _RULES)
-    (scratch / "prometheus.yml").write_text(_CONFIG.format(interval=INTERVAL, rules=rules, port=port))
+    (scratch / "prometheus.yml").write_text(_CONFIG.format(interval=interval, timeout=timeout, rules=rules, port=port))
     with socket.create_server(("127.0.0.1", 0)) as free:
         own = free.getsockname()[1]
     began = time.monotonic()
