@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gpumon import units
 from gpumon.frame import TRAINING
@@ -73,10 +73,12 @@ def epoch_table(
     phases: Mapping[int, Sequence[EpochSummary]],
     total: EpochSummary,
     outside: Sequence[TitledRow] = (),
+    costs: Sequence[TextColumn] = (),
+    priced: Callable[[EpochSummary], Sequence[str]] = lambda _: (),
 ) -> tuple[list[TextColumn], list[tuple[str, ...]]]:
     """The columns and rows of the table of epochs; a phase is a row whose first cell is indented.
 
-    `outside`: the rows of `outside_rows`.
+    `outside`: the rows of `outside_rows`; `costs`: columns of what has a price, of which `priced` gives the cells.
     """
     stretches = (*epochs, *(row for _, row in outside), total)
     names = list(dict.fromkeys(name for stretch in stretches for name in stretch.metrics))[:_METRICS]
@@ -89,13 +91,13 @@ def epoch_table(
     energies = units.energies([stretch.value("energy") for _, stretch in named])
     told = dict(zip(names, (_told([stretch for _, stretch in named], name) for name in names), strict=True))
     rows = [
-        _row(title, stretch, energies[place], [told[name][place] for name in names])
+        _row(title, stretch, energies[place], [*priced(stretch), *(told[name][place] for name in names)])
         for place, (title, stretch) in enumerate(named)
     ]
     nothing = {place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
     # Of which nobody knows anything, the note below says it once.
     rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
-    return [_FIRST[_rows_of(epochs, outside)], *COLUMNS[1:], *logged], rows
+    return [_FIRST[_rows_of(epochs, outside)], *COLUMNS[1:], *costs, *logged], rows
 
 
 def _rows_of(epochs: Sequence[EpochSummary], outside: Sequence[TitledRow]) -> str:
@@ -147,7 +149,7 @@ def _told(stretches: Sequence[EpochSummary], name: str) -> list[str]:
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
 
 
-def _row(title: str, stretch: EpochSummary, energy: str, logged: Sequence[str]) -> tuple[str, ...]:
+def _row(title: str, stretch: EpochSummary, energy: str, further: Sequence[str]) -> tuple[str, ...]:
     values = dict(zip(HEADING, stretch.values, strict=True))
     low, high = values["utilization_p5"], values["utilization_p95"]
     return (
@@ -161,7 +163,7 @@ def _row(title: str, stretch: EpochSummary, energy: str, logged: Sequence[str]) 
         energy, units.figures(stretch.energy_per_step),
         units.figures(stretch.energy_per_sample),
         units.percent(values["throttled_share"]),
-        *logged,
+        *further,
     )  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from gpumon import units
+from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record
@@ -12,6 +13,7 @@ from gpumon.ledger.schema import STEP_ROWS
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.prices import Prices
+from gpumon.reports import charges
 from gpumon.reports.about import about_lines
 from gpumon.reports.run_list import state
 from gpumon.reports.run_notes import notes
@@ -45,7 +47,9 @@ def lines(
     made = sum(row.ordinal <= STEP_ROWS for _, row in outside)
     left_out = max(0, made - tail) if tail else 0
     outside = outside[left_out:]  # rows of steps come first
-    columns, rows = epoch_table(shown, phase_summary.phases(record) if phases else {}, total, outside)
+    parts = phase_summary.phases(record) if phases else {}
+    costs = charges.columns(prices) if prices else ()
+    columns, rows = epoch_table(shown, parts, total, outside, costs, _priced(record, epochs, total, prices))
     yield from draw(columns, rows, width)
     if len(shown) < len(epochs):
         yield f"the last {len(shown)} of {units.count(len(epochs))} epochs"
@@ -56,6 +60,24 @@ def lines(
         yield from draw(*rank_table(record), width)
     yield ""
     yield from notes(record, epochs, total, prices)
+
+
+def _priced(
+    record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, prices: Prices | None
+) -> Callable[[EpochSummary], Sequence[str]]:
+    """A function that gives the costs of a row; that of all has what each epoch's tariff came to."""
+
+    def cells(stretch: EpochSummary) -> Sequence[str]:
+        if prices is None:
+            return ()
+        is_all = stretch is total
+        charge = (
+            price_run(total, epochs, record.devices, prices) if is_all
+            else price_stretch(stretch, record.devices, prices)
+        )  # fmt: skip
+        return charges.cells(charge, prices)
+
+    return cells
 
 
 def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:

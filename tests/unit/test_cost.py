@@ -16,11 +16,12 @@ from gpumon.cost.charge import Amount, Charge, together
 from gpumon.cost.hours import price_hours
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.frame import NAN
+from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, DeviceRow
 from gpumon.prices import Prices, read_prices
-from gpumon.reports import charges, export
+from gpumon.reports import charges, export, run_text
 from gpumon_tui.kept_runs import KeptRuns
 from gpumon_tui.renderables import run_opened
 from gpumon_tui.run_reading.opened import opened
@@ -197,6 +198,26 @@ def test_the_pages_of_a_run_show_its_cost_and_that_of_each_epoch_where_there_are
         first = next(row for row in values["epochs"] if row["key"] == "0")
         assert (first["held_cost"] != "–") == (given is not None)
     book.db.close()
+
+
+def test_the_text_of_a_run_has_costs_of_each_epoch_only_where_there_are_prices(tmp_path: Path) -> None:
+    book = Book(tmp_path)
+    training(book, "net-1a2b", 3, gpus=2)
+    with Ledger(str(book.path)) as ledger:
+        record = ledger.record("net-1a2b", phases=False, times=True)
+    book.db.close()
+    assert not any("COST" in line for line in run_text.lines(record, BEGAN + 9999, 0))
+    prices = read_prices({"currency": "EUR", "gpu-hour": 3.0})
+    told = list(run_text.lines(record, BEGAN + 9999, 0, prices=prices))
+    heading = next(line for line in told if line.startswith("EPOCH"))
+    assert "COST" in heading
+    assert "POWER COST" not in heading
+    epochs = aggregate.epochs(record)
+    of_all = price_run(aggregate.whole(record, epochs, BEGAN + 9999), epochs, record.devices, prices)
+    for title, charge in (("0", price_stretch(epochs[0], record.devices, prices)), ("all", of_all)):
+        line = next(line for line in told if line.startswith(f"{title} "))
+        end = heading.index("  COST") + len("  COST")
+        assert line[:end].endswith(charges.text(charge.held, "held", prices))
 
 
 def test_the_terminal_view_of_a_run_begins_its_particulars_with_the_cost_where_there_are_prices(tmp_path: Path) -> None:
