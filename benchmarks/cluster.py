@@ -21,10 +21,11 @@ from benchmarks.report import Budget, Result, number
 from benchmarks.stage import Effort, Stage
 from benchmarks.usage import Figures, cpu_seconds
 from benchmarks.web import web
+from gpumon.cluster.by_hour import PHASE_ASKED, placed
 from gpumon.cluster.engine import Engine, EngineAnswer
 from gpumon.cluster.gpus import OF_GPUS, of_node
 from gpumon.cluster.polling import TICK, ClusterPoller
-from gpumon.cluster.questions import QUESTIONS, THERE, Question
+from gpumon.cluster.questions import HOURS_ASKED, QUESTIONS, THERE, Question
 from gpumon.cluster.recorded import TOLD
 from gpumon_web.cluster.views import ClusterViews
 
@@ -45,7 +46,12 @@ _BETWEEN = 2.0
 _LOADS = 3
 NAMES = Question("names", THERE, every=300.0)
 """A question of the poller: whether there are rules."""
-LARGE = (NAMES, *(one for one in QUESTIONS if not one.is_small))
+HOURS = (
+    Question("phase", PHASE_ASKED, every=300.0),
+    Question("hours", placed(HOURS_ASKED, time.time(), 0.0), every=300.0),
+)
+"""Further ones: when sums by hour are recorded, and of which periods they know enough."""
+LARGE = (NAMES, *HOURS, *(one for one in QUESTIONS if not one.is_small))
 _SHOWN = (
     '/[0-9]/.test(document.querySelector("[data-bind=free]")?.textContent) && document.querySelector(".nodecanvas")'
 )
