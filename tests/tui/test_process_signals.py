@@ -238,6 +238,44 @@ def test_tagged_processes_get_one_signal_after_one_question_that_lists_them(chil
             other.kill()
 
 
+def test_tagged_processes_that_are_not_on_the_page_get_no_signal(child: subprocess.Popen[bytes]) -> None:
+    hidden = seen(child)
+    with subprocess.Popen(["sleep", "86400"], stdin=subprocess.DEVNULL) as other:
+        shown = seen(other, uuid="GPU-0001")
+
+        async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+            await pilot.press("3", "home", "space", "space")
+            assert "2 tagged" in titled(app)
+            await pilot.press("u", "K")
+            assert "all 2 tagged processes are not on this page: u shows processes" in "\n".join(text(app))
+            await pilot.press("u", "slash", *"gpu:7", "enter", "K", "y")
+            assert "all 2 tagged processes are not on this page: Esc takes the filter away" in "\n".join(text(app))
+            assert not app.clipboard
+            await pilot.press("escape", "slash", *"gpu:1", "enter")
+            assert "2 tagged, 1 unseen" in titled(app)
+            await pilot.press("y", "K")
+            assert [line.split("\t")[0] for line in app.clipboard.splitlines()] == [str(other.pid)]
+            assert f"End process {other.pid}?" in "\n".join(text(app))
+            assert "1 tagged process not on this page: not sent." in "\n".join(text(app))
+            await pilot.press("tab", "enter", "escape")
+            assert "1 tagged" in titled(app), "the one that was not asked about keeps its tag"
+
+        try:
+            play(Here(hidden, shown), (120, 40), script)
+            assert other.wait() == -signal.SIGTERM
+            assert child.poll() is None
+        finally:
+            other.kill()
+
+
+def test_a_zombie_is_named_as_one_with_its_parent(child: subprocess.Popen[bytes]) -> None:
+    process = seen(child)
+    child.kill()
+    wait_for_end(child)
+    with pytest.raises(SignalRefused, match=f"a zombie until its parent {os.getpid()} collects it"):
+        SignalTarget(process)
+
+
 def titled(app: GpumonApp) -> str:
     return next(line for line in text(app)[1:-1] if "Processes" in line)
 

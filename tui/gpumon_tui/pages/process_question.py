@@ -22,11 +22,17 @@ FIXED_ROWS = 12
 """Rows of a question beside the processes that it lists."""
 
 
+def not_on_page(tagged: int, *, is_by_user: bool) -> str:
+    """The sentence where all that is tagged is not on the page, which shows totals by user or is filtered."""
+    which = "the tagged process is" if tagged == 1 else f"all {tagged} tagged processes are"
+    return f"{which} not on this page: {'u shows processes' if is_by_user else 'Esc takes the filter away'}, U untags"
+
+
 class SignalQuestion:
-    """Asks, sends, and watches the end. `on_sent` is called once a signal was sent; `aim` is of tests."""
+    """Asks, sends, and watches the end. `on_sent` hears of whom it asked, once a signal was sent; `aim` is of tests."""
 
     def __init__(
-        self, view: View, on_sent: Callable[[], object] = lambda: None, *,
+        self, view: View, on_sent: Callable[[Sequence[Process]], object] = lambda processes: None, *,
         aim: Callable[[Process], SignalTarget] = SignalTarget, clock: Callable[[], float] = monotonic,
     ) -> None:  # fmt: skip
         self.view = view
@@ -44,18 +50,28 @@ class SignalQuestion:
         """Those that a signal goes to: those asked about, and behind one alone the other ranks of its run."""
         self._refused: list[str] = []
         """Why some of several get none."""
+        self._asked_for: Sequence[Process] = ()
+        """Those, and the ones that are refused."""
+        self._unseen = 0
+        """Tagged processes that are not on the page: nobody is asked about them, and they get none."""
         self._sent: list[SignalTarget] = []
         self._sent_at = 0.0
         self._sent_text = self._sent_signal = ""
 
-    def ask(self, *processes: Process) -> None:
-        """Open the question about one process or several, or say why it cannot be asked."""
+    def ask(self, *processes: Process, unseen: int = 0, is_by_user: bool = False) -> None:
+        """Open the question about one process or several, or say why it cannot be asked.
+
+        `unseen`: so many more are tagged, and not on the page, which shows processes or totals by user.
+        """
         self.close()
+        self._asked_for, self._unseen = processes, unseen
         view = self.view
         if view.is_readonly:
             self.said = READ_ONLY
         elif Capability.LIVE not in view.origin.capabilities:
             self.said = NOT_HERE
+        elif unseen and not processes:
+            self.said = not_on_page(unseen, is_by_user=is_by_user)
         elif processes:
             self._refused = []
             for process in processes:
@@ -105,6 +121,8 @@ class SignalQuestion:
         """Return what is said below the title in so many rows: who of several, who not and why, what it leads to."""
         facts = self.view.process_facts()
         leads_to = consequences(self.processes, facts)
+        if self._unseen:
+            leads_to.append((f"{units.counted(self._unseen, 'tagged process')} not on this page: not sent.", False))
         if len(self.processes) + len(self._refused) < 2:
             return leads_to
         room = max(2, rows - FIXED_ROWS - len(leads_to))
@@ -147,7 +165,7 @@ class SignalQuestion:
         self._targets = [target for target in self._targets if target not in sent]
         self.close()
         if sent:
-            self._on_sent()
+            self._on_sent(self._asked_for)
             self._forget_sent()
             self._sent, self._sent_at = sent, self._clock()
             self._sent_text = self._names(sent, "ranks" if choice.key == "r" else "processes")

@@ -171,10 +171,20 @@ class ProcessSelection:
 
     @property
     def meant(self) -> Sequence[Process]:
-        """Those that a signal or a copy is for: the tagged ones, or else the one under the cursor."""
+        """Those that a signal or a copy is for: the tagged ones on the page, or else the one under the cursor."""
         if self.tags:
-            return self.tags.processes
+            return self._tagged_here
         return (self.process,) if self.process is not None else ()
+
+    @property
+    def tags_unseen(self) -> int:
+        """Number of tagged processes that the filter, or totals by user in their place, keep off the page."""
+        return len(self.tags) - len(self._tagged_here) if self.tags else 0
+
+    @property
+    def _tagged_here(self) -> Sequence[Process]:
+        here = set() if self.is_by_user else {process.pid for process in self.matched}
+        return [process for process in self.tags.processes if process.pid in here]
 
     def find(self, key: RowKey) -> Process | None:
         """Return the process of a key, whatever is filtered."""

@@ -64,7 +64,7 @@ class ProcessSheet(Lines):
         self._top = 0
         self._first = 0
         """The line of the first row."""
-        self.question = SignalQuestion(view, self.rows.tags.clear)
+        self.question = SignalQuestion(view, self.rows.tags.drop)
         self.detail = ProcessDetail(view, self.rows)
         self.has_detail = False
         """Whether a process is told of beside the table, or in its place."""
@@ -208,6 +208,7 @@ class ProcessSheet(Lines):
             shown=len(rows.matched),
             there=len(rows.all),
             tagged=len(rows.tags),
+            tags_unseen=rows.tags_unseen,
             is_told=view.frame is not None and are_told(view.samples),
             left_out=max(0, view.frame.dropped - kept) if view.frame else 0,
             kept=kept,

@@ -9,6 +9,7 @@ from textual.geometry import Size
 
 from gpumon_tui.keys import PROCESSES
 from gpumon_tui.pages.page import TerminalPage, half_pages
+from gpumon_tui.pages.process_question import not_on_page
 from gpumon_tui.pages.process_sheet import ProcessSheet
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
@@ -124,7 +125,7 @@ class ProcessesPage(TerminalPage):
 
     def do_signal(self) -> None:
         """Ask whether to end the tagged processes, or that under the cursor."""
-        self.sheet.question.ask(*self.rows.meant)
+        self.sheet.question.ask(*self.rows.meant, unseen=self.rows.tags_unseen, is_by_user=self.rows.is_by_user)
 
     def do_tag(self) -> None:
         """Tag the process under the cursor, or take its tag away, and go to the next; nothing where no row is seen."""
@@ -156,6 +157,8 @@ class ProcessesPage(TerminalPage):
         if text:
             self.app.copy_to_clipboard(text)
             self.sheet.said = "copied, if the terminal lets programs copy (OSC 52)"
+        elif self.rows.tags_unseen:
+            self.sheet.said = not_on_page(self.rows.tags_unseen, is_by_user=self.rows.is_by_user)
 
     def forget(self) -> None:
         """Close what is open."""

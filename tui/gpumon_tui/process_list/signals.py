@@ -20,7 +20,8 @@ from gpumon_tui.process_list.programs import began_together, boot_time, read_in
 
 ROOT = 0
 _INIT = 1
-_OVER = ("Z", "X")
+_ZOMBIE = "Z"
+_OVER = (_ZOMBIE, "X")
 
 
 class SignalChoice(NamedTuple):
@@ -101,6 +102,8 @@ class SignalTarget:
     def _checked(self, proc: str, uid: int) -> Stat:
         """The process as the kernel has it, if nothing speaks against a signal."""
         process, stat = self.process, self._stat()
+        if stat is not None and stat.state == _ZOMBIE:
+            raise SignalRefused(f"process {process.pid} has ended: a zombie until its parent {stat.parent} collects it")
         if stat is None or stat.state in _OVER:
             raise SignalRefused(f"process {process.pid} has ended")
         if not is_known(process.started) or not began_together(process, stat, boot_time(proc)):

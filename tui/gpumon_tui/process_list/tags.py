@@ -38,6 +38,11 @@ class ProcessTags:
         """Take all tags away."""
         self._of.clear()
 
+    def drop(self, processes: Sequence[Process]) -> None:
+        """Take the tags of these away."""
+        for process in processes:
+            self._of.pop(process.pid, None)
+
     def follow(self, processes: Sequence[Process]) -> None:
         """Take the tagged ones from a frame: those that are not in it any more, or are others now, have ended."""
         if self._of:

@@ -39,6 +39,8 @@ class HeadShown(NamedTuple):
     shown: int
     there: int
     tagged: int
+    tags_unseen: int
+    """Those of the tagged that are not on the page."""
     is_told: bool
     """Whether each GPU tells of its processes."""
     left_out: int
@@ -73,7 +75,7 @@ def head(of: HeadShown, edge: int, cells: int) -> tuple[Line, list[ClickPlace]]:
     if of.doubts and (cells >= NARROW or not (of.text or of.is_typed)):
         line.append(Segment("  " + fit(of.doubts, cells - edge - length(line) - 2).rstrip(), _WARN))
     if of.tagged:
-        line.append(Segment(f"  {of.tagged} tagged", _KEY))
+        line.append(Segment(f"  {of.tagged} tagged{f', {of.tags_unseen} unseen' if of.tags_unseen else ''}", _KEY))
     places: list[ClickPlace] = []
     switches: Line = []
     for key, name, does, is_on in (("u", "by user", "by_user", of.is_by_user), ("t", "tree", "tree", of.is_tree)):
