@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from gpumon import units
 from gpumon.frame import RunState
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH
 from gpumon.live import LiveState
 from gpumon.reports import compare, run_text
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.kept_runs import OPENED_KEPT, KeptRuns
+from gpumon_tui.asked import OFTEN
+from gpumon_tui.kept_runs import FRESH, OPENED_KEPT, KeptRuns
 from gpumon_tui.keys import RUNS
 from gpumon_tui.renderables.by_epoch import extremes, joined, levels, stretch_of
 from gpumon_tui.renderables.cells import painted
@@ -254,6 +256,22 @@ def test_what_is_read_of_a_run_is_kept_for_long_only_where_its_ledger_has_its_en
     over, goes_on = (kept.opened(run, is_over=True).until - now for run in ("over-1", "open-1"))
     assert over > 60
     assert goes_on < 60, "a frame may know of an end before the ledger has its last loss"
+    fresh = KeptRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
+    fresh.opened("open-1", is_over=False, good_for=FRESH)
+    until(lambda: fresh.asked.is_idle)
+    now = monotonic()
+    assert fresh.opened("open-1", is_over=False).until - now < OFTEN, "beside its row in the list"
+
+
+def test_an_opened_run_that_goes_on_says_until_when_its_ledger_tells_of_it(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "open-1", 2, course=False, state=RunState.RUNNING)
+        training(book, "over-1", 2, course=False, began=BEGAN - 4000)
+        book.db.execute(f"UPDATE run SET updated = {(NOW - 7) * SECOND} WHERE id = 'open-1'")
+    for size in ((160, 50), (80, 24)):
+        lines = shown(str(book.path), size, "slash", *"open-1", "enter", "enter")
+        assert any(f"until {units.clock(NOW - 7)}" in line for line in lines), lines
+    assert not any("until" in line for line in shown(str(book.path), (160, 50), "slash", *"over-1", "enter", "enter"))
 
 
 def test_an_opened_run_has_the_rows_of_runs_show(ledger: str) -> None:

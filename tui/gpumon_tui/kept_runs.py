@@ -22,6 +22,9 @@ OpenLedgers = Callable[[], "Ledgers"]
 LONG = 600.0
 """Seconds for which an answer about a run is good that is over in its ledger, too: a frame may know of an end before
 the ledger has all that was logged until then."""
+FRESH = 2.0
+"""Seconds for which an answer about runs that go on is good while somebody reads about runs: a daemon writes the end of
+an epoch at once, so that the list and an opened run tell the same."""
 OPENED_KEPT = 4
 """Runs that are kept with all their rows: one of thousands of epochs takes megabytes."""
 _NO_LEDGER: Answer[Any] = Answer(None, "no ledger is read here")
@@ -60,7 +63,7 @@ class KeptRuns:
             self._runs = self._runs or ListedRuns()
             return self._runs.read(ledgers, self._clock())
 
-        return self._ask(("listed",), read, OFTEN if self.is_all_listed and self._runs else 0.0)
+        return self._ask(("listed",), read, FRESH if self.is_all_listed and self._runs else 0.0)
 
     def detail(self, run_id: str, *, is_over: bool) -> Answer[RunDetail]:
         """A run in a few more words, for its row of the list."""
@@ -72,8 +75,8 @@ class KeptRuns:
 
         return self._ask(("detail", run_id, is_over), read, lambda found: LONG if found.is_over else OFTEN)
 
-    def opened(self, run_id: str, *, is_over: bool) -> Answer[OpenRun]:
-        """A run with all its rows."""
+    def opened(self, run_id: str, *, is_over: bool, good_for: float = OFTEN) -> Answer[OpenRun]:
+        """A run with all its rows; of one that goes on the answer is good for so many seconds."""
 
         def read(ledgers: Ledgers) -> OpenRun:
             from gpumon_tui.run_reading.opened import opened
@@ -86,7 +89,7 @@ class KeptRuns:
         for past in self._opened[:-OPENED_KEPT]:
             self.asked.drop(past)
         del self._opened[:-OPENED_KEPT]
-        return self._ask(question, read, lambda found: LONG if found.is_over else OFTEN)
+        return self._ask(question, read, lambda found: LONG if found.is_over else good_for)
 
     def compared(self, baseline: str, other: str) -> Answer[ComparedRuns]:
         """Two runs side by side."""

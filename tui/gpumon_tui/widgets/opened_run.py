@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 
+from gpumon import units
+from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.asked import Answer
+from gpumon_tui.kept_runs import FRESH
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import run_opened
 from gpumon_tui.renderables.run_curves import RunCurves, curves, with_cursor
@@ -120,7 +123,7 @@ class OpenedRun:
         return [*lines, *self._body(run, answer.until, cells, height - len(lines), has_keys=has_keys)]
 
     def _answer(self) -> Answer[OpenRun]:
-        return self.view.kept.opened(self.id, is_over=self._is_over)
+        return self.view.kept.opened(self.id, is_over=self._is_over, good_for=FRESH)
 
     def _body(self, run: OpenRun, known: float, cells: int, height: int, *, has_keys: bool) -> list[Line]:
         """The table, the curves, or both; `known` is another one when the run has been read again."""
@@ -199,7 +202,9 @@ class OpenedRun:
 def _about(run: OpenRun) -> Line:
     row = run.record.run
     resumes = f"resumes {row.resumes}" if row.resumes else ""
-    parts = [part for part in (row.user, row.id, row.framework, row.label, resumes) if part]
+    # An open epoch is written some seconds late: the header's clock is not that of its row.
+    until = "" if run.is_over or not is_known(row.updated) else f"until {units.clock(row.updated)}"
+    parts = [part for part in (row.user, until, row.id, row.framework, row.label, resumes) if part]
     return [Segment(safe(" · ".join(parts)), theme.DIM)]
 
 
