@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 ANSWERS = (Availability.OK, Availability.ASLEEP)
 """States of a GPU that nothing is wrong with."""
-LOOK_BACK = 600
-"""Frames that are looked through for what befell a run, and for how long a GPU is idle."""
+LOOK_BACK = 605
+"""Frames that are looked through for what befell a run, and for how long a GPU is idle: ten minutes at one a second."""
 _RATE_OF = 2
 """Frames between which a counter grows: the newest and the one before."""
 _SPARE = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
@@ -207,7 +208,7 @@ def test_a_moment_within_the_window_is_read_out_there() -> None:
 def test_without_a_log_it_says_so_and_shows_what_frames_tell() -> None:
     lines = opened((120, 40), read=no_log)
     assert "start 'gpumon daemon'" in "\n".join(lines)
-    assert "watched since 14:" in "\n".join(lines)
+    assert "; watched since 14:" in "\n".join(lines)
     assert any("run began" in line for line in rows(lines))
 
 
@@ -262,7 +263,9 @@ def test_a_recording_is_said_to_keep_no_log() -> None:
 
 def test_the_log_of_this_machine_is_not_mixed_with_a_simulation() -> None:
     lines = "\n".join(opened((120, 40), feed=FakeFeed()))
-    assert "not of this machine" in lines
+    assert re.search(r"not of this machine; simulated\s+since 14:", lines), (
+        "nobody has watched the minutes it begins with"
+    )
     assert "daemon started" not in lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 import pytest
@@ -225,6 +226,20 @@ def test_a_page_s_own_keys_have_room_at_80_columns_where_only_its_own_name_stand
     assert shown.endswith("? help ")
     named = "".join(segment.text for segment in footer.footer(PAGES, page, (), 100)[0])
     assert all(name in named for name in PAGES)
+
+
+def test_findings_without_room_for_their_word_are_counted_at_the_foot() -> None:
+    feed = recent(gpus=16)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        count = len(app.view.grouped_findings())
+        assert count
+        assert re.search(rf"a [△▲]{count}  q quit", text(app)[-1])
+        await pilot.click(offset=cell(app, f"{count}  q quit"))
+        await pilot.pause()
+        assert "Attention" in "\n".join(text(app))
+
+    play(feed, (40, 20), script)
 
 
 @pytest.mark.parametrize("page", PAGES)

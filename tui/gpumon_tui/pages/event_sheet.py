@@ -220,9 +220,11 @@ class EventSheet(Lines):
         since = self.view.happened.since
         if not self._all or not since:
             return ""
-        if self._all[-1].time < since - 1.0:
-            return f"; watched since {units.clock(since)}, older rows as told then"
-        return f"; watched since {units.clock(since)}"
+        # A simulation begins with minutes that nobody has watched: they are made up as the rest.
+        can = self.view.origin.capabilities
+        seen = "simulated" if Capability.NOW in can and Capability.LIVE not in can else "watched"
+        older = ", older rows as told then" if self._all[-1].time < since - 1.0 else ""
+        return f"; {seen} since {units.clock(since)}{older}"
 
     def _span(self, cells: int, side: int) -> StripSpan:
         """The time that the strip spans: the last day, or that of a recording."""

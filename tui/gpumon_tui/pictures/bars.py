@@ -8,12 +8,14 @@ from gpumon_tui.keys import CHART, applying
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.picture import Picture
 from gpumon_tui.renderables import footer, header
-from gpumon_tui.renderables.attention import counted
+from gpumon_tui.renderables.attention import counted, counted_briefly
 from gpumon_tui.renderables.playing import played_line, playing
 from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
 
 _SIMULATION = (("s", "simulation"),)
+FINDINGS = "a"
+"""The key that opens what needs attention, as it is shown."""
 
 
 def offered_now(
@@ -30,7 +32,7 @@ def offered_now(
     if can_restart:
         offered = (("R", "restart daemon"), *offered)
     if told := counted(view.grouped_findings()):
-        offered = (*offered, ("a", told))
+        offered = (*offered, (FINDINGS, told))
     return offered
 
 
@@ -88,5 +90,6 @@ class FooterPicture(Picture):
         line, self._places = footer.footer(
             self._pages, self.page, bindings, cells, said=view.said, is_ascii=view.look.is_ascii,
             played=played_line(place, cells) if place else None,
+            briefs={FINDINGS: counted_briefly(view.grouped_findings())},
         )  # fmt: skip
         return line

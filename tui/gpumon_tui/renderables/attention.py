@@ -66,3 +66,9 @@ def wrapped(text: str, cells: int) -> Iterator[str]:
 def counted(found: Sequence[FindingGroup]) -> str:
     """The number of findings for people: `2 findings`; empty for none."""
     return units.counted(len(found), "finding") if found else ""
+
+
+def counted_briefly(found: Sequence[FindingGroup]) -> str:
+    """The same for a narrow place: `△2`, or `▲2` where one of them is critical; empty for none."""
+    is_critical = any(group.first.severity is Severity.CRITICAL for group in found)
+    return f"{'▲' if is_critical else '△'}{len(found)}" if found else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.segment import Segment
 
@@ -28,11 +28,12 @@ Place = tuple[int, int, str]
 
 def footer(
     pages: Sequence[str], page: str, bindings: Sequence[tuple[str, str]], cells: int, said: str = "",
-    is_ascii: bool = False, played: Line | None = None,
+    is_ascii: bool = False, played: Line | None = None, briefs: Mapping[str, str] | None = None,
 ) -> tuple[Line, list[Place]]:  # fmt: skip
     """The pages at the left, as many keys as fit at the right or what is `said` to the user, and where to click.
 
-    `played` stands behind the pages: the place in a recording.
+    `played` stands behind the pages: the place in a recording. `briefs`: words of keys that stand there briefly rather
+    than not at all.
     """
     line, places = _pages(pages, page, cells)
     line += played or []
@@ -46,10 +47,13 @@ def footer(
     for one in shown:
         if one in last:
             continue
-        room -= length(one[1])
+        key, text = one
+        if length(text) > room and briefs and (brief := briefs.get(key)):
+            text = _key(key, brief)
+        room -= length(text)
         if room < 0:
             break
-        first.append(one)
+        first.append((key, text))
     keys: Line = []
     told: list[Place] = []
     for key, text in (*first, *last):
