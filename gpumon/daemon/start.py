@@ -20,6 +20,7 @@ from gpumon.origin import Capability
 from gpumon.paths import RING, Places, history_path, ledger_path, make_live_dir, make_tag_dir
 from gpumon.ring.writer import NoRoom
 from gpumon.sampler import Sampler
+from gpumon.sources.base import KnowsDevices
 
 if TYPE_CHECKING:
     from gpumon.history.part import HistoryPart
@@ -85,6 +86,9 @@ def _start(
         recorder.followers.append(UseCounter(lambda: recorder.writer, holders))
         _open_ledger(recorder, where, clock, say)
         _open_history(recorder, where, say, limits, holders)
+        if isinstance(sampler.source, KnowsDevices):
+            before = newest_frames(f"{directory}/{RING}", 1, clock.monotonic())
+            sampler.source.remember([sample.device for frame in before for sample in frame.samples])
         recorder.take_one()
     except BaseException:
         recorder.close()

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from gpumon.clock import SECOND
+from gpumon.frame import Device
 from gpumon.metrics import Availability
 from gpumon.sources.nvml import discovery
 from gpumon.sources.nvml.discovery import Discovery
-from gpumon.sources.nvml.identity import Identity
+from gpumon.sources.nvml.identity import NAMELESS, Identity
 from gpumon.sources.nvml.lanes import AnyInquiry
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary
@@ -120,3 +121,27 @@ def test_an_answer_of_a_driver_that_was_opened_anew_meanwhile_is_forgotten(looks
     looks.look()
     asker.answer()
     assert [device.uuid for device in looks.reopen().devices] == ["GPU-0"]
+
+
+def test_a_gpu_that_is_lost_at_the_start_is_the_one_that_had_its_place_where_all_others_have_theirs(
+    looks: Discovery,
+) -> None:
+    before = [Device(f"GPU-{index}", index, "H100", {"gpu.fan_speed": Availability.OK}) for index in range(2)]
+    looks.remember(before)
+    (sample,) = looks.look().absent
+    assert (sample.device.uuid, sample.device.name) == ("GPU-1", "H100")
+    assert "gpu.utilization" in sample.device.missing, "nothing of it is known now"
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param({0: "GPU-9", 1: "GPU-1"}, id="another GPU has its place"),
+        pytest.param({0: "GPU-1", 1: "GPU-0"}, id="the one of that place is another now"),
+        pytest.param({0: "GPU-0"}, id="nobody had its place"),
+    ],
+)
+def test_a_gpu_that_may_be_another_one_has_no_name(looks: Discovery, places: dict[int, str]) -> None:
+    looks.remember([Device(uuid, index, "H100", {}) for index, uuid in places.items()])
+    (sample,) = looks.look().absent
+    assert (sample.device.uuid, sample.device.name) == ("index-1", NAMELESS)

@@ -94,6 +94,8 @@ class Discovery:
         self._last = FoundDevices()
         """The answer of the last look with a driver."""
         self._gone: dict[str, Device] = {}
+        self._earlier: dict[int, Device] = {}
+        """GPUs of an earlier daemon of this boot, by index."""
         self._refused: dict[int, int] = {}
         self._samples_until: dict[str, int] = {}
         self._driver = Driver()
@@ -105,6 +107,10 @@ class Discovery:
         """Inquiries after the identity of GPUs by index, as far as the last look has not had their answers."""
         self._watched: set[str] = set()
         """UUIDs of GPUs whose XID errors are waited for."""
+
+    def remember(self, devices: Sequence[Device]) -> None:
+        """Take the GPUs that an earlier daemon of this boot had last."""
+        self._earlier = {device.index: device for device in devices if not device.is_instance}
 
     def look(self) -> FoundDevices:
         """Look for the driver, where it is not open, and for its GPUs."""
@@ -241,8 +247,17 @@ class Discovery:
             index: Availability.STALE if code == SILENT else availability(code) for index, code in self._refused.items()
         }
         rows = [Sample(device, why.get(device.index, otherwise), NOTHING) for device in gone]
-        rows += [Sample(unknown(index, why[index]), why[index], NOTHING) for index in why if index not in known]
+        rows += [Sample(self._nameless(index, why[index]), why[index], NOTHING) for index in why if index not in known]
         return tuple(rows)
+
+    def _nameless(self, index: int, why: Availability) -> Device:
+        """Return a GPU that does not say who it is: that which had its place, where all others have theirs still."""
+        found, before = unknown(index, why), self._earlier.get(index)
+        others = [device.device for device in self._devices]
+        if before is None or any(before.uuid == one.uuid for one in others):
+            return found
+        is_as_before = all(self._earlier.get(one.index, one).uuid == one.uuid for one in others)
+        return before._replace(missing=found.missing) if is_as_before else found
 
     def _find(
         self, library: Library, index: int, identity: Identity | None, before: NvmlDevice | None, others: Set[str]
