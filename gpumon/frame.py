@@ -162,7 +162,8 @@ class Boundary(NamedTuple):
     free: float = NAN
     """Of OUT_OF_MEMORY, bytes: what the allocation asked for, and what the device had."""
     metrics: Mapping[str, float] = {}
-    """Of EPOCH_END, EPOCH_ABORTED, RUN_END and LOG: what was logged in this epoch. In the ledger, not in the ring."""
+    """Of EPOCH_END, EPOCH_ABORTED, RUN_END and LOG: what was logged in this epoch. In the ledger all; in the ring and
+    in recordings those that nothing logged later had replaced by the frame in which the boundary is."""
     peak: float = NAN
     """The framework's own peak of live tensors until then: bytes, over all devices of the process; NaN where it was
     not read, or the framework has not come up on a device yet. Risen since the boundary before, it is the peak between

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import NamedTuple
 
-from gpumon.frame import NAN, Frame, Run
+from gpumon.frame import NAN, Frame, Mark, Run
 from gpumon.missing import is_known
 
 EPOCHS, RUNS = 64, 64
 """Epochs kept of each run, and runs."""
+_TELLING = (Mark.EPOCH_END, Mark.EPOCH_ABORTED, Mark.LOG)
+"""Boundaries that tell what was logged in the epoch whose number they have. That of a run tells the last once more."""
 
 
 class _Board(NamedTuple):
@@ -27,8 +29,8 @@ class _Board(NamedTuple):
 class LoggedEpochs:
     """Values by run, epoch and name; of a distributed run those of its first rank.
 
-    A board shows what was logged last of each name, and frames do not tell when: a value is one of the epoch in which
-    it was seen to change. What is logged once, at an epoch's end, is not known from frames; the ledger has it.
+    A board shows what was logged last of each name, and not when: a value is one of the epoch in which it was seen to
+    change, or whose end tells it. Of epochs shorter than a tick the ledger alone knows all.
     """
 
     def __init__(self) -> None:
@@ -37,6 +39,7 @@ class LoggedEpochs:
 
     def add(self, frame: Frame) -> None:
         """Take in what the runs of a frame logged."""
+        told = [one for one in frame.boundaries if one.metrics and one.epoch >= 0 and one.mark in _TELLING]
         for run in frame.runs:
             if run.rank or run.epoch < 0:
                 continue
@@ -47,7 +50,10 @@ class LoggedEpochs:
                 name: value for name, value in run.metrics.items()
                 if name in known or not _is_same(value, board.begun.get(name))
             }  # fmt: skip
-            if len(of) > EPOCHS:
+            for boundary in told:
+                if boundary.run == run.key:
+                    of[boundary.epoch] = {**of.get(boundary.epoch, {}), **boundary.metrics}
+            while len(of) > EPOCHS:
                 del of[min(of)]
             if len(self._of) > RUNS:
                 gone = next(iter(self._of))

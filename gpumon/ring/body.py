@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpumon.frame import NAN, Boundary, Frame, FrameworkMemory, Process, Run, RunState, Sample, Tick
@@ -80,8 +80,9 @@ class Encoder:
             )  # fmt: skip
             at += RUN.size
         fit = min(len(boundaries), (layout.slot_size - at) // BOUNDARY.size)
+        by_key = {run.key: run for _, run in placed} if fit else {}
         for event in boundaries[:fit]:
-            buffer[at : at + BOUNDARY.size] = pack_boundary(event, directory)
+            buffer[at : at + BOUNDARY.size] = pack_boundary(event, directory, by_key.get(event.run))
             at += BOUNDARY.size
         dropped_runs = len(tick.runs) - len(placed) + tick.unread
         return at, fit, (layout.rows, n_processes, len(placed), fit, dropped), dropped_runs
@@ -182,7 +183,14 @@ class SlotParts:
     def boundaries(self) -> tuple[Boundary, ...]:
         at = self._layout.variable_at + self._n[0] * self._layout.process.size + self._n[1] * RUN.size
         places = range(at, at + self._n[2] * BOUNDARY.size, BOUNDARY.size)
-        found = (read_boundary(self._raw, place, self._known) for place in places)
+        runs: dict[str, Mapping[str, float]] = {}
+
+        def logged(key: str) -> Mapping[str, float]:
+            if not runs:
+                runs.update((run.key, run.metrics) for run in self.runs())
+            return runs.get(key, {})
+
+        found = (read_boundary(self._raw, place, self._known, logged) for place in places)
         return tuple(boundary for boundary in found if boundary is not None)
 
 

@@ -6,15 +6,16 @@ own, from 1, and name the frame with which they became known. They are written b
 
 import os
 import struct
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from gpumon.frame import Boundary, Mark, Run, RunState, Tick
+from gpumon.missing import is_known
 from gpumon.ring.believable import believable
 from gpumon.ring.directory import Known
-from gpumon.ring.layout import BOUNDARY, EVENT_SIZE, Layout
+from gpumon.ring.layout import BOUNDARY, EVENT_SIZE, RUN_METRICS, Layout
 
 if TYPE_CHECKING:
     from gpumon.ring.directory_writer import Directory
@@ -29,6 +30,8 @@ _LAST = 1 << 64
 _REMEMBERED = 256
 """Runs whose state is remembered, in addition to the current ones."""
 _STATES = frozenset(RunState)
+Logged = Callable[[str], Mapping[str, float]]
+"""The metrics of a run in the same slot, by its key; none where it is not there."""
 
 
 class Events(NamedTuple):
@@ -116,17 +119,27 @@ def read_events(fd: int, layout: Layout, known: Known, first: int = 0, last: int
     }
 
 
-def pack_boundary(event: Boundary, directory: "Directory") -> bytes:
-    """A boundary as slots have it."""
+def pack_boundary(event: Boundary, directory: "Directory", run: Run | None = None) -> bytes:
+    """A boundary as slots have it; `run` is in the same slot, and what it logged last stands there once for both."""
     return BOUNDARY.pack(
-        directory.run_id(event.run), event.number, event.mark, directory.string(event.phase),
-        event.epoch, event.step, event.monotonic_ns, event.time_ns, event.wait, event.asked, event.free,
+        directory.run_id(event.run), event.number, event.mark, _which(event, run) if run and event.metrics else 0,
+        directory.string(event.phase), event.epoch, event.step, event.monotonic_ns, event.time_ns, event.wait,
+        event.asked, event.free,
     )  # fmt: skip
 
 
-def read_boundary(raw: bytes, at: int, known: Known) -> Boundary | None:
-    """A boundary of a slot; None where its run or its mark is unknown."""
-    run_id, number, mark, phase, epoch, step, monotonic, time, *amounts = BOUNDARY.unpack_from(raw, at)
+def _which(event: Boundary, run: Run) -> int:
+    """Bits of the metrics of a run that are still what was logged at a boundary; a NaN is like every other."""
+    logged, which = event.metrics, 0
+    for place, (name, value) in enumerate(islice(run.metrics.items(), RUN_METRICS)):
+        if name in logged and (logged[name] == value or not (is_known(logged[name]) or is_known(value))):
+            which |= 1 << place
+    return which
+
+
+def read_boundary(raw: bytes, at: int, known: Known, logged: Logged | None = None) -> Boundary | None:
+    """A boundary of a slot; None where its run or its mark is unknown. `logged` has the metrics of runs in the slot."""
+    run_id, number, mark, which, phase, epoch, step, monotonic, time, *amounts = BOUNDARY.unpack_from(raw, at)
     run = known.runs.get(run_id)
     if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.STEPS:
         return None
@@ -143,6 +156,9 @@ def read_boundary(raw: bytes, at: int, known: Known) -> Boundary | None:
         wait=wait,
         asked=asked,
         free=free,
+        metrics={name: value for place, (name, value) in enumerate(logged(run.key).items()) if which >> place & 1}
+        if which and logged is not None
+        else {},
     )
 
 

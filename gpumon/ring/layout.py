@@ -40,8 +40,8 @@ from gpumon.errors import RingError
 MAGIC = b"GPUMRNG\x01"
 MAJOR = 4
 """The layout that is written."""
-MINOR = 1
-"""Additions that a reader of the same layout may leave alone: 1 has sums."""
+MINOR = 2
+"""Additions that a reader of the same layout may leave alone: 1 has sums, 2 tells what boundaries logged."""
 
 SUPERBLOCK = struct.Struct("<8sHHIIIIIQ16sIIQIIIIQq")
 """The fields of `Head`."""
@@ -73,8 +73,10 @@ SHARE, NO_SHARE = 10_000, 0xFFFF
 RUN = struct.Struct("<IBBxxiqI3d9d8dI")
 """run id, state, how many metrics it has logged (0 in layout 1, where NaN says that one is not set), epoch, step,
 phase; epoch_started, updated, wait, framework memory as in `Run`; metrics; lost"""
-BOUNDARY = struct.Struct("<IQBxxxIiqqq3d")
-"""run id, number, mark, phase, epoch, step, monotonic ns, time ns, wait, asked, free"""
+BOUNDARY = struct.Struct("<IQBBxxIiqqq3d")
+"""run id, number, mark, which metrics of the run in this frame are those of the boundary (a bit for each, from the
+lowest on; 0 until layout 4.1, and where there are no runs), phase, epoch, step, monotonic ns, time ns, wait, asked,
+free"""
 
 EVENT_SIZE = 24 + BOUNDARY.size
 

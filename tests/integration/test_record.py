@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from gpumon.analysis.logged_epochs import LoggedEpochs
 from gpumon.errors import SourceError
+from gpumon.frame import Boundary, Mark
 from tests.programs import PATIENCE, command, daemon, environment, gpumon, status, until
 from tests.recorded import bits, read
 
@@ -146,3 +149,58 @@ def test_a_full_disk_ends_it_with_one_line(simulating: dict[str, str], tmp_path:
     found, problem = read(path)
     assert found
     assert problem.startswith("a.gpumon: no end is written")
+
+
+LOGS_AT_ENDS = """
+import sys
+import gpumon
+
+with gpumon.run("fits", epochs=3) as run:
+    for epoch in run.epochs():
+        run.step()
+        print("in", flush=True)
+        sys.stdin.readline()
+        run.log(loss=1 / (epoch + 1))
+    print("over", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_the_loss_that_is_logged_once_at_the_end_of_each_epoch_is_that_of_the_epoch(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.gpumon"
+    logged: dict[int, object] = {}
+
+    def seen(epoch: int) -> bool:
+        """Whether the recording has a frame in which the run was in that epoch."""
+        runs = [run for one in read(path)[0] for run in one.frame.runs if run.name == "fits"]
+        return any(run.epoch == epoch for run in runs)
+
+    with daemon("--interval", "0.1", env=env):
+        process = recorder(env, path)
+        with subprocess.Popen(
+            [sys.executable, "-c", LOGS_AT_ENDS], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as trains:
+            assert trains.stdin
+            assert trains.stdout
+            for epoch in range(3):
+                assert trains.stdout.readline() == "in\n"
+                until(lambda epoch=epoch: seen(epoch))  # type: ignore[misc]
+                trains.stdin.write("\n")
+                trains.stdin.flush()
+            assert trains.stdout.readline() == "over\n"
+            until(lambda: any(one.mark is Mark.EPOCH_END and one.epoch == 2 for one in boundaries(path)))
+            trains.kill()
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    told = LoggedEpochs()
+    for one in read(path)[0]:
+        told.add(one.frame)
+        for run in one.frame.runs:
+            logged = {epoch: told.of(run.id, epoch) for epoch in range(3)}
+    assert logged == {0: {"loss": 1.0}, 1: {"loss": 1 / 2}, 2: {"loss": 1 / 3}}
+
+
+def boundaries(path: Path) -> list[Boundary]:
+    return [boundary for one in read(path)[0] for boundary in one.frame.boundaries]

@@ -13,8 +13,8 @@ from gpumon.frame import Boundary, Frame, Mark, Run
 from tests.builders import frame_of, tick
 
 
-def frame(runs: tuple[Run, ...]) -> Frame:
-    return frame_of(tick(runs=runs))
+def frame(runs: tuple[Run, ...], boundaries: tuple[Boundary, ...] = ()) -> Frame:
+    return frame_of(tick(runs=runs, boundaries=boundaries))
 
 
 def boundary(number: int, seconds: float, step: int, mark: Mark = Mark.PHASE, phase: str = "train") -> Boundary:
@@ -88,6 +88,18 @@ def test_a_value_logged_between_two_frames_at_the_end_of_an_epoch_is_not_one_of_
         logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss),)))
     assert [logged.of("id", epoch) for epoch in (0, 1, 2)] == [{}, {}, {}], "of which it is only the ledger knows"
     assert logged.change(run(1, 1.0, 2, loss=1.0), "loss") == -0.5
+
+
+def test_a_value_that_the_end_of_an_epoch_tells_is_of_that_epoch() -> None:
+    logged = LoggedEpochs()
+    logged.add(frame(runs=(run(1, 1.0, 0),)))
+    for epoch, loss in ((1, 2.0), (1, 2.0), (2, 1.0), (2, 1.0)):
+        end = boundary(epoch, 1.0, 9, Mark.EPOCH_END)._replace(epoch=epoch - 1, metrics={"loss": loss})
+        of_a_row = end._replace(mark=Mark.STEPS, metrics={"loss": 9.0})
+        logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss),), boundaries=(end, of_a_row)))
+    late = boundary(8, 1.0, 9, Mark.LOG)._replace(epoch=0, metrics={"val_loss": 2.5})
+    logged.add(frame(runs=(run(1, 1.0, 2, loss=1.0, val_loss=2.5),), boundaries=(late,)))
+    assert [logged.of("id", epoch) for epoch in (0, 1)] == [{"loss": 2.0, "val_loss": 2.5}, {"loss": 1.0}]
 
 
 def test_of_long_runs_the_last_epochs_are_kept() -> None:
