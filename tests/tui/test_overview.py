@@ -483,3 +483,34 @@ def test_where_nobody_tells_of_processes_the_selected_gpu_has_their_room() -> No
     assert not re.search("user|program|epoch|left", heading)
     assert "Utilization" in shown
     assert "has no process data" not in shown
+
+
+def test_the_row_under_the_cursor_is_copied_whatever_part_it_is_in() -> None:
+    copied: list[list[str]] = []
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        for keys in (("y",), ("tab", "down", "y"), ("tab", "home", "y")):
+            await pilot.press(*keys)
+            copied.append(app.clipboard.split("\t"))
+            assert "copied, if the terminal" in text(app)[-1]
+
+    play(FakeFeed(gpus=4), (120, 40), script)
+    gpu, run, process = copied
+    assert gpu[:3] == ["0", "H100 80GB HBM3", "GPU-0000"]
+    assert re.fullmatch(r"\d+%", gpu[3])
+    assert re.fullmatch(r"\d+\.\d/\d+\.\d GiB", gpu[4])
+    assert gpu[-1] == "busy"
+    assert len(gpu) == 11
+    assert run[0] in ("resnet50", "llama-8b-lora")
+    assert process[0].isdecimal()
+    assert not any(set(part) & set("▌━╸█▆") for part in (*gpu, *run, *process)), "no bars"
+
+
+def test_of_a_gpu_that_does_not_answer_no_value_is_copied_as_one_of_now() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("y")
+        parts = app.clipboard.split("\t")
+        assert parts[3] == "–"
+        assert parts[-1].startswith("stale")
+
+    play(FakeFeed(gpus=3, stale=(0,)), (120, 40), script)

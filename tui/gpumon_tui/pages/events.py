@@ -96,8 +96,7 @@ class EventsPage(TerminalPage):
         row = self.sheet.row
         if row is not None:
             cells = (units.moment(row.time), row.event.kind.label, row.gpu, row.user, row.words, row.took)
-            self.app.copy_to_clipboard("\t".join(cells))
-            self.view.say("copied, if the terminal lets programs copy (OSC 52)")
+            self.copy("\t".join(cells))
 
     def forget(self) -> None:
         """Close the filter."""

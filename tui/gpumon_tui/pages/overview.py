@@ -77,6 +77,10 @@ class OverviewPage(TerminalPage):
         if name:
             self.post_message(self.Wanted(PAGES.index(name) + 1, opens=True))
 
+    def do_copy(self) -> None:
+        """Copy what is under the cursor to the clipboard of the terminal: a GPU, a run, a process."""
+        self.copy(self.picture.active.row_text())
+
     def on_gpu_table_selected(self, message: GpuTable.Selected) -> None:
         """A GPU was clicked."""
         message.stop()

@@ -16,6 +16,8 @@ from gpumon_tui.view import View
 from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.lines import Lines
 
+COPIED = "copied, if the terminal lets programs copy (OSC 52)"
+
 
 def half_pages(halves: int, rows: int) -> int:
     """Return how many rows so many half pages are, of a page of `rows`."""
@@ -33,6 +35,12 @@ class TerminalPage(Container):
     """One of `keys.PAGES`."""
     has_past: ClassVar[bool] = False
     """Whether it shows the window of `View.shown`; every other page is of the frame on screen."""
+
+    def copy(self, text: str) -> None:
+        """Send a text to the clipboard of the terminal, and say so; not an empty one."""
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.view.say(COPIED)
 
     class Changed(Message):
         """The page wants to be drawn again, as when something that was read in another thread has come."""

@@ -8,7 +8,7 @@ from textual.events import Key as Press
 from textual.geometry import Size
 
 from gpumon_tui.keys import PROCESSES
-from gpumon_tui.pages.page import TerminalPage, half_pages
+from gpumon_tui.pages.page import COPIED, TerminalPage, half_pages
 from gpumon_tui.pages.process_question import not_on_page
 from gpumon_tui.pages.process_sheet import ProcessSheet
 from gpumon_tui.view import View
@@ -156,7 +156,7 @@ class ProcessesPage(TerminalPage):
         text = self.sheet.rows_text()
         if text:
             self.app.copy_to_clipboard(text)
-            self.sheet.said = "copied, if the terminal lets programs copy (OSC 52)"
+            self.sheet.said = COPIED
         elif self.rows.tags_unseen:
             self.sheet.said = not_on_page(self.rows.tags_unseen, is_by_user=self.rows.is_by_user)
 

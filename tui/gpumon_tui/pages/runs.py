@@ -99,7 +99,7 @@ class RunsPage(TerminalPage):
 
     def do_copy(self) -> None:
         """Copy the row under the cursor to the terminal's clipboard."""
-        self.app.copy_to_clipboard(self.sheet.row_text())
+        self.copy(self.sheet.row_text())
 
     def forget(self) -> None:
         """Begin anew."""

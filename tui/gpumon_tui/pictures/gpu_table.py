@@ -96,6 +96,17 @@ class GpuTablePicture(Picture):
             at = uuids.index(self.view.subject) if self.view.subject in uuids else -1 if step > 0 else len(uuids)
             self.view.select(uuids[max(0, min(len(uuids) - 1, at + step))])
 
+    def row_text(self) -> str:
+        """Return the selected GPU in words, separated by tabs; empty where there is none."""
+        from gpumon_tui.renderables.gpu_text import gpu_text  # most sessions never need it
+
+        view = self.view
+        status = next((one for one in view.statuses if one.sample.device.uuid == view.subject), None)
+        if status is None:
+            return ""
+        label = gpu_status(status.sample, view.history, status.state, view.freshness.frame_age)
+        return gpu_text(status, view.run_on(status.sample), label.word)
+
     @property
     def has_strips(self) -> bool:
         """Whether lines have room for what has been."""

@@ -7,6 +7,7 @@ from functools import partial
 
 from rich.segment import Segment
 
+from gpumon import units
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.picture import Picture
@@ -99,6 +100,15 @@ class SectionPicture(Picture):
         if keys:
             at = keys.index(self.selected) if self.selected in keys else -1 if step > 0 else len(keys)
             self.select(keys[max(0, min(len(keys) - 1, at + step))])
+
+    def row_text(self) -> str:
+        """Return the row under the cursor, its texts separated by tabs; empty where there is none."""
+        keys = self.rows()
+        if self.selected not in keys:
+            return ""
+        pieces = sorted(self.row(keys.index(self.selected)).pieces, key=lambda piece: piece[0])
+        texts = (text.strip() for _, text, _ in pieces)
+        return "\t".join(text for text in texts if text == units.MISSING or any(map(str.isalnum, text)))  # no bars
 
     @property
     def page(self) -> int:

@@ -104,7 +104,7 @@ def matching(runs: Sequence[ListedRun], words: str) -> list[ListedRun]:
 
 def columns(cells: int) -> tuple[TableColumn, ...]:
     """The columns for a page of so many cells."""
-    name = 12 if cells < NARROW else 14 if cells < 70 else 18 if cells < 200 else 26
+    name = 12 if cells < NARROW else 14 if cells < 70 else 18 if cells < 200 else 22
     return (
         TableColumn("", 1, keep=100),
         TableColumn("run", name, keep=99),

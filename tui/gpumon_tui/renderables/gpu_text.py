@@ -1,0 +1,26 @@
+"""A GPU as one line of words, for the clipboard."""
+
+from __future__ import annotations
+
+from gpumon import units
+from gpumon.analysis.gpu_status import GpuStatus
+from gpumon.frame import Run
+from gpumon.metrics import BY_NAME
+from gpumon.vendors import short_name
+from gpumon_tui.gpu_status import holder, of_now
+
+
+def gpu_text(status: GpuStatus, run: Run | None, word: str) -> str:
+    """Return number, model, UUID, utilization, memory, temperature, power, users, run or program, epoch and `word`.
+
+    They are separated by tabs. Of a GPU whose driver does not answer no value passes for one of now.
+    """
+    device, sample = status.sample.device, of_now(status.sample)
+    held = holder(sample, run, status.processes)
+    watts = units.whole(sample.value("gpu.power")), units.whole(sample.value("gpu.power_limit"))
+    return "\t".join((
+        device.label, short_name(device.name), device.uuid, units.percent(sample.value("gpu.utilization")),
+        units.of_total(sample.value("gpu.memory_used"), sample.value("gpu.memory_total")),
+        units.number(sample.value("gpu.temperature"), BY_NAME["gpu.temperature"].unit), f"{'/'.join(watts)} W",
+        ", ".join(held.users), held.name, held.epoch, word,
+    ))  # fmt: skip
