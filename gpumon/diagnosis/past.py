@@ -71,6 +71,11 @@ _JUDGED = ("utilization_mean", "idle_share", "throttled_share")
 """Measured columns, beside the wait for data, of which one can say that they are fine."""
 
 
+def brief(finding: Finding) -> str:
+    """Return a finding about a run or an epoch in as few words as there are, without numbers where it has a word."""
+    return _WORDS.get(finding.kind, finding.summary)
+
+
 def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
     """Return the verdict on an epoch of a run that is `running` or over.
 
@@ -78,7 +83,7 @@ def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
     """
     found = epoch_findings(epoch)
     if found and (found[0].severity is Severity.CRITICAL or is_known(epoch.ended)):
-        return Verdict(found[0].kind, _WORDS.get(found[0].kind, found[0].summary), found[0].severity)
+        return Verdict(found[0].kind, brief(found[0]), found[0].severity)
     if not is_known(epoch.ended):
         if running:
             return Verdict("running", "running", None)

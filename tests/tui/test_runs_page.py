@@ -274,6 +274,15 @@ def test_an_opened_run_that_goes_on_says_until_when_its_ledger_tells_of_it(tmp_p
     assert not any("until" in line for line in shown(str(book.path), (160, 50), "slash", *"over-1", "enter", "enter"))
 
 
+def test_a_verdict_without_room_for_its_share_leaves_it_out_and_never_what_it_is_of(ledger: str) -> None:
+    def verdict(width: int) -> str:
+        (line,) = (line for line in shown(ledger, (width, 24)) if "vit-base" in line)
+        return line[line.index("waits") :].strip()
+
+    assert verdict(320) == "waits for data 31 % of the time"
+    assert verdict(80) == "waits for data"
+
+
 def test_an_opened_run_has_the_rows_of_runs_show(ledger: str) -> None:
     lines = shown(ledger, (320, 90), *OPENED)
     with Ledger(ledger) as opened:

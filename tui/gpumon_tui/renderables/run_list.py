@@ -18,13 +18,17 @@ from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
-from gpumon_tui.renderables.text_width import Line, safe
+from gpumon_tui.renderables.text_width import Line, safe, width
 from gpumon_tui.run_reading.rows import ENDED_BADLY, ListedRun, text_of
 
 if TYPE_CHECKING:
     from gpumon_tui.run_reading.rows import RunDetail
 
 BAR = 10
+ALL_ROOM = 1000
+"""Cells that have room for every word."""
+VERDICT = "verdict"
+"""Title of the column that has the room that is left."""
 NARROW = 50
 """Cells of a page below which columns are narrower."""
 EPOCH, NARROW_EPOCH = 10, 7
@@ -120,7 +124,7 @@ def columns(cells: int) -> tuple[TableColumn, ...]:
         TableColumn("wait", 4, right=True, keep=50),
         TableColumn("energy", 9, right=True, keep=75),
         TableColumn("metric", 12, keep=55),
-        TableColumn("verdict", 0, keep=90),
+        TableColumn(VERDICT, 0, keep=90),
     )
 
 
@@ -139,12 +143,16 @@ def empty(columns: Sequence[TableColumn], runs: Sequence[ListedRun]) -> frozense
     return frozenset(place for place, column in enumerate(columns) if column.title in titles)
 
 
-def row(run: ListedRun, detail: RunDetail | None, now: float, *, is_open: bool, cells: int) -> Row:
-    """A run in a row of a page of so many cells; `detail` is known a moment later."""
+def row(
+    run: ListedRun, detail: RunDetail | None, now: float, *, is_open: bool, cells: int, room: int = ALL_ROOM
+) -> Row:
+    """A run in a row of a page of so many cells, with `room` for its verdict; `detail` is known a moment later."""
     place = run.done if len(run.done) <= (NARROW_EPOCH if cells < NARROW else EPOCH) else run.brief or run.done
     quiet = theme.DIM if run.is_over else theme.PLAIN
     told = detail is not None and (detail.severity is not None or not run.state or run.state == "finished")
     verdict = detail.verdict if told and detail is not None and detail.verdict else run.state
+    if detail is not None and verdict == detail.verdict and detail.brief and width(safe(verdict)) > room:
+        verdict = detail.brief  # a share that is cut no longer says of what it is
     severity = detail.severity if detail is not None else Severity.CRITICAL if run.ended_badly else None
     wait = detail.wait if detail is not None else NAN
     metric = run.metric or (detail.metric if detail is not None else "")

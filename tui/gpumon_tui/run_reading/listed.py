@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from gpumon import units
-from gpumon.diagnosis.past import findings, is_measured
+from gpumon.diagnosis.past import brief, findings, is_measured
 from gpumon.frame import NAN, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger, Ledgers
@@ -92,7 +92,7 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     metric = f"{name} {units.digits(logged[name])}" if name else ""
     is_over = record.run.state is not RunState.RUNNING
     if found:
-        return RunDetail(total.wait_share, metric, found[0].summary, found[0].severity, is_over)
+        return RunDetail(total.wait_share, metric, found[0].summary, found[0].severity, is_over, brief(found[0]))
     return RunDetail(total.wait_share, metric, "fine" if is_measured(total) else "", None, is_over)
 
 

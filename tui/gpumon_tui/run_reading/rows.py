@@ -67,6 +67,8 @@ class RunDetail(NamedTuple):
     """None where nothing was judged."""
     is_over: bool
     """Whether it is over in its ledger."""
+    brief: str = ""
+    """The verdict where there is no room for it."""
 
 
 class StretchRow(NamedTuple):

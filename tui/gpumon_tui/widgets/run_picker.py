@@ -23,8 +23,6 @@ HEAD = 2
 """Lines above the rows: the title and the heading."""
 MOST = 80
 """Letters of a filter."""
-_ALL = 1000
-"""Cells of a page that has room for every word."""
 PlacedColumns = tuple[tuple[int, TableColumn], ...]
 
 
@@ -121,7 +119,7 @@ class RunPicker:
     def row_text(self) -> Row:
         """The row under the cursor; empty where there is none."""
         run = self.find(self.run)
-        return self._row(run, _ALL, is_open=False) if run is not None else ()
+        return self._row(run, run_list.ALL_ROOM, is_open=False) if run is not None else ()
 
     def lines(self, cells: int, height: int, *, opened: str, has_keys: bool, choosing: str) -> list[Line]:
         """The list in at most `height` lines.
@@ -140,7 +138,12 @@ class RunPicker:
         falls = ORDERS[self.order].falls
         names = self._heading.get(0, (chosen, cells, by, falls), lambda: heading(chosen, cells, by, falls=falls))
         lines = [self._title(cells, choosing), *([names] if shown else [])]
-        of = LazyRows(len(shown), lambda place: self._row(shown[place], cells, is_open=shown[place].id == opened))
+        verdict = next((column.cells for _, column in chosen if column.title == run_list.VERDICT), run_list.ALL_ROOM)
+
+        def row(place: int) -> Row:
+            return self._row(shown[place], cells, is_open=shown[place].id == opened, room=verdict)
+
+        of = LazyRows(len(shown), row)
         lines += rows(
             chosen, of, cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys, drawn=self._drawn,
         )  # fmt: skip
@@ -223,8 +226,8 @@ class RunPicker:
             return "Reading the ledger …"
         return "no runs recorded yet: start 'gpumon daemon', then a training that publishes its epochs"
 
-    def _row(self, run: ListedRun, cells: int, *, is_open: bool) -> Row:
+    def _row(self, run: ListedRun, cells: int, *, is_open: bool, room: int = run_list.ALL_ROOM) -> Row:
         detail = self.view.kept.detail(run.id, is_over=run.is_over).found if run.is_kept else None
-        shows = run, detail, is_open, cells
-        draw = partial(run_list.row, run, detail, self.view.now, is_open=is_open, cells=cells)
+        shows = run, detail, is_open, cells, room
+        draw = partial(run_list.row, run, detail, self.view.now, is_open=is_open, cells=cells, room=room)
         return self._cells.get(run.id, shows, draw)
