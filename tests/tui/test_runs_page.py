@@ -263,6 +263,20 @@ def test_what_is_read_of_a_run_is_kept_for_long_only_where_its_ledger_has_its_en
     assert fresh.opened("open-1", is_over=False).until - now < OFTEN, "beside its row in the list"
 
 
+def test_a_run_that_is_opened_is_read_anew_whatever_is_known_of_it(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "open-1", 2, course=False, state=RunState.RUNNING)
+        training(book, "over-1", 2, course=False)
+    kept = KeptRuns(lambda: Ledgers([str(book.path)]), lambda: float(NOW))
+    for run, is_over in (("open-1", False), ("over-1", True)):
+        kept.opened(run, is_over=is_over)
+        until(lambda: kept.asked.is_idle)
+        kept.renew(run)
+    is_due = [kept.asked.known(("opened", run, run == "over-1")).until < monotonic() for run in ("open-1", "over-1")]
+    assert is_due == [True, False]
+    assert kept.asked.known(("opened", "open-1", False)).found, "which is shown until then"
+
+
 def test_an_opened_run_that_goes_on_says_until_when_its_ledger_tells_of_it(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "open-1", 2, course=False, state=RunState.RUNNING)

@@ -91,6 +91,10 @@ class KeptRuns:
         del self._opened[:-OPENED_KEPT]
         return self._ask(question, read, lambda found: LONG if found.is_over else good_for)
 
+    def renew(self, run_id: str) -> None:
+        """Read a run that goes on anew when it is asked for next: what other parts know of it may be of before."""
+        self.asked.forget(("opened", run_id, False))
+
     def compared(self, baseline: str, other: str) -> Answer[ComparedRuns]:
         """Two runs side by side."""
 

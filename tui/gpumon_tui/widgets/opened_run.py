@@ -65,6 +65,8 @@ class OpenedRun:
         """Open a run; empty closes the one that is open."""
         if self.id != run_id:
             self.id, self._epoch, self._top = run_id, None, 0
+            if not self._is_preview:
+                self.view.kept.renew(run_id)
 
     def move(self, step: int) -> None:
         """Move the cursor down by so many rows: to older epochs."""
