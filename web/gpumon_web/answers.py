@@ -27,6 +27,8 @@ class Packed(NamedTuple):
     """Compressed; empty when there is no such thing."""
     version: Any = None
     """Says whether it is still true, to whoever made it; None: it must be made anew."""
+    unread: str = ""
+    """Why it could not be made: what it is of cannot be read now, and may be there; it has no body then."""
 
 
 UNCHANGED = "unchanged"

@@ -57,6 +57,6 @@ def day_document(paths: Sequence[str], now: float) -> dict[str, Any]:
     """Return the strips of the last 24 hours; none where no history can be read."""
     try:
         begin, end, strips = last_hours(paths, now)
-    except GpumonError:
-        return {"begin": now, "end": now, "now": now, "strips": []}
-    return {"begin": begin, "end": end, "now": now, "strips": strips}
+    except GpumonError as error:
+        return {"begin": now, "end": now, "now": now, "strips": [], "problem": str(error)}
+    return {"begin": begin, "end": end, "now": now, "strips": strips, "problem": ""}

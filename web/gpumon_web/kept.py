@@ -134,4 +134,5 @@ def _sent(found: KeptValues, runs: Sequence[Cells]) -> Cells:
         "figures": dict(found.figures),
         "users": sorted({run["user"] or "" for run in runs} - {""}),
         "again": found.again,
+        **({"unread": found.unread} if found.unread else {}),
     }

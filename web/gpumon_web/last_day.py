@@ -17,4 +17,6 @@ def last_day(document: Cells) -> KeptValues:
         }
         for one in document["strips"]
     }  # fmt: skip
-    return KeptValues({"day": strips or None}, again=60.0)
+    problem = document.get("problem", "")
+    unread = f"The last 24 hours of the GPUs cannot be read now: {problem}." if problem else ""
+    return KeptValues({"day": strips or None}, again=60.0, unread=unread)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, UsageError
 from gpumon.frame import RunState
 from gpumon.ledger.reader import Ledgers
 from gpumon.reports import run_json
@@ -38,12 +38,12 @@ def list_of_runs(
     if version is not None and version == known:
         return None, version
     found = ChosenRuns((), (), ())
-    problem = ""
+    problem, is_unread = "", False
     try:
         with Ledgers(paths) as ledgers:
             found = chosen_runs(ledgers, choice, now, LISTED)
     except GpumonError as error:
-        problem = str(error)
+        problem, is_unread = str(error), not isinstance(error, UsageError)
     rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(found.runs, now)["runs"]}
     for run, row in live.items():
         if not choice.has(row, now) or (choice.where and run not in rows):
@@ -51,11 +51,11 @@ def list_of_runs(
             continue
         rows[run] = {**rows.get(run, {}), "live": row, "id": run, "name": row["name"], "user": row["user"],
                      "state": row["state"], "started": row["started"], "framework": row["framework"]}  # fmt: skip
-    if choice.since or any(one.run.state is RunState.RUNNING for one in found.runs):
-        version = None  # what is said of these depends on the time
+    if problem or choice.since or any(one.run.state is RunState.RUNNING for one in found.runs):
+        version = None  # what is said of these depends on the time, and a file that was locked is not changed
     newest_first = sorted(rows.values(), key=lambda row: -(row["started"] or 0.0))
     document = {
-        "runs": newest_first, "problem": problem, "choice": choice,
+        "runs": newest_first, "problem": problem, "is_unread": is_unread, "choice": choice,
         "users": sorted({*found.users, *(row["user"] for row in live.values() if row["user"])}),
         "frameworks": sorted({*found.frameworks, *(row["framework"] for row in live.values() if row["framework"])}),
     }  # fmt: skip

@@ -138,6 +138,8 @@ class KeptValues(NamedTuple):
     """The number of rows of tables of which only the newest are among `values`."""
     again: float = 10.0
     """Seconds after which it is worth asking again."""
+    unread: str = ""
+    """Why what is kept cannot be read now, in a sentence: a page that has read it before keeps what it shows."""
 
 
 def _no_values(now: Now, args: Args) -> Cells:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpumon.errors import GpumonError
+from gpumon.errors import UsageError
 from gpumon.frame import NAN
 from gpumon.ledger.reader import Ledgers
 from gpumon.ledger.records import RunRow, RunSummary
@@ -38,13 +38,13 @@ class RunChoice(NamedTuple):
         return now - TIMES[self.since] if self.since in TIMES else NAN
 
     def parameters(self) -> list[tuple[str, str]]:
-        """Names and values of `where`. Raises GpumonError for what is none."""
+        """Names and values of `where`. Raises UsageError for what is none."""
         found = [part.strip() for part in self.where.split(",") if part.strip()]
         wrong = next((part for part in found if not all(part.partition("=")[:2])), "")
         if wrong:
-            raise GpumonError(f"config takes NAME=VALUE, such as lr=0.1, not '{wrong[:80]}'")
+            raise UsageError(f"config takes NAME=VALUE, such as lr=0.1, not '{wrong[:80]}'")
         if found and in_force().way != SHOWN:  # a parameter may have a name in it, and must not be found by it
-            raise GpumonError("config is not searched while names are not shown")
+            raise UsageError("config is not searched while names are not shown")
         return [(name, value) for name, _, value in (part.partition("=") for part in found)]
 
     def has(self, run: Mapping[str, Any], now: float) -> bool:
@@ -67,7 +67,7 @@ class ChosenRuns(NamedTuple):
 
 
 def chosen_runs(ledgers: Ledgers, choice: RunChoice, now: float, limit: int) -> ChosenRuns:
-    """The newest `limit` runs of a choice. Raises GpumonError for one that cannot be."""
+    """The newest `limit` runs of a choice. Raises UsageError for one that cannot be, GpumonError for unreadable ledgers."""
     rows = ledgers.candidates()
     users = sorted({row.user for _, row in rows} - {""})
     frameworks = sorted({row.framework for _, row in rows} - {""})

@@ -79,6 +79,8 @@ def one(
     document, version = run_document(paths, run, device, live, ring, now, known)
     if document is None:
         return UNCHANGED
+    if document.get("unread") and live is None:
+        return Packed(b"", unread=document["unread"])
     return packed(document, version) if document else NOTHING
 
 
@@ -88,8 +90,9 @@ def run_document(
 ) -> tuple[dict[str, Any] | None, str | None]:  # fmt: skip
     """All that is known of one run, with `prices` what it costs, and its version.
 
-    It is empty of a run that is not, none where it is still `known`.
+    It is empty of a run that is not, none where it is still `known`. Its `unread` says why ledgers cannot be read now.
     """
+    unread = ""
     try:
         with Ledgers(paths) as ledgers:
             found = find_run(ledgers, run)
@@ -100,11 +103,12 @@ def run_document(
                     return None, version
                 page = _page(ledger=ledger, run=run, device=device, live=live, ring=ring, now=now, prices=prices)
                 return page, version
-    except GpumonError:
-        pass  # the list of runs says why; what the ring tells is still shown
+    except GpumonError as error:
+        unread = str(error)  # what the ring tells is still shown
     if live is None:
-        return {}, None
-    return {"run": live, "live": live, "epochs": [], "ranks": [], "marks": [], "devices": []}, None
+        return ({"run": None, "unread": unread} if unread else {}), None
+    only = {"run": live, "live": live, "epochs": [], "ranks": [], "marks": [], "devices": [], "unread": unread}
+    return only, None
 
 
 def epochs(paths: Sequence[str], run: str, known: Any) -> Packed | str:
@@ -262,8 +266,8 @@ def of_ledger(paths: Sequence[str], run: str, known: Any, made: Callable[[Ledger
             if version == known:
                 return UNCHANGED
             return made(*found)._replace(version=version)
-    except GpumonError:
-        return NOTHING  # the list of runs says why
+    except GpumonError as error:
+        return Packed(b"", unread=str(error))
 
 
 def find_run(ledgers: Ledgers, run: str) -> tuple[Ledger, RunRow] | None:

@@ -35,8 +35,8 @@ def zoomed_figure(
         with Ledgers(paths) as ledgers:
             found = find_run(ledgers, run)
             drawn = _drawn(found[0], run, device, ring, recent, begin, end) if found else None
-    except GpumonError:
-        return NOTHING  # the list of runs says why
+    except GpumonError as error:
+        return Packed(b"", unread=str(error))
     return packed(drawn) if drawn is not None else NOTHING
 
 

@@ -49,6 +49,9 @@ def _sent(start: Callable[[], Future[Packed]], what: str, mimetype: str) -> Resp
         if not job.done() and JOB in request.environ:
             raise Deferred(job)
     answer = job.result(PATIENCE)
+    if answer.unread:
+        text = f"{what[0].upper()}{what[1:]} cannot be read now: {answer.unread}."
+        return failure(request, 503, "Not readable now", text, {"Retry-After": "2"})
     if not answer.body:
         return failure(request, 404, "Not found", f"There is no record of {what}.")
     if takes_gzip(request):

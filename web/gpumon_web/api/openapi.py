@@ -21,7 +21,7 @@ _WHY = {
     404: "there is no such thing",
     421: "a host name that is not allowed",
     429: "too many requests: wait for `Retry-After` seconds",
-    503: "busy: ask again after `Retry-After` seconds",
+    503: "busy, or what is kept cannot be read now: ask again after `Retry-After` seconds",
 }
 
 

@@ -71,7 +71,7 @@
       return `gpumon web does not answer. This page keeps trying.${lastSeen()}`;
     }
     if (feed.state === "live" && !feed.server) { return "Waiting for the first sample."; }
-    return feed.leftOut;
+    return feed.view.unread || feed.leftOut;
   }
 
   // The state without its seconds: `Stale: the daemon is silent`.

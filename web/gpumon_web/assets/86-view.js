@@ -157,14 +157,24 @@
       }
       if (performance.now() < asked) { return; }
       asked = Infinity;
-      const view = g.feed.view;
-      ask(`api/kept?${query()}${g.position.exact()}`, (found, took) => {
-        asked = performance.now() + (found ? Math.max(found.again, took * 20) : SOON) * 1000;
-        if (found && view === g.feed.view) { keep(found); }
+      const [view, of] = [g.feed.view, String(query())];
+      ask(`api/kept?${of}${g.position.exact()}`, (found, took) => {
+        asked = performance.now() + (found && !found.unread ? Math.max(found.again, took * 20) : SOON) * 1000;
+        if (found && view === g.feed.view && !stays(found, of)) { keep(found); }
       });
     }
 
     const query = () => new URLSearchParams([["page", section.dataset.page], ...names.map((name) => [name, params.get(name) || own[name] || ""])]);
+
+    // What cannot be read now stays as it was read before, and the head of the page says so.
+    function stays({ unread }, of) {
+      const view = g.feed.view;
+      const isRead = view.readOf === of;
+      view.unread = unread && isRead ? `${unread} What is shown was read before.` : "";
+      if (!unread) { view.readOf = of; }
+      g.status();
+      return Boolean(view.unread);
+    }
 
     function keep(found) {
       const before = g.theme.met().length;

@@ -75,13 +75,14 @@ def layout() -> Component:
 def kept(document: Cells) -> KeptValues:
     """The comparison, or why there is none."""
     gone = [f"No run here has the id {one}." for one in document["gone"]]
+    unread = f"These runs cannot be read now: {document['problem']}." if document["problem"] else ""
     if not document["runs"]:
-        return _nothing(document, gone)
+        return _nothing(document, gone, unread)
     by, runs = document["axis"], document["runs"]
     by_epochs = document["by_epochs"]
     values = {
         "title": f"{len(runs)} runs compared",
-        "how": " ".join([document["missing"], *gone]).strip(),
+        "how": " ".join([unread, document["missing"], *gone]).strip(),
         "runs": chosen(runs, by if by != document["axes"][0] else ""),
         **document["best"],
         "loss_is": document["best"]["loss_is"] or "Lowest loss",
@@ -103,16 +104,16 @@ def kept(document: Cells) -> KeptValues:
         "without": [],
     }  # fmt: skip
     again = GOES_ON if document["is_running"] else IS_OVER
-    return KeptValues(values, {"courses": document["chart"]}, again=again)
+    return KeptValues(values, {"courses": document["chart"]}, again=again, unread=unread)
 
 
-def _nothing(document: Cells, gone: list[str]) -> KeptValues:
-    said = [document["problem"] or document["missing"], *gone]
+def _nothing(document: Cells, gone: list[str], unread: str) -> KeptValues:
+    said = [unread or document["missing"], *gone]
     lines = [line(text(one)) for one in said if one]
     lines.append(line(text("A comparison is of two to eight runs."),
                       link("Choose runs", address(document["ids"], page="runs", arg="pick"), "")))  # fmt: skip
     values = {**dict.fromkeys(_NAMES), "title": "Compare runs", "without": lines, "numbers": Rows(), "differs": Rows()}
-    return KeptValues(values, {"courses": None}, again=IS_OVER)
+    return KeptValues(values, {"courses": None}, again=IS_OVER, unread=unread)
 
 
 _NAMES = (

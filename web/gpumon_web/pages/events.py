@@ -107,7 +107,7 @@ def kept(document: Cells) -> KeptValues:
         "ticks": _ticks(document),
         "events": Rows(row(one, labels, document["now"]) for one in found[:SHOWN]),
     }  # fmt: skip
-    return KeptValues(values, again=20.0)
+    return KeptValues(values, again=20.0, unread=values["nothing"] if document["problem"] else "")
 
 
 def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
@@ -171,7 +171,7 @@ def _summary(found: Sequence[LastedEvent]) -> str:
 
 def _nothing(document: Cells, *, is_filtered: bool) -> str:
     if document["problem"]:
-        return f"The events cannot be read: {document['problem']}"
+        return f"The events cannot be read now: {document['problem']}."
     if not document["has_history"]:
         return document["missing"] or NOT_YET
     return "No matching events." if is_filtered else "No events in this window."

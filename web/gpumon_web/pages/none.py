@@ -91,8 +91,8 @@ def kept(document: Cells) -> KeptValues:
     ]  # fmt: skip
     if runs:
         return KeptValues({"newest": [*notes, {"level": "", "about": "", "text": "All runs", "link": "#/runs"}]})
-    said = f"Past runs are unavailable: {problem}" if problem else "No runs yet."
-    return KeptValues({"newest": [{"text": said}]})
+    unread = f"Past runs cannot be listed: {problem}." if problem else ""
+    return KeptValues({"newest": [{"text": unread or "No runs yet."}]}, unread=unread)
 
 
 PAGE = Page("none", "No GPU", layout, live, kept, is_tab=False, tab="fleet")

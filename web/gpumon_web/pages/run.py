@@ -107,14 +107,17 @@ def live(now: Now, args: Args) -> Cells:
 
 def kept(document: Cells) -> KeptValues:
     """All of a run that the ledger keeps, and what the ring told of it meanwhile."""
-    missing = document.get("missing", "")
+    unread = document.get("unread", "")
+    missing = f"The runs that are kept cannot be read now: {unread}." if unread else document.get("missing", "")
     if document["run"] is None:
-        why = document["missing"] or "It may have been removed from the ledger, or belong to another server."
-        gone = f"No run here has the id {document['id']}. {why}"
+        none = f"No run here has the id {document['id']}."
+        why = missing or "It may have been removed from the ledger, or belong to another server."
+        gone = missing if unread else f"{none} {why}"
         without = [line(text(gone)), line(link("All runs", "#/runs"))]
-        values = {**dict.fromkeys(_KEPT), "title": "No such run", "gone": gone, "without": without, "epochs": Rows(),
+        title = document["id"] if unread else "No such run"
+        values = {**dict.fromkeys(_KEPT), "title": title, "gone": gone, "without": without, "epochs": Rows(),
                   "folds": Rows(), "ranks": Rows()}  # fmt: skip
-        return KeptValues(values, {"course": None}, again=IS_OVER)
+        return KeptValues(values, {"course": None}, again=IS_OVER, unread=missing if unread else "")
     run = {**document["run"], **(document.get("live") or {})}
     is_running = run["state"] == "running"
     found, summary, ranks = document["epochs"], document.get("summary") or {}, document["ranks"]
@@ -158,7 +161,7 @@ def kept(document: Cells) -> KeptValues:
     }
     return KeptValues(
         values, {"course": course(document)}, {"epochs": document.get("epochs_total", 0) + len(parts)},
-        GOES_ON if is_running else IS_OVER,
+        GOES_ON if is_running else IS_OVER, unread=missing if unread else "",
     )  # fmt: skip
 
 

@@ -59,10 +59,12 @@ def layout() -> Component:
 def kept(document: Cells) -> KeptValues:
     """Rows of the runs that the ledger and the ring know, and why those of the past are missing if they are."""
     problem, missing = document["problem"], document.get("missing", "")
+    told = f"Past runs cannot be listed: {problem}." if problem else ""
+    unread = told if document.get("is_unread") else ""
     choice: RunChoice = document["choice"]
     return KeptValues(
         {
-            "problem": f"Past runs cannot be listed: {problem}." if problem else missing,
+            "problem": told or missing,
             "states": pick("state", "state", choice.state, options(levels.OF_RUN)),
             "people": pick("user", "user", choice.user, options(document["users"])),
             "frameworks": pick("framework", "framework", choice.framework, options(document["frameworks"])),
@@ -73,7 +75,7 @@ def kept(document: Cells) -> KeptValues:
                 "words": "Config, such as lr=0.1",
                 "text": choice.where,
             },
-            "nothing": NO_MATCH if not choice.is_any else NO_RUNS,
+            "nothing": "" if unread else NO_MATCH if not choice.is_any else NO_RUNS,
             "picked": {
                 "arg": PICK,
                 "page": "compare",
@@ -82,7 +84,8 @@ def kept(document: Cells) -> KeptValues:
                 "words": f"Tick {FEWEST} to {MOST} runs to compare them",
             },
             "runs": Rows(row(run) for run in document["runs"]),
-        }
+        },
+        unread=unread,
     )
 
 

@@ -141,7 +141,8 @@ def kept(document: Cells) -> KeptValues:
         "strips": Rows(strip_row(one, window, document["now"], user) for one in document["devices"]),
         "ticks": ticks(window),
     }
-    return KeptValues(values, again=LATER if is_over else SOON)
+    unread = values["problem"] if document["problem"] else ""
+    return KeptValues(values, again=LATER if is_over else SOON, unread=unread)
 
 
 def _address(window: UserWindow, user: str, by: str = USER) -> str:
@@ -175,7 +176,7 @@ def _nobody(document: Cells, group: AccountGroup | None) -> str:
 
 def _problem(document: Cells, window: UserWindow) -> str:
     if document["problem"]:
-        return f"The history cannot be read: {document['problem']}"
+        return f"The history cannot be read now: {document['problem']}."
     if not document["has_history"]:
         return document["missing"] or NOT_YET
     return "" if window.zone else "Days begin where the server is: it does not know the time zone of this browser."

@@ -1,0 +1,131 @@
+"""Files that cannot be read now: what they keep is not called missing, and a page keeps what it has read of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from gpumon.frame import RunState
+from gpumon.ledger.migrations import VERSION
+from tests.builders import device, process, run, sample, tick
+from tests.runs import Book, training, uuid_of
+from tests.web.conftest import PATIENCE_MS, on_a_port, visit
+from tests.web.served import Served
+
+NET, OTHER = "net-1a2b", "net-3c4d"
+NEWER = "was written by a newer gpumon"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    with Book(tmp_path) as book:
+        training(book, NET, 4)
+        training(book, OTHER, 4, seed=1)
+    return book.path
+
+
+def upgrade(path: Path, version: int = 999) -> None:
+    """A file that this gpumon cannot read, until its version is what it was."""
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA user_version = {version}")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Nobody else may read the file, as while a tool copies or compacts it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        other.execute("UPDATE run SET name = name")
+        yield
+        other.execute("ROLLBACK")
+
+
+def test_a_run_of_a_locked_ledger_is_not_called_unknown(ledger: Path) -> None:
+    served = Served([tick(1)], [str(ledger)])
+    with locked(ledger):
+        answer = served.client().get(f"/api/v1/run?id={NET}")
+    assert (answer.status_code, answer.mimetype) == (503, "application/problem+json")
+    assert "database is locked" in answer.get_json(force=True)["detail"]
+    assert answer.headers["Retry-After"]
+    assert served.json(f"/api/v1/run?id={NET}")["run"]["id"] == NET
+
+
+@pytest.mark.parametrize(
+    "path",
+    [f"/api/v1/run?id={NET}", f"/api/v1/epochs?run={NET}", f"/api/run?id={NET}", f"/api/run/epochs?id={NET}",
+     f"/api/run.csv?id={NET}", f"/api/kept?page=run&id={NET}&rest=1", f"/api/run/zoom?id={NET}&gpu={uuid_of(0)}"],
+)  # fmt: skip
+def test_what_cannot_be_read_now_may_be_asked_for_again(ledger: Path, path: str) -> None:
+    served = Served([tick(1)], [str(ledger)])
+    upgrade(ledger)
+    answer = served.client().get(path)
+    assert answer.status_code == 503, answer.data
+    assert NEWER in answer.get_data(as_text=True)
+    upgrade(ledger, VERSION)
+    assert served.client().get(path).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/api/v1/run?id=no", "/api/v1/epochs?run=no", "/api/run?id=no"])
+def test_a_run_that_is_in_no_ledger_is_not_found(ledger: Path, path: str) -> None:
+    assert Served([tick(1)], [str(ledger)]).client().get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "where"), [(f"page=run&id={NET}", "without"), (f"page=compare&runs={NET},{OTHER}", "without"),
+                         ("page=runs", "problem")],
+)  # fmt: skip
+def test_a_page_of_what_cannot_be_read_says_so_and_not_that_there_is_none(ledger: Path, query: str, where: str) -> None:
+    served = Served([tick(1)], [str(ledger)])
+    upgrade(ledger)
+    found = served.json(f"/api/kept?{query}")
+    said = str(found["values"])
+    assert NEWER in found["unread"]
+    assert NEWER in str(found["values"][where])
+    for claim in ("No such run", "No run here", "No runs yet", "removed from the ledger"):
+        assert claim not in said
+    upgrade(ledger, VERSION)
+    assert "unread" not in served.json(f"/api/kept?{query}")
+
+
+def test_a_run_that_goes_on_has_what_the_ring_tells_while_its_ledger_cannot_be_read(ledger: Path) -> None:
+    going = run("tag.1000.1.a", id=NET, name="net", state=RunState.RUNNING, epoch=2, gpus=(device(0).uuid,))
+    served = Served([tick(n, [sample(0, run=going.key)], [process(1, 0)], [going]) for n in (1, 2)], [str(ledger)])
+    upgrade(ledger)
+    found = served.json(f"/api/kept?page=run&id={NET}")
+    assert found["values"]["title"] == "net"
+    assert NEWER in str(found["values"]["without"])
+
+
+def test_a_page_keeps_what_it_has_read_while_the_ledger_cannot_be_read(browser: Browser, ledger: Path) -> None:
+    going = run("tag.1000.1.a", id="now-5e6f", name="now", state=RunState.RUNNING)
+    served = Served([tick(n, runs=[going]) for n in (1, 2)], [str(ledger)])
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/runs")
+        rows = page.locator("#page-runs tbody tr")
+        expect(rows).to_have_count(3)
+        upgrade(ledger)
+        expect(page.locator("#problem")).to_contain_text("What is shown was read before.", timeout=PATIENCE_MS)
+        expect(rows).to_have_count(3)
+        page.locator("#page-runs select").nth(1).select_option("alice")
+        expect(page.locator("#page-runs .card > .empty")).to_contain_text(NEWER)
+        expect(page.locator("#problem")).to_be_hidden()
+        upgrade(ledger, VERSION)
+        expect(rows).to_have_count(3)
+        expect(page.locator("#page-runs .card > .empty")).to_be_hidden()
+
+
+def test_a_run_comes_once_its_ledger_can_be_read_again(browser: Browser, ledger: Path) -> None:
+    upgrade(ledger)
+    with on_a_port(Served([tick(1)], [str(ledger)])) as link, visit(browser, link) as visitor:
+        page = visitor.open(f"#/run/{NET}")
+        expect(page.locator("#page-run .empty:visible")).to_contain_text(f"cannot be read now: {ledger} {NEWER}")
+        expect(page.locator("#page-run h1")).to_have_text(NET)
+        upgrade(ledger, VERSION)
+        expect(page.locator("#page-run .epochs tbody tr")).to_have_count(4)
+        expect(page.locator("#problem")).to_be_hidden()
