@@ -208,6 +208,55 @@ def test_a_day_of_25_hours_has_them_all(served: Served) -> None:
     assert [at for at, *_ in week["users"]["cells"]["dave"]["course"]["parts"]] == [*range(7)]
 
 
+def test_a_day_that_begins_within_an_hour_of_utc_has_each_hour_where_it_was(served: Served) -> None:
+    """In India the 14th of October begins at 18:30 UTC of the 13th, on which no daemon ran."""
+    strips = shown(served, "period=day&day=2026-10-14&zone=Asia/Kolkata")["tables"]["strips"]["cells"]
+    strip = strips[device(2).uuid]["strip"]
+    assert (strip["slots"], strip["shift"]) == (24, 0.5)
+    # 18:00 to 19:00 UTC was unseen, and half of it is of this day; so were the five hours after it.
+    assert [slot for slot, _ in strip["unseen"]] == [*range(-1, 5)]
+    assert [at for at, *_ in strip["parts"]] == [*range(5, 24)]
+    assert strip["label"] == "GPU 2: dave 19.0 h; not seen 5.0 h"
+
+
+DRAWN = """(canvas) => new Promise((done) => requestAnimationFrame(() => {
+    const { width, height } = canvas;
+    const image = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+    const has = (x, y) => image[4 * (y * width + x) + 3] > 0;
+    const [columns, rows] = [[...Array(width).keys()], [...Array(height).keys()]];
+    const x = columns.filter((x) => rows.some((y) => has(x, y)));
+    const y = rows.filter((y) => columns.some((x) => has(x, y)));
+    done([x[0] / width, (x[x.length - 1] + 1) / width, y[0] / height, (y[y.length - 1] + 1) / height]);
+}))"""
+"""The part of a canvas in which anything is drawn: left, right, top and bottom as shares."""
+
+
+def test_a_strip_is_drawn_where_its_hours_were(browser: Browser, served: Served) -> None:
+    """GPU 3 was free; all that is drawn of it is what was not seen, until 5:30 of that day."""
+    with on_a_port(served) as link, visit(browser, link, timezone_id="Asia/Kolkata") as visitor:
+        page = visitor.open("#/users?period=day&day=2026-10-14")
+        strip = page.locator("#page-users .strips canvas").nth(3)
+        strip.wait_for()
+        assert strip.evaluate(DRAWN) == pytest.approx([0, 5.5 / 24, 0, 1], abs=0.01)
+
+
+def test_a_part_of_an_hour_claims_no_place_in_it(browser: Browser, tmp_path: Path) -> None:
+    """A quarter of an hour, from 10:30 on: a quarter of the height, as accounts do not know when in the hour it was."""
+    path, day = tmp_path / "history.sqlite", OCTOBER + DAY
+    on_it = [process(1, 0, user="zoe", sm_utilization=0.5)]
+    keep(path, [
+        tick(1, [sample(0, utilization=0.5, memory_used=GIB)], on_it if 37_800 <= second < 38_700 else [],
+             time_ns=round((day + second) * SECOND), monotonic_ns=(50 + second) * SECOND, interval_ns=STEP * SECOND)
+        for second in range(0, DAY + 1, STEP)
+    ])  # fmt: skip
+    served = Served([tick(1)], histories=[str(path)])
+    served.now = AFTER
+    with on_a_port(served) as link, visit(browser, link, timezone_id="UTC") as visitor:
+        strip = visitor.open("#/users?period=day&day=2026-10-02").locator("#page-users .strips canvas")
+        strip.wait_for()
+        assert strip.evaluate(DRAWN) == pytest.approx([10 / 24, 11 / 24, 0.75, 1], abs=0.05)
+
+
 def test_a_window_that_nothing_is_known_of_says_so(served: Served, tmp_path: Path) -> None:
     found = shown(served, "period=week&day=2020-01-01&zone=UTC")["values"]
     assert not found["known"]

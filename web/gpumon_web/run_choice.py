@@ -67,7 +67,7 @@ class ChosenRuns(NamedTuple):
 
 
 def chosen_runs(ledgers: Ledgers, choice: RunChoice, now: float, limit: int) -> ChosenRuns:
-    """The newest `limit` runs of a choice. Raises UsageError for one that cannot be, GpumonError for unreadable ledgers."""
+    """The newest `limit` runs of a choice. Raises UsageError for a wrong one, GpumonError for unreadable ledgers."""
     rows = ledgers.candidates()
     users = sorted({row.user for _, row in rows} - {""})
     frameworks = sorted({row.framework for _, row in rows} - {""})

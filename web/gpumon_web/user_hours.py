@@ -13,7 +13,7 @@ from gpumon.groups import UserGroups
 from gpumon.people import in_force, under
 from gpumon.prices import Prices
 from gpumon.reports import accounts
-from gpumon_web.device_strips import device_strip
+from gpumon_web.device_strips import LONGEST_SLOT, device_strip
 from gpumon_web.user_window import UserWindow, user_window
 
 Holding = Mapping[str, tuple[str, Sequence[str]]]
@@ -65,6 +65,8 @@ def _document(
     before = window.beside(-1)
     past = summary(earlier, before.begin, before.end, "user")
     by = "hour" if window.period == "day" else "day"
+    # Where days begin within an hour of UTC, the strips also show the part of it that is theirs.
+    drawn = [hour for hour in earlier.hours if hour.begin > window.begin - LONGEST_SLOT] + list(kept.hours)
 
     def of(device: KnownDevice) -> list[AccountGroup]:
         hours = [hour for hour in kept.hours if hour.device == device.uuid]
@@ -84,8 +86,7 @@ def _document(
         if user
         else [],
         "devices": [
-            device_strip(kept.hours, device, window.begin, window.end, end, len(kept.devices))
-            for device in kept.devices
+            device_strip(drawn, device, window.begin, window.end, now, len(kept.devices)) for device in kept.devices
         ],
     }
 

@@ -96,8 +96,8 @@ def strip_row(found: Cells, window: UserWindow, now: float, user: str) -> Cells:
         "gpu": name,
         "order": device.number,
         "strip": {
-            "slots": found["slots"], "parts": parts, "unseen": found["unseen"], "is_bars": False,
-            "until": round(min(1.0, max(0.0, until)), 4), "label": strip_words(found),
+            "slots": found["slots"], "shift": found["shift"], "parts": parts, "unseen": found["unseen"],
+            "is_bars": False, "until": round(min(1.0, max(0.0, until)), 4), "label": strip_words(found),
             "marks": _day_marks(window),
         },
     }  # fmt: skip
@@ -106,10 +106,12 @@ def strip_row(found: Cells, window: UserWindow, now: float, user: str) -> Cells:
 def strip_words(found: Cells) -> str:
     """Name of a GPU, who held it for how long, and for how long nothing is known of it."""
     hours: dict[str, float] = {}
-    for _, who, held, _ in found["parts"]:
+    for at, who, held, _ in found["parts"]:
+        if at < 0:  # of the window before, for the most part
+            continue
         hours[who or "unknown"] = hours.get(who or "unknown", 0.0) + held / 100 * found["step"]
     held_by = ", ".join(f"{who} {hours_text(held)}" for who, held in sorted(hours.items(), key=lambda one: -one[1]))
-    unseen = sum(share for _, share in found["unseen"]) / 100 * found["step"]
+    unseen = sum(share for at, share in found["unseen"] if at >= 0) / 100 * found["step"]
     if unseen:
         held_by = f"{held_by or 'nobody while watched'}; not seen {hours_text(unseen)}"
     return f"{device_name(found['device'])}: {held_by or 'nobody'}"

@@ -6,9 +6,10 @@
   const CROWN = 1.5; // px of a line that closes a tint at its top, so that it reads on white too
   const ROOM = 14; // px beside a name within its strip
   const GAP = 2; // px between bars
+  const NAMED = 0.6; // of the height, from which on a block has room for a name
   const TO_COME = 0.07;
 
-  // `one`: {slots, parts: [[slot, user, held, used or null]], unseen: [[slot, share]], until, is_bars, label, marks, events}; shares in
+  // `one`: {slots, shift, parts: [[slot, user, held, used or null]], unseen: [[slot, share]], until, is_bars, label, marks, events}; shares in
   // hundredths of a slot, `until` the share of all slots that is not still to come; one that `ends_now` has nothing behind that.
   g.strip = function (one) {
     const canvas = g.make("canvas", { class: one.is_bars ? "strip bars" : "strip", role: "img", "aria-label": one.label, title: one.label });
@@ -32,8 +33,9 @@
     const isOld = !g.feed.isFresh();
     const color = (user, opacity) => g.theme.color(isOld || !user ? "mut" : g.theme.ofUser(user), opacity);
     const all = one.slots * (one.ends_now ? one.until : 1);
-    const edge = (slot) => Math.round((slot / all) * width); // the slot that goes on ends behind the canvas
-    const now = edge(one.slots * one.until);
+    const shift = one.shift || 0; // slots between the begin and slot 0, where windows begin within an hour
+    const edge = (slot) => Math.round(((slot + shift) / all) * width); // the slot that goes on ends behind the canvas
+    const now = Math.round(((one.slots * one.until) / all) * width);
     pen.fillStyle = g.theme.color("line");
     for (const mark of one.marks || []) { pen.fillRect(Math.round(mark * width), 0, 1, height); }
     if (one.is_bars) { pen.fillRect(0, height - 1, width, 1); }
@@ -75,14 +77,19 @@
         return;
       }
       const sum = users.reduce((found, [, held]) => found + held, 0);
-      const room = (to - from) * Math.min(1, sum / 100);
+      const [wide, share] = [Math.min(to, Math.max(from, now)) - from, Math.min(1, sum / 100)];
+      // A part of a slot is beside the slot that it continues; else nobody knows when in it, and its height says how much.
+      const isPlaced = isUnseen.has(slot) || touches(slots[at - 1], slots[at]) !== touches(slots[at], slots[at + 1]);
+      const room = isPlaced ? (to - from) * share : wide;
+      const tall = isPlaced || !wide ? height : height * Math.min(1, (share * (to - from)) / wide);
       const left = leftOf(slots, at, from, to, room);
       // Who shares it has a lane of it, the first at the top.
-      let top = 0;
+      slots[at].isLow = tall < height * NAMED;
+      let top = height - tall;
       for (const [user, held, used] of users) {
-        const tall = (height * held) / sum;
-        block(user, left, top, room, tall, used === null ? null : Math.min(1, used / held));
-        top += tall;
+        const lane = (tall * held) / sum;
+        block(user, left, top, room, lane, used === null ? null : Math.min(1, used / held));
+        top += lane;
       }
     });
     if (one.events) { marks(pen, one.events, width, height); } else if (!one.is_bars && !one.is_mean) { names(pen, slots, edge, height); }
@@ -117,7 +124,7 @@
 
   const touches = (one, next) => Boolean(one && next) && one.slot + 1 === next.slot && one.users.some(([user]) => next.users.some(([other]) => other === user));
 
-  // Of an hour that was held in part, the end beside the slot that it continues.
+  // Of a slot that was held in part, the end beside the slot that it continues.
   const leftOf = (slots, at, from, to, room) => (touches(slots[at - 1], slots[at]) || !touches(slots[at], slots[at + 1]) ? from : to - room);
 
   const heldIn = ({ users }, user) => (users.find(([other]) => other === user) || [user, 0])[1];
@@ -162,12 +169,12 @@
       pen.fillStyle = g.theme.color("ink");
       pen.fillText(run.user, run.left + 8, height / 2 + 0.5);
     };
-    slots.forEach(({ slot, users }, at) => {
-      const user = users.length === 1 ? users[0][0] : "";
+    slots.forEach(({ slot, users, isLow }, at) => {
+      const user = users.length === 1 && !isLow ? users[0][0] : "";
       if (run && run.user === user && run.to === slot) { run.to = slot + 1; return; }
       write();
       const room = (edge(slot + 1) - edge(slot)) * Math.min(1, users.reduce((sum, [, held]) => sum + held, 0) / 100);
-      run = { user, left: leftOf(slots, at, edge(slot), edge(slot + 1), room), to: slot + 1 };
+      run = { user, left: Math.max(0, leftOf(slots, at, edge(slot), edge(slot + 1), room)), to: slot + 1 };
     });
     write();
   }

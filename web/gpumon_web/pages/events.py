@@ -87,6 +87,7 @@ def kept(document: Cells) -> KeptValues:
     counts = {name: sum(is_in(one.event, name) for one in wanted) for name in KINDS}
     found = [one for one in wanted if is_in(one.event, group)]
     users = sorted({one.event.of.user for one in events} - {""})
+    nothing = _nothing(document, is_filtered=bool(gpu or user or group != ALL))
     values = {
         "title": f"Last {document['window'].replace('h', ' hours').replace('d', ' days')}",
         "summary": _summary(found) if is_known else "",
@@ -101,13 +102,13 @@ def kept(document: Cells) -> KeptValues:
         ],
         "gpus": pick("gpu", "GPU", gpu, [(number, f"GPU {number}") for number in sorted(labels.values(), key=int)]),
         "people": pick("user", "user", user, [(name, name) for name in users]),
-        "nothing": _nothing(document, is_filtered=bool(gpu or user or group != ALL)),
+        "nothing": nothing,
         "lanes_known": bool(document["strips"]),
         "lanes": Rows(_lanes(document, found, labels)),
         "ticks": _ticks(document),
         "events": Rows(row(one, labels, document["now"]) for one in found[:SHOWN]),
     }  # fmt: skip
-    return KeptValues(values, again=20.0, unread=values["nothing"] if document["problem"] else "")
+    return KeptValues(values, again=20.0, unread=nothing if document["problem"] else "")
 
 
 def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
