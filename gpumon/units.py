@@ -120,7 +120,7 @@ def span(seconds: float) -> str:
 
 
 def words(seconds: float) -> str:
-    """A duration in words, for sentences: `42 s`, `42 min`, `2 h 50 min`, `3 d 4 h`."""
+    """A duration in words, for sentences: `42 s`, `42 min`, `2 h`, `2 h 50 min`, `3 d 4 h`."""
     if odd := _odd(seconds):
         return odd
     minutes = int(seconds // 60)
@@ -128,7 +128,9 @@ def words(seconds: float) -> str:
         return f"{max(0, int(seconds // 1))} s"
     if minutes < 60:
         return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min" if minutes < 1440 else f"{minutes // 1440} d {minutes // 60 % 24} h"
+    size, large, step, small = (60, "h", 1, "min") if minutes < 1440 else (1440, "d", 60, "h")
+    rest = minutes % size // step
+    return f"{minutes // size} {large}" + (f" {rest} {small}" if rest else "")
 
 
 def short(seconds: float) -> str:
@@ -329,12 +331,12 @@ def energies(values: Sequence[float]) -> list[str]:
     """The energies of one column in one unit, which suits the largest: `24.70 Wh` above `0.85 Wh`."""
     largest = max((value for value in values if math.isfinite(value)), default=0.0)
     size, unit, digits = _energy_unit(largest)
-    return [_odd(value) or f"{value / size:.{digits}f} {unit}" for value in values]
+    return [_odd(value) or f"{value / size:,.{digits}f} {unit}" for value in values]
 
 
 def _joules(value: float) -> str:
     size, unit, _ = _energy_unit(value)
-    return f"{value / size:.{_ENERGY_DIGITS[unit]}f} {unit}"
+    return f"{value / size:,.{_ENERGY_DIGITS[unit]}f} {unit}"
 
 
 _ENERGY_DIGITS = {"J": 0, "Wh": 1, "kWh": 2}

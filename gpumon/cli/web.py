@@ -168,7 +168,8 @@ def _machine_app(
             feed, lambda: [] if is_own else history_paths(where), work=work, missing=_NO_HISTORY if is_own else "",
             quick=thread, prices=arguments.prices, groups=arguments.user_groups,
         )  # fmt: skip
-        sources = Sources(feed, Runs(feed, ledgers, work=work, prices=arguments.prices), accounts, thread, recording)
+        runs = Runs(feed, ledgers, work=work, prices=arguments.prices, is_own=is_own)
+        sources = Sources(feed, runs, accounts, thread, recording)
         try:
             yield lambda gate: make_app(sources, gate)
         finally:

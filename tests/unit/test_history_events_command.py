@@ -98,7 +98,7 @@ def test_events_stand_in_the_order_of_their_times_with_their_details(filled: flo
         "GPU back 2 after 5 min",
         "XID error 2 79: the GPU fell off the bus",
         "end not seen 1 bob allocated but idle",
-        "daemon stopped after 1 h 0 min",
+        "daemon stopped after 1 h",
     ):
         assert told in text
 

@@ -252,7 +252,7 @@ def test_no_writer_takes_minus_zero_for_a_number() -> None:
 @pytest.mark.parametrize(
     ("values", "texts"),
     [
-        ([3000.0, 900.0], ["3000 J", "900 J"]),
+        ([3000.0, 900.0], ["3,000 J", "900 J"]),
         ([3960.0, 3262.0, math.nan], ["1.10 Wh", "0.91 Wh", "–"]),
         ([90_000.0, 3262.0], ["25.0 Wh", "0.9 Wh"]),
         ([7.2e6, 3.6e5], ["2.000 kWh", "0.100 kWh"]),
@@ -328,3 +328,10 @@ def test_a_value_that_is_only_bounded_says_so() -> None:
 )  # fmt: skip
 def test_a_time_that_people_add_up_is_rounded_to_the_nearest(seconds: float, text: str) -> None:
     assert units.hours(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3599, "59 min"), (3600, "1 h"), (3660, "1 h 1 min"), (86_400, "1 d"), (98_000, "1 d 3 h")]
+)
+def test_words_of_a_duration_leave_out_what_is_none(seconds: float, text: str) -> None:
+    assert units.words(seconds) == text

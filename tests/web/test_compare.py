@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from gpumon.frame import RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
@@ -54,6 +55,16 @@ def three(directory: Path) -> str:
 
 def document(path: str, asked: str = ",".join(IDS), by: str = "") -> dict[str, Any]:
     return compared_document([path], asked, by, NOW)
+
+
+def test_the_open_epoch_of_a_run_that_goes_on_is_said_to_be_on_the_axis_of_time_alone(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, IDS[0], 6)
+        training(book, IDS[1], 6, state=RunState.RUNNING, began=BEGAN + 900)
+    by = {axis: [one["text"] for one in document(str(book.path), by=axis)["notes"]] for axis in (EPOCHS, TIME)}
+    [said] = [text for text in by[EPOCHS] if "goes on" in text]
+    assert said.endswith("the open epoch is on the axis of time alone")
+    assert not any("goes on" in text for text in by[TIME])
 
 
 def words(cell: list[dict[str, Any]]) -> list[str]:

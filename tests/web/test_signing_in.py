@@ -35,6 +35,21 @@ def test_a_token_is_typed_into_a_form_and_a_session_ended_by_a_button(browser: B
         assert page.context.cookies() == []
 
 
+@pytest.mark.parametrize("tries", [0, 1, 2])
+def test_a_link_leads_where_it_was_to_after_wrong_tokens_too(browser: Browser, tries: int) -> None:
+    with on_a_port(Served([tick(1)])) as link, visit(browser, link.partition("?")[0]) as visitor:
+        page, place = visitor.page, "#/users?period=month&day=2026-10-01"
+        page.goto(visitor.link + ("?token=wrong-0123456789" if tries else "") + place)
+        for _ in range(tries):
+            page.get_by_label("Token").fill("not-the-token-0123456789")
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("heading")).to_have_text("Wrong token")
+        page.get_by_label("Token").fill(TOKEN)
+        page.keyboard.press("Enter")
+        page.locator("#page-users:visible").wait_for()
+        assert page.url == visitor.link + place
+
+
 def test_a_page_whose_token_is_revoked_says_how_to_sign_in_again(browser: Browser, tmp_path: Path) -> None:
     file = str(tmp_path / TOKENS)
     named = [add_token(file, name, 0.0) for name in ("phone", "desk")]

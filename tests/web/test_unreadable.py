@@ -1,4 +1,4 @@
-"""Files that cannot be read now: what they keep is not called missing, and a page keeps what it has read of them."""
+"""Files that cannot be read now, or keep nothing: no run is called missing, and a page keeps what it has read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gpumon.frame import RunState
+from gpumon.frame import Origin, RunState
 from gpumon.ledger.migrations import VERSION
+from gpumon.origin import SIMULATED
 from tests.builders import device, process, run, sample, tick
 from tests.runs import Book, training, uuid_of
 from tests.web.conftest import PATIENCE_MS, on_a_port, visit
@@ -129,3 +130,16 @@ def test_a_run_comes_once_its_ledger_can_be_read_again(browser: Browser, ledger:
         upgrade(ledger, VERSION)
         expect(page.locator("#page-run .epochs tbody tr")).to_have_count(4)
         expect(page.locator("#problem")).to_be_hidden()
+
+
+def test_a_run_of_a_daemon_that_plays_a_simulation_says_why_it_has_no_timeline(ledger: Path) -> None:
+    going = run("tag.1000.1.a", id="sim-0-0", name="sim", state=RunState.RUNNING, epoch=2)
+    origin = Origin("sim", "SIMULATED", capabilities=SIMULATED)
+    served = Served([tick(n, runs=[going], origin=origin) for n in (1, 2)], [str(ledger)])
+    why = "A daemon keeps the runs of hardware alone: this is none."
+    assert why in str(served.json("/api/kept?page=run&id=sim-0-0")["values"]["without"])
+    assert why in str(served.json(f"/api/kept?page=compare&runs=sim-0-0,{NET}")["values"]["without"])
+    for kept in (f"page=run&id={NET}", f"page=compare&runs={NET},{OTHER}"):
+        assert why not in served.client().get(f"/api/kept?{kept}").get_data(as_text=True)
+    hardware = Served([tick(n, runs=[going]) for n in (1, 2)], [str(ledger)])
+    assert hardware.json("/api/kept?page=run&id=sim-0-0")["values"]["without"] == []

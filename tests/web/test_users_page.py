@@ -278,7 +278,7 @@ def test_of_a_simulation_the_pages_promise_no_history_as_the_api_does_not() -> N
 
 def test_the_table_is_that_of_the_command_by_day(served: Served, history: Path) -> None:
     answer = served.client().get(f"/api/users.csv?{MONTH}")
-    assert "users.csv" in answer.headers["Content-Disposition"]
+    assert "users-by-day-October-2026.csv" in answer.headers["Content-Disposition"]
     kept = read_accounts(str(history), OCTOBER, OCTOBER + 31 * DAY)
     expected = accounts.csv(summary(kept, OCTOBER, OCTOBER + 31 * DAY, "day", UTC))
     assert answer.get_data(as_text=True) == "".join(expected)

@@ -19,6 +19,7 @@ from gpumon_web.look import named
 from gpumon_web.not_kept import why_no_history
 from gpumon_web.page import Args, Kept, Page
 from gpumon_web.user_hours import Holding
+from gpumon_web.user_window import UserWindow, user_window
 from gpumon_web.work import Inline, Task, Work
 
 FRESH = 10.0
@@ -60,6 +61,10 @@ class Accounts:
     def table(self, args: Args) -> Future[Packed]:
         """The accounts of a window as CSV."""
         return self._asked("table", tuple(args.get(one, "") for one in _WINDOW), kept.table_of_accounts, self._prices)
+
+    def window(self, args: Args) -> UserWindow:
+        """The window that these arguments name."""
+        return user_window(*(args.get(one, "") for one in ("period", "day", "zone")), self._now())
 
     def news(self, since: float | None) -> Future[Packed]:
         """The number of events since a moment that need a look."""

@@ -25,7 +25,7 @@ from gpumon_web.compress import Compressor
 from gpumon_web.credentials import peer_of
 from gpumon_web.environ import CHANNEL, JOB
 from gpumon_web.gate import OPEN, Gate
-from gpumon_web.headers import add_headers, policy
+from gpumon_web.headers import add_headers, hash_of, policy
 from gpumon_web.limits import GUESSES, Buckets
 from gpumon_web.live import PageFeed, PageViews
 from gpumon_web.metrics_route import METRICS, add_metrics
@@ -33,7 +33,7 @@ from gpumon_web.one_script import OneScript
 from gpumon_web.page import Page
 from gpumon_web.pages import PAGES
 from gpumon_web.parts import aria, data
-from gpumon_web.plain_page import BadNumber, failure, no_such_page
+from gpumon_web.plain_page import KEEPS_PLACE, BadNumber, failure, no_such_page
 from gpumon_web.prefix import PLACEHOLDER, prefix_of, put_prefix
 from gpumon_web.refusals import NO_TOKEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Refused, refusal
 from gpumon_web.repeats import Repeats
@@ -122,7 +122,7 @@ def _made(
     _guard(
         server=app.server,
         gate=gate,
-        csp=policy(app.csp_hashes()),
+        csp=policy([*app.csp_hashes(), hash_of(KEEPS_PLACE)]),
         now=now,
         buckets=buckets,
         complaints=complaints,

@@ -17,7 +17,7 @@ from gpumon.missing import is_known
 from gpumon.reports.compare import Comparison, compare
 from gpumon.reports.config_differences import config_differences
 from gpumon.reports.run_json import run_of
-from gpumon_web.compare_axis import axes_of, axis_of
+from gpumon_web.compare_axis import TIME, axes_of, axis_of
 from gpumon_web.compare_chart import compare_chart, course_of
 from gpumon_web.compare_rows import (
     FEWEST,
@@ -86,13 +86,21 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
         "numbers": numbers(compared, names),
         "saved": saved(compared),
         "by_epochs": all(compared.epochs),
-        "notes": [{"text": note} for note in compared.notes]
+        "notes": [{"text": note} for note in [*compared.notes, *_open(found, names, axis)]]
         + [{"text": doubt, "about": "Caution", "level": "warn"} for doubt in compared.doubts],
         "differs": differs(config, names),
         "config_notes": config_notes(config, names),
         "best": {**_best_loss(found, names), **_best_measures(compared, names)},
         "chart": compare_chart(courses, axis),
     }  # fmt: skip
+
+
+def _open(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
+    """Runs whose newest part has no place on the axis: nobody knows how much of its epoch is done."""
+    going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
+    if axis == TIME or not going:
+        return []
+    return [f"{', '.join(going)} go{'es' if len(going) == 1 else ''} on: the open epoch is on the axis of time alone"]
 
 
 def _counts(compared: Comparison) -> list[str]:

@@ -1,13 +1,15 @@
 """The headers of every answer: what a browser may do with the page, and what it must not.
 
-No script but our own files and the few inline ones that Dash writes itself, known by their hashes; no
-`unsafe-eval`. Dash inserts `<style>` elements, so these are allowed; style attributes in
+No script but our own files, the few inline ones that Dash writes itself and that of the form to sign in, known by their
+hashes; no `unsafe-eval`. Dash inserts `<style>` elements, so these are allowed; style attributes in
 markup are not.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable
+from hashlib import sha256
 
 from flask import Response
 
@@ -19,6 +21,11 @@ _FIXED = {
     "X-Frame-Options": "DENY",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+
+
+def hash_of(script: str) -> str:
+    """The hash by which a policy knows an inline script."""
+    return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
 def policy(script_hashes: Iterable[str]) -> str:

@@ -38,20 +38,24 @@ def of_list(
 
 def of_run(
     paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
-    page: str, missing: str, prices: Prices | None = None,
+    page: str, missing: str, not_kept: str, prices: Prices | None = None,
 ) -> Packed | str:  # fmt: skip
-    """Values of the page `page`, from one run; such a page says itself that there is none, and `missing` why."""
+    """Values of the page `page`, from one run; such a page says itself that there is none, and `missing` why.
+
+    `not_kept`: why there is no more of it than the ring tells.
+    """
     document, version = run_document(paths, run, device, live, ring, now, known, prices)
     if document is None:
         return UNCHANGED
-    found = {"run": None, **document, "id": run, "now": now, "missing": missing}
+    why = missing or ("" if "total" in document else not_kept)
+    found = {"run": None, **document, "id": run, "now": now, "missing": why}
     return packed(_body(page, found, [found["run"]] if found["run"] else []), version)
 
 
 def of_compared(paths: Sequence[str], asked: str, by: str, now: float, page: str, missing: str) -> Packed:
     """Values of the page `page`, from the runs that are named; such a page says itself which are not there."""
-    found = {**compared_document(paths, asked, by, now), "missing": missing}
-    return packed(_body(page, found, found["runs"]))
+    found = compared_document(paths, asked, by, now)
+    return packed(_body(page, {**found, "missing": missing if found["gone"] else ""}, found["runs"]))
 
 
 def of_accounts(

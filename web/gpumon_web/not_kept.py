@@ -13,3 +13,8 @@ NOT_YET = "No history yet: 'gpumon daemon' writes it, within a minute of its sta
 def why_no_history(origin: Origin) -> str:
     """One sentence for people: a daemon keeps history of hardware alone; empty where `origin` is that."""
     return "" if Capability.LIVE in origin.capabilities else f"N{NO_HISTORY[1:]}: it is no hardware of this machine."
+
+
+def why_no_runs(origin: Origin) -> str:
+    """The same of runs."""
+    return "" if Capability.LIVE in origin.capabilities else "A daemon keeps the runs of hardware alone: this is none."

@@ -68,6 +68,8 @@ button {{
 </main>
 </html>
 """
+KEEPS_PLACE = "document.forms[0].action += location.hash"
+"""The place that a link names stands behind its #, which no server gets: the form takes it along, also once more."""
 _FORM = """
 <form method="post" action="{action}" autocomplete="off">
 <label for="token">Token</label>
@@ -75,7 +77,8 @@ _FORM = """
 <button type="submit">Open</button>
 </form>
 <p class="note">Read only. The session ends after 12 hours without a request, or when you sign out. On the server,
-<code>gpumon web token add NAME</code> prints a token.</p>"""
+<code>gpumon web token add NAME</code> prints a token.</p>
+<script>{script}</script>"""
 
 
 _ONWARD = """
@@ -108,7 +111,7 @@ def plain(
     onward: Onward | None = None,
 ) -> Response:  # fmt: skip
     """A small page that says what is wrong and what to do; with a form for the token that goes to `sign_in`."""
-    more = _FORM.format(action=escape(sign_in)) if sign_in else ""
+    more = _FORM.format(action=escape(sign_in), script=KEEPS_PLACE) if sign_in else ""
     if onward:
         more += _ONWARD.format(href=escape(onward.href), words=escape(onward.words))
     page = _PAGE.format(title=escape(title), text=escape(text), more=more)

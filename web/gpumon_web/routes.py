@@ -175,7 +175,8 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
         args = {name: _text(name) for name in PAGES["users"].kept_args}
         answer = sent(partial(sources.accounts.table, args), "this window", "text/csv")
         if answer.status_code == 200:
-            answer.headers["Content-Disposition"] = 'attachment; filename="users.csv"'
+            named = sources.accounts.window(args).file_name
+            answer.headers["Content-Disposition"] = f'attachment; filename="users-by-day-{named}.csv"'
         return answer
 
     def news() -> Response:

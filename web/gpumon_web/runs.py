@@ -19,6 +19,7 @@ from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.course import COURSE
 from gpumon_web.feed import Feed, said
 from gpumon_web.fleet import run_row
+from gpumon_web.not_kept import why_no_runs
 from gpumon_web.page import Args, Kept, Page
 from gpumon_web.run_choice import RunChoice
 from gpumon_web.run_gpus import EACH, MEAN
@@ -35,9 +36,13 @@ class Runs:
     def __init__(
         self, feed: Feed, ledgers: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,
         work: Work | None = None, answers: AnswerCache | None = None, missing: str = "",
-        prices: Prices | None = None,
+        prices: Prices | None = None, *, is_own: bool = False,
     ) -> None:  # fmt: skip
-        """`missing` says why past runs are not there, where no ledger has them."""
+        """`missing` says why past runs are not there, where no ledger has them.
+
+        `is_own`: this process samples by itself, and keeps the runs of whatever it plays.
+        """
+        self._is_own = is_own
         self._prices = prices
         self._feed = feed
         self._ledgers = ledgers
@@ -61,16 +66,16 @@ class Runs:
             chosen = [args.get(name, "") for name in RunChoice._fields]
             return self._of_list(("kept", page.name, *chosen), kept.of_list, page.name, self._missing, *chosen)
         if page.kept_of is Kept.COMPARED:
-            asked, by = args.get("runs", ""), args.get("by", "")
+            asked, by, why = args.get("runs", ""), args.get("by", ""), self._missing or self._why()
             return self._answers.get(
                 ("kept", page.name, asked, by), self._fresh,
                 lambda _: self._work.ask(
-                    kept.of_compared, lambda: (self._ledgers(), asked, by, self._now(), page.name, self._missing)
+                    kept.of_compared, lambda: (self._ledgers(), asked, by, self._now(), page.name, why)
                 ),
             )  # fmt: skip
         return self._of_run(
             ("kept", args.get("id", ""), args.get("gpu", ""), page.name), kept.of_run, page.name, self._missing,
-            self._prices,
+            self._why(), self._prices,
         )  # fmt: skip
 
     def zoomed(self, run: str, device: str, begin: float | None, end: float | None) -> Future[Packed]:
@@ -128,6 +133,11 @@ class Runs:
         return self._answers.get(
             key, self._fresh, lambda known: self._work.ask(task, lambda: (self._ledgers(), key[1], known, *more))
         )
+
+    def _why(self) -> str:
+        """Why a daemon keeps no run of what it plays; empty where it does."""
+        with self._feed.lock:
+            return "" if self._is_own else why_no_runs(self._feed.live.origin())
 
     def _live(self) -> dict[str, dict[str, Any]]:
         """Runs in the ring, by id, with the values that they logged last."""

@@ -39,6 +39,11 @@ class UserWindow(NamedTuple):
         begin = f"{first.day} {first:%b}" if first.year == last.year else _dated(first)
         return f"{begin} – {_dated(last)}"
 
+    @property
+    def file_name(self) -> str:
+        """The title as a part of the name of a file: `16-22-Nov-2026`."""
+        return re.sub(r"\W+", "-", self.title, flags=re.ASCII)
+
     def day(self, time: float) -> datetime:
         """`time` in the window's zone."""
         return datetime.fromtimestamp(time, self.zone)

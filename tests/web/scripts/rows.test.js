@@ -173,7 +173,7 @@ test("energies of a column have the unit of its largest, also those that came be
   const heads = [HEADS[0], { col: "energy", by: "energy", kind: "joules", sort: "1", num: true, most: "most" }];
   const values = { most: 1800 };
   const t = table({ a: { name: "a", energy: 1800 } }, { heads, values });
-  assert.strictEqual(t.lines()[0].children[1].textContent, "1800 J");
+  assert.strictEqual(t.lines()[0].children[1].textContent, "1,800 J");
   values.most = 36000;
   t.keep({ a: { name: "a", energy: 1800 }, b: { name: "b", energy: 36000 } });
   assert.deepStrictEqual(t.lines().map((line) => line.children[1].textContent), ["0.5 Wh", "10.0 Wh"]);

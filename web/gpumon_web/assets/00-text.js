@@ -17,6 +17,8 @@ window.gpumon = window.gpumon || {};
     return whole.slice(0, digits ? whole.length - 25 : whole.length - 26);
   }
 
+  const thousands = (text) => text.replace(/^-?\d+/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ","));
+
   // As Python's `.2e` and `.4g`: an exponent has two digits.
   const exponent = (text) => text.replace(/e([+-])(\d)$/, "e$10$2");
   function general(value) {
@@ -57,8 +59,9 @@ window.gpumon = window.gpumon || {};
     const minutes = Math.floor(seconds / 60);
     if (minutes < 1) { return `${Math.max(0, Math.floor(seconds))} s`; }
     if (minutes < 60) { return `${minutes} min`; }
-    if (minutes < 1440) { return `${Math.floor(minutes / 60)} h ${minutes % 60} min`; }
-    return `${Math.floor(minutes / 1440)} d ${Math.floor(minutes / 60) % 24} h`;
+    const [size, large, step, small] = minutes < 1440 ? [60, "h", 1, "min"] : [1440, "d", 60, "h"];
+    const rest = Math.floor((minutes % size) / step);
+    return `${Math.floor(minutes / size)} ${large}${rest ? ` ${rest} ${small}` : ""}`;
   }
 
   // The same, with parts of a second of what is no whole number of them: `1.5 s`, `85 ms`.
@@ -70,8 +73,8 @@ window.gpumon = window.gpumon || {};
   function joules(value, largest) {
     if (!known(value)) { return MISSING; }
     const [of, column] = known(largest) ? [largest, 1] : [value, 0];
-    if (of >= 3.6e6) { return `${fixed(value / 3.6e6, 2 + column)} kWh`; }
-    return of >= 3600 ? `${fixed(value / 3600, of < 3.6e4 ? 1 + column : 1)} Wh` : `${fixed(value, 0)} J`;
+    if (of >= 3.6e6) { return `${thousands(fixed(value / 3.6e6, 2 + column))} kWh`; }
+    return of >= 3600 ? `${fixed(value / 3600, of < 3.6e4 ? 1 + column : 1)} Wh` : `${thousands(fixed(value, 0))} J`;
   }
 
   // A number that a training logged. NaN and the infinities come as words: they are facts, and not missing.
