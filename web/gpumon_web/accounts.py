@@ -64,7 +64,7 @@ class Accounts:
 
     def window(self, args: Args) -> UserWindow:
         """The window that these arguments name."""
-        return user_window(*(args.get(one, "") for one in ("period", "day", "zone")), self._now())
+        return user_window(args.get("period", ""), args.get("day", ""), args.get("zone", ""), self._now())
 
     def news(self, since: float | None) -> Future[Packed]:
         """The number of events since a moment that need a look."""

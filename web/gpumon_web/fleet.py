@@ -6,7 +6,7 @@ All functions are pure, except that the page remembers since when a GPU has been
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpumon import units
@@ -28,7 +28,7 @@ from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS
 from gpumon.reports.run_json import known
 from gpumon.vendors import NVIDIA, short_name
-from gpumon_web.health import checks
+from gpumon_web.health import checks, throttled_lately
 from gpumon_web.look import worth_a_look
 
 NAMED = 8
@@ -63,15 +63,16 @@ class Fleet:
             "cuda": driver.version_of(NVIDIA.runtime),
             "source": origin.source,
             "processes_known": Capability.PROCESSES in origin.capabilities,
-            "gpus": [gpu_row(status, joined) for status in statuses],
+            "gpus": [gpu_row(status, joined, throttled_lately(history, status.sample.device.uuid, frame.time))
+                     for status in statuses],
             "runs": [run_row(ranks, frame, epochs) for ranks in joined],
             "look": worth_a_look(statuses, joined, epochs, frame, history),
             "not_judged": not_judged(frame.samples, tells_processes=Capability.PROCESSES in origin.capabilities),
-        }
+        }  # fmt: skip
 
 
-def gpu_row(status: GpuStatus, joined: Sequence[Ranks]) -> dict[str, Any]:
-    """One GPU: its card, its state and since when, its holders and its run."""
+def gpu_row(status: GpuStatus, joined: Sequence[Ranks], throttled: Mapping[str, float]) -> dict[str, Any]:
+    """One GPU: its card, its state and since when, its holders and its run; how it was `throttled_lately`."""
     sample, since, processes = status.sample, status.since, status.processes
     device = sample.device
     return {
@@ -92,7 +93,7 @@ def gpu_row(status: GpuStatus, joined: Sequence[Ranks]) -> dict[str, Any]:
         "holders": holders(processes, joined),
         "unlisted": status.is_unlisted,
         "empty": status.is_empty,
-        "health": checks(sample),
+        "health": checks(sample, throttled),
         "split": parts(sample),
         "processes": [process_row(process, joined) for process in processes],
         "shares_memory": device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST,

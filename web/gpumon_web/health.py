@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from gpumon import units
 from gpumon.analysis.clock_events import HOT, IDLE, clock_event_reasons
+from gpumon.clock import SECOND
 from gpumon.diagnosis.finding import Severity, severity_of
-from gpumon.frame import Sample
-from gpumon.metrics import BY_NAME, Availability
+from gpumon.events.device_watch import CAUSES, QUIET
+from gpumon.frame import NAN, Sample
+from gpumon.history.recent import RecentHistory
+from gpumon.metrics import BY_NAME, Availability, Unit
 from gpumon.missing import is_known
 from gpumon.xids import xid_of
 from gpumon_web import levels
@@ -18,12 +22,26 @@ UNKNOWN = "unknown"
 """The level of a check of which nothing is known."""
 
 
-def checks(sample: Sample) -> list[Cells]:
+LATELY = QUIET / SECOND
+"""Seconds for which a GPU that was throttled is still told of, as in the event log."""
+
+
+def throttled_lately(history: RecentHistory | None, uuid: str, now: float) -> dict[str, float]:
+    """The highest share of a second in which each of `CAUSES` held the clocks `LATELY`; no unknown ones."""
+    if history is None:
+        return {}
+    found = {metric.name: history.peak(uuid, metric.name, now - LATELY, now) for metric in CAUSES}
+    return {name: share for name, share in found.items() if is_known(share)}
+
+
+def checks(sample: Sample, throttled: Mapping[str, float] = MappingProxyType({})) -> list[Cells]:
     """The checks of a GPU, in the order of the page: level, title, what is so, and what else is known.
+
+    `throttled` is what `throttled_lately` gives.
 
     Of a GPU that does not answer only what was wrong is told, and that it was so when it last answered.
     """
-    found = [_throttling(sample), _ecc(sample), _xid(sample), _link(sample), _thresholds(sample)]
+    found = [_throttling(sample, throttled), _ecc(sample), _xid(sample), _link(sample), _thresholds(sample)]
     return found if sample.state is Availability.OK else [_as_it_was(one) for one in found]
 
 
@@ -52,13 +70,22 @@ def _none(title: str) -> Cells:
     return _check(title, "not reported", level=UNKNOWN)
 
 
-def _throttling(sample: Sample) -> Cells:
+def _throttling(sample: Sample, throttled: Mapping[str, float]) -> Cells:
     reasons = clock_event_reasons(sample)
-    if reasons is None:
+    told = [metric for metric in CAUSES if severity_of(metric, throttled.get(metric.name, NAN)) is not Severity.INFO]
+    if reasons is None and not throttled:
         return _none("Throttling")
-    held = [reason for reason in reasons if reason != IDLE]
-    words = f"clocks held by {', '.join(held)}" if held else "none"
-    return _check("Throttling", words, level="warn" if HOT & {*held} else "ok")
+    held = [reason for reason in reasons or () if reason != IDLE]
+    words = f"clocks held by {', '.join(held)}" if held else "none now" if told else "none"
+    # A sample says what holds the clocks at its moment, counters what has meanwhile.
+    more = [f"{metric.title[0].lower()}{metric.title[1:]}, {_share(throttled[metric.name])} at most" for metric in told]
+    if more:
+        more.append(f"in the last {LATELY:.0f} s")
+    return _check("Throttling", words, " · ".join(more), "warn" if told or HOT & {*held} else "ok")
+
+
+def _share(share: float) -> str:
+    return units.number(share, Unit.RATIO) if share >= 0.01 else "less than 1 %"
 
 
 def _ecc(sample: Sample) -> Cells:
