@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -54,12 +55,26 @@ def tensors_peak(epoch: EpochSummary) -> float:
 
 def energy_per(name: str, title: str, of: Callable[[EpochSummary], float]) -> Measure[EpochSummary]:
     """A measure of joules for each step or sample."""
-    return Measure(name, title, of, lambda value: f"{units.figures(value)} J" if is_known(value) else units.MISSING)
+    return Measure(name, title, of, small_joules, write_all=small_joules_each)
 
 
 def joules(value: float) -> str:
     """An energy for people."""
     return units.number(value, Unit.JOULES)
+
+
+def small_joules(value: float) -> str:
+    """The energy of a step or a sample: `51.1 J`."""
+    return f"{units.figures(value)} J" if is_known(value) else units.MISSING
+
+
+def small_joules_each(values: Sequence[float]) -> list[str]:
+    """Several of these with equal decimals: `51.0 J` beside `51.1 J`."""
+    texts = [units.figures(value) for value in values if is_known(value)]
+    if any("e" in text for text in texts):
+        return [small_joules(value) for value in values]
+    decimals = max((len(text.partition(".")[2]) for text in texts), default=0)
+    return [f"{value:.{decimals}f} J" if math.isfinite(value) else small_joules(value) for value in values]
 
 
 STEPS_PER_SECOND: Measure[EpochSummary] = Measure(

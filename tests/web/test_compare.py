@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gpumon.frame import RunState
+from gpumon.frame import NAN, RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
@@ -19,6 +19,7 @@ from gpumon.ledger.reader import Ledgers
 from gpumon.ledger.records import RunTrace
 from gpumon.reports import compare
 from gpumon.reports.compare_whole import WHOLE
+from gpumon.reports.measure import small_joules_each
 from gpumon_web.compare_axis import EPOCHS, STEPS, TIME, axis_of
 from gpumon_web.compare_chart import compare_chart, course_of
 from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS, least
@@ -65,6 +66,11 @@ def test_the_open_epoch_of_a_run_that_goes_on_is_said_to_be_on_the_axis_of_time_
     [said] = [text for text in by[EPOCHS] if "goes on" in text]
     assert said.endswith("the open epoch is on the axis of time alone")
     assert not any("goes on" in text for text in by[TIME])
+
+
+def test_energies_of_a_step_have_one_precision() -> None:
+    assert small_joules_each([51.0, 51.1, NAN]) == ["51.0 J", "51.1 J", "–"]
+    assert small_joules_each([0.00002, 3.0]) == ["2e-05 J", "3 J"]
 
 
 def words(cell: list[dict[str, Any]]) -> list[str]:

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.web.conftest import PATIENCE_MS, visit
+from gpumon.metrics import HOST_METRICS
+from tests.builders import sample, tick
+from tests.web.conftest import PATIENCE_MS, on_a_port, visit
+from tests.web.served import Served
 from tests.web.sources import Opened
 from tests.web.states import lab
 
@@ -79,3 +82,41 @@ def test_a_strip_of_what_is_over_is_drawn_up_to_now(browser: Browser, opened: Op
         expect(strip).to_be_visible()
         rest = strip.evaluate(REST)
         assert 0 <= rest * 24 < 0.25, "its last tick is some minutes old"
+
+
+def test_the_tools_of_a_chart_are_two_rows_on_a_phone(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link, viewport={"width": 400, "height": 860}) as visitor:
+        page = visitor.open(opened.places["gpu"])
+        head = page.locator("#page-gpu .cardhead:has(.tools)")
+        head.locator(".panels").wait_for()
+        middle = "(node) => { const box = node.getBoundingClientRect(); return (box.top + box.bottom) / 2; }"
+        rows = {round(head.locator(part).evaluate(middle) / 12) for part in (".seg", ".tools", ".panels", ".files")}
+        assert len(rows) == 2
+        expect(head.locator(".files > .button")).to_contain_text("Download")
+
+
+def test_a_machine_of_one_gpu_has_the_page_of_that_one_with_the_host_and_no_tab_of_a_fleet(browser: Browser) -> None:
+    host = [{"host.cpu_utilization": 0.23}.get(metric.name, 0.0) for metric in HOST_METRICS]
+    served = Served([tick(n, [sample(0, utilization=0.5)], host=host) for n in (1, 2)], devices=1)
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("")
+        expect(page.locator("#page-gpu h1")).to_have_text("GPU 0")
+        expect(page.locator("#page-gpu .hostline")).to_contain_text("CPU 23 %")
+        expect(page.locator("#tab-fleet")).to_be_hidden()
+        expect(page.locator(".brand")).to_have_attribute("href", "#/gpu/0")
+        page.goto(visitor.link + "#/fleet")
+        expect(page.locator("#page-fleet")).to_be_visible()
+        expect(page.locator("#tab-fleet")).to_be_visible()
+
+
+def test_the_page_of_a_gpu_has_veils_in_the_shape_of_what_comes(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link) as visitor:
+        page = visitor.page
+        page.route("**/api/delta*", lambda route: None)
+        page.goto(visitor.link + opened.places["gpu"])
+        for part in ("h1", ".holding", ".checks", "[data-bind=memory_bar]"):
+            veil = "(node) => [getComputedStyle(node, '::before').content, node.getBoundingClientRect().height]"
+            content, tall = page.locator(f"#page-gpu {part}").evaluate(veil)
+            assert (content, tall > 10) == ('""', True), part
+        expect(page.locator("#page-gpu .hostline")).to_be_hidden()
+        page.unroute("**/api/delta*")

@@ -71,6 +71,14 @@
     return { asked, section: instead ? byName(instead) : asked };
   }
 
+  // A machine of one GPU has no list of them: its first page has no tab, and the mark leads to that GPU.
+  function single() {
+    const [{ dataset: { page: first } }] = sections;
+    const { home } = g.feed.server;
+    g.hide(document.querySelector(`[data-tab="${first}"]`), Boolean(home) && current !== sections[0]);
+    g.attribute(document.querySelector(".brand"), "href", home || `#/${first}`);
+  }
+
   // Who opens a machine of one GPU wants to see that one.
   function land() {
     if (g.feed.server.home && !location.hash.replace(/^#\/?/, "")) {
@@ -114,6 +122,7 @@
 
   function heard(news) {
     if (g.feed.server && land()) { route(); }
+    if (g.feed.server) { single(); }
     g.status();
     const shown = page(current);
     if (news.reset) { shown.about(); }

@@ -16,6 +16,7 @@ from gpumon.metrics import Unit
 from gpumon.panels import GPU_PANELS
 from gpumon.text import clean
 from gpumon_web import levels
+from gpumon_web.fleet_summary import host
 from gpumon_web.gpu_chart import USUAL as USUAL_PANELS
 from gpumon_web.gpu_lines import SILENT
 from gpumon_web.health import attention
@@ -94,12 +95,19 @@ def layout() -> Component:
         bound("missing", "text", html.P, className="mut missing"),
         tools=[choice("window", "Window", BUTTONS, str(USUAL.seconds))],
     )
-    processes = table("processes", "Processes", COLUMNS, "memory", down=True, empty_from="no_processes")
+    processes = table("processes", "Processes", COLUMNS, "memory", down=True, empty_from="no_processes",
+                      loading="Looking for processes …")  # fmt: skip
     return html.Div(
         [
             html.Div(head, className="head"),
             shown_if("gone", bound("gone", "rich", html.Div, className="empty")),
             shown_if("uuid", html.Div([who, health], className="beside", **data(dim="is_stale"))),
+            shown_if(
+                "host",
+                html.Section(
+                    bound("host", "rich", html.Div, className="hostline"), className="card", **aria(label="Host")
+                ),
+            ),
             shown_if("look", card("Attention", bound("look", "notes", html.Ul, className="look", old=""))),
             shown_if("uuid", over_time),
             shown_if(
@@ -147,6 +155,7 @@ def live(now: Now, args: Args) -> Cells:
         "idle": "" if since is None else f"idle{idle_for(about, now.time)}",
         "outline": json.dumps([[run["id"], run["state"], run["epoch"], run["phase"]] for run in runs]) if runs else "",
         "look": list(now.findings) if len(now.gpus) == 1 else [],
+        "host": host(now.host, {"hottest": None, "memory_share": ""}) if len(now.gpus) == 1 else [],
         "missing": absent(about["missing"]),
         "divided": [] if state.value in SILENT and state is not GpuState.STALE else divided(about),
         "no_processes": no_processes(about, now),
@@ -306,7 +315,7 @@ def _lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
 
 _NAMES = (
     "state", "model", "uuid", "is_stale", "who", "health", "attention", "memory", "memory_free", "memory_bar",
-    "holders", "idle", "outline", "look", "missing", "divided", "no_processes", "video_titles", "where_titles",
+    "holders", "idle", "outline", "look", "host", "missing", "divided", "no_processes", "video_titles", "where_titles",
     "notice", "tab", "last_day",
 )  # fmt: skip
 """Values that are none where no GPU is shown."""
