@@ -272,6 +272,7 @@ def test_fewer_than_two_runs_are_no_comparison_and_say_what_to_do(tmp_path: Path
 def test_one_that_is_gone_is_named_beside_the_others(tmp_path: Path) -> None:
     found = kept({**document(three(tmp_path), f"{IDS[0]},nope,{IDS[1]}"), "missing": ""}).values
     assert (found["title"], found["how"]) == ("2 runs compared", "No run here has the id nope.")
+    assert found["tab"]["text"].endswith(" compared")
 
 
 def test_eight_long_runs_have_no_more_points_than_a_screen_shows(tmp_path: Path) -> None:

@@ -187,6 +187,7 @@ def test_a_user_has_a_page_of_each_gpu_and_of_nobody_else(served: Served) -> Non
     assert rows[device(1).uuid]["held_seconds"] == everybody["held_seconds"]
     assert rows[device(1).uuid]["joules"] == everybody["joules"]
     assert (found["values"]["title"], found["values"]["user_title"]) == ("bob", "GPU")
+    assert found["values"]["tab"]["text"] == "bob, October 2026"
     strip = found["tables"]["strips"]["cells"][device(1).uuid]["strip"]
     assert [part for part in strip["parts"] if part[0] == 5] == [[5, "bob", 100, 67], [5, "", 100, 33]]
     nobody = shown(served, f"{MONTH}&user=zoe")["values"]

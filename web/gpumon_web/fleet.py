@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from gpumon import units
@@ -71,7 +72,9 @@ class Fleet:
         }  # fmt: skip
 
 
-def gpu_row(status: GpuStatus, joined: Sequence[Ranks], throttled: Mapping[str, float]) -> dict[str, Any]:
+def gpu_row(
+    status: GpuStatus, joined: Sequence[Ranks], throttled: Mapping[str, float] = MappingProxyType({})
+) -> dict[str, Any]:
     """One GPU: its card, its state and since when, its holders and its run; how it was `throttled_lately`."""
     sample, since, processes = status.sample, status.since, status.processes
     device = sample.device

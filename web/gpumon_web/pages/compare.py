@@ -82,6 +82,7 @@ def kept(document: Cells) -> KeptValues:
     by_epochs = document["by_epochs"]
     values = {
         "title": f"{len(runs)} runs compared",
+        "tab": {"text": (said := f"{', '.join(run['name'] for run in runs)} compared"), "old": said},
         "how": " ".join([unread, document["missing"], *gone]).strip(),
         "runs": chosen(runs, by if by != document["axes"][0] else ""),
         **document["best"],
@@ -117,8 +118,8 @@ def _nothing(document: Cells, gone: list[str], unread: str) -> KeptValues:
 
 
 _NAMES = (
-    "how", "runs", "loss_is", "loss", "loss_below", "loss_of", "time_is", "time", "time_below", "time_of", "energy_is",
-    "energy", "energy_below", "energy_of", "axes", "names", "saved", "intervals", "notes", "config_notes",
+    "tab", "how", "runs", "loss_is", "loss", "loss_below", "loss_of", "time_is", "time", "time_below", "time_of",
+    "energy_is", "energy", "energy_below", "energy_of", "axes", "names", "saved", "intervals", "notes", "config_notes",
 )  # fmt: skip
 """Values that are none where nothing is compared."""
 

@@ -119,6 +119,7 @@ def kept(document: Cells) -> KeptValues:
     values = {
         **_turns(window, user, by, document["now"]),
         "title": user or "Users",
+        "tab": {"text": (said := f"{user}, {window.title}"), "old": said} if user else None,
         "everyone": [line(link("everyone", _address(window, ""), ""))] if user else [],
         **holders(document.get("groups"), by),
         **({"user_title": "GPU"} if user else {}),
