@@ -13,7 +13,9 @@ was measured. Of an instance of which nobody knows whether it works, only who ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from math import isfinite
+from operator import add, itemgetter, mul
 from typing import NamedTuple, TypeVar
 
 from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
@@ -32,6 +34,8 @@ _ENERGY, _POWER = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power"]
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
 _OK, _ASLEEP = Availability.OK, Availability.ASLEEP
 _BUSY, _HELD, _ALLOCATED, _DIVIDED = GpuState.BUSY, GpuState.HELD, GpuState.ALLOCATED, GpuState.DIVIDED
+_KIND = itemgetter(*(HeldDevice._fields.index(name) for name in ("state", "held", "users", "is_identified")))
+_OF_DIVIDED = tuple(float(name in ("metered", "energy")) for name in DEVICE_COLUMNS)
 _UNJUDGED = (GpuState.UNKNOWN, GpuState.ASLEEP)
 
 _Key = TypeVar("_Key")
@@ -55,21 +59,38 @@ class HourOfUser(NamedTuple):
 
 
 class _DeviceHour:
-    """The sums of a device, and of its users, in the hour that goes on."""
+    """The sums of a device, and of its users, in the hour that goes on; and a stretch in which it has not changed."""
 
-    __slots__ = ("accounts", "is_identified", "is_whole", "shares", "sums", "users")
+    __slots__ = ("accounts", "is_whole", "joules", "kind", "metered", "seconds", "shares", "sums", "weights")
 
     def __init__(self, sums: list[float], is_whole: bool) -> None:
         self.sums = sums
-        """In the order of `DEVICE_COLUMNS`."""
+        """In the order of `DEVICE_COLUMNS`, up to the stretch that goes on."""
         self.accounts: dict[str, list[float]] = {}
         """The sums of each user, in the order of `USER_COLUMNS`."""
         self.is_whole = is_whole
         """Whether its counter and its power are its own: those of a MIG instance are the whole GPU's."""
-        self.users: Mapping[str, float] | None = None
-        self.is_identified = False
-        self.shares: Sequence[tuple[list[float], float]] = ()
-        """Of these users: the sums of each, and the part of each in busy time and energy; NaN where it is not known."""
+        self.kind: tuple[object, ...] = ()
+        """Facts that do not change in the stretch, as `_KIND` gives them."""
+        self.seconds = self.metered = self.joules = 0.0
+        """Of the stretch: its length, that of it in which energy is known, and the energy."""
+        self.weights: Sequence[float] = ()
+        """By column, the part of the stretch's own amount."""
+        self.shares: Sequence[tuple[list[float], Sequence[float]]] = ()
+        """Of its users: the sums of each, and the same for them."""
+
+    def settle(self) -> None:
+        """Put the stretch into the sums, and begin another one that is like it."""
+        seconds, metered, joules = self.seconds, self.metered, self.joules
+        if not seconds:
+            return
+        self.seconds = self.metered = self.joules = 0.0
+        sums = self.sums
+        own = (seconds, seconds, seconds, seconds, seconds, seconds, metered, joules, seconds, joules)
+        sums[:] = map(add, sums, map(mul, self.weights, own))
+        of_user = (seconds, seconds, seconds, seconds, metered, joules)
+        for account, weights in self.shares:
+            account[:] = map(add, account, map(mul, weights, of_user))
 
 
 class AccountBook:
@@ -83,128 +104,112 @@ class AccountBook:
         self._hour = 0
         self._open: dict[str, _DeviceHour] = {}
         """Of this hour, by UUID."""
-        self._before: list[HeldDevice] = []
-        """The devices that answered, as the last tick found them; it holds until the next."""
+        self._before: dict[str, HeldDevice] = {}
+        """The devices by UUID, as the last tick found them; of those that answered it holds until the next."""
         self._time_ns = self._monotonic_ns = 0
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> None:
         """Take a tick and its GPUs; they come in order."""
         passed_ns, by_clock = tick.monotonic_ns - self._monotonic_ns, tick.time_ns - self._time_ns
-        names, answers, counters = self.names, [], {}
-        for one in judged:
-            sample = one.sample
-            uuid, state = sample.device.uuid, sample.state
-            if uuid not in names:
-                names[uuid] = sample.device
-            if state is _OK:
-                answers.append(one)
-                counters[uuid] = sample.values[_ENERGY]
-            elif state is _ASLEEP:
-                answers.append(one)
-                counters[uuid] = NAN
+        now = {one.sample.device.uuid: one for one in judged}
+        names = self.names
+        if not now.keys() <= names.keys():
+            names.update({uuid: one.sample.device for uuid, one in now.items() if uuid not in names})
         if self._before and not is_gap(passed_ns / SECOND, by_clock / SECOND, tick.interval_ns / SECOND):
             # Hours are those of the clock as it is now; a little that it was set falls into this stretch.
             for hour, seconds in self._divide_time(tick.time_ns - passed_ns, tick.time_ns):
                 if hour != self._hour:
-                    self._hour, self._open = hour, {}
+                    self._close()
+                    self._hour = hour
                 share = seconds * SECOND / passed_ns
-                for one in self._before:
-                    self._count(one, seconds, share, counters.get(one.sample.device.uuid, NAN))
-        self._before, self._time_ns, self._monotonic_ns = answers, tick.time_ns, tick.monotonic_ns
+                for uuid, one in self._before.items():
+                    state = one.sample.state
+                    if state is _OK or state is _ASLEEP:
+                        self._count(uuid, one, seconds, share, now.get(uuid))
+        self._before, self._time_ns, self._monotonic_ns = now, tick.time_ns, tick.monotonic_ns
+
+    def settle(self) -> None:
+        """Put all that was counted into `devices` and `users`; until then they lack what goes on unchanged."""
+        for device in self._open.values():
+            device.settle()
 
     def take(self) -> AccountBook:
         """Return the sums so far, and begin again with none."""
+        self._close()
         taken = AccountBook()
         taken.devices, taken.users, taken.names = self.devices, self.users, self.names
         self.devices, self.users, self.names = {}, {}, {}
-        self._open = {}
         return taken
 
     def give_back(self, taken: AccountBook) -> None:
         """Add sums that could not be written."""
+        self._close()
         self.names = {**taken.names, **self.names}
         _add_all(self.devices, taken.devices)
         _add_all(self.users, taken.users)
-        self._open = {}
 
     def drop(self, devices: Sequence[HourOfDevice], users: Sequence[HourOfUser]) -> None:
         """Forget sums; what comes of these begins at 0."""
+        self._close()
         for device in devices:
             self.devices.pop(device, None)
         for user in users:
             self.users.pop(user, None)
+
+    def _close(self) -> None:
+        """Let the hour's sums be: what comes is counted in others, or in these after a look for them."""
+        self.settle()
         self._open = {}
 
-    def _count(self, one: HeldDevice, seconds: float, share: float, counter: float) -> None:
-        """`one` held for `seconds`, a `share` of the time until the counter of energy was at `counter`."""
-        sample, state, held, users, _, is_identified, *_ = one
-        device = self._open.get(sample.device.uuid)
-        if device is None:
-            device = self._begin(sample.device.uuid)
-        if users is not device.users or is_identified is not device.is_identified:
-            self._divide(device, one)
-        joules = NAN
-        if device.is_whole and sample.state is _OK:
-            grown = counter - sample.values[_ENERGY]
-            joules = grown * share if grown >= 0 else sample.values[_POWER] * seconds
-        # NaN is not itself; in place, because this is done for each device at each tick.
-        metered = joules == joules
-        busy, idle = state is _BUSY, state is _HELD
-        judged = busy or idle or state not in _UNJUDGED
-        sums = device.sums
-        if not device.is_whole and state is _ALLOCATED:
-            judged = is_known(working(sample))
-        elif state is _DIVIDED:
-            if metered:
-                sums[6] += seconds
-                sums[7] += joules
-            return
-        sums[0] += seconds
-        if is_identified:
-            sums[1] += seconds
-        if judged:
-            sums[2] += seconds
-        if held:
-            sums[3] += seconds
-        if busy:
-            sums[4] += seconds
-        elif idle:
-            sums[5] += seconds
-        if metered:
-            sums[6] += seconds
-            sums[7] += joules
-        if held is False:
-            sums[8] += seconds
-            if metered:
-                sums[9] += joules
-        for account, part in device.shares:
-            account[0] += seconds
-            if part == part:
-                if busy:
-                    account[2] += seconds * part
-                if metered:
-                    account[4] += seconds
-                    account[5] += joules * part
-            elif busy:
-                continue
-            if judged:
-                account[1] += seconds
-                if idle:
-                    account[3] += seconds
+    def _count(self, uuid: str, one: HeldDevice, seconds: float, share: float, after: HeldDevice | None) -> None:
+        """`one` held for `seconds`, a `share` of the time until it was as in `after`."""
+        device = self._open.get(uuid) or self._begin(uuid)
+        if device.kind != _KIND(one) or not device.is_whole:
+            self._turn(device, uuid, one)
+        device.seconds += seconds
+        if device.is_whole and one.sample.state is _OK:
+            values = one.sample.values
+            # A counter that nobody tells, or that has gone back, gives way to the power.
+            grown = after.sample.values[_ENERGY] - values[_ENERGY] if after and after.sample.state is _OK else NAN
+            joules = grown * share if grown >= 0 else values[_POWER] * seconds
+            if isfinite(joules):
+                device.metered += seconds
+                device.joules += joules
 
     def _begin(self, uuid: str) -> _DeviceHour:
         sums = self.devices.setdefault(HourOfDevice(self._hour, uuid), [0.0] * len(DEVICE_COLUMNS))
         device = self._open[uuid] = _DeviceHour(sums, is_whole=not uuid.startswith(PARTS))
         return device
 
-    def _divide(self, device: _DeviceHour, one: HeldDevice) -> None:
-        """Divide what `device` does from here on among the users of `one`."""
-        device.users, device.is_identified, accounts = one.users, one.is_identified, device.accounts
-        for user in one.users:
-            if user not in accounts:
-                key = HourOfUser(self._hour, one.sample.device.uuid, user)
-                accounts[user] = self.users.setdefault(key, [0.0] * len(USER_COLUMNS))
-        device.shares = [(accounts[user], part) for user, part in _parts(one)]
+    def _turn(self, device: _DeviceHour, uuid: str, one: HeldDevice) -> None:
+        """End the stretch of `device`, and begin the one that `one` is in."""
+        device.settle()
+        device.kind, state, held = _KIND(one), one.state, one.held
+        if state is _DIVIDED:
+            device.weights, device.shares = _OF_DIVIDED, ()
+            return
+        is_judged = state not in _UNJUDGED
+        if not device.is_whole and state is _ALLOCATED:
+            is_judged = is_known(working(one.sample))
+        busy, idle, free = state is _BUSY, state is _HELD, held is False
+        device.weights = tuple(
+            map(float, (True, one.is_identified, is_judged, held is True, busy, idle, True, True, free, free))
+        )
+        shares = []
+        for user, part in _parts(one):
+            known = is_known(part)
+            judged = is_judged and (known or not busy)
+            mine = part if known else 0.0
+            weights = (1.0, float(judged), mine * busy, float(judged and idle), float(known), mine)
+            shares.append((self._account(device, uuid, user), weights))
+        device.shares = shares
+
+    def _account(self, device: _DeviceHour, uuid: str, user: str) -> list[float]:
+        account = device.accounts.get(user)
+        if account is None:
+            key = HourOfUser(self._hour, uuid, user)
+            account = device.accounts[user] = self.users.setdefault(key, [0.0] * len(USER_COLUMNS))
+        return account
 
 
 def _add_all(mine: dict[_Key, list[float]], its: dict[_Key, list[float]]) -> None:

@@ -47,9 +47,12 @@ _CODES = {state: float(code) for code, state in enumerate(GpuState)}
 class _Holders:
     """Those who hold a device now."""
 
-    __slots__ = ("are_counted", "begun_ns", "is_idle", "rows", "users")
+    __slots__ = ("are_counted", "begun_ns", "is_idle", "rows", "users", "uuid")
 
-    def __init__(self, users: Mapping[str, float], begun_ns: Sequence[int], rows: Sequence[list[float]]) -> None:
+    def __init__(
+        self, uuid: str, users: Mapping[str, float], begun_ns: Sequence[int], rows: Sequence[list[float]]
+    ) -> None:
+        self.uuid = uuid
         self.users = users
         self.begun_ns = begun_ns
         """When each began to hold it: ns, CLOCK_MONOTONIC."""
@@ -84,6 +87,8 @@ class UseMeter:
         self._xids: dict[tuple[str, int], list[float]] = {}
         self._refused: set[HourOfUser] = set()
         self._judged: Sequence[HeldDevice] = ()
+        self._before: list[tuple[float, list[float], _Holders | None]] = []
+        """Of the last tick, by device: its utilization, NaN where not known; its row in `_now`; who share it."""
         self._time_ns = self._monotonic_ns = 0
         self._named = (-1, -1, -1)
         self._names = SumNames({})
@@ -105,28 +110,40 @@ class UseMeter:
                 row[2] = NAN
         self._counted = (-1, -1)
         self._book.add(tick, judged)
+        self._book.settle()
         passed_ns = tick.monotonic_ns - self._monotonic_ns
         passed = passed_ns / SECOND
         by_clock = (tick.time_ns - self._time_ns) / SECOND
-        if self._judged and not is_gap(passed, by_clock, tick.interval_ns / SECOND):
-            for one in self._judged:
-                sample = one.sample
-                uuid, value, state = sample.device.uuid, sample.values[_UTILIZATION], sample.state
-                if value >= 0.0 and state is _OK:  # not NaN, nor what a stale one said last
-                    now = self._now[uuid]
-                    now[0] += value * passed
-                    now[1] += passed
-                if one.users and state in _ANSWERS and one.state is not _DIVIDED:
-                    self._share(uuid, passed, tick.monotonic_ns / SECOND)
+        nows, holding, monotonic_ns = self._now, self._holding, tick.monotonic_ns
+        if self._before and not is_gap(passed, by_clock, tick.interval_ns / SECOND):
+            for value, known, holders in self._before:
+                if value >= 0.0:  # not NaN
+                    known[0] += value * passed
+                    known[1] += passed
+                if holders is not None:
+                    if not holders.are_counted:
+                        self._count_in(holders, monotonic_ns)
+                    rows = holders.rows
+                    part = passed / len(rows)
+                    for row in rows:
+                        row[0] += part
+        before = self._before = []
         for one in judged:
-            uuid = one.sample.device.uuid
-            known = self._now.get(uuid)
-            if known is None:
-                known = self._now[uuid] = list(DeviceNow())
+            sample, idle = one.sample, one.idle
+            uuid, state = sample.device.uuid, sample.state
+            now = nows.get(uuid)
+            if now is None:
+                now = nows[uuid] = list(DeviceNow())
                 self._book.devices.setdefault(HourOfDevice(0, uuid), [0.0] * len(DEVICE_COLUMNS))
-            known[2], known[3] = one.idle.seconds if one.idle else NAN, _CODES[one.state]
-            if one.users or uuid in self._holding:
-                self._hold(uuid, one, known[2], tick.monotonic_ns)
+            now[2], now[3] = idle.seconds if idle else NAN, _CODES[one.state]
+            holders = holding.get(uuid)
+            # Of holders who are as before, and of whom nobody says that they are idle, there is nothing to note.
+            if one.users if holders is None else (idle or holders.is_idle or holders.users is not one.users):
+                holders = self._hold(uuid, one, now[2], monotonic_ns)
+            is_shared = one.users and state in _ANSWERS and one.state is not _DIVIDED
+            # Of a stale one, what it said last is not of now.
+            value = sample.values[_UTILIZATION] if state is _OK else NAN
+            before.append((value, now, holders if is_shared else None))
         for xid in tick.xids:
             count = self._xids.setdefault((xid.uuid, xid.code), list(XidCount()))
             count[0], count[1] = count[0] + 1, xid.time_ns / SECOND
@@ -145,20 +162,19 @@ class UseMeter:
             self._rows,
         )
 
-    def _share(self, uuid: str, seconds: float, now: float) -> None:
-        """Count time for those who hold a GPU; who is new on it has a row from `now` on (s, CLOCK_MONOTONIC)."""
-        holders = self._holding[uuid]
-        if not holders.are_counted:
-            holders.are_counted = True
-            for user, row in zip(holders.users, holders.rows, strict=True):
-                key = HourOfUser(0, uuid, user)
-                if key not in self._shares:
-                    self._shares[key], row[2] = row, now
-        for row in holders.rows:
-            row[0] += seconds / len(holders.rows)
+    def _count_in(self, holders: _Holders, now_ns: int) -> None:
+        """Count holders from now on: who is new has a row from `now_ns` on (CLOCK_MONOTONIC)."""
+        holders.are_counted = True
+        for user, row in zip(holders.users, holders.rows, strict=True):
+            key = HourOfUser(0, holders.uuid, user)
+            if key not in self._shares:
+                self._shares[key], row[2] = row, now_ns / SECOND
 
-    def _hold(self, uuid: str, one: HeldDevice, idle: float, now_ns: int) -> None:
-        """Note since when each holds a GPU, and for how long of its `idle` seconds they did: it may have been free."""
+    def _hold(self, uuid: str, one: HeldDevice, idle: float, now_ns: int) -> _Holders:
+        """Note since when each holds a GPU, and for how long of its `idle` seconds they did: it may have been free.
+
+        Return the holders.
+        """
         holders = self._holding.get(uuid)
         if holders is None or holders.users is not one.users:
             holders = self._change(uuid, holders, one.users, now_ns)
@@ -170,13 +186,15 @@ class UseMeter:
             holders.is_idle = False
             for row in holders.rows:
                 row[1] = NAN
+        return holders
 
     def _change(self, uuid: str, before: _Holders | None, users: Mapping[str, float], now_ns: int) -> _Holders:
         """Let `users` hold a GPU from now on; who held it before goes on."""
         held = dict(zip(before.users, before.begun_ns, strict=True)) if before else {}
         for user in held.keys() - users.keys():
             self._row(uuid, user)[1] = NAN
-        holders = _Holders(users, [held.get(user, now_ns) for user in users], [self._row(uuid, user) for user in users])
+        rows = [self._row(uuid, user) for user in users]
+        holders = _Holders(uuid, users, [held.get(user, now_ns) for user in users], rows)
         if users:
             self._holding[uuid] = holders
         else:

@@ -39,6 +39,9 @@ class GpuState(Enum):
     LOST = "lost"
     UNREADABLE = "unreadable"
 
+    __hash__ = object.__hash__
+    """By identity, as members are compared: the hash of an Enum is that of its name, in Python."""
+
     @property
     def title(self) -> str:
         """The adjective for people."""

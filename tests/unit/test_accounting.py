@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,29 @@ def test_where_the_driver_does_not_tell_the_parts_of_users_nobody_has_one(path: 
     assert alice == bob._replace(user="alice") == Account("alice", held=100)
     rest = rest_of(total(found.hours), [alice, bob])
     assert (rest.busy, rest.energy) == (100, 10_000)
+
+
+def test_a_counter_without_end_is_no_energy_and_leaves_the_rest_of_a_stretch_as_it_is(path: Path) -> None:
+    def at_second(second: int) -> tuple[Sequence[Sample], Sequence[Process]]:
+        return [busy(energy=inf if second == 50 else 100.0 * second)], [process()]
+
+    found = kept(path, seconds(0, 101, at_second))
+    assert by_user(found.hours) == [Account("alice", 100, 100, 100, 0, 98, 9800)]
+    assert total(found.hours)[:8] == (100, 100, 100, 100, 100, 0, 98, 9800)
+
+
+def test_a_gpu_that_changes_hands_within_an_hour_is_each_ones_for_their_own_time(path: Path) -> None:
+    def at_second(second: int) -> tuple[Sequence[Sample], Sequence[Process]]:
+        here = [process(1, user="alice" if second % 20 < 10 else "bob")]
+        return [busy(energy=100.0 * second), idle(index=1, used=0.0, energy=50.0 * second)], here
+
+    found = kept(path, seconds(0, 101, at_second))
+    assert [(one.user, one.held, one.energy) for one in by_user(found.hours)] == [
+        ("alice", 50, 5000),
+        ("bob", 50, 5000),
+    ]
+    use = total(found.hours)
+    assert (use.observed, use.free, use.energy, use.free_energy) == (200, 100, 15_000, 5000)
 
 
 def test_a_gpu_is_held_and_idle_after_a_minute_as_every_view_says(path: Path) -> None:
