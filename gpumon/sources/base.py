@@ -135,4 +135,10 @@ def from_units(number: float, scale: float) -> float:
 
     Divides where the scale is a fraction: 69 percent are 0.69, where 69 * 0.01 is not.
     """
-    return number * scale if scale >= 1 else number / round(1 / scale)
+    factor, divisor = parts_of(scale)
+    return number * factor / divisor
+
+
+def parts_of(scale: float) -> tuple[float, int]:
+    """By what `from_units` multiplies and divides; for those who read the same unit again and again."""
+    return (scale, 1) if scale >= 1 else (1, round(1 / scale))

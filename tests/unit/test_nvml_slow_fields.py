@@ -232,3 +232,24 @@ def test_the_row_names_what_the_batch_gives() -> None:
     card = Card(links=1)
     card.read()
     assert set(card.answers.values) == set(METRICS)
+
+
+def test_what_is_as_before_is_given_again_after_all_was_forgotten_or_the_call_had_failed() -> None:
+    card = Card(links=2)
+    card.fields[4] = (ULL, 7)
+    card.read()
+    card.read()
+    assert (card["ecc_uncorrected"], card["nvlink_active"]) == (7, 2)
+    card.answers.clear()
+    card.read()
+    assert (card["ecc_uncorrected"], card["nvlink_active"]) == (7, 2)
+    card.most = 0
+    assert card.read() != 0
+    for metric in METRICS:
+        card.answers.lack(metric, Availability.FAILED)
+    card.most = 1000
+    card.read()
+    assert (card.answers.values["gpu.ecc_uncorrected"], card.answers.values["gpu.nvlink_active"]) == (7, 2)
+    card.fields[LINK_STATE, 1] = (UINT, INACTIVE)
+    card.read()
+    assert card.answers.values["gpu.nvlink_active"] == 1

@@ -48,6 +48,8 @@ class CallCost:
         """Count a call that took so many ns."""
         self.calls += 1
         self.total += took
+        if took <= self.usual:
+            return
         if took > self.worst:
             self.worst = took
         if took > _SWIFT:

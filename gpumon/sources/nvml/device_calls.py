@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Set
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 from gpumon.clock import Clock
@@ -45,6 +46,9 @@ class _Scheduled:
         """The last answer."""
         self.has_answered = False
         """Whether this device has ever given it."""
+
+
+_DUE = attrgetter("due")
 
 
 class DeviceCalls:
@@ -90,7 +94,7 @@ class DeviceCalls:
     def ask_anew(self) -> None:
         """Ask for everything with the next tick, as of a device that was never asked."""
         for scheduled in (*self._calls, *self._fallbacks):
-            scheduled.due, scheduled.has_answered, scheduled.given = 0.0, False, 0
+            scheduled.due, scheduled.has_answered, scheduled.given, scheduled.reasons = 0.0, False, 0, 0
         self._seldom_due = 0.0
 
     def ask(self, now: float) -> None:
@@ -109,28 +113,59 @@ class DeviceCalls:
 
     def _ask_due(self, now: float) -> bool:
         """Ask what is due. Whether it answers: anything at all, and to no call that it is gone."""
-        answers = self._answers
+        answers, handle, monotonic = self._answers, self._handle, self._clock.monotonic
         asked = answered = is_stamped = self._is_gone = False
-        is_seldom_due = now >= self._seldom_due
-        for scheduled in self._calls if is_seldom_due else self._each_tick:
-            if scheduled.due <= now:
+        at = self._at
+        for scheduled in self._each_tick:
+            if scheduled.due > now:
+                continue
+            code = scheduled.code = scheduled.read(handle, answers)
+            # One reading of the clock for each call: it ends one, and begins the next.
+            began, at = at, monotonic()
+            if not is_stamped:
+                # After the first row of the table: what moves fastest is then of this moment, whichever call hangs.
+                is_stamped, answers.read_at_ns = True, at
+            took, cost = at - began, scheduled.cost
+            # Nearly every call of nearly every tick, so in place. Where no reason came since it gave all its metrics,
+            # it gave them all again.
+            if code == SUCCESS and took <= cost.usual and scheduled.reasons == answers.reasons:
+                cost.calls += 1
+                cost.total += took
+                answered = True
+                continue
+            asked, self._at = True, at
+            self._settle(scheduled, now, took, answers.single)
+            if code == SUCCESS:
+                answered = True
+            elif self._says_that_it_is_gone(code):
+                return False
+        self._at = at
+        if answered:
+            self._doubt_from = 0.0  # it is well: the next silence is another one
+        if now >= self._seldom_due:
+            self._seldom.sort(key=_DUE)
+            for scheduled in self._seldom:
+                if scheduled.due > now:
+                    break
                 asked = True
                 code = self._ask(scheduled, now, answers.single)
-                # After the first row of the table: what moves fastest is then of this moment, whichever call hangs.
-                if not is_stamped and (scheduled.is_each_tick or not answers.read_at_ns):
-                    is_stamped, answers.read_at_ns = True, self._at
+                if not answers.read_at_ns:
+                    answers.read_at_ns = self._at
                 if code == SUCCESS:
                     answered = True
-                    if scheduled.is_each_tick:
-                        self._doubt_from = 0.0  # it is well: the next silence is another one
-                elif availability(code) in _GONE:
-                    self.state, self.failure, self._is_gone = availability(code), code, True
+                elif self._says_that_it_is_gone(code):
                     return False
-        if is_seldom_due:
-            self._seldom_due = min([scheduled.due for scheduled in self._seldom], default=inf)
+            self._seldom_due = min(map(_DUE, self._seldom), default=inf)
         if answered:
             self.state, self.failure = _OK, SUCCESS
-        return answered if asked else self.state is _OK  # all of them slow: nothing was due
+        return answered or (not asked and self.state is _OK)  # all of them slow: nothing was due
+
+    def _says_that_it_is_gone(self, code: int) -> bool:
+        """Whether the device is gone by this answer, which is then noted."""
+        if availability(code) not in _GONE:
+            return False
+        self.state, self.failure, self._is_gone = availability(code), code, True
+        return True
 
     def _ask_all(self, now: float) -> bool:
         """Ask for everything that is not read at each tick, and for what was to be asked again only later."""
@@ -157,20 +192,23 @@ class DeviceCalls:
 
     def _ask(self, scheduled: _Scheduled, now: float, kept: Set[str] = frozenset()) -> int:
         """Make one call. Of the metrics that it cannot give, those `kept` come from elsewhere."""
-        answers = self._answers
+        answers, cost = self._answers, scheduled.cost
         code = scheduled.code = scheduled.read(self._handle, answers)
-        # One reading of the clock for each call: it ends one, and begins the next.
         began, self._at = self._at, self._clock.monotonic()
-        took, cost = self._at - began, scheduled.cost
-        # Nearly every call of nearly every tick; the rest is looked at below.
-        if code == SUCCESS and scheduled.is_each_tick and took <= cost.usual and scheduled.reasons == answers.reasons:
+        took = self._at - began
+        if code == SUCCESS and took <= cost.usual and scheduled.reasons == answers.reasons:  # as in `_ask_due`
             cost.calls += 1
             cost.total += took
-            return code
-        return self._settle(scheduled, now, took, kept)
+            scheduled.due = next_due(now, scheduled.call.period, scheduled.due, self._index)
+        else:
+            self._settle(scheduled, now, took, kept)
+        return code
 
-    def _settle(self, scheduled: _Scheduled, now: float, took: int, kept: Set[str]) -> int:
-        """Count a call that took so many ns, and see what its answer means for the next one."""
+    def _settle(self, scheduled: _Scheduled, now: float, took: int, kept: Set[str]) -> None:
+        """Count a call that took so many ns, and see what its answer means for the next one.
+
+        Of the metrics that it could not give, those `kept` come from elsewhere.
+        """
         call, answers, cost, code = scheduled.call, self._answers, scheduled.cost, scheduled.code
         scheduled.due = now if scheduled.is_each_tick else next_due(now, call.period, scheduled.due, self._index)
         cost.add(took)
@@ -182,7 +220,7 @@ class DeviceCalls:
                 self._take_back_reasons(scheduled)
             if not scheduled.is_each_tick:
                 self._expect_as_much(scheduled, now)
-            return code
+            return
         why = availability(code)
         for name in call.metrics:
             if name not in kept:
@@ -194,7 +232,6 @@ class DeviceCalls:
                 scheduled.due = now + AGAIN
         elif scheduled.has_answered and self.state is _OK:  # one that answers nothing is asked for all once it does
             scheduled.due = min(scheduled.due, now + max(AGAIN, cost.wait))
-        return code
 
     def _expect_as_much(self, scheduled: _Scheduled, now: float) -> None:
         """Ask again soon where a seldom call gave less than it did before: garbage, or a part that failed."""

@@ -13,6 +13,7 @@ import pynvml
 
 from gpumon.clock import SECOND, Clock
 from gpumon.metrics import BY_NAME, Availability, Kind
+from gpumon.sources.base import parts_of
 from gpumon.sources.nvml.answers import U32, U64, DeviceAnswers
 from gpumon.sources.nvml.field_ids import Field, fields_for
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
@@ -92,13 +93,13 @@ class FieldBatch:
         if len(self._rows) > len(self._batches[0]):
             self._choose()
         shape = self._shape
-        if shape is not None and shape.take(self._batch, answers.values):
+        if shape is not None and shape.take(answers.values):
             answers.batched = shape.metrics
             if self._doubtful:
                 self._doubt(answers)
             answers.counters_at_ns = over
             if over - began > _SWIFT:
-                self._place(answers, shape.stamp(self._batch), began, over)
+                self._place(answers, shape.stamp(), began, over)
             return SUCCESS
         return self._look(handle, answers, began, over)
 
@@ -161,25 +162,26 @@ class FieldBatch:
                 return None
             of_bytes = counter if isinstance(counter, ByteCounter) else None
             fields.append(ShapedField(metric, divisor / factor, is_known, is_narrow, counts, of_bytes))
-        return SteadyShape(self._batch, fields) if any(field.is_known for field in fields) else None
+        return SteadyShape(self._bytes_of_batch, fields) if any(field.is_known for field in fields) else None
 
     def _ask_for(self, fields: Sequence[Field]) -> None:
         self._fields = fields
         self._shape = None
         self._metrics = frozenset(field.metric for field in fields)
-        # Looked up once: metric, what to multiply and divide by (as `from_units`), whether it counts, and bytes.
+        # Looked up once: metric, what to multiply and divide by, whether it counts, and bytes.
         self._rows = [
             (
                 field.metric,
-                field.scale if field.scale >= 1 else 1,
-                1 if field.scale >= 1 else round(1 / field.scale),
+                *parts_of(field.scale),
                 field.metric in _COUNTERS,
                 self._bytes.get(field.metric),
             )
             for field in fields
         ]
         # One entry more than asked for: drivers were seen to write behind the last (nvitop's finding).
-        self._batch = (pynvml.c_nvmlFieldValue_t * (len(fields) + 1))()
+        entries = pynvml.c_nvmlFieldValue_t * (len(fields) + 1)
+        self._bytes_of_batch = bytearray(ctypes.sizeof(entries))
+        self._batch = entries.from_buffer(self._bytes_of_batch)
         for i, field in enumerate(fields):
             self._batch[i].fieldId, self._batch[i].scopeId = field.id, field.scope
         self._count = ctypes.c_int(len(fields))

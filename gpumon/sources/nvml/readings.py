@@ -18,7 +18,7 @@ import pynvml
 
 from gpumon.clock import SECOND
 from gpumon.metrics import Availability
-from gpumon.sources.base import from_units
+from gpumon.sources.base import parts_of
 from gpumon.sources.nvml.answers import MOST_BYTES, U32, U64, DeviceAnswers, Read
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.fields import FieldBatch
@@ -58,13 +58,14 @@ def _number(
         value = c_ulonglong() if wide else c_uint()
         pointer = byref(value)
         extra = tuple(c_uint(argument) for argument in arguments)
+        factor, divisor = parts_of(scale)
 
         def read(handle: Any, answers: DeviceAnswers) -> int:
             code = function(handle, *extra, pointer)
             if code == SUCCESS:
                 number = value.value
                 if number <= most:
-                    answers.values[metric] = from_units(number, scale)
+                    answers.values[metric] = number * factor / divisor
                 else:
                     answers.lack(metric, Availability.NOT_SUPPORTED)
             return code
@@ -75,7 +76,7 @@ def _number(
 
 
 _WHOLE = 100
-_SHARES = ("gpu.utilization", "gpu.memory_utilization")
+_SHARES = _UTILIZATION, _MEMORY_UTILIZATION = ("gpu.utilization", "gpu.memory_utilization")
 
 
 def _utilization(library: Library) -> Read | None:
@@ -88,7 +89,12 @@ def _utilization(library: Library) -> Read | None:
     def read(handle: Any, answers: DeviceAnswers) -> int:
         code = function(handle, pair)
         if code == SUCCESS:
-            for metric, percent in zip(_SHARES, unpack(pair), strict=True):
+            own, memory = unpack(pair)
+            if own <= _WHOLE and memory <= _WHOLE:
+                values = answers.values
+                values[_UTILIZATION], values[_MEMORY_UTILIZATION] = own / 100, memory / 100
+                return code
+            for metric, percent in zip(_SHARES, (own, memory), strict=True):
                 if percent <= _WHOLE:
                     answers.values[metric] = percent / 100
                 else:
@@ -98,9 +104,9 @@ def _utilization(library: Library) -> Read | None:
     return read
 
 
-_MEMORY = ("gpu.memory_total", "gpu.memory_used", "gpu.memory_reserved")
+_MEMORY = _TOTAL, _USED, _RESERVED = ("gpu.memory_total", "gpu.memory_used", "gpu.memory_reserved")
 _VERSION_2 = int(pynvml.nvmlMemory_v2)
-_MEMORY_V2 = struct.Struct("@IQQQQ")
+_MEMORY_V2 = struct.Struct("@IQQQQ").unpack_from
 
 
 def _memory(library: Library) -> Read | None:
@@ -123,8 +129,12 @@ def _memory(library: Library) -> Read | None:
         code = newer(handle, pointer)
         if code == SUCCESS:
             has_answered = True
-            __, total, reserved, __, used = _MEMORY_V2.unpack_from(record)
-            _give_memory(answers, total, used, reserved)
+            __, total, reserved, __, used = _MEMORY_V2(record)
+            if 0 < total < MOST_BYTES and used < MOST_BYTES and reserved < MOST_BYTES:
+                values = answers.values
+                values[_TOTAL], values[_USED], values[_RESERVED] = float(total), float(used), float(reserved)
+            else:
+                _give_memory(answers, total, used, reserved)
         # Where it has answered before, that is a fault: v1 would count what the driver reserves as used, for that long.
         elif read_v1 is not None and unspoken(code) and not has_answered:
             older_until = answers.clock.monotonic() + round(UNSUPPORTED * SECOND)

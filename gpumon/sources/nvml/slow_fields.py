@@ -88,6 +88,10 @@ class SlowFields:
         self._states: Sequence[_Answer] = ()
         """Of each link, where that takes a call for each."""
         self._states_in = 0
+        self._given: dict[Place, _Answer] = {}
+        """The answers of the last time, which `answers` have; empty where they are to be given anew."""
+        self._given_at = 0
+        """`forgotten` of the answers then."""
 
     @classmethod
     def make(cls, library: Library) -> SlowFields | None:
@@ -97,26 +101,34 @@ class SlowFields:
 
     def __call__(self, handle: Any, answers: DeviceAnswers) -> int:
         """Ask, and fill in what came. A field fails alone; the code is the first field's where all did."""
+        before, self._given = self._given, {}
         code, found = self._faults.ask(handle)
         if code != SUCCESS:
             return code
+        links = found[LINK_COUNT, 0]
+        if links.code == SUCCESS and links.number > _MOST_LINKS:
+            links = _NONE
+        if links.code == SUCCESS:
+            # By a call of its own: one that a driver refuses for its length takes nothing else with it.
+            found |= self._ask_links(handle, int(links.number))
+        if found == before and answers.forgotten == self._given_at:  # nearly always
+            self._given = found
+            return SUCCESS
         for field in FAULTS:
             answer = found[field.id, field.scope]
             if answer.number > (1 if field.metric in _FLAGS else _MOST):
                 answer = _NONE
             _give(answers, field.metric, answer)
-        links = found[LINK_COUNT, 0]
-        if links.code == SUCCESS and links.number > _MOST_LINKS:
-            links = _NONE
         _give(answers, "gpu.nvlink_links", links)
+        is_by_one_call = True
         if links.code == SUCCESS:
-            # By a call of its own: one that a driver refuses for its length takes nothing else with it.
-            found |= self._ask_links(handle, int(links.number))
-            self._give_links(handle, answers, found)
+            is_by_one_call = self._give_links(handle, answers, found)
         else:
             for metric in ("gpu.nvlink_active", *LINK_ERRORS):
                 _give(answers, metric, links)
         known = any(metric in answers.values for metric in METRICS)
+        if known and is_by_one_call:
+            self._given, self._given_at = found, answers.forgotten
         return SUCCESS if known else next(answer.code for answer in found.values())
 
     def _ask_links(self, handle: Any, count: int) -> dict[Place, _Answer]:
@@ -127,9 +139,11 @@ class SlowFields:
             self._of_links = _Batch(self._function, places) if count else None
         return self._of_links.ask(handle)[1] if self._of_links else {}
 
-    def _give_links(self, handle: Any, answers: DeviceAnswers, found: dict[Place, _Answer]) -> None:
+    def _give_links(self, handle: Any, answers: DeviceAnswers, found: dict[Place, _Answer]) -> bool:
+        """Fill in what the links are and count; return whether all of it is in `found`."""
         states = [found[LINK_STATE, link] for link in range(self._links)]
-        if states and all(unspoken(state.code) for state in states):
+        has_states = not (states and all(unspoken(state.code) for state in states))
+        if not has_states:
             states = list(self._states_one_by_one(handle))
         bad = next((state for state in states if state.code != SUCCESS or state.number not in _KNOWN_STATES), None)
         if bad is not None:
@@ -142,6 +156,7 @@ class SlowFields:
             of_links = _sum(found[id, link] for link in up) if up else _NONE
             # A link that is down has no counters; a driver that counts by link knows best.
             _give(answers, metric, of_links if of_links.code == SUCCESS else _sum(found[id, 0] for id in totals))
+        return has_states
 
     def _states_one_by_one(self, handle: Any) -> Sequence[_Answer]:
         """The states of the links on drivers that have no field for them: a call each, so more seldom."""
