@@ -26,7 +26,7 @@ from gpumon.sources.nvml.runtime_power import RuntimePower
 from gpumon.sources.nvml.schedule import TURNS
 from gpumon.sources.nvml.unified import LINK, explained, shares_host_memory
 from gpumon.sources.nvml.utilization_samples import SampleBuffer, UtilizationSamples
-from gpumon.sources.nvml.xid_errors import XidErrors
+from gpumon.sources.nvml.xid_errors import XidErrors, XidState
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
 XID = "gpu.xid"
@@ -51,6 +51,8 @@ class NvmlDevice:
         self.device = Device(uuid, index, name, address=address, minor=minor)
         self._clock = clock
         self._xids = xids
+        self._xid: XidState | None = None
+        """Its state by them that the answers have."""
         self._power = power or RuntimePower("")
         missing = {**dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED), **library.withheld}
         self._answers = DeviceAnswers(clock, missing)
@@ -107,13 +109,15 @@ class NvmlDevice:
         answers = self._answers
         if self._power.is_asleep(now):
             self._calls.sleep()
+            self._xid = None
         else:
             self._calls.ask(now)
             self._take_xid()
         processes: Sequence[Held] | None = None
         samples: UtilizationSamples = ()
         is_divided_anew = False
-        if self.state is _OK:
+        state = self._calls.state
+        if state is _OK:
             mig = self._mig
             if now >= mig.due or (UTILIZATION not in answers.values and mig.may_be_due(now)):
                 is_divided_anew = self._look_at_instances(now)
@@ -127,19 +131,12 @@ class NvmlDevice:
             if self._sample_buffer.was_read:
                 dips.give_dips(answers, samples, self._sample_buffer.state)
         else:
-            processes = self._processes.unknown(self.state)
+            processes = self._processes.unknown(state)
             self._sample_buffer.read_soon()
-        self._tell_missing()
+        if (answers.reasons, len(answers.missing)) != self._told_at:  # one that came is counted; one that went is fewer
+            self._tell_missing()
         values = self._row.of(answers)
-        sample = Sample(
-            device=self.device,
-            state=self.state,
-            values=values,
-            run="",
-            age=0.0,
-            monotonic_ns=answers.read_at_ns,
-            counters_monotonic_ns=answers.counters_at_ns,
-        )
+        sample = Sample(self.device, state, values, "", 0.0, answers.read_at_ns, answers.counters_at_ns)
         return DeviceReading(sample, processes, samples, is_divided_anew)
 
     def _look_at_instances(self, now: float) -> bool:
@@ -156,21 +153,23 @@ class NvmlDevice:
         """The state by its XID errors, which another thread waits for: no call."""
         if self._xids is None:
             return
-        if self.state is not _OK:
+        if self._calls.state is not _OK:
             if worst := self._xids.worst(self.uuid):
                 self._answers.values[XID] = float(worst)  # why it is gone
+            self._xid = None
             return
-        code, why = self._xids.state(self.uuid)
+        found = self._xids.state(self.uuid)
+        if found is self._xid:  # the same object: nothing of it has changed
+            return
+        self._xid = found
+        code, why = found
         if why is _OK:
             self._answers.give(XID, code)
         else:
             self._answers.lack(XID, why)
 
     def _tell_missing(self) -> None:
-        told_at = (self._answers.reasons, len(self._answers.missing))
-        if told_at == self._told_at:  # a reason that came is counted, and one that went makes them fewer
-            return
-        self._told_at = told_at
+        self._told_at = (self._answers.reasons, len(self._answers.missing))
         if self._answers.missing == self._told:
             return
         self._told = self._answers.missing.copy()

@@ -43,19 +43,25 @@ class XidState(NamedTuple):
     """OK, or why it cannot be watched."""
 
 
+_NOT_SUPPORTED, _TOO_EARLY = (XidState(NAN, why) for why in (Availability.NOT_SUPPORTED, Availability.TOO_EARLY))
+
+
 class _Followed:
     """A GPU whose errors are waited for."""
 
-    __slots__ = ("due", "handle", "was_watched", "why", "worst")
+    __slots__ = ("due", "handle", "state", "was_watched", "why", "worst")
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        self.why = Availability.STALE
-        """OK once it is registered."""
+        self.tell(Availability.STALE, 0)
         self.due = 0
         """ns, CLOCK_MONOTONIC: when to ask again, where it is not."""
         self.was_watched = False
-        self.worst = 0
+
+    def tell(self, why: Availability, worst: int) -> None:
+        """Note whether it is registered (OK), or why not, and its worst error; one thread at a time does so."""
+        self.why, self.worst = why, worst
+        self.state = XidState(float(worst) if why is Availability.OK else NAN, why)
 
 
 class XidErrors:
@@ -91,13 +97,11 @@ class XidErrors:
             self._thread.start()
 
     def state(self, uuid: str) -> XidState:
-        """Return the state of a GPU."""
+        """Return the state of a GPU: the same object as long as nothing of it changes."""
         if self._events is None:
-            return XidState(NAN, Availability.NOT_SUPPORTED)
+            return _NOT_SUPPORTED
         one = self._followed.get(uuid)
-        if one is None or one.why is not Availability.OK:
-            return XidState(NAN, one.why if one else Availability.TOO_EARLY)
-        return XidState(float(one.worst), Availability.OK)
+        return one.state if one else _TOO_EARLY
 
     def worst(self, uuid: str) -> int:
         """Return the code of the worst error of a card, also of one that was lost since; 0 without one."""
@@ -166,14 +170,15 @@ class XidErrors:
                     one.worst = 0
             elif why in _LASTING and not one.was_watched:
                 one.due = self._clock.monotonic() + round(UNSUPPORTED * SECOND)
-            one.why = why
+            one.tell(why, one.worst)
 
     def _forget(self, why: Availability) -> None:
         """Note that no GPU is registered any more. One that was lost is known when it is asked again."""
         with self._lock:
             for one in self._followed.values():
                 if one.why is Availability.OK:
-                    one.why = Availability.NO_DRIVER if why is Availability.NO_DRIVER else Availability.STALE
+                    gone = Availability.NO_DRIVER if why is Availability.NO_DRIVER else Availability.STALE
+                    one.tell(gone, one.worst)
 
     def _note(self, data: Any) -> None:
         monotonic, time = self._clock.monotonic(), self._clock.time()
@@ -190,4 +195,4 @@ class XidErrors:
         with self._lock:
             one = self._followed.get(uuid)
             if one is not None and xid_of(code).is_of_card:
-                one.worst = worse(one.worst, code)
+                one.tell(one.why, worse(one.worst, code))
