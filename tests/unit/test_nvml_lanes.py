@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -192,3 +193,33 @@ def test_threads_that_no_round_needs_any_more_end(monkeypatch: pytest.MonkeyPatc
             assert None not in [inquiry.take() for inquiry in swift]
         assert threads() == 1
         assert len(asker._threads) == 1
+
+
+def test_a_round_wakes_one_thread_however_many_are_free() -> None:
+    def switches(thread: threading.Thread) -> int:
+        status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+        return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    gate = Event()
+    with lanes() as asker, ExitStack() as after:
+        after.callback(gate.set)
+        slow = [Inquiry(hanging(gate, Event())) for _ in range(4)]
+
+        def each_has_one() -> bool:
+            asker.ask(slow, SECOND // 20)
+            return threads() == 4
+
+        until(each_has_one)
+        gate.set()
+        until(lambda: len(asker._free) == 4)
+        swift = [Inquiry(threading.get_ident) for _ in range(4)]
+        asker.ask(swift, LONG)
+        until(lambda: len(asker._free) == 4)
+        (at_work,) = {inquiry.take() for inquiry in swift}
+        others = [thread for thread in asker._threads if thread.ident != at_work]
+        before = list(map(switches, others))
+        for _ in range(20):
+            asker.ask(swift, LONG)
+            assert {inquiry.take() for inquiry in swift} == {at_work}
+            until(lambda: len(asker._free) == 4)
+        assert list(map(switches, others)) == before

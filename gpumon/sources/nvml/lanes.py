@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from contextlib import suppress
 from threading import Lock, Thread, current_thread
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -113,6 +113,28 @@ class _Round:
         return is_done
 
 
+class _Lane:
+    """A thread that works on the rounds it is handed. It is woken by itself: of a queue that threads share, each is."""
+
+    __slots__ = ("_handed", "_round")
+
+    def __init__(self, first: _Round) -> None:
+        self._round: _Round | None = first
+        self._handed = Lock()
+        """Free while there is a round that is not taken, or the end."""
+
+    def hand(self, this: _Round | None) -> None:
+        """Give a lane that is free its next round, or None to end it."""
+        self._round = this
+        self._handed.release()
+
+    def next(self) -> _Round | None:
+        """Wait for the next round; None: there is none."""
+        self._handed.acquire()
+        this, self._round = self._round, None
+        return this
+
+
 class Lanes:
     """Threads that work on the rounds they are handed: one for each, and more where one makes no progress.
 
@@ -121,10 +143,11 @@ class Lanes:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rounds: SimpleQueue[_Round | None] = SimpleQueue()
         self._threads: list[Thread] = []
-        self._free: deque[None] = deque()
-        """As many as there are threads that wait for a round: its ends are atomic."""
+        self._free: deque[_Lane] = deque()
+        """Those that wait for a round, the one that did last at the end: its caches are the warmest. Its ends are
+        atomic."""
+        self._is_closed = False
         self._late: list[_Round] = []
         self._most = 0
         """Inquiries in the largest round."""
@@ -148,11 +171,13 @@ class Lanes:
         for job in asked:
             job.is_under_way, job.asked_at = True, now
         # Those that were slow come first, each with a thread of its own; one more is for all the others.
-        asked.sort(key=_is_swift)
+        careful = sum([job.careful > 0 for job in asked])
+        if careful:
+            asked.sort(key=_is_swift)
         self._most = max(self._most, len(asked))
         # Where each takes less than this, one thread is done with all of them in time.
         this = _Round(asked, min(_LONGEST_GRACE, patience // (len(asked) + 1)))
-        for _ in range(min(sum(job.careful > 0 for job in asked) + 1, len(asked))):
+        for _ in range(min(careful + 1, len(asked))):
             self._wake(this)
         if not self._wait(this, now + patience):
             self._late.append(this)
@@ -162,15 +187,19 @@ class Lanes:
 
     def close(self) -> None:
         """Let go of the threads; one whose call hangs ends with the process."""
-        for _ in range(len(self._threads)):
-            self._rounds.put(None)
+        self._is_closed = True
+        self._end_free(len(self._free))
 
     def _end_unused(self) -> None:
         """Let threads end that were needed once, while calls hung, and not since the last look."""
-        for _ in range(min(self._unused, len(self._free))):
-            self._free.pop()  # this thread alone takes from it
-            self._rounds.put(None)
+        self._end_free(min(self._unused, len(self._free)))
         self._unused = len(self._free)
+
+    def _end_free(self, count: int) -> None:
+        """End so many of the threads that are free, those that waited longest."""
+        for _ in range(count):
+            with suppress(IndexError):  # another thread was quicker
+                self._free.popleft().hand(None)
 
     def _wait(self, this: _Round, until: int) -> bool:
         """Wait for it until then (ns); return whether all of it was done."""
@@ -187,24 +216,27 @@ class Lanes:
     def _wake(self, this: _Round) -> None:
         """Let one more thread work on a round."""
         try:
-            self._free.pop()
+            lane = self._free.pop()
         except IndexError:
             if len(self._threads) >= _SPARE + 2 * self._most:
                 return  # the machine is too busy for them, or they all hang: more would not help
             # A daemon thread: a call that hangs must not keep the process from ending.
-            thread = Thread(target=self._run, name="gpumon-driver", daemon=True)
+            thread = Thread(target=self._run, args=(_Lane(this),), name="gpumon-driver", daemon=True)
             self._threads.append(thread)
             thread.start()
+        else:
+            lane.hand(this)
         self._unused = min(self._unused, len(self._free))
-        self._rounds.put(this)
 
-    def _run(self) -> None:
-        while (this := self._rounds.get()) is not None:
+    def _run(self, lane: _Lane) -> None:
+        while (this := lane.next()) is not None:
             self._work_on(this)
             del this  # with its jobs, which hold the driver's buffers
             if len(self._free) >= self._most:  # others took the place of this one while its call hung
                 break
-            self._free.append(None)
+            self._free.append(lane)
+            if self._is_closed:  # perhaps before it could be seen among them
+                self._end_free(len(self._free))
         self._threads.remove(current_thread())
 
     def _work_on(self, this: _Round) -> None:

@@ -43,6 +43,8 @@ class _DeviceRow:
     def __init__(self, device: NvmlDevice | MigInstance, clock: Clock) -> None:
         self.device = device
         self.job = Inquiry(lambda: device.read(clock.monotonic() / SECOND))
+        self.is_awaited = False
+        """Whether the last `take` found no reading: it may have come since."""
         self._last: Sample | None = None
         self._is_new = False
 
@@ -54,6 +56,7 @@ class _DeviceRow:
     def take(self) -> DeviceReading | None:
         """Return its reading since the last time; None where there is none."""
         reading = self.job.take()
+        self.is_awaited = reading is None
         if reading is not None:
             self._last, self._is_new = reading.sample, True
         return reading
@@ -226,7 +229,7 @@ class NvmlSource:
     def _ask(self, until: int, look: Sequence[AnyInquiry]) -> list[DeviceReading]:
         """Ask all devices, and return what came: of now, and of earlier ticks that it came too late for."""
         rows = self._rows
-        readings = [reading for row in rows if (reading := row.take()) is not None]
+        readings = [reading for row in rows if row.is_awaited and (reading := row.take()) is not None]
         self._asker.ask([*(row.job for row in rows), *look], max(0, until - self._clock.monotonic()))
         return readings + [reading for row in rows if (reading := row.take()) is not None]
 
@@ -257,8 +260,11 @@ class NvmlSource:
     def _take_processes(self, readings: Iterable[DeviceReading]) -> None:
         changed = False
         for reading in readings:
-            uuid, held = reading.sample.device.uuid, reading.processes
-            if held is not None and (held or self._held.get(uuid)):
+            held = reading.processes
+            if held is None:  # not asked for at this tick
+                continue
+            uuid = reading.sample.device.uuid
+            if held or self._held.get(uuid):
                 before = self._held.get(uuid)
                 listed = self._listed.setdefault(uuid, ListedProcesses(uuid, self._describe))
                 found = self._held[uuid] = listed.take(held)
