@@ -16,6 +16,14 @@ from gpumon.text import clean
 _SECTOR = 512
 """Bytes of a sector in /proc/diskstats, whatever the disk: Documentation/admin-guide/iostats.rst."""
 _NAMES = tuple(metric.name for metric in HOST_METRICS)
+_OF_FILE = {
+    name: dict.fromkeys((metric for metric in _NAMES if metric.startswith(beginnings)), NAN)
+    for name, beginnings in {
+        "meminfo": ("host.memory_", "host.swap_"), "diskstats": ("host.disk_",), "net/dev": ("host.network_",),
+        "loadavg": ("host.load",),
+    }.items()
+}  # fmt: skip
+"""By file of procfs, its metrics where it says nothing."""
 _MOST = 1 << 16
 """Bytes asked for at once; more than any of these files has on most machines."""
 
@@ -47,25 +55,23 @@ class HostSource:
             "net/dev": _network,
             "loadavg": _load,
         }
-        self._last: dict[str, tuple[bytes | None, dict[str, float]]] = {}
-        """The text of each of these files that was parsed last, and its values."""
+        self._last: dict[str, bytes] = {}
+        """The text of each of these files that was parsed last."""
+        self._values = dict.fromkeys(_NAMES, NAN)
         self._cpu = self._cpu_times()
         self._utilization = NAN
 
     def read(self) -> list[float]:
         """Values in the order of `HOST_METRICS`."""
-        found: dict[str, float] = {"host.cpu_utilization": self._cpu_share()}
+        values, last = self._values, self._last
+        values["host.cpu_utilization"] = self._cpu_share()
         for name, parse in self._parsers.items():
-            found.update(self._parsed(name, parse))
-        return [found.get(name, NAN) for name in _NAMES]
-
-    def _parsed(self, name: str, parse: Callable[[bytes], dict[str, float]]) -> dict[str, float]:
-        """Values of a file of procfs, which is parsed again only where it says something else than before."""
-        text, (before, values) = self._text(name), self._last.get(name, (None, {}))
-        if text != before:
-            values = parse(text)
-            self._last[name] = text, values
-        return values
+            text = self._text(name)
+            if text != last.get(name):  # else it says what it said before
+                last[name] = text
+                values.update(_OF_FILE[name])
+                values.update(parse(text))
+        return list(values.values())
 
     def _cpu_share(self) -> float:
         busy, total = self._cpu_times()
@@ -101,9 +107,9 @@ class HostSource:
     def _text(self, name: str) -> bytes:
         """A file of procfs, through a descriptor that is kept: opening one costs as much as reading it."""
         try:
-            if name not in self._files:
-                self._files[name] = os.open(f"{self._proc}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-            fd = self._files[name]
+            fd = self._files.get(name, -1)
+            if fd < 0:
+                fd = self._files[name] = os.open(f"{self._proc}/{name}", os.O_RDONLY | os.O_CLOEXEC)
             text = os.pread(fd, _MOST, 0)
             while len(text) % _MOST == 0 and (more := os.pread(fd, _MOST, len(text))):
                 text += more

@@ -37,8 +37,8 @@ class _Known:
     """A process that was asked for before."""
 
     __slots__ = (
-        "asked", "confinement", "cpu", "cpu_at", "described", "fd", "home", "name", "ran_ns", "raw", "read_at", "share",
-        "started", "stat", "uid", "user",
+        "asked", "confinement", "cpu", "cpu_at", "described", "fd", "home", "is_still", "name", "ran_ns", "raw",
+        "read_at", "share", "started", "stat", "uid", "user",
     )  # fmt: skip
 
     def __init__(self, home: int, fd: int, name: str, uid: int, started: float, pods: PodNames) -> None:
@@ -61,6 +61,8 @@ class _Known:
         """Time for which it had run when it was read last, at `read_at`; below 0 where that is not known."""
         self.read_at = 0
         self.raw = b""
+        self.is_still = False
+        """Whether all its CPU time was told, and none was new: as long as it does not run, it stays as described."""
         self.stat: Stat | None = None
         """Parsed from `raw`: most processes sleep, and nothing of it changes."""
         self.described: Described | None = None
@@ -96,6 +98,13 @@ class ProcessTable:
     def _describe(self, pid: int) -> Described:
         now = self._clock.monotonic()
         known = self._known.get(pid)
+        is_still = known is not None and known.is_still and now - known.read_at < _READ_ANYWAY
+        if known is not None and is_still and self._ran(pid) == known.ran_ns:
+            assert known.described is not None
+            known.asked = now
+            if now - known.cpu_at >= _SHORTEST:
+                known.cpu_at = now
+            return known.described
         if known is not None and not self._renew(pid, known, now):
             self._drop(pid)
             known = None
@@ -108,6 +117,7 @@ class ProcessTable:
             assert known.stat is not None
             resident = float(known.stat.resident_pages * _PAGE)
             known.described = Described(known.name, known.user, known.started, known.share, resident, known.confinement)
+        known.is_still = known.share == 0.0 and known.ran_ns >= 0 and known.cpu_at == now
         return known.described
 
     def _renew(self, pid: int, known: _Known, now: int) -> bool:

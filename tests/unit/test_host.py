@@ -178,6 +178,16 @@ def test_the_network_is_all_interfaces_but_loopback(proc: Proc, clock: FakeClock
     assert (value(read, "network_received"), value(read, "network_sent")) == (31000, 4200)
 
 
+def test_what_a_file_says_no_more_is_not_known_any_more(proc: Proc, clock: FakeClock) -> None:
+    source = HostSource(clock, str(proc.root), lambda: "node")
+    names = ("memory_total", "memory_used", "swap_total", "swap_used", "load", "disk_read", "disk_written",
+             "network_received", "network_sent")  # fmt: skip
+    assert not any(isnan(value(source.read(), name)) for name in names)
+    for file in ("meminfo", "loadavg", "diskstats", "net/dev"):
+        proc.write(file, "")
+    assert all(isnan(value(source.read(), name)) for name in names)
+
+
 def test_the_load_is_the_mean_of_a_minute(proc: Proc, clock: FakeClock) -> None:
     assert value(HostSource(clock, str(proc.root)).read(), "load") == 3.25
 
@@ -285,6 +295,26 @@ def test_a_process_that_has_not_run_is_read_again_only_in_case_its_pages_were_mo
     proc.end(4711)
     ran_ns = -1
     assert repr(table.describe(4711)) == repr(Described())
+
+
+def test_a_process_that_slept_for_long_has_the_cpu_share_since_it_was_last_asked_for(
+    proc: Proc, clock: FakeClock
+) -> None:
+    stat, ran_ns = proc.process(4711, cpu=100), 5_000_000
+    table = ProcessTable(clock, str(proc.root), ran=lambda _: ran_ns)
+    table.describe(4711)
+    asleep = []
+    for _ in range(5):
+        clock.advance(1)
+        asleep.append(table.describe(4711))
+    assert {found.cpu_utilization for found in asleep} == {0.0}
+    assert asleep[1] is asleep[-1], "nothing of it has changed"
+    stat.write_text(line(4711, "python", cpu=100 + 2 * TICKS))
+    ran_ns += 2 * 10**9
+    clock.advance(4)
+    assert table.describe(4711).cpu_utilization == 0.5
+    clock.advance(1)
+    assert table.describe(4711).cpu_utilization == 0.0
 
 
 def test_a_pid_that_is_used_again_is_another_process(proc: Proc, clock: FakeClock) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator
 from ctypes import byref, c_uint
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ _AHEAD = 1_000_000
 """µs that the driver's clock may be ahead of ours."""
 _FIRST = 1_000_000
 """µs before the newest sample over which the first shares are."""
+_MOST_KNOWN = 256
 
 
 class EngineShares(NamedTuple):
@@ -44,6 +44,8 @@ class ProcessShares:
         self._since = 0
         self._room = _ROOM
         self._buffer = ctypes.create_string_buffer(self._room * _SAMPLE.size)
+        self._known: dict[tuple[int, ...], EngineShares] = {}
+        """Shares by their percents: most processes have those that they had, or that another has."""
 
     def read(self, handle: Any) -> dict[int, EngineShares]:
         """Shares by pid, since the last read."""
@@ -57,19 +59,28 @@ class ProcessShares:
             self._since = max(1, newest - _FIRST)
         newest_of: dict[int, int] = {}
         shares: dict[int, EngineShares] = {}
-        for pid, when, found in self._samples(handle, latest):
+        known = self._known
+        for pid, when, percents in self._samples(handle, latest):
             if when >= newest_of.get(pid, 0):
-                newest_of[pid], shares[pid] = when, found
+                newest_of[pid] = when
+                found = known.get(percents)
+                if found is None:
+                    if len(known) >= _MOST_KNOWN:
+                        known.clear()
+                    found = known[percents] = EngineShares(*[percent / 100 for percent in percents])
+                shares[pid] = found
         self._since = max(self._since, *newest_of.values(), 0)
         return shares
 
-    def _samples(self, handle: Any, latest: int) -> Iterator[tuple[int, int, EngineShares]]:
-        """Samples that are right and new: pid, the driver's time (µs), shares."""
+    def _samples(self, handle: Any, latest: int) -> list[tuple[int, int, tuple[int, ...]]]:
+        """Samples that are right and new: pid, the driver's time (µs), shares in percent."""
         since = self._since
         used = self._ask(handle) * _SAMPLE.size
-        for pid, when, sm, memory, encoder, decoder in _SAMPLE.iter_unpack(memoryview(self._buffer)[:used]):
-            if pid and since < when <= latest and max(sm, memory, encoder, decoder) <= 100:
-                yield pid, when, EngineShares(sm / 100, memory / 100, encoder / 100, decoder / 100)
+        return [
+            (one[0], one[1], one[2:])
+            for one in _SAMPLE.iter_unpack(memoryview(self._buffer)[:used])
+            if one[0] and since < one[1] <= latest and max(one[2:]) <= 100
+        ]
 
     def _ask(self, handle: Any) -> int:
         """Count the samples in the buffer now; 0 also where nothing ran, which the driver calls NOT_FOUND."""

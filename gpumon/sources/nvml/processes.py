@@ -100,15 +100,23 @@ class ListedProcesses:
     def take(self, held: Iterable[Held]) -> tuple[Process, ...]:
         """Return the processes that the driver lists; the same object as the last time where nothing has changed."""
         before, known = self._known, dict[int, tuple[Held, Described, Process]]()
+        describe, is_new = self._describe, False
         for one in held:
-            described, last = self._describe(one.pid), before.get(one.pid)
-            if last is None or last[0] != one or last[1] is not described:
-                last = (one, described, process_of(self._uuid, one, described))
-            known[one.pid] = last
+            pid = one.pid
+            described, last = describe(pid), before.get(pid)
+            if last is None or last[0] is not one or last[1] is not described:
+                if last is None or last[0] != one or last[1] is not described:
+                    is_new = True
+                    last = (one, described, process_of(self._uuid, one, described))
+                else:
+                    last = (one, described, last[2])
+            known[pid] = last
         self._known = known
-        found = tuple([last[2] for last in known.values()])
-        if found != self._all:
-            self._all = found
+        # Those that stayed are in another order where the driver lists them so.
+        if is_new or len(known) != len(before) or list(known) != list(before):
+            found = tuple([last[2] for last in known.values()])
+            if found != self._all:
+                self._all = found
         return self._all
 
 
