@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from threading import Event
+from _thread import allocate_lock
+from contextlib import suppress
+from typing import Protocol
 
 SECOND = 1_000_000_000
 """Nanoseconds in a second: clocks count in integer nanoseconds, metrics in seconds."""
 SHORTEST, LONGEST = 0.01, 60.0
 """Seconds: the intervals between samples that make sense."""
+
+
+class Sign(Protocol):
+    """Something that happens once, such as an `Event`."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait so many seconds for it; return whether it has happened."""
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
 
 
 class Clock(Protocol):
@@ -23,7 +32,7 @@ class Clock(Protocol):
     def time(self) -> int:
         """Nanoseconds since 1970, as the wall clock has it."""
 
-    def wait(self, stop: Event, until: int) -> bool:
+    def wait(self, stop: Sign, until: int) -> bool:
         """Sleep until `monotonic()` reaches `until`; true, at once, when `stop` is set."""
 
 
@@ -34,5 +43,30 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic_ns)
     time = staticmethod(time.time_ns)
 
-    def wait(self, stop: Event, until: int) -> bool:
+    def wait(self, stop: Sign, until: int) -> bool:
         return stop.wait(max(0.0, (until - self.monotonic()) / SECOND))
+
+
+class StopSign:
+    """A sign that work is to end, for one thread that waits again and again.
+
+    A lock is all of it: a wait for an Event runs through seven functions of Python.
+    """
+
+    def __init__(self) -> None:
+        self._going_on = allocate_lock()
+        self._going_on.acquire()
+
+    def set(self) -> None:
+        """Let the work end. May be called again, and from any thread."""
+        with suppress(RuntimeError):  # it was set already
+            self._going_on.release()
+
+    def is_set(self) -> bool:
+        return not self._going_on.locked()
+
+    def wait(self, timeout: float) -> bool:
+        is_set = self._going_on.acquire(timeout=timeout)
+        if is_set:
+            self.set()  # for the next one who asks
+        return is_set

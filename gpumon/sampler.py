@@ -7,10 +7,9 @@ Each tick carries the true time of its sample.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from threading import Event
 from typing import Any
 
-from gpumon.clock import SECOND, Clock
+from gpumon.clock import SECOND, Clock, Sign
 from gpumon.frame import NAN, Boundary, Mark, Process, Run, Sample, Tick
 from gpumon.idleness import is_idle
 from gpumon.metrics import HOST_METRICS
@@ -71,7 +70,7 @@ class Sampler:
         tick = self._latest
         return found(tick.origin, tick.driver, tick.samples) if tick else ""
 
-    def run(self, store: Callable[[Tick], object], stop: Event, each_round: Callable[[], object]) -> None:
+    def run(self, store: Callable[[Tick], object], stop: Sign, each_round: Callable[[], object]) -> None:
         """Sample until `stop` is set; `each_round` is called after every round, with or without a tick."""
         deadline = self._clock.monotonic()
         while True:

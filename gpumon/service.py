@@ -10,8 +10,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from threading import Event, Thread
+from threading import Thread
 
+from gpumon.clock import StopSign
 from gpumon.daemon.recorder import Recorder
 from gpumon.errors import EXIT_OK
 
@@ -29,7 +30,7 @@ class Service:
     def __init__(self, open_recorder: Callable[[], Recorder], started: Callable[[Recorder], object]) -> None:
         self._open = open_recorder
         self._started = started
-        self._stop = Event()
+        self._stop = StopSign()
         self._recorder: Recorder | None = None
         self._error: BaseException | None = None
         # A byte in a pipe, because a handler may interrupt the main thread anywhere: also inside an Event's own lock.

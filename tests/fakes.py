@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Event
 
-from gpumon.clock import SECOND
+from gpumon.clock import SECOND, Sign
 from gpumon.driver_calls import DriverCall
 from gpumon.sources.nvml.lanes import AnyInquiry
 
@@ -26,7 +25,7 @@ class FakeClock:
     def time(self) -> int:
         return self.now + self._offset
 
-    def wait(self, stop: Event, until: int) -> bool:
+    def wait(self, stop: Sign, until: int) -> bool:
         """Sleeps no time at all: the clock jumps to `until`."""
         self.now = max(self.now, until)
         return stop.is_set()

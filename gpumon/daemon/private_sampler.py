@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from threading import Event, Thread
+from threading import Thread
 
+from gpumon.clock import StopSign
 from gpumon.daemon.recorder import Recorder
 
 
@@ -14,7 +15,7 @@ class PrivateSampler:
         self.recorder = recorder
         self.failure: Exception | None = None
         """Error that ended sampling early; None if there was none."""
-        self._stop = Event()
+        self._stop = StopSign()
         # A daemon thread: a driver call that hangs must not keep the view from ending.
         self._thread = Thread(target=self._run, name="gpumon-sampler", daemon=True)
 

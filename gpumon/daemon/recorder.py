@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Event
 
-from gpumon.clock import SECOND, Clock
+from gpumon.clock import SECOND, Clock, Sign
 from gpumon.daemon.calls import CallsFile
 from gpumon.daemon.log import DaemonLog, say
 from gpumon.errors import AlreadyRunning, GpumonError, RingError
@@ -119,7 +119,7 @@ class Recorder:
             "start it again, or pass another --dir"
         )
 
-    def run(self, stop: Event) -> None:
+    def run(self, stop: Sign) -> None:
         """Sample until `stop` is set, then say so in the ring."""
         try:
             self.sampler.run(self.store, stop, self.heartbeat)

@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from gpumon.clock import SECOND, SystemClock
+from gpumon.clock import SECOND, Sign, SystemClock
 from gpumon.errors import SourceError, UsageError
 from gpumon.frame import Device, Driver, Origin, Process, Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, Availability
@@ -75,7 +75,7 @@ class Patient(SystemClock):
 
     hanging: Sequence[Event] = ()
 
-    def wait(self, stop: Event, until: int) -> bool:
+    def wait(self, stop: Sign, until: int) -> bool:
         return stop.wait(0 if stop in self.hanging else 30)
 
 
