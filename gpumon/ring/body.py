@@ -91,14 +91,16 @@ class Encoder:
         directory, rows, record = self._directory, self._layout.rows, self._layout.row
         grid = [NAN] * (len(self._layout.gpu) * rows)
         states = bytearray(record.size * rows)
-        for sample in tick.samples:
-            row = directory.row(sample.device)
-            grid[row::rows] = sample.values
-            age = min(round(sample.age * 1000), 0xFFFFFFFF)
-            record.pack_into(
-                states, row * record.size, sample.state, directory.run_id(sample.run), age,
-                _stamp(sample.monotonic_ns), _stamp(sample.counters_monotonic_ns),
-            )  # fmt: skip
+        pack, size = record.pack_into, record.size
+        for row, (_, state, values, run, age, gauges_ns, counters_ns) in zip(
+            directory.rows(tick.samples), tick.samples, strict=True
+        ):
+            grid[row::rows] = values
+            run_id = directory.run_id(run) if run else 0
+            age_ms = min(round(age * 1000), 0xFFFFFFFF) if age else 0
+            if not (-_STAMPS <= gauges_ns < _STAMPS and -_STAMPS <= counters_ns < _STAMPS):
+                gauges_ns, counters_ns = _stamp(gauges_ns), _stamp(counters_ns)
+            pack(states, row * size, state, run_id, age_ms, gauges_ns, counters_ns)
         self.buffer[SLOT.size : SLOT.size + len(states)] = states
         self._metrics.pack_into(self.buffer, self._metrics_at, *grid)
         if self._layout.n_values:

@@ -6,13 +6,13 @@ It stores them as JSON whenever they changed; `directory` has the reader's side.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 from zlib import crc32
 
 from gpumon import __version__
 from gpumon.errors import RingError
-from gpumon.frame import Device, Driver, Origin, Run
+from gpumon.frame import Device, Driver, Origin, Run, Sample
 from gpumon.missing import is_known
 from gpumon.ring.directory import Known
 from gpumon.ring.layout import BLOB, RUN_METRICS
@@ -56,6 +56,9 @@ class Directory:
         self.ledger = ""
         self.dirty = True
         self._rows: dict[str, int] = {}
+        self._last: list[Device] = []
+        """Devices of the last tick, with `_last_rows`."""
+        self._last_rows: Sequence[int] = ()
         self._strings: dict[str, int] = {}
         self._string_bytes = 0
         self._runs: dict[str, tuple[int, tuple[Any, ...]]] = {}
@@ -76,6 +79,14 @@ class Directory:
                 self.dirty = True
             self.devices[row] = device
         return row
+
+    def rows(self, samples: Sequence[Sample]) -> Sequence[int]:
+        """The rows of the devices of a tick, which mostly are those of the tick before. Raises RowsExhausted."""
+        devices = [sample.device for sample in samples]
+        if devices != self._last:  # lists of the same objects are equal without a look at them
+            self._last_rows = [self.row(device) for device in devices]
+            self._last = devices
+        return self._last_rows
 
     def has_rows_of(self, known: Known) -> bool:
         """Whether every device has the row that it has there."""

@@ -158,8 +158,7 @@ class RingWriter:
         Raises RowsExhausted, before anything is written, when a device finds no row.
         """
         directory = self._directory
-        for sample in tick.samples:
-            directory.row(sample.device)
+        directory.rows(tick.samples)
         directory.tell(tick.origin, tick.driver, tick.hostname)
         self._boundaries.extend(tick.boundaries)
         waiting = list(self._boundaries) if self._boundaries else []
