@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import ge, itemgetter
+from itertools import repeat
+from operator import ge, itemgetter, sub, truediv
 from typing import NamedTuple
 
 from gpumon.analysis.gpu_state import GpuState
@@ -22,6 +23,7 @@ CAUSES = tuple(
     metric for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_") and metric.warn < float("inf")
 )
 """Metrics of throttling that people should know of; the power limit is met at every full load."""
+_NAMES = tuple(metric.name for metric in CAUSES)
 _WARNS = tuple(metric.warn for metric in CAUSES)
 _COUNTERS = itemgetter(*(GPU_INDEX[metric.name] for metric in CAUSES))
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
@@ -39,13 +41,15 @@ class _Begun(NamedTuple):
     time_ns: int
 
 
-class _Throttling(NamedTuple):
+class _Throttling:
     """Throttling that goes on."""
 
-    begun_ns: int
-    """ns, CLOCK_MONOTONIC."""
-    last_ns: int
-    last_time_ns: int
+    __slots__ = ("begun_ns", "last_ns", "last_time_ns")
+
+    def __init__(self, begun_ns: int) -> None:
+        self.begun_ns = begun_ns
+        """ns, CLOCK_MONOTONIC."""
+        self.last_ns = self.last_time_ns = 0
 
 
 class _Counters:
@@ -80,6 +84,7 @@ class DeviceWatch:
         self._driver = Driver()
         self._counters: dict[str, _Counters] = {}
         self._throttled: dict[tuple[str, str], _Throttling] = {}
+        """By device and metric."""
         self._idle: dict[str, dict[str, int]] = {}
         """By device and user: since when, ns of CLOCK_MONOTONIC."""
 
@@ -102,7 +107,7 @@ class DeviceWatch:
             if sample.state is not _OK or one.state is _UNKNOWN:
                 if before is not None:
                     yield from self._lose_sight(sample.device.uuid, before)
-            elif (grown := self._grown(sample, tick)) is not None and any(map(ge, grown.rates, _WARNS)):
+            elif (grown := self._grown(sample, tick)) is not None:
                 yield from self._see_throttling(sample.device.uuid, grown, tick)
             if (self._lost or sample.state in _LOST) and not sample.device.is_instance:
                 yield from self._see_lost(sample, tick, is_first=is_first)
@@ -151,7 +156,7 @@ class DeviceWatch:
             yield Occurrence(tick.time_ns, "gpu_back", EventSubject(uuid), lasted=lasted)
 
     def _grown(self, sample: Sample, tick: Tick) -> _Grown | None:
-        """The growth since the last time; None where nothing has changed, or nothing is new."""
+        """The growth since the last time; None where nothing is new, or none of it is more than people should know."""
         counters = _COUNTERS(sample.values)
         at = sample.counters_monotonic_ns or sample.monotonic_ns or tick.monotonic_ns
         last = self._counters.get(sample.device.uuid)
@@ -166,24 +171,27 @@ class DeviceWatch:
         if counters == before:
             return None
         seconds = passed / SECOND
-        return _Grown([(new - old) / seconds for old, new in zip(before, counters, strict=True)], is_first)
+        rates = list(map(truediv, map(sub, counters, before), repeat(seconds)))
+        return _Grown(rates, is_first) if any(map(ge, rates, _WARNS)) else None
 
     def _see_throttling(self, uuid: str, grown: _Grown, tick: Tick) -> Iterator[Occurrence]:
-        details = {"at_least": True} if grown.is_first else {}
-        for metric, share in zip(CAUSES, grown.rates, strict=True):
-            if share >= metric.warn:
-                known = self._throttled.get((uuid, metric.name))
-                begun = tick.monotonic_ns if known is None else known.begun_ns
-                self._throttled[uuid, metric.name] = _Throttling(begun, tick.monotonic_ns, tick.time_ns)
+        throttled, monotonic_ns, time_ns = self._throttled, tick.monotonic_ns, tick.time_ns
+        for name, warn, share in zip(_NAMES, _WARNS, grown.rates, strict=True):
+            if share >= warn:
+                known = throttled.get((uuid, name))
                 if known is None:
-                    yield Occurrence(tick.time_ns, "throttling_began", EventSubject(uuid, cause=metric.name), details)
+                    details = {"at_least": True} if grown.is_first else {}
+                    yield Occurrence(time_ns, "throttling_began", EventSubject(uuid, cause=name), details)
+                    known = throttled[uuid, name] = _Throttling(monotonic_ns)
+                known.last_ns, known.last_time_ns = monotonic_ns, time_ns
 
     def _end_throttling(self, tick: Tick) -> Iterator[Occurrence]:
-        for (uuid, cause), one in list(self._throttled.items()):
-            if tick.monotonic_ns - one.last_ns >= QUIET:
-                del self._throttled[uuid, cause]
-                lasted = (one.last_ns - one.begun_ns) / SECOND
-                yield Occurrence(one.last_time_ns, "throttling_ended", EventSubject(uuid, cause=cause), lasted=lasted)
+        since_ns = tick.monotonic_ns - QUIET
+        over = [(of, one) for of, one in self._throttled.items() if one.last_ns <= since_ns]
+        for (uuid, cause), one in over:
+            del self._throttled[uuid, cause]
+            lasted = (one.last_ns - one.begun_ns) / SECOND
+            yield Occurrence(one.last_time_ns, "throttling_ended", EventSubject(uuid, cause=cause), lasted=lasted)
 
     def _see_idle(self, one: HeldDevice, tick: Tick) -> Iterator[Occurrence]:
         uuid = one.sample.device.uuid
