@@ -29,8 +29,8 @@ from gpumon.procfs import boot_id
 
 _BATCH = 64
 """Ticks that wait for the thread: waking it for each would cost more than its work, and it takes many at once."""
-_PATIENCE = 30 * SECOND
-"""ns after which it is woken for fewer."""
+_PATIENCE = 60 * SECOND
+"""ns after which it is woken for fewer: with the tick behind them the parts are due, too."""
 _MOST_TICKS = 600
 """Ticks that wait at most, while a disk does not answer."""
 _MOST_BYTES = 8 * 2**20
