@@ -57,19 +57,25 @@ class Followers:
 
     def problem(self, name: str) -> str:
         """Why the follower of this name keeps nothing just now, also after it was dropped; else empty."""
-        found = next((follower.problem for follower in self if follower.name == name), "")
-        return self._failed.get(name, found)
+        if name in self._failed:
+            return self._failed[name]
+        for follower in self._all:
+            if follower.name == name:
+                return follower.problem
+        return ""
 
     def add(self, tick: Tick) -> None:
         """Hand on a tick. Never raises."""
-        for follower in self:
-            begun = self._clock.monotonic()
+        at = self._clock.monotonic()
+        for follower in tuple(self._all):
             try:
                 follower.add(tick)
             except Exception as error:
                 self._drop(follower, error)
+                at = self._clock.monotonic()
                 continue
-            seconds = (self._clock.monotonic() - begun) / SECOND
+            begun, at = at, self._clock.monotonic()
+            seconds = (at - begun) / SECOND
             if seconds >= SLOW and follower.name not in self._slow:
                 self._slow.add(follower.name)
                 self._all.sort(key=lambda one: one.name in self._slow)  # the others have their ticks before it

@@ -185,10 +185,13 @@ class RingWriter:
 
     def intact(self) -> bool:
         """Whether what explains the frames is as it was written: the file may have been cut or overwritten."""
-        layout = self.layout
-        parts = (self._front, 0), (layout.schema, SCHEMA_OFFSET), (self._stored, self._directory_at(self._version))
-        return os.fstat(self.fd).st_size >= self._size and all(
-            os.pread(self.fd, len(written), at) == written for written, at in parts
+        fd, schema, stored = self.fd, self.layout.schema, self._stored
+        begin = os.pread(fd, SCHEMA_OFFSET + len(schema), 0)
+        return (
+            os.fstat(fd).st_size >= self._size
+            and begin.startswith(self._front)
+            and begin[SCHEMA_OFFSET:] == schema
+            and os.pread(fd, len(stored), self._directory_at(self._version)) == stored
         )
 
     def is_at_path(self) -> bool:
