@@ -370,7 +370,7 @@ def test_the_table_tells_memory_energy_and_time_of_the_commands_processes(
     assert "GPU 1: H100 80GB HBM3" in table
     seconds = float(number_of(table, "GPU time").removesuffix(" s"))
     assert 0 < seconds <= longest + 0.1
-    joules = float(number_of(table, "energy").removesuffix(" J"))
+    joules = float(number_of(table, "energy").removesuffix(" J").replace(",", ""))
     watts = stub.truth("gpu.power", 1)
     assert joules / seconds == pytest.approx(watts, rel=0.06)  # seconds are rounded to a tenth
     assert number_of(table, "utilization") == f"{stub.truth('gpu.utilization', 1) * 100:.0f} %"
@@ -390,7 +390,9 @@ def test_the_ledger_has_the_energy_of_a_command_of_seconds_that_no_daemon_saw(
     _, table = process.communicate("\n", timeout=PATIENCE)
     assert number_of(table, "energy") != "–"
     (kept,) = listed(env)
-    assert kept["energy"] == pytest.approx(float(number_of(table, "energy").removesuffix(" J")), rel=0.2)
+    assert kept["energy"] == pytest.approx(
+        float(number_of(table, "energy").removesuffix(" J").replace(",", "")), rel=0.2
+    )
 
 
 def test_a_command_without_a_gpu_is_told_so(env: dict[str, str], holding: Holding, live_dir: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.live import findings
-from gpumon.diagnosis.now import Judged, earlier_frames
+from gpumon.diagnosis.now import LOOK_BACK, Judged, earlier_frames
 from gpumon.frame import Frame, RunState
 from gpumon.history.recent import RecentHistory
 from gpumon.live import Live
@@ -17,7 +17,7 @@ from tests.builders import frame_of, process, run, sample, tick
 GIB = 2.0**30
 KNOWN = {"memory_used": 40 * GIB, "memory_total": 80 * GIB}
 MINUTE = 63
-ALL = 600
+ALL = LOOK_BACK
 
 
 class Kept:

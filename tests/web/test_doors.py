@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import http.client
 import os
+import re
 import socket
 import time
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from gpumon_web import channel, crowd
 from gpumon_web.complaints import Complaints, listen_to
 from gpumon_web.limits import Buckets
 from gpumon_web.peers import peer_of
+from gpumon_web.plain_page import KEEPS_PLACE
 from gpumon_web.refusals import SIGN_IN, SIGN_OUT
 from gpumon_web.sessions import ALL, LASTS, LONGEST, SessionEvent, append, open_ones, read, shorten
 from tests.builders import tick
@@ -449,7 +451,7 @@ def test_the_page_that_asks_for_a_token_takes_it_in_a_form(served: Served) -> No
         page = served.client(token=False).get("/", headers={"X-Forwarded-Prefix": prefix} if prefix else {})
         assert page.status_code == 401
         assert f'<form method="post" action="{prefix}{SIGN_IN}"' in page.text
-        assert "<script" not in page.text
+        assert re.findall("<script.*?</script>", page.text, re.DOTALL) == [f"<script>{KEEPS_PLACE}</script>"]
     status, cookie = form(served, TOKEN, Sec_Fetch_Site="same-origin")
     assert status == 303
     assert cookie
