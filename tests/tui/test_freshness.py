@@ -12,7 +12,7 @@ from rich.color import Color
 from textual.pilot import Pilot
 
 from gpumon.clock import SECOND
-from gpumon.frame import Origin, RunState
+from gpumon.frame import Boundary, Origin, Run, RunState
 from gpumon.ledger.records import RunRow, RunSummary
 from gpumon.live import LiveState
 from gpumon.metrics import GPU_INDEX, PROCESSES, Availability
@@ -128,6 +128,22 @@ def test_a_ring_that_is_gone_is_dated_by_the_last_frame_that_came() -> None:
     screen = state_of(feed, not_green, clock=clock)
     assert "no daemon is running · last seen 14:24:59 (15 s ago)" in screen[1]
     assert "15 s ago" in "\n".join(screen[2:])
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), WIDE])
+def test_a_place_of_runs_says_nothing_of_now_where_a_daemon_was_killed_before_any_began(size: tuple[int, int]) -> None:
+    class WithoutRuns(FakeFeed):
+        def runs(self, second: int) -> tuple[Run, ...]:
+            return ()
+
+        def boundaries(self, second: int) -> tuple[Boundary, ...]:
+            return ()
+
+    killed = LiveState(False, "the daemon is no longer running: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
+    assert "no training reports epochs: see gpumon.run" in "\n".join(play(WithoutRuns(first=600), size))
+    everything = "\n".join(play(WithoutRuns(first=600, live=killed), size))
+    assert "unknown since 14:24:59" in everything
+    assert "no training" not in everything
 
 
 def test_a_driver_that_is_gone_for_all_gpus_is_not_live() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from gpumon import units
 from gpumon.analysis.epochs import Drawn, Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
@@ -275,6 +276,13 @@ class View:
     def running(self) -> str:
         """The word for runs that go on in the frame on screen: where that is of before, nobody knows of now."""
         return "last seen running" if self.age > 0 else "running at the end" if self.origin.ended else "running"
+
+    @property
+    def no_runs(self) -> str:
+        """Words for a place of runs that has none; of what is of before, nobody knows what has begun since."""
+        if self.age > 0:
+            return f"unknown since {units.clock(self.now)}"
+        return "no training reports epochs: see gpumon.run"
 
     @property
     def ranks(self) -> list[Ranks]:

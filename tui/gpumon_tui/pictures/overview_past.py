@@ -99,7 +99,7 @@ class EpochPicture(SectionPicture):
     def empty(self) -> str:
         if self.view.filling:
             return "reading the last frames …"
-        return "no epoch has started" if self.view.ranks else "no training reports epochs: see gpumon.run"
+        return "no epoch has started" if self.view.ranks else self.view.no_runs
 
     @property
     def _places(self) -> tuple[LeanPlace, ...]:

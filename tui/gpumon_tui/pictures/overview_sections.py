@@ -135,7 +135,7 @@ class RunPicture(SectionPicture):
             return view.freshness.text
         if not view.tells_processes:
             return "this recording has no training data"
-        return "no training reports epochs: see gpumon.run"
+        return view.no_runs
 
     def lines(self) -> list[Line]:
         if self.size.height > 1 or not self.view.ranks:
