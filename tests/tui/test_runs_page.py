@@ -37,7 +37,7 @@ from tests.fakes import FakeClock
 from tests.instructions import instructions
 from tests.programs import until
 from tests.runs import BEGAN, HOSTILE, Book, measured, training
-from tests.tui.fakes import FakeFeed, recent
+from tests.tui.fakes import START, FakeFeed, FakePlayer, recent
 from tests.tui.screen import Script, play, text
 
 SECOND = 10**9
@@ -99,7 +99,9 @@ def sheet(app: GpumonApp) -> RunsSheet:
     return app.query_one(RunsSheet)
 
 
-def shown(ledger: str, size: tuple[int, int], *keys: str, feed: FakeFeed | None = None) -> list[str]:
+def shown(
+    ledger: str, size: tuple[int, int], *keys: str, feed: FakeFeed | None = None, now: float = NOW, **options: Any
+) -> list[str]:
     """The page after some keys; each waits until all that it asked for is there."""
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -108,7 +110,8 @@ def shown(ledger: str, size: tuple[int, int], *keys: str, feed: FakeFeed | None 
             await settled(app, pilot)
 
     given = feed or recent(gpus=5)
-    return play(given, size, script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
+    clock = FakeClock(time=round(now * SECOND))
+    return play(given, size, script, ledgers=lambda: Ledgers([ledger]), clock=clock, **options)
 
 
 def cells(row: str) -> list[str]:
@@ -166,6 +169,23 @@ def test_runs_of_a_recording_that_has_ended_went_on_at_its_end() -> None:
     lines = play(ended, (160, 50))
     assert "ended" in lines[0]
     assert "min up to the end" in "\n".join(lines)
+
+
+def test_an_opened_run_of_a_recording_goes_on_by_the_clock_of_the_recording(tmp_path: Path) -> None:
+    """Its list and its frames say 35 s all along: at its end too, and hours later."""
+    end = float(START + 699)
+    with Book(tmp_path) as book:
+        training(book, "id-0", 3, began=end - 35, course=False, state=RunState.RUNNING, seconds=10)
+        book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
+        book.db.execute("UPDATE run SET updated = ?, seconds = 30", (round((end - 5) * SECOND),))
+    label = "REPLAY x.gpumon"
+    plays = recent(gpus=5, source="replay", label=label)
+    ended = recent(gpus=5, source="replay", label=label, ended=True, live=LiveState(False, "ended", 1.0))
+    for feed, word in ((plays, "running"), (ended, "running at the end")):
+        lines = shown(str(book.path), (160, 50), "down", "enter", feed=feed, player=FakePlayer(), now=end + 7200)
+        assert re.search(rf"{word}  ·  35(\.0)? s  ·", "\n".join(lines)), "\n".join(lines)
+        assert "unseen" not in "\n".join(lines)
+        assert "not finished" not in "\n".join(lines)
 
 
 def test_a_run_that_no_ledger_has_shows_the_epochs_that_frames_told_of() -> None:

@@ -62,7 +62,7 @@ class GpumonApp(Stage):
         super().__init__(View(interval), look)
         self.instead = Instead(feed, simulation, past, daemon)
         self.interval = interval
-        self.view.kept = KeptRuns(ledgers, lambda: self._clock.time() / SECOND)
+        self.view.kept = KeptRuns(ledgers, self._now)
         self.view.kept.asked.told = self._draw_soon
         self.view.kept.asked.is_held = lambda: self.view.paused
         self.view.happened = Happened(self.view.kept.asked, read_events)
@@ -353,6 +353,11 @@ class GpumonApp(Stage):
         self.view.past = runs
         with suppress(RuntimeError):  # the view has ended meanwhile
             self.call_from_thread(self.draw)
+
+    def _now(self) -> float:
+        """The time by which runs of the ledgers are judged; those of a recording go on by its own clock."""
+        view = self.view
+        return view.now if self._player and view.frame is not None else self._clock.time() / SECOND
 
     def _draw_soon(self) -> None:
         """Draw again, from another thread."""

@@ -200,13 +200,13 @@ def legend(run: OpenRun, cells: int) -> list[Line]:
     return [cut(line, cells) for line in lines]
 
 
-def head(run: OpenRun, cells: int, rows: int) -> list[Line]:
+def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
     """Lines about a run, at most `rows`: what it came to, what it was found to suffer from, what it was given."""
     side = margin(cells)
     indent = " " * (side + 1)
     whole, line = run.whole, [Segment(indent)]
     for value, what in (
-        (run.state, ""), (units.span(run.seconds), ""), (_epochs(run), ""),
+        (state, ""), (units.span(run.seconds), ""), (_epochs(run), ""),
         (whole.energy, ""), (units.number(whole.of.value("memory_used_peak"), Unit.BYTES), " at most"),
     ):  # fmt: skip
         if value and value != units.MISSING:

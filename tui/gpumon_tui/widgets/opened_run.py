@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 
 from gpumon import units
+from gpumon.frame import RunState
 from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.asked import Answer
@@ -32,6 +33,8 @@ CURVES, MOST_CURVES = 42, 170
 MOST_TALL = 48
 """Their rows at most: taller ones tell no more."""
 NOT_RECORDED = "Epochs of a run of a simulation or a recording are kept in no ledger."
+RUNNING = RunState.RUNNING.name.lower()
+"""As an opened run has it."""
 LEGEND_FROM = 20
 """Rows beside the table from which the colors of its bars are told."""
 TABLE = 150
@@ -119,10 +122,16 @@ class OpenedRun:
         open_keys = (("v", "compare…"), ("r", "report"), ("Esc", "close"))
         press = keys(("↵", "open")) if self._is_preview else keys(*open_keys)
         airy = height >= 30
-        head = run_opened.head(run, cells, 6 if airy else 2 if height < 18 else 3)
+        head = run_opened.head(run, self._state(run), cells, 6 if airy else 2 if height < 18 else 3)
         lines = [section(safe(name), _about(run), press, cells), *head, *live, *([[]] if airy else [])]
         self.rows_at = len(lines) + 1
         return [*lines, *self._body(run, answer.until, cells, height - len(lines), has_keys=has_keys)]
+
+    def _state(self, run: OpenRun) -> str:
+        """The state in its ledger; of one that the frame on screen tells of, whether that is of now."""
+        view = self.view
+        is_told = any(ranks.first.id == self.id for ranks in view.ranks)
+        return view.running if is_told and run.state == RUNNING else run.state
 
     def _answer(self) -> Answer[OpenRun]:
         return self.view.kept.opened(self.id, is_over=self._is_over, good_for=FRESH)
