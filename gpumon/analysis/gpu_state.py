@@ -51,6 +51,8 @@ class GpuState(Enum):
 # To look a member up in its class takes longer than all else that is done with it, for each device at each frame.
 _OK, _STALE, _ASLEEP, _LOST = Availability.OK, Availability.STALE, Availability.ASLEEP, Availability.LOST
 _BUSY, _ALLOCATED, _HELD = GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD
+FREE_OR_NOT = frozenset((_BUSY, _ALLOCATED, _HELD, GpuState.ASLEEP, GpuState.FREE, GpuState.DIVIDED))
+"""States of GPUs of which it is known whether they are free: that none is, is said only where all are such."""
 _TITLES = {GpuState.HELD: "allocated, idle", GpuState.UNKNOWN: "state unknown", GpuState.DIVIDED: "divided by MIG"}
 
 

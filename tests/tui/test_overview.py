@@ -246,7 +246,9 @@ def test_what_is_free_is_answered_with_what_is_known() -> None:
     gpus = [sample(index, memory_total=80 * 2.0**30) for index in range(3)]
     said = plain(answer(gpus, [GpuState.FREE, GpuState.LOST, GpuState.DIVIDED], 40))
     assert said.split() == ["1", "free", "GPU", "0", "80.0", "GiB", "1", "unknown"]
-    assert plain(answer(gpus, [GpuState.UNKNOWN] * 3, 40)).split() == ["0", "free", "3", "unknown"]
+    assert plain(answer(gpus, [GpuState.UNKNOWN] * 3, 40)).split() == ["3", "unknown"]
+    assert plain(answer(gpus, [GpuState.IDLE] * 3, 40)).split() == ["3", "idle"]
+    assert plain(answer(gpus, [GpuState.BUSY] * 3, 40)).split() == ["0", "free", "3", "busy"]
 
 
 def test_one_gpu_has_its_numbers_large_its_curves_and_the_parts_of_its_memory() -> None:

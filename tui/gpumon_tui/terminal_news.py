@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpumon import units
-from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.frame import RunState
 from gpumon.origin import Capability
 from gpumon.text import clean, cut
@@ -93,8 +93,6 @@ class TerminalNews:
 
 
 _HELD = (GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD)
-_KNOWN = (*_HELD, GpuState.FREE, GpuState.ASLEEP, GpuState.DIVIDED)
-"""States of GPUs of which it is known whether they are free."""
 
 
 def through_tmux(sequence: str) -> str:
@@ -115,7 +113,7 @@ def title_of(view: View) -> str:
     elif view.samples:
         states = [status.state for status in view.statuses]
         free = states.count(GpuState.FREE)
-        if free or all(state in _KNOWN for state in states):
+        if free or FREE_OR_NOT.issuperset(states):
             parts.append(f"{free} free")
         running = [ranks for ranks in view.ranks if ranks.state is RunState.RUNNING]
         chosen = next((ranks for ranks in running if ranks.first.id == view.selected_run), None)

@@ -11,7 +11,7 @@ from rich.segment import Segment
 
 from gpumon import units
 from gpumon.analysis.epochs import EpochMark
-from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.frame import Sample
 from gpumon.history.grid import Grid
 from gpumon_tui import theme
@@ -104,23 +104,24 @@ def _answer(samples: Sequence[Sample], states: Sequence[GpuState], edge: str, *,
     counts: Counter[GpuState] = Counter(states)
     line: Line = [Segment(" ")] if edge == NOW else [Segment(f"  {edge} ", theme.WARN)]
     free = [sample for sample, state in zip(samples, states, strict=True) if state is GpuState.FREE]
-    line.append(Segment(f" {len(free)} free ", FREE if free else theme.DIM))
+    if free or set(counts) <= FREE_OR_NOT:
+        line.append(Segment(f" {len(free)} free ", FREE if free else theme.DIM))
     if free:
         names = " ".join(sample.device.label for sample in free[:4]) + (" …" if len(free) > 4 else "")
         line.append(Segment(f" GPU {names} ", theme.STRONG))
         if has_size and len(free) == 1 and isfinite(size := free[0].value("gpu.memory_total")):
             line += [Segment(f" {units.gibibytes(size)}", theme.PLAIN), Segment(" GiB ", theme.DIM)]
-    for state in (GpuState.BUSY, GpuState.HELD):
-        if counts[state]:
-            line += [Segment(f" {counts[state]}", theme.PLAIN), Segment(f" {_NAMES[state]}", theme.DIM)]
+    for name, states_of in _NAMES.items():
+        if count := sum(counts[state] for state in states_of):
+            line += [Segment(f" {count}", theme.PLAIN), Segment(f" {name}", theme.DIM)]
     unknown = sum(counts[state] for state in _UNKNOWN)
     if unknown:
         line += [Segment(f" {unknown}", theme.WARN), Segment(" unknown", theme.DIM)]
     return line
 
 
-_NAMES = {GpuState.BUSY: "busy", GpuState.HELD: "idle"}
-_UNKNOWN = (GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE, GpuState.IDLE)
+_NAMES = {"busy": (GpuState.BUSY,), "idle": (GpuState.HELD, GpuState.IDLE)}
+_UNKNOWN = (GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE)
 
 
 def hidden(above: int, below: int, free: Sequence[str], cells: int) -> Line:

@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon import units
-from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.metrics import Availability
 from gpumon.vendors import short_name
 from gpumon_tui import palette, theme
@@ -54,8 +54,6 @@ _COUNTED = (
 )
 """Each state with its words, in full and where room is short, and the role of its number."""
 _SILENT = frozenset((Availability.LOST, Availability.NO_DRIVER))
-_KNOWN = frozenset((GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD, GpuState.ASLEEP, GpuState.FREE))
-"""States of GPUs of which it is known whether they are free."""
 
 
 def header(view: View, cells: int) -> Line:
@@ -182,7 +180,7 @@ def _counts(view: View, *, is_brief: bool) -> Line:
     parts: Line = []
     for state, full, short, role in _COUNTED:
         count = states[state]
-        is_told_none = state in (GpuState.BUSY, GpuState.FREE) and set(states) <= _KNOWN
+        is_told_none = state in (GpuState.BUSY, GpuState.FREE) and set(states) <= FREE_OR_NOT
         if not count and not is_told_none:
             continue
         if parts:
