@@ -124,7 +124,9 @@ def test_a_terminal_whose_cursor_does_not_move_is_refused_in_a_line(live_dir: Pa
     view = Pseudo(command("tui", "--source", "sim"), environment(live_dir), term="dumb")
     try:
         assert view.ended() == 1
-        assert "TERM is 'dumb'" in view.output
+        assert "TERM is 'dumb': use '" in view.output
+        assert "gpumon top', or '" in view.output
+        assert "gpumon status' for one look" in view.output
         assert view.output.count("\n") == 1
         assert "\x1b" not in view.output
     finally:

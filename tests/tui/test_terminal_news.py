@@ -155,8 +155,9 @@ def test_a_key_switches_notifications() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("B")
         assert app.news.notifies
-        assert "on" in app.view.said
+        assert app.view.said.startswith("notifications on"), "where the rest has no room, that is left"
         await pilot.press("B")
         assert not app.news.notifies
+        assert app.view.said.startswith("notifications off")
 
     play(FakeFeed(seconds=3), (80, 24), script)

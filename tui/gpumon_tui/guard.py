@@ -35,7 +35,10 @@ def check() -> None:
     if not all(stream is not None and stream.isatty() for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__)):
         raise GpumonError(f"the terminal view requires a terminal: use '{program()} status' in a script or a pipe")
     if os.environ.get("TERM") == "dumb":
-        raise GpumonError(f"the terminal view requires cursor control, but TERM is 'dumb': use '{program()} status'")
+        raise GpumonError(
+            f"the terminal view requires cursor control, but TERM is 'dumb': use '{program()} top', "
+            f"or '{program()} status' for one look"
+        )
 
 
 class Guard:
