@@ -241,7 +241,10 @@ class LedgerRecorder:
         return id
 
     def _write(self, tick: Tick, previous: Tick, batch: Batch) -> None:
+        is_last = tick.origin.ended  # nothing comes after it in which more would become known
         horizon, read_until = previous.monotonic_ns, min(_read_until(previous), tick.monotonic_ns)
+        if is_last:
+            horizon, read_until = tick.monotonic_ns, _read_until(tick)
         for key, rank in list(self._ranks.items()):
             assert rank.tick is not None
             rank.close_when_over(gone=tick.monotonic_ns - rank.tick.monotonic_ns > _GONE_AFTER)
@@ -251,7 +254,7 @@ class LedgerRecorder:
             if rank.whole_ns < rank.timeline.left_ns <= horizon:
                 # Sampled in full now, whatever the driver's own samples add: a training's end waits for that.
                 rank.whole_ns, rank.dirty = rank.timeline.left_ns, True
-            if over or waited >= WRITE_EVERY or (rank.dirty and waited >= _SOON):
+            if over or is_last or waited >= WRITE_EVERY or (rank.dirty and waited >= _SOON):
                 rank.dirty, rank.written_at = False, tick.monotonic_ns
                 self._add(rank, horizon, batch)
                 if over or tick.monotonic_ns - rank.traced_at >= TRACE_EVERY:

@@ -249,6 +249,19 @@ def test_a_running_epoch_has_the_steps_that_belong_to_its_seconds() -> None:
     assert epoch["steps"] == 40 * epoch["seconds"]
 
 
+def test_all_that_is_known_of_an_open_epoch_is_written_with_the_last_tick_of_a_recording() -> None:
+    """It goes on in none, so that nobody would write it later."""
+    ledger, make = Memory(), Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0, step=0)]
+    ticks = spread([on(n, of=run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, epoch=0, metrics={"loss": 8.0 - n}))
+                    for n in range(9)], events)  # fmt: skip
+    ticks = [one._replace(origin=Origin("replay", "REPLAY", ended=one is ticks[-1])) for one in ticks]
+    keep(ledger, ticks, LedgerRecorder(ledger, keep=True), close=False)
+    epoch = ledger.row("epoch", KEY, 0)
+    assert epoch["seconds"] == 6
+    assert json.loads(epoch["metrics"]) == {"loss": 0.0}
+
+
 def test_mean_power_is_energy_by_time_where_energy_is_known() -> None:
     ledger = Memory()
     # The driver's reading lags by a second behind a load that comes and goes.
