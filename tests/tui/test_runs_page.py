@@ -188,6 +188,32 @@ def test_an_opened_run_of_a_recording_goes_on_by_the_clock_of_the_recording(tmp_
         assert "not finished" not in "\n".join(lines)
 
 
+def of_frames_and_ledger(directory: Path, feed: FakeFeed, player: FakePlayer | None, *keys: str) -> list[str]:
+    """The rows of epochs of a run that both tell of, whose ledger was read as its eighth one began."""
+    end, told = float(START + 699), {"label": feed.label, "state": RunState.RUNNING}
+    with Book(directory) as book:
+        training(book, "id-0", 8, began=float(START), course=False, utilization=0.31, **told)
+        book.db.execute("UPDATE epoch SET ended = NULL, seconds = 0.035 WHERE ordinal = 7")
+    lines = shown(str(book.path), (160, 50), "down", *keys, feed=feed, player=player, now=end)
+    return [line for line in lines if re.match(r"^[▌ ] *e\d+ ", line)]
+
+
+def test_epochs_below_the_list_are_those_of_the_opened_run_in_a_recording_too(tmp_path: Path) -> None:
+    feed = recent(gpus=5, source="replay", label="REPLAY x.gpumon")
+    below = of_frames_and_ledger(tmp_path, feed, FakePlayer())
+    assert any(re.search(r"e2 .* 3\d%", line) for line in below), below
+    player = FakePlayer()
+    player.turns = 1
+    again = of_frames_and_ledger(tmp_path / "again", feed, player)
+    assert not any(re.search(r"e2 .* 3\d%", line) for line in again), "a ledger may know what is yet to come"
+
+
+def test_an_open_epoch_below_the_list_goes_on_with_the_frames(tmp_path: Path) -> None:
+    """A ledger is read every ten seconds, and may have been read as the epoch began."""
+    (row, *_) = of_frames_and_ledger(tmp_path, recent(gpus=5), None)
+    assert re.match(r"^ +e7 ▸ +20 s ", row), row
+
+
 def test_a_run_that_no_ledger_has_shows_the_epochs_that_frames_told_of() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("tab", "down", "enter")

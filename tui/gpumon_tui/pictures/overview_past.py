@@ -56,6 +56,7 @@ class EpochPicture(SectionPicture):
         self._columns: tuple[LeanColumn, ...] = ()
         self._decimals = 0
         self._shown: tuple[Frame | None, str, bool] = None, "", True
+        self._kept_shown: OpenRun | None = None
         self._read: Memo[tuple[EpochLine, float]] = Memo()
 
     def many(self) -> int:
@@ -64,18 +65,18 @@ class EpochPicture(SectionPicture):
 
     def rows(self) -> Sequence[Hashable]:
         view = self.view
+        ranks = next((one for one in view.ranks if one.first.id == view.selected_run), None)
+        kept = self._kept(ranks) if ranks is not None and not view.filling else None
         shown = view.frame, view.selected_run, view.filling
-        if self._shown != shown or view.filling:
-            self._shown = shown
-            self._take()
+        if self._shown != shown or view.filling or kept is not self._kept_shown:
+            self._shown, self._kept_shown = shown, kept
+            self._take(ranks, kept)
         return [one.title for one in self._found]
 
-    def _take(self) -> None:
-        view = self.view
-        ranks = next((one for one in view.ranks if one.first.id == view.selected_run), None)
-        if ranks is None or view.filling:  # of half of the frames an epoch that is long over would go on
+    def _take(self, ranks: Ranks | None, kept: OpenRun | None) -> None:
+        if ranks is None or self.view.filling:  # of half of the frames an epoch that is long over would go on
             self._found = []
-        elif (kept := self._kept(ranks)) is not None:
+        elif kept is not None:
             self._metrics = kept.metrics
             self._found = self._joined(ranks, kept)
         else:
@@ -106,22 +107,25 @@ class EpochPicture(SectionPicture):
         return fitting(self._columns, self.left + 1, self.size.width - self.left)
 
     def _kept(self, ranks: Ranks) -> OpenRun | None:
-        view = self.view
-        if Capability.NOW not in view.origin.capabilities:  # a ledger knows what a recording has yet to play
+        view, player = self.view, self.view.player
+        is_played = Capability.NOW not in view.origin.capabilities
+        if is_played and (player is None or player.turns):  # a ledger knows what a recording has yet to play
             return None
         found = view.kept.opened(ranks.first.id, is_over=ranks.state is not RunState.RUNNING).found
-        if found is None or found.is_by_steps or found.record.run.label != view.origin.label or not found.rows:
+        if found is None or found.is_by_steps or not found.rows:
+            return None
+        if not is_played and found.record.run.label != view.origin.label:
             return None
         if abs(found.record.run.started - ranks.first.started) > _SAME_BEGIN:  # another one, with the same id
             return None
         return found
 
     def _joined(self, ranks: Ranks, kept: OpenRun) -> list[EpochLine]:
-        """Epochs of a ledger, which is written some seconds later, and before them those that only frames know yet."""
+        """Epochs of a ledger, which is written some seconds later, and before them those that go on in frames."""
         last = kept.rows[-1]
 
         def is_newer(one: Stretch) -> bool:
-            return one.epoch > last.of.epoch or (one.epoch == last.of.epoch and last.goes_on and one.finished)
+            return one.epoch > last.of.epoch or (one.epoch == last.of.epoch and last.goes_on)
 
         newer = self._live(ranks, [one for one in self._stretches(ranks) if is_newer(one)])
         known = [(epoch_lines.of_ledger(one), one.of.value("energy")) for one in reversed(kept.rows)]
