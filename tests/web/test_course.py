@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,5 +166,35 @@ def test_what_was_logged_as_an_epoch_ended_is_in_the_course_though_no_sample_has
         made.trace(rank, "", {"loss": [(3.0,) * 3, (2.0,) * 3, (2.0,) * 3]})
         served = Served((), [str(made.path)])
     found = line(served.json("/api/kept?page=run&id=net-1a2b")["figures"]["course"], "logged.loss")
-    assert [round(time - BEGAN, 3) for time in found["x"]] == [0.5, 0.6, 1.2, 1.8]
-    assert found["mean"] == [3, 3, 2, 1]
+    assert [round(time - BEGAN, 3) for time in found["x"]] == [0.6, 1.2, 1.8]
+    assert found["mean"] == [3, 2, 1]
+
+
+def logged_once(path: Path, losses: Sequence[float], trace: Sequence[tuple[float, float, float]], **run: Any) -> Any:
+    """The drawn loss of epochs of 1.5 s, each of which logs it at its end; samples begin behind the first of them."""
+    with Book(path) as made:
+        ended = {"started": BEGAN * SECOND, "ended": round((BEGAN + 1.5 * len(losses) + 0.2) * SECOND), **run}
+        rank = made.rank(made.run("net-1a2b", **ended), state=ended["state"], key=KEY)
+        for ordinal, loss in enumerate(losses):
+            begun = round((BEGAN + 1.5 * ordinal) * SECOND)
+            is_over = ordinal < len(losses) - 1 or ended["state"] is RunState.FINISHED
+            made.epoch(rank, ordinal, begun=begun, ended=begun + SECOND * 3 // 2 if is_over else None, seconds=1.5,
+                       metrics=f'{{"loss": {loss}}}')  # fmt: skip
+        made.trace(rank, "", {"loss": trace}, begun=(BEGAN + 2) * SECOND)
+        served = Served((), [str(made.path)])
+    found = line(served.json("/api/kept?page=run&id=net-1a2b")["figures"]["course"], "logged.loss")
+    assert not {"low", "high"} & {*found}
+    return [(round(time - BEGAN, 3), value) for time, value in zip(found["x"], found["mean"], strict=True)]
+
+
+def test_what_short_epochs_logged_once_is_drawn_once_at_their_ends_and_never_mixed(tmp_path: Path) -> None:
+    mixed = 0.25, 0.375, 0.5
+    trace = [(1.0,) * 3, (0.5,) * 3, (0.5,) * 3, mixed, (0.25,) * 3, (0.25,) * 3]
+    found = logged_once(tmp_path, [1.0, 0.5, 0.25, 0.125], trace, state=RunState.FINISHED)
+    assert found == [(1.5, 1.0), (3.0, 0.5), (4.5, 0.25), (6.0, 0.125)]
+
+
+def test_the_value_that_a_run_logged_just_before_it_failed_is_the_last_of_its_course(tmp_path: Path) -> None:
+    trace = [(1.0,) * 3, (0.5,) * 3]
+    found = logged_once(tmp_path, [1.0, 0.5, 0.25], trace, state=RunState.FAILED)
+    assert found == [(1.5, 1.0), (3.0, 0.5), (4.5, 0.25)]

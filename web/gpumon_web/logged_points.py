@@ -6,8 +6,9 @@ What is logged just before an epoch or the run ends is seldom sampled; the ledge
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import dropwhile
 
 from gpumon.figures.run_series import RunSeries
 from gpumon.ledger.epoch_summary import EpochSummary
@@ -21,7 +22,10 @@ LoggedPoint = tuple[float, float, float, float]
 
 
 def logged_points(run: RunRow, series: RunSeries, name: str, epochs: Sequence[EpochSummary]) -> list[LoggedPoint]:
-    """Return the known values of a metric in their order, none of them after the end of the run."""
+    """Return the known values of a metric in their order, none of them after the end of the run.
+
+    A sample sees what was logged last, also if that was in the epoch before: such a value is told once, at its end.
+    """
     course, step = series.columns[name], series.step
     over = run.ended if is_known(run.ended) else math.inf
     found = [
@@ -29,21 +33,42 @@ def logged_points(run: RunRow, series: RunSeries, name: str, epochs: Sequence[Ep
         for place, (value, low, high) in enumerate(zip(course.mean, course.low, course.high, strict=True))
         if math.isfinite(value) and (time := round(series.begun + (place + 0.5) * step, 3)) <= over
     ]
-    # Not rounded: a moment behind the end of the last epoch has no place among epochs, and its value would be lost.
-    ends = [(one.ended, one.metrics[name]) for one in epochs
-            if is_known(one.ended) and math.isfinite(one.metrics.get(name, math.nan))]  # fmt: skip
     times = [time for time, *_ in found]
-    seen = [(time, value) for time, value in ends if _is_seen(times, time, step)]
-    ended = [time for time, _ in seen]
-    # The middle of a cell may lie behind the end of an epoch, and its sample before it.
-    kept = [one for one in found if not (at := bisect_left(ended, one[0])) or one[0] - ended[at - 1] >= step / 2]
-    return sorted([*kept, *((time, value, value, value) for time, value in seen)])
+    ends = [(time, value) for time, value in _ends(epochs, name, over) if _is_seen(times, time, step)]
+    kept, since = [], 0
+    for ended, (_, before, *_) in zip([*ends, (math.inf, math.nan)], [(0.0, math.nan), *ends], strict=True):
+        until = bisect_left(times, ended[0] - step / 2)
+        part = found[since:until]
+        if math.isfinite(ended[0]):
+            part = [*dropwhile(lambda one, before=before: _has(one, before), part)]  # type: ignore[misc]
+        kept += part
+        # A cell in which an epoch ended may have values of two epochs.
+        since = max(until, bisect_right(times, ended[0] + step / 2))
+    return sorted([*kept, *((time, value, value, value) for time, value in ends)])
+
+
+def _ends(epochs: Sequence[EpochSummary], name: str, over: float) -> list[tuple[float, float]]:
+    """When epochs ended or broke off, and what they logged last; `over`: the end of the run, infinite while it runs."""
+    found = []
+    for one in epochs:
+        # Not rounded: a moment behind the end of the last epoch has no place among epochs, and its value would be lost.
+        ended = one.ended if is_known(one.ended) else min(over, one.begun + one.seconds)
+        if not is_known(one.ended) and one is epochs[-1] and not math.isfinite(over):
+            continue  # it is open
+        if math.isfinite(ended) and math.isfinite(one.metrics.get(name, math.nan)):
+            found.append((ended, one.metrics[name]))
+    return found
+
+
+def _has(point: LoggedPoint, value: float) -> bool:
+    """Whether a value is among the samples of a point; traces have single precision."""
+    return any(math.isclose(one, value, rel_tol=1e-6) for one in point[2:])
 
 
 def _is_seen(times: Sequence[float], time: float, step: float) -> bool:
-    """Whether a moment lies in no gap of samples."""
+    """Whether a moment lies in no gap of samples; there are none before the first value is logged."""
     at = bisect_left(times, time)
-    return at > 0 and (at == len(times) or times[at] - times[at - 1] <= MISSED * step)
+    return at == len(times) or times[at] - (times[at - 1] if at else time) <= MISSED * step
 
 
 def _finite(value: float, other: float) -> float:
