@@ -143,3 +143,18 @@ def test_a_run_of_a_daemon_that_plays_a_simulation_says_why_it_has_no_timeline(l
         assert why not in served.client().get(f"/api/kept?{kept}").get_data(as_text=True)
     hardware = Served([tick(n, runs=[going]) for n in (1, 2)], [str(ledger)])
     assert hardware.json("/api/kept?page=run&id=sim-0-0")["values"]["without"] == []
+
+
+def test_programs_hear_that_no_runs_of_a_simulation_are_kept(ledger: Path) -> None:
+    going = run("tag.1000.1.a", id="sim-0-0", name="sim", state=RunState.RUNNING)
+    origin = Origin("sim", "SIMULATED", capabilities=SIMULATED)
+    served = Served([tick(n, runs=[going], origin=origin) for n in (1, 2)], [str(ledger)])
+    why = "no history is kept of this source"
+    assert served.json("/api/v1/runs")["problem"] == why
+    for asked in ("run?id", "epochs?run"):
+        answer = served.client().get(f"/api/v1/{asked}=sim-0-0")
+        assert (answer.status_code, answer.get_json()["detail"]) == (404, f"There is no record of this run: {why}.")
+        assert served.client().get(f"/api/v1/{asked}={NET}").status_code == 200
+    hardware = Served([tick(1, runs=[going])], [str(ledger)])
+    assert hardware.json("/api/v1/runs")["problem"] is None
+    assert hardware.client().get("/api/v1/run?id=sim-0-0").get_json()["detail"] == "There is no record of this run."

@@ -29,6 +29,8 @@ class Packed(NamedTuple):
     """Says whether it is still true, to whoever made it; None: it must be made anew."""
     unread: str = ""
     """Why it could not be made: what it is of cannot be read now, and may be there; it has no body then."""
+    missing: str = ""
+    """Why there is no such thing, where that is known; it has no body then."""
 
 
 UNCHANGED = "unchanged"

@@ -66,7 +66,7 @@ class Runs:
             chosen = [args.get(name, "") for name in RunChoice._fields]
             return self._of_list(("kept", page.name, *chosen), kept.of_list, page.name, self._missing, *chosen)
         if page.kept_of is Kept.COMPARED:
-            asked, by, why = args.get("runs", ""), args.get("by", ""), self._missing or self._why()
+            asked, by, why = args.get("runs", ""), args.get("by", ""), self._missing or self.why()
             return self._answers.get(
                 ("kept", page.name, asked, by), self._fresh,
                 lambda _: self._work.ask(
@@ -75,7 +75,7 @@ class Runs:
             )  # fmt: skip
         return self._of_run(
             ("kept", args.get("id", ""), args.get("gpu", ""), page.name), kept.of_run, page.name, self._missing,
-            self._why(), self._prices,
+            self.why(), self._prices,
         )  # fmt: skip
 
     def zoomed(self, run: str, device: str, begin: float | None, end: float | None) -> Future[Packed]:
@@ -113,6 +113,11 @@ class Runs:
             key, self._fresh, lambda known: self._work.ask(task, lambda: (self._ledgers(), self._now(), known, *more))
         )
 
+    def why(self) -> str:
+        """Why a daemon keeps no run of what it plays; empty where it does."""
+        with self._feed.lock:
+            return "" if self._is_own else why_no_runs(self._feed.live.origin())
+
     def _of_list(self, key: tuple[str, ...], task: Task, *more: str) -> Future[Packed]:
         live = self._live()
         return self._answers.get(
@@ -133,11 +138,6 @@ class Runs:
         return self._answers.get(
             key, self._fresh, lambda known: self._work.ask(task, lambda: (self._ledgers(), key[1], known, *more))
         )
-
-    def _why(self) -> str:
-        """Why a daemon keeps no run of what it plays; empty where it does."""
-        with self._feed.lock:
-            return "" if self._is_own else why_no_runs(self._feed.live.origin())
 
     def _live(self) -> dict[str, dict[str, Any]]:
         """Runs in the ring, by id, with the values that they logged last."""

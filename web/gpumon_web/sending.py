@@ -53,7 +53,8 @@ def _sent(start: Callable[[], Future[Packed]], what: str, mimetype: str) -> Resp
         text = f"{what[0].upper()}{what[1:]} cannot be read now: {answer.unread}."
         return failure(request, 503, "Not readable now", text, {"Retry-After": "2"})
     if not answer.body:
-        return failure(request, 404, "Not found", f"There is no record of {what}.")
+        why = f": {answer.missing}" if answer.missing else ""
+        return failure(request, 404, "Not found", f"There is no record of {what}{why}.")
     if takes_gzip(request):
         return Response(answer.body, mimetype=mimetype, headers=PACKED)
     return Response(gzip.decompress(answer.body), mimetype=mimetype, headers={"Vary": "Accept-Encoding"})

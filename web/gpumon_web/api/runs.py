@@ -16,9 +16,10 @@ from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow
 from gpumon.reports import run_json
-from gpumon_web.answers import Packed
+from gpumon_web.answers import NOTHING, Packed
 from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, QueryParameter, number, one_of, text, whole
+from gpumon_web.not_kept import NO_HISTORY
 from gpumon_web.packing import packed
 from gpumon_web.run_page import of_ledger
 
@@ -74,23 +75,31 @@ def start_list(data: ApiData, asked: Asked) -> Future[Packed]:
     states = tuple(asked["state"]) if asked["state"] else None
     wanted = RunFilter(asked["user"], asked["name"], states, asked["framework"], asked["from"], asked["to"])
     limit, offset = asked["limit"], asked["offset"]
-    return data.runs.ask(("api-runs", *wanted, limit, offset), listed, wanted, limit, offset)
+    why = _why(data)
+    return data.runs.ask(("api-runs", *wanted, limit, offset, why), listed, wanted, limit, offset, why)
 
 
 def start_one(data: ApiData, asked: Asked) -> Future[Packed]:
     """Begin to make one run."""
-    return data.runs.ask(("api-run", asked["id"]), one, asked["id"])
+    why = _why(data)
+    return data.runs.ask(("api-run", asked["id"], why), one, asked["id"], why)
 
 
 def start_epochs(data: ApiData, asked: Asked) -> Future[Packed]:
     """Begin to make a page of the epochs of a run."""
     run, limit, offset = asked["run"], asked["limit"], asked["offset"]
-    return data.runs.ask(("api-epochs", run, limit, offset), epochs, run, limit, offset)
+    why = _why(data)
+    return data.runs.ask(("api-epochs", run, limit, offset, why), epochs, run, limit, offset, why)
 
 
-def listed(paths: Sequence[str], now: float, known: Any, wanted: RunFilter, limit: int, offset: int) -> Packed | str:
-    """Runs that match, the newest first."""
-    found, more, problem = list[Any](), False, None
+def _why(data: ApiData) -> str:
+    """Why runs of now are not kept, for programs; empty where they are."""
+    return NO_HISTORY if data.runs.why() else ""
+
+
+def listed(paths: Sequence[str], now: float, known: Any, wanted: RunFilter, limit: int, offset: int, why: str) -> Packed | str:
+    """Runs that match, the newest first; `why`: those of now are not kept."""
+    found, more, problem = list[Any](), False, why or None
     try:
         with Ledgers(paths) as ledgers:
             rows = [(ledger, run) for ledger, run in ledgers.candidates() if wanted.takes(run)]
@@ -101,7 +110,7 @@ def listed(paths: Sequence[str], now: float, known: Any, wanted: RunFilter, limi
     return packed({**run_json.listing(found, now), "next_offset": offset + limit if more else None, "problem": problem})
 
 
-def one(paths: Sequence[str], now: float, known: Any, run: str) -> Packed | str:
+def one(paths: Sequence[str], now: float, known: Any, run: str, why: str) -> Packed | str:
     """One run without its epochs."""
 
     def made(ledger: Ledger, row: RunRow) -> Packed:
@@ -109,10 +118,10 @@ def one(paths: Sequence[str], now: float, known: Any, run: str) -> Packed | str:
         count = len(document.pop("epochs"))
         return packed({**document, "epochs_total": count})
 
-    return of_ledger(paths, run, None, made)  # how long it lasts, and whether it is watched, depends on the time
+    return _or(why, of_ledger(paths, run, None, made))  # how long it lasts, and whether it is watched, depends on the time
 
 
-def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, offset: int) -> Packed | str:
+def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, offset: int, why: str) -> Packed | str:
     """Some epochs of a run, the oldest first."""
 
     def made(ledger: Ledger, row: RunRow) -> Packed:
@@ -132,4 +141,9 @@ def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, o
             }
         )  # fmt: skip
 
-    return of_ledger(paths, run, known, made)
+    return _or(why, of_ledger(paths, run, known, made))
+
+
+def _or(why: str, answer: Packed | str) -> Packed | str:
+    """An answer; one that there is no such run says why."""
+    return Packed(b"", missing=why) if answer == NOTHING else answer
