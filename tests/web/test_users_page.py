@@ -269,6 +269,26 @@ def test_a_window_that_nothing_is_known_of_says_so(served: Served, tmp_path: Pat
     assert "cannot be read" in shown(broken, "zone=UTC")["values"]["problem"]
 
 
+def test_time_of_holders_who_are_not_known_is_in_no_headline_that_judges(tmp_path: Path) -> None:
+    """Of two GPUs alice works on one, and who holds the other, idle, nobody knows."""
+    path = tmp_path / "history.sqlite"
+    both = [sample(0, utilization=0.5, memory_used=GIB), sample(1, utilization=0.0, memory_used=40 * GIB)]
+    on_them = [process(1, 0, sm_utilization=0.5), process(2, 1, user="", sm_utilization=0.0)]
+    keep(path, (
+        tick(1, both, on_them, time_ns=round((OCTOBER + second) * SECOND),
+             monotonic_ns=(50 + second) * SECOND, interval_ns=SECOND)
+        for second in range(101)
+    ))  # fmt: skip
+    served = Served([tick(1)], histories=[str(path)])
+    served.now = OCTOBER + HOUR
+    found = shown(served, "period=day&day=2026-10-01&zone=UTC")
+    rows, values = found["tables"]["users"]["cells"], found["values"]
+    assert (rows[" unknown"]["used"], rows[" unknown"]["idle"]) == ("–", "–")
+    assert (values["used"], values["idle"]) == (rows["alice"]["used"], rows["alice"]["idle"]) == ("100 %", "0 s")
+    assert values["used_below"].endswith("; without 2 min of unknown holders")
+    assert values["idle_below"] == "without 2 min of unknown holders"
+
+
 def test_of_a_simulation_the_pages_promise_no_history_as_the_api_does_not() -> None:
     served = Served([tick(1, origin=Origin("sim", "SIMULATED", capabilities=SIMULATED))])
     said = served.json("/api/v1/events")["problem"]

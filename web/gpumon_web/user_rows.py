@@ -8,7 +8,7 @@ from math import inf
 
 from gpumon import units
 from gpumon.accounting.account import Account
-from gpumon.accounting.query import KnownDevice
+from gpumon.accounting.query import HourUse, KnownDevice
 from gpumon.accounting.summary import AccountGroup
 from gpumon.metrics import Unit
 from gpumon.vendors import numbered
@@ -30,7 +30,17 @@ def account_of(group: AccountGroup | None, user: str) -> Account:
     return next((one for one in group.accounts if one.user == user), Account(user)) if group else Account(user)
 
 
-_SUMS = ("held", "held_below", "used", "used_below", "idle", "idle_below", "unseen", "unseen_below")
+def named_use(hours: Sequence[HourUse]) -> Account:
+    """The use of GPUs by holders whose names are known, each moment of a GPU once however many share it."""
+    held = busy = idle = 0.0
+    for hour in hours:
+        named = [one for one in hour.accounts if one.user]
+        nameless = sum(one.held for one in hour.accounts if not one.user)
+        # A GPU may have holders of both kinds at once.
+        held += max([hour.use.held - nameless, *(one.held for one in named)]) if named else 0.0
+        busy += sum(one.busy for one in named)
+        idle += min(hour.use.idle_held, sum(one.idle_held for one in named))
+    return Account("", held, busy + idle, busy, idle)
 
 
 def now_cells(words: str, count: int) -> Cells:

@@ -97,7 +97,9 @@ def _why(data: ApiData) -> str:
     return NO_HISTORY if data.runs.why() else ""
 
 
-def listed(paths: Sequence[str], now: float, known: Any, wanted: RunFilter, limit: int, offset: int, why: str) -> Packed | str:
+def listed(
+    paths: Sequence[str], now: float, known: Any, wanted: RunFilter, limit: int, offset: int, why: str
+) -> Packed | str:
     """Runs that match, the newest first; `why`: those of now are not kept."""
     found, more, problem = list[Any](), False, why or None
     try:
@@ -118,7 +120,9 @@ def one(paths: Sequence[str], now: float, known: Any, run: str, why: str) -> Pac
         count = len(document.pop("epochs"))
         return packed({**document, "epochs_total": count})
 
-    return _or(why, of_ledger(paths, run, None, made))  # how long it lasts, and whether it is watched, depends on the time
+    return _or(
+        why, of_ledger(paths, run, None, made)
+    )  # how long it lasts, and whether it is watched, depends on the time
 
 
 def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, offset: int, why: str) -> Packed | str:

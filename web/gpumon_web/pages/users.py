@@ -28,6 +28,7 @@ from gpumon_web.user_rows import (
     device_name,
     energy_text,
     hours_text,
+    named_use,
     now_cells,
     ratio_text,
     strip_row,
@@ -58,6 +59,8 @@ COLUMNS = (
 _NOBODY = " unknown"
 """Key of the row of holders who are not known."""
 _SUMS = ("held", "held_below", "used", "used_below", "idle", "idle_below", "unseen", "unseen_below")
+_ROUNDING = 0.5
+"""Seconds of holders who are not known that are not worth telling."""
 _KEY = (("held", "held"), ("used", "used"), ("unseen", "not seen"))
 STRIPS = (
     Column("gpu", "GPU", "text", css="c-gpu", sorts_by="order", is_head=True),
@@ -195,16 +198,21 @@ def _sums(group: AccountGroup, before: AccountGroup | None, window: UserWindow, 
     earlier = before.use.held / before.use.observed if before and before.use.observed else None
     idle = max(group.accounts, key=lambda one: one.idle_held, default=None)
     share_held = f"{ratio_text(use.held / use.observed)} of {hours_text(use.observed)} seen" if use.observed else ""
+    named, most = named_use(group.hours), f"the most: {idle.user}, {hours_text(idle.idle_held)}" if idle else ""
+    nameless = use.held - named.held
+    left_out = f"without {hours_text(nameless)} of unknown holders" if nameless > _ROUNDING else ""
     past = f"the {window.period} before: {ratio_text(earlier)}" if earlier is not None else ""
     return {
         "held": hours_text(use.held),
         "held_below": "; ".join(filter(None, (share_held, past))),
-        "used": at_least(ratio_text(use.busy / use.held), use.judged, use.observed) if use.held else units.MISSING,
-        "used_below": f"of held: {hours_text(use.busy)} of work" if use.judged else "not known",
-        "idle": at_least(hours_text(use.idle_held), use.judged, use.observed),
-        "idle_below": f"the most: {idle.user}, {hours_text(idle.idle_held)}"
-        if idle and idle.idle_held >= NOTED
-        else "",
+        "used": at_least(ratio_text(named.busy / named.held), named.judged, named.held)
+        if named.held
+        else units.MISSING,
+        "used_below": "; ".join(filter(None, (f"of held: {hours_text(named.busy)} of work", left_out)))
+        if named.judged
+        else left_out or "not known",
+        "idle": at_least(hours_text(named.idle_held), named.judged, named.held),
+        "idle_below": "; ".join(filter(None, (most if idle and idle.idle_held >= NOTED else "", left_out))),
         **known,
     }
 
