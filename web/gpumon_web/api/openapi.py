@@ -12,15 +12,17 @@ from gpumon_web.api.route import ApiRoute
 from gpumon_web.api.schemas import schemas
 
 VERSION = "1.0"
-_ALWAYS = (401, 403, 421, 429, 503)
+_ALWAYS = (401, 403, 405, 421, 429, 431, 503)
 """Statuses that every route may answer with: before it is looked at, or because the server is busy."""
 _WHY = {
     400: "a parameter that is unknown, out of bounds or given twice",
     401: "no token, a wrong one, or one that was revoked",
     403: "asked by a page of another site",
     404: "there is no such thing",
+    405: "a method that is neither GET nor HEAD: nothing can be changed here",
     421: "a host name that is not allowed",
     429: "too many requests: wait for `Retry-After` seconds",
+    431: "headers that are too long, of the address and all that comes with it",
     503: "busy, or what is kept cannot be read now: ask again after `Retry-After` seconds",
 }
 
@@ -67,12 +69,19 @@ def _operation(route: ApiRoute) -> Mapping[str, Any]:
             **{
                 str(status): {
                     "description": f"{HTTPStatus(status).phrase}: {_WHY[status]}",
-                    "content": {"application/problem+json": {"schema": {"$ref": "#/$defs/problem_document"}}},
+                    **_body(status),
                 }
                 for status in statuses(route)
             },
         },
     }  # fmt: skip
+
+
+def _body(status: int) -> Mapping[str, Any]:
+    """What comes with a failure; headers that are too long are refused before anybody looks who asks."""
+    if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+        return {"content": {"text/plain": {"schema": {"type": "string"}}}}
+    return {"content": {"application/problem+json": {"schema": {"$ref": "#/$defs/problem_document"}}}}
 
 
 def _parameter(one: QueryParameter) -> Mapping[str, Any]:

@@ -118,7 +118,7 @@ def expected(schema: Schema) -> str:
     if schema["type"] == "string":
         return f"a text of 1 to {schema['maxLength']} characters"
     kind = "a whole number" if schema["type"] == "integer" else "a number"
-    return f"{kind} from {schema['minimum']:g} to {schema['maximum']:g}"
+    return f"{kind} from {schema['minimum']:.15g} to {schema['maximum']:.15g}"
 
 
 def _shown(given: str) -> str:
