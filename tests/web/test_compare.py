@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from gpumon.reports.compare_whole import WHOLE
 from gpumon.reports.measure import small_joules_each
 from gpumon_web.compare_axis import EPOCHS, STEPS, TIME, axis_of
 from gpumon_web.compare_chart import compare_chart, course_of
-from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS, least
+from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS, least, numbers
 from gpumon_web.compared import compared_document, ids_of
 from gpumon_web.pages.compare import kept
 from tests.builders import sample, tick
@@ -115,6 +116,17 @@ def test_the_numbers_are_those_of_the_command(tmp_path: Path) -> None:
     (time,) = (one for one in found["numbers"] if one["key"] == "epochs seconds")
     levels = [line["line"][1]["css"] for name in found["names"][1:] for line in time["of"][name]]
     assert levels == ["warn", "mut"], "slower for certain, and not certain"
+
+
+def test_a_value_that_one_of_the_runs_has_not_says_so_once(tmp_path: Path) -> None:
+    with Ledgers([three(tmp_path)]) as ledgers:
+        rows = {row.id: ledger for ledger, row in ledgers.candidates()}
+        told = compare.compare([rows[run].record(run) for run in IDS])
+    nothing = compare.Difference(math.nan, math.nan, math.nan, math.nan)
+    found = told.lines[0]._replace(medians=[1.0, math.nan, math.nan], differences=[nothing, nothing])
+    names = ["A", "B", "C"]
+    (row, *_) = numbers(told._replace(lines=[found]), names)
+    assert [words(row["of"][name]) for name in names[1:]] == [["–"], ["–"]]
 
 
 def test_a_file_of_the_numbers_is_a_row_for_each_run_in_base_units_with_the_intervals(tmp_path: Path) -> None:

@@ -116,9 +116,10 @@ def _measure(found: MeasureComparison, names: Named, *, single: bool) -> Cells:
     first, *others = measure.texts(found.medians)
     cells: dict[str, Cell] = {names[0]: [line(text(first, "num"))]}
     for name, told, one in zip(names[1:], others, found.differences, strict=True):
+        said = verdict(one, measure, single=single)  # a value that is missing says so once
         wanted = WANTED.get(measure.name, 0) * one.value if one.is_clear and not single else 0.0
         level = "ok" if wanted > 0 else "warn" if wanted < 0 else "mut"
-        cells[name] = [line(text(told, "num"), text(verdict(one, measure, single=single), level))]
+        cells[name] = [line(text(told, "num"), *([text(said, level)] if said != told else []))]
     return {"key": f"{'whole' if single else 'epochs'} {measure.name}", "measure": measure.title, "of": cells}
 
 
