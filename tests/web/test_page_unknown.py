@@ -190,6 +190,16 @@ def test_nobody_gets_beyond_what_there_is(browser: Browser, link: str) -> None:
         expect(page.locator("#page-gpu .plot")).to_be_hidden()
 
 
+def test_a_window_longer_than_what_there_is_says_since_when_that_is(browser: Browser, link: str) -> None:
+    with visit(browser, link) as visitor:
+        page = visitor.open("#/gpu/0?window=60")
+        cells = page.locator("#page-gpu .cells")
+        expect(cells).to_contain_text("samples")
+        expect(cells).not_to_contain_text("kept since")
+        page.goto(f"{link}#/gpu/0?window=2678400")
+        expect(cells).to_contain_text("kept since")
+
+
 def test_a_process_list_that_is_unknown_is_not_called_empty(browser: Browser, link: str) -> None:
     with visit(browser, link) as visitor:
         page = visitor.open("#/gpu/3")

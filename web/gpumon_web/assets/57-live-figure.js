@@ -129,7 +129,7 @@
         const text = outside || beyond || (drawable ? kept(found.known) : "No samples in this period.");
         g.hide(note, !text);
         g.put(note, text);
-        g.put(cells, drawable ? about(doc) : "");
+        g.put(cells, drawable ? [about(doc), since(found.known)].filter(Boolean).join("; ") : "");
         choice.offer(doc.all);
         begin = found.begin;
         tail = !view.range || found.end >= g.feed.now - 2 * g.feed.interval;
@@ -174,6 +174,12 @@
     }
 
     const kept = (all) => (view.window === "all" && !view.range && all.cut ? `Only the last ${t.span(all.end - all.begin)} are kept.` : "");
+
+    // Of a window that is longer than what there is: from when on that is.
+    function since(all) {
+      const isShort = !view.range && view.window !== "all" && t.known(all.begin) && all.begin > g.feed.now - Number(view.window) + g.feed.interval;
+      return isShort ? `kept since ${t.moment(all.begin)}` : "";
+    }
 
     // What a point is, and what the shade is.
     function about(doc) {
