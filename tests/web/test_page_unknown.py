@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -198,6 +199,22 @@ def test_a_window_longer_than_what_there_is_says_since_when_that_is(browser: Bro
         expect(cells).not_to_contain_text("kept since")
         page.goto(f"{link}#/gpu/0?window=2678400")
         expect(cells).to_contain_text("kept since")
+
+
+def test_a_chart_that_is_saved_says_of_what_gpu_host_and_time_it_is(browser: Browser, link: str) -> None:
+    with visit(browser, link) as visitor:
+        page = visitor.open("#/gpu/0?window=60")
+        expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
+        page.locator("#page-gpu").get_by_role("button", name="Download", exact=True).click()
+        with page.expect_download() as saved:
+            page.locator("#page-gpu .menu").get_by_role("button", name="SVG", exact=True).click()
+        svg = Path(saved.value.path()).read_text(encoding="utf-8")
+        day = page.evaluate("gpumon.text.moment(gpumon.feed.now).slice(0, 10)")
+        *_, caption = re.findall("<text[^>]*>([^<]*)</text>", svg)
+        assert caption.startswith(page.title())
+        assert "GPU 0" in caption
+        assert page.evaluate("gpumon.feed.server.hostname") in caption
+        assert caption.count(day) == 2
 
 
 def test_a_process_list_that_is_unknown_is_not_called_empty(browser: Browser, link: str) -> None:

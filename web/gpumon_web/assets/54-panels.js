@@ -19,6 +19,7 @@
   const VALUES = 11.5; // px of the letters beside the panels
   const LANE = 18;
   const FOOT = 26;
+  const CAPTION = 24; // px below a chart that is a file
   const BUSY = 8; // a chart takes at most one eighth of the time
   const APART = 8; // px between two times below a chart, and around the values of an axis
   const t = g.text;
@@ -360,6 +361,14 @@
     g.theme.on(() => { if (g.isPrinting) { draw(); } }); // a printer waits for no frame
     new ResizeObserver(() => { if (view && place.clientWidth && view.width !== place.clientWidth) { soon(); } }).observe(place);
 
+    function captioned(pen, at, caption) {
+      pen.fillStyle = g.theme.color("card");
+      pen.fillRect(0, 0, at.width, at.height + CAPTION);
+      paint(pen, at, true);
+      Object.assign(pen, { fillStyle: g.theme.color("mut"), font: "12px sans-serif", textAlign: "left", textBaseline: "middle", globalAlpha: 1 });
+      pen.fillText(caption, 8, at.height + CAPTION / 2);
+    }
+
     return {
       // A document, and what of it is seen; drawn at once when `now`, else when there is time.
       show(found, seen, now) {
@@ -371,22 +380,17 @@
       get whole() { return edges(); },
       get range() { return range || edges(); },
       clear() { doc = null; view = null; over.hide(); },
-      // The chart as it is shown, as text of an SVG file, or painted anew, twice as fine.
-      svg() {
+      // The chart as it is shown with a line below it that says of what it is: text of an SVG file, or a PNG twice as fine.
+      svg(caption) {
         const at = arranged(Math.max(900, place.clientWidth));
-        const pen = new g.SvgPen(at.width, at.height);
-        pen.fillStyle = g.theme.color("card");
-        pen.fillRect(0, 0, at.width, at.height);
-        paint(pen, at, true);
+        const pen = new g.SvgPen(at.width, at.height + CAPTION);
+        captioned(pen, at, caption);
         return pen.text;
       },
-      png(done) {
+      png(caption, done) {
         const at = arranged(Math.max(900, place.clientWidth));
         const sheet = document.createElement("canvas");
-        const pen = g.canvasPen(sheet, at.width, at.height, 2);
-        pen.fillStyle = g.theme.color("card");
-        pen.fillRect(0, 0, at.width, at.height);
-        paint(pen, at, true);
+        captioned(g.canvasPen(sheet, at.width, at.height + CAPTION, 2), at, caption);
         sheet.toBlob(done, "image/png");
       },
       csv: () => g.chartCsv(doc, range || edges()),

@@ -44,10 +44,11 @@
   // Files of a chart; `name()` is what they are called.
   g.chartFiles = function (chart, name) {
     const stem = () => name().replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 80) || "chart";
+    const caption = () => [name(), (chart.doc.axis === "time" ? chart.range : [g.feed.now]).map(g.text.moment).join(" – ")].join(" · ");
     const item = (text, click) => g.make("button", { type: "button", text, click: () => { if (chart.doc) { click(); menu.close(); } } });
     const menu = g.menu("files",
-      item("PNG", () => chart.png((blob) => { if (blob) { g.saveFile(`${stem()}.png`, "image/png", blob); } })),
-      item("SVG", () => g.saveFile(`${stem()}.svg`, "image/svg+xml", chart.svg())),
+      item("PNG", () => chart.png(caption(), (blob) => { if (blob) { g.saveFile(`${stem()}.png`, "image/png", blob); } })),
+      item("SVG", () => g.saveFile(`${stem()}.svg`, "image/svg+xml", chart.svg(caption()))),
       item("CSV", () => g.saveFile(`${stem()}.csv`, "text/csv", chart.csv())));
     menu.put("Download");
     return menu.node;
