@@ -85,6 +85,10 @@ class ClusterPicture(NamedTuple):
     """When anything was last answered, s since 1970, by our clock; 0: never."""
     by_hour: bool = True
     """Whether the engine records sums by the hour."""
+    began: float = -inf
+    """When the round that made it began, by the steady clock."""
+    heard: float = -inf
+    """The same as `answered`, by the steady clock."""
 
     def answers(self) -> dict[str, Sequence[EngineSeries]]:
         """Return the rows of all that was ever answered."""
@@ -121,8 +125,8 @@ class ClusterPoller:
         self._looked_at = clock()
         self._answered = -inf
         """When a round last had an answer, by the steady clock."""
-        self._woken, self._round_began = -inf, -inf
-        """When somebody looked for the first time in long, and when the last round began that has ended."""
+        self._woken = -inf
+        """When somebody looked for the first time in long."""
         self._wake, self._stop = Event(), Event()
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gpumon-cluster")
         self._thread: Thread | None = None
@@ -143,15 +147,16 @@ class ClusterPoller:
         with self._lock:
             return self._picture
 
-    @property
-    def is_waking(self) -> bool:
-        """Whether nobody looked for so long that what is known is old, and the first round since then has not ended."""
-        return self._woken > self._round_began
+    def is_waking(self, picture: ClusterPicture) -> bool:
+        """Whether a picture is of before nobody looked for long: the first round since then has not made it."""
+        return self._woken > picture.began
 
-    @property
-    def silence(self) -> float:
-        """Seconds since the engine answered anything, by the clock of now: also where no round ends any more."""
-        return self._clock() - self._answered
+    def silence(self, picture: ClusterPicture) -> float:
+        """Seconds since the engine answered anything, by the clock of now: also where no round ends any more.
+
+        The first answers after a while without viewers are in no picture yet: there it is since those of the picture.
+        """
+        return self._clock() - (picture.heard if self.is_waking(picture) else self._answered)
 
     def look_at(self, subject: str, questions: Callable[[str], Sequence[Question]]) -> None:
         """Ask about a subject, such as a node by its name, too, as long as somebody looks at it."""
@@ -199,11 +204,11 @@ class ClusterPoller:
         kept = {name: one for name, one in kept.items() if name in recorded}
         has_rules = all(one.asks_recorded(there, is_small=False) for one in asked)
         made = ClusterPicture(
-            at, kept, has_rules, self._clock() - began, is_dcgm, apart, answered, is_known(self._hours.phase)
-        )
+            at, kept, has_rules, self._clock() - began, is_dcgm, apart, answered, is_known(self._hours.phase), began,
+            self._answered,
+        )  # fmt: skip
         with self._lock:
             self._picture = made
-        self._round_began = began
         return made
 
     def _asked(self, *, is_small: bool, is_dcgm: bool) -> list[Question]:

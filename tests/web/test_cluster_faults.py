@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.cluster import facts
 from gpumon.cluster.access import EngineAccess
-from gpumon.cluster.engine import MOST_BYTES, Engine
+from gpumon.cluster.engine import MOST_BYTES, Engine, EngineAnswer, EngineSeries
 from tests.web.clustered import ENGINE, NOW, Cluster, TableEngine, cluster, row
 
 SECRET = "s3cr3t-t0ken"
@@ -255,3 +255,31 @@ def test_who_comes_after_a_while_without_viewers_waits_a_second_and_is_told_no_f
     engine.down = "cannot ask it: no answer"
     failed = served.after(1.0).page()
     assert (failed["live"], failed["state"], failed["interval"]) == (False, engine.down, 15.0)
+
+
+def test_old_numbers_are_not_live_while_the_first_round_after_a_while_without_viewers_goes_on() -> None:
+    engine = AskedMidway(cluster(3))
+    served = Cluster(engine).after(0.0)
+    served.page()
+    served.passed += 600.0
+    first = served.page()
+    engine.looks = served.page
+    served.poller.round()
+    for told in (first, *engine.seen):
+        assert (told["live"], told["state"], told["age"], told["interval"]) == (False, "asking the engine", 600, 1.0)
+    assert len(engine.seen) > 1
+    assert served.page()["live"]
+
+
+class AskedMidway(TableEngine):
+    """An engine that notes what a viewer sees at each question of a round."""
+
+    def __init__(self, answers: dict[str, list[EngineSeries]]) -> None:
+        super().__init__(answers)
+        self.looks: Callable[[], dict[str, Any]] | None = None
+        self.seen: list[dict[str, Any]] = []
+
+    def ask(self, expression: str, at: float) -> EngineAnswer:
+        if self.looks is not None:
+            self.seen.append(self.looks())
+        return super().ask(expression, at)

@@ -59,9 +59,9 @@ class ClusterFeed:
     def head(self) -> dict[str, Any]:
         """Return the state for the head of every page. The caller holds `lock`."""
         picture = self.picture
-        age = self._poller.silence
+        age = self._poller.silence(picture)
         is_live = not picture.kept or age <= _SILENT
-        is_waking = not is_live and self._poller.is_waking
+        is_waking = not is_live and self._poller.is_waking(picture)
         problem = "asking the engine" if is_waking else next(iter(picture.problems().values()), "no answer")
         return {
             "boot": self._boot,
