@@ -219,7 +219,8 @@ class ClusterPoller:
             subjects = [question for questions, _ in self._subjects.values() for question in questions]
         if is_dcgm:
             return list(DCGM_QUESTIONS)
-        return [one for one in self._questions if is_small or not one.is_small] + subjects
+        asked = [one for one in self._questions if is_small or not one.is_small] + subjects
+        return list({one.name: one for one in asked}.values())  # a month asks for what days do, too
 
     def _ask(self, question: Question, at: float, *, recorded: bool) -> tuple[EngineAnswer | None, str]:
         try:

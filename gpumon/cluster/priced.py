@@ -10,9 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
+from gpumon.cluster.by_tariff import LATELY, fitted
 from gpumon.cluster.facts import Answers, is_whole
 from gpumon.cluster.questions import ROLLING, STEP, Period, Question, seldom, sums
-from gpumon.cluster.recorded import RECORDED
+from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL
 from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.history.tiers import HOUR
 from gpumon.prices import HOURS, Prices
@@ -35,6 +36,9 @@ def cost_questions(
         if _has_tariffs(prices):
             offset = time.localtime().tm_gmtoff if east is None else east
             found += [_at_price(place, hours, offset, period) for place, hours in enumerate(_tariffs(prices).values())]
+    if _has_tariffs(prices):
+        offset = time.localtime().tm_gmtoff if east is None else east
+        found += [_lately(place, hours, offset) for place, hours in enumerate(_tariffs(prices).values())]
     return tuple(found)
 
 
@@ -79,9 +83,18 @@ def _model_in(period: Period) -> str:
 
 def _at_price(place: int, hours: Sequence[int], east: float, period: Period) -> Question:
     def of(power: str) -> str:
-        return f"sum_over_time(({power} and on () ({_in(hours, east)}))[{period.selector}:{STEP}s]) * {STEP}"
+        # A sample is of the minutes before it.
+        return f"sum_over_time(({power} and on () ({_in(hours, east - STEP / 2)}))[{period.selector}:{STEP}s]) * {STEP}"
 
     return Question(f"energy_at_{place}_{period}", of(_POWER), of(_RAW_POWER), seldom(period))
+
+
+def _lately(place: int, hours: Sequence[int], east: float) -> Question:
+    """Energy of the last minutes, where the price held in any of them."""
+    held = f"({_in(hours, east)} or {_in(hours, east - LATELY)})"
+    recorded = f"sum_over_time({_POWER}[{LATELY:g}s]) * {RULE_INTERVAL:g}"
+    raw = f"sum by (user) (max by (instance, uuid, user) (increase(gpumon_user_energy_joules_total[{LATELY:g}s])))"
+    return Question(f"energy_lately_{place}", f"{recorded} and on () {held}", f"{raw} and on () {held}", 60.0)
 
 
 def _in(hours: Sequence[int], east: float) -> str:
@@ -132,18 +145,24 @@ def _energy(answers: Answers, prices: Prices, period: Period) -> tuple[dict[str,
     kwh = {row.labels.get("user", ""): row.value * scale for row in answers.get(f"energy_{period}", ())}
     if not _has_tariffs(prices):
         return kwh, {user: amount(used, prices.kwh[0]) for user, used in kwh.items()}
-    money: dict[str, Amount] = {}
-    priced: dict[str, float] = {}
     tariffs = _tariffs(prices)
     asked = [f"energy_at_{place}_{period}" for place in range(len(tariffs))]
-    complete = all(name in answers for name in asked) and sum(map(len, tariffs.values())) == HOURS
-    for name, price in zip(asked, tariffs, strict=True):
-        for row in answers.get(name, ()):
-            user, used = row.labels.get("user", ""), row.value * scale
-            money[user] = money.get(user, Amount(0.0)) + amount(used, price)
-            priced[user] = priced.get(user, 0.0) + used
-    # Steps of minutes leave out what is shorter: where there is little history, that may be much of it.
+    all_priced = all(name in answers for name in asked) and sum(map(len, tariffs.values())) == HOURS
+    used = _by_price(answers, asked, prices)
+    lately: dict[str, dict[float, float]] = {}
+    if period is not Period.LAST_MONTH:
+        lately = _by_price(answers, [f"energy_lately_{place}" for place in range(len(tariffs))], prices)
+    none = dict.fromkeys(tariffs, 0.0)
     return kwh, {
-        user: one._replace(complete=one.complete and complete and priced[user] >= WHOLE * kwh.get(user, 0.0))
-        for user, one in money.items()
+        user: fitted(none | used.get(user, {}), lately.get(user, {}), total, all_priced=all_priced)
+        for user, total in kwh.items()
     }
+
+
+def _by_price(answers: Answers, names: Sequence[str], prices: Prices) -> dict[str, dict[float, float]]:
+    """kWh of the whole site by user and by price, in the order of the tariffs."""
+    found: dict[str, dict[float, float]] = {}
+    for name, price in zip(names, _tariffs(prices), strict=True):
+        for row in answers.get(name, ()):
+            found.setdefault(row.labels.get("user", ""), {})[price] = row.value * prices.pue / JOULES_PER_KWH
+    return found

@@ -1,0 +1,59 @@
+"""Energy by tariff comes to what its row shows, and is never told as more than it can be."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.cluster.by_tariff import fitted
+from gpumon.cluster.engine import EngineSeries
+from gpumon.cluster.priced import charges
+from gpumon.cluster.questions import Period
+from gpumon.prices import Prices
+
+DEAR, CHEAP = 0.34, 0.10
+PRICES = Prices("EUR", {}, (CHEAP,) * 6 + (DEAR,) * 16 + (CHEAP,) * 2, 1.35)
+KWH = 3.6e6
+
+
+def priced(energy: float, at: dict[int, float], lately: dict[int, float], covered: float) -> tuple[float, bool]:
+    """The cost of a day in which ada used so many kWh; of tariffs the first is the cheap one."""
+
+    def of(kwh: float) -> list[EngineSeries]:
+        return [EngineSeries({"user": "ada"}, kwh * KWH)] if kwh else []
+
+    answers = {"energy_day": of(energy), "covered_day": [EngineSeries({}, covered)]}
+    for place in (0, 1):
+        answers[f"energy_at_{place}_day"] = of(at.get(place, 0.0))
+        answers[f"energy_lately_{place}"] = of(lately.get(place, 0.0))
+    return charges(answers, PRICES, Period.DAY)["ada"].energy
+
+
+def test_a_sample_that_is_counted_whole_costs_no_more_than_its_energy_can() -> None:
+    assert priced(0.24, {1: 0.87}, {1: 0.87}, 300.0) == (pytest.approx(0.24 * 1.35 * DEAR), False)
+
+
+def test_energy_that_steps_do_not_have_yet_costs_what_it_does_now() -> None:
+    value, _ = priced(12.0, {1: 10.66}, {1: 2.0}, 2700.0)
+    assert value == pytest.approx(12.0 * 1.35 * DEAR, rel=0.01)
+    value, complete = priced(12.0, {0: 6.0, 1: 5.0}, {1: 1.5}, 86400.0)
+    assert (value, complete) == (pytest.approx(1.35 * (6 * CHEAP + 6 * DEAR)), True)
+    assert priced(0.1, {}, {1: 0.1}, 86400.0) == (pytest.approx(0.1 * 1.35 * DEAR), True)
+
+
+def test_energy_of_an_unknown_hour_costs_at_least_the_cheapest_price() -> None:
+    value, complete = priced(12.0, {1: 6.0}, {1: 0.5}, 86400.0)
+    assert (value, complete) == (pytest.approx(1.35 * (6 * DEAR + 6 * CHEAP)), False)
+    value, complete = priced(0.24, {1: 0.87}, {0: 0.3}, 86400.0)
+    assert (value, complete) == (pytest.approx(0.24 * 1.35 * CHEAP), False)
+
+
+def test_steps_that_come_to_nearly_all_are_stretched_to_it() -> None:
+    for found in (0.995, 1.005):
+        assert fitted({DEAR: found / 2, CHEAP: found / 2}, {}, 1.0, all_priced=True) == (
+            pytest.approx((DEAR + CHEAP) / 2), True
+        )  # fmt: skip
+
+
+def test_energy_of_hours_without_a_price_is_not_priced() -> None:
+    assert fitted({DEAR: 0.5}, {DEAR: 0.5}, 1.0, all_priced=False) == (0.5 * DEAR, False)
+    assert fitted({DEAR: 2.0}, {}, 1.0, all_priced=False) == (DEAR, False)
