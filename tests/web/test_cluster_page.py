@@ -424,3 +424,16 @@ def test_no_gpu_is_counted_as_taken_where_no_node_tells_any() -> None:
     answers["gpus"] = []
     values = Cluster(TableEngine(answers)).after(0.0).values()
     assert (values["free"], values["idle"]) == ("–", "–")
+
+
+def test_of_a_user_of_whom_nobody_asked_yet_nothing_is_denied() -> None:
+    answers = cluster(3)
+    engine = TableEngine(answers)
+    served = Cluster(engine).after(0.0)
+    values = served.values("person", id="ada")
+    assert (values["no_runs"], values["no_nodes"]) == ("Asking the engine …",) * 2
+    engine.broken = {"user_jobs ada"}
+    answers["user_places ada"] = []
+    values = served.after(15.0).values("person", id="ada")
+    assert (values["no_runs"], values["no_nodes"]) == ("Not known.", "They are on no node that is known.")
+    assert served.values("person", id="nobody")["no_runs"] == "No run of theirs is known."

@@ -10,7 +10,7 @@ from gpumon.cluster.amounts import hours, kwh
 from gpumon.cluster.facts import Answers, ClusterRun, ClusterUser, in_order
 from gpumon.cluster.gpus import of_user
 from gpumon.cluster.of_now import of_now
-from gpumon.cluster.questions import Period
+from gpumon.cluster.questions import ROLLING, Period
 from gpumon.frame import NAN
 from gpumon.json_value import shown
 from gpumon.missing import is_known
@@ -51,11 +51,11 @@ def layout() -> Component:
             bound("user_age", "text", html.P, className="age"),
             card("Hours", table("hours", "Hours", _HOURS, "period", css="plain", empty="Nothing is known.")),
             card("Runs", table("runs", "Runs", tables.RUNS, "gpus", down=True, css="plain",
-                               empty="No run of theirs is known.")),
+                               empty_from="no_runs")),
             html.Div(
                 [
                     html.Div([card("Nodes", table("nodes", "Nodes", _NODES, "gpus", down=True, css="plain",
-                                                  empty="They are on no node that is known."))], className="column"),
+                                                  empty_from="no_nodes"))], className="column"),
                     html.Div([card("Allocated, idle for half an hour or longer",
                                    table("idle_holders", "Idle", tables.IDLE, "lasts", down=True, css="plain",
                                          empty="Nothing of theirs is known to be idle for so long."))],
@@ -82,6 +82,8 @@ def live(now: Now, args: Args) -> Cells:
         "hours": Rows(_hours(known, name, period) for period in Period),
         **has_costs(known.prices),
         "runs": tables.run_rows(_runs(answers, name)),
+        "no_runs": _none(known, "jobs", name, "No run of theirs is known."),
+        "no_nodes": _none(known, "places", name, "They are on no node that is known."),
         "nodes": Rows(
             {"key": node, "node": [node_link(node)], "name": node, "gpus": round(row.value),
              "busy": shown(busy.get(node, NAN))}
@@ -89,6 +91,20 @@ def live(now: Now, args: Args) -> Cells:
         ),
         "idle_holders": tables.idle_rows([one for one in facts.idle_holders(answers) if one.user == name]),
     }  # fmt: skip
+
+
+def named(answers: Answers) -> set[str]:
+    """Users whom the engine itself has told: no other one is asked for."""
+    asked = ("runs", "held_now", *(f"held_{period}" for period in ROLLING))
+    return {row.labels.get("user", "") for question in asked for row in answers.get(question, ())}
+
+
+def _none(known: ClusterNow, what: str, name: str, said: str) -> str:
+    """Words in the place of rows: before an answer it is not known that there are none."""
+    asked = known.picture.kept.get(f"user_{what} {name}")
+    if asked is None:
+        return "Asking the engine …" if name in named(known.answers) else said
+    return "Not known." if asked.rows is None else said
 
 
 def _about(known: ClusterNow, answers: Answers, name: str) -> str:

@@ -12,11 +12,12 @@ from gpumon.cluster import facts
 from gpumon.cluster.gpus import of_node, of_user
 from gpumon.cluster.polling import TICK, ClusterPicture, ClusterPoller
 from gpumon.cluster.priced import cost_questions
-from gpumon.cluster.questions import MONTHS, ROLLING, Period, Question, of_users
+from gpumon.cluster.questions import MONTHS, Period, Question, of_users
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.cluster.known import NOTHING, ClusterNow
 from gpumon_web.cluster.pages import CLUSTER_PAGES
+from gpumon_web.cluster.person import named
 from gpumon_web.feed import JsonBody
 from gpumon_web.live import PageViews
 from gpumon_web.page import Args, Cells, Now, Page
@@ -145,5 +146,4 @@ def _names(page: str, picture: ClusterPicture) -> set[str]:
     if page == "node":
         told = ("seen", "seen_before", "gpus")
         return {row.labels.get("instance", "") for name in told for row in answers.get(name, ())}
-    asked = ("runs", "held_now", *(f"held_{period}" for period in ROLLING))
-    return {row.labels.get("user", "") for name in asked for row in answers.get(name, ())}
+    return named(answers)
