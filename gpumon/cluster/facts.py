@@ -260,9 +260,20 @@ def users(answers: Answers, period: Period) -> list[ClusterUser]:
     for field, question in fields.items():
         for row in answers.get(question, ()):
             found.setdefault(row.labels.get("user", ""), {})[field] = row.value
+    for name in without_use(answers, period):
+        found[name] |= dict.fromkeys(("held_seconds", "idle_seconds", "energy"), 0.0)
     told = [ClusterUser(name, **values) for name, values in found.items()]
     shown = [one for one in told if any(is_known(value) and value > 0 for value in (one.held, one.held_seconds))]
     return sorted(shown, key=lambda one: (-_or_none(one.held_seconds), -_or_none(one.held), one.name))
+
+
+def without_use(answers: Answers, period: Period) -> set[str]:
+    """Return users who hold GPUs now, and held none in the month before, of which all is known."""
+    held = f"held_{period}"
+    if period is not Period.LAST_MONTH or held not in answers or not is_whole(answers, period):
+        return set()  # of a period up to now the answer may be older than their first minute
+    now = {row.labels.get("user", "") for name in ("held_now", "idle_now") for row in answers.get(name, ())}
+    return now - {row.labels.get("user", "") for row in answers[held] if row.value > 0}
 
 
 def covered(answers: Answers, period: Period) -> float:

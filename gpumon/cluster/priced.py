@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from gpumon.cluster.by_tariff import LATELY, fitted
-from gpumon.cluster.facts import Answers, is_whole
+from gpumon.cluster.facts import Answers, is_whole, without_use
 from gpumon.cluster.questions import ROLLING, STEP, Period, Question, seldom, sums
 from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL
 from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
@@ -46,7 +46,7 @@ def charges(answers: Answers, prices: Prices, period: Period) -> dict[str, Charg
     """Return the charge of each user of whom anything was told; what was not answered is unknown."""
     held, idle = (_priced_time(answers, prices, what, period) for what in _BY_MODEL)
     kwh, money = _energy(answers, prices, period)
-    found = {}
+    found: dict[str, Charge] = {}
     for user in {*held, *idle, *kwh}:
         used = kwh.get(user)
         found[user] = Charge(
@@ -55,9 +55,17 @@ def charges(answers: Answers, prices: Prices, period: Period) -> dict[str, Charg
             energy=money.get(user, UNKNOWN) if prices.has_energy else Amount(),
             co2=amount(used, prices.co2) if used is not None and isfinite(prices.co2) else UNKNOWN,
         )
+    found = dict.fromkeys(without_use(answers, period), _nothing(prices)) | found
     if is_whole(answers, period):
         return found
     return {user: Charge(*(part._replace(complete=False) for part in one)) for user, one in found.items()}
+
+
+def _nothing(prices: Prices) -> Charge:
+    """The charge of no use at all."""
+    none = Amount(0.0)
+    held = none if prices.gpu_hour else Amount()
+    return Charge(held, held, none if prices.has_energy else Amount(), none if isfinite(prices.co2) else UNKNOWN)
 
 
 def of_all(found: Mapping[str, Charge], users: Sequence[str]) -> Charge:

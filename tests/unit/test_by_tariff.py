@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 import pytest
 
 from gpumon.cluster.by_tariff import fitted
 from gpumon.cluster.engine import EngineSeries
-from gpumon.cluster.priced import charges
+from gpumon.cluster.facts import users
+from gpumon.cluster.priced import charges, of_all
 from gpumon.cluster.questions import Period
 from gpumon.prices import Prices
 
@@ -45,6 +48,26 @@ def test_energy_of_an_unknown_hour_costs_at_least_the_cheapest_price() -> None:
     assert (value, complete) == (pytest.approx(1.35 * (6 * DEAR + 6 * CHEAP)), False)
     value, complete = priced(0.24, {1: 0.87}, {0: 0.3}, 86400.0)
     assert (value, complete) == (pytest.approx(0.24 * 1.35 * CHEAP), False)
+
+
+def test_who_had_no_gpu_in_a_month_that_is_known_whole_had_no_hours_and_no_cost() -> None:
+    ada, new = {"user": "ada"}, {"user": "new"}
+    answers = {
+        "held_now": [EngineSeries(new, 1.0)], "held_last-month": [EngineSeries(ada, 3600.0)],
+        "energy_last-month": [EngineSeries(ada, KWH)],
+        "held_by_model_last-month": [EngineSeries(ada | {"model": "T4"}, 3600.0)],
+        "idle_held_by_model_last-month": [EngineSeries(ada | {"model": "T4"}, 0.0)],
+        "covered_last-month": [EngineSeries({"of": "2592000"}, 2592000.0)],
+    }  # fmt: skip
+    prices = Prices("EUR", {"T4": 0.5}, (0.1,) * 24)
+    found = charges(answers, prices, Period.LAST_MONTH)
+    assert found["new"][:3] == ((0.0, True),) * 3
+    assert of_all(found, ["ada", "new"])[:3] == ((0.5, True), (0.0, True), (pytest.approx(0.1), True))
+    one = {one.name: one for one in users(answers, Period.LAST_MONTH)}["new"]
+    assert (one.held_seconds, one.idle_seconds, one.energy) == (0.0, 0.0, 0.0)
+    answers["covered_last-month"] = [EngineSeries({"of": "2592000"}, 2000.0)]
+    assert not of_all(charges(answers, prices, Period.LAST_MONTH), ["ada", "new"]).held.complete
+    assert isnan({one.name: one for one in users(answers, Period.LAST_MONTH)}["new"].held_seconds)
 
 
 def test_steps_that_come_to_nearly_all_are_stretched_to_it() -> None:
