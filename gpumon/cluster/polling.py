@@ -87,6 +87,8 @@ class ClusterPicture(NamedTuple):
     """Whether the engine records sums by the hour."""
     began: float = -inf
     """When the round that made it began, by the steady clock."""
+    looked: bool = True
+    """Whether the engine ever told which series it has: else nobody knows whether the rules are there."""
     heard: float = -inf
     """The same as `answered`, by the steady clock."""
 
@@ -120,6 +122,7 @@ class ClusterPoller:
         self._rules_due = 0.0
         self._there: Mapping[str, float] = {}
         """Names that the engine has, with the number of series of each."""
+        self._has_looked = False
         self._hours = Hours()
         self._subjects: dict[str, tuple[Sequence[Question], float]] = {}
         self._looked_at = clock()
@@ -205,7 +208,7 @@ class ClusterPoller:
         has_rules = all(one.asks_recorded(there, is_small=False) for one in asked)
         made = ClusterPicture(
             at, kept, has_rules, self._clock() - began, is_dcgm, apart, answered, is_known(self._hours.phase), began,
-            self._answered,
+            self._has_looked, self._answered,
         )  # fmt: skip
         with self._lock:
             self._picture = made
@@ -246,6 +249,7 @@ class ClusterPoller:
             self._there = {row.labels.get("__name__", ""): row.value for row in self._engine.ask(THERE, at).rows}
         except EngineError:
             return self._there  # the questions will say why
+        self._has_looked = True
         all_there = all(one.asks_recorded(self._there, is_small=False) for one in self._questions)
         self._rules_due = self._clock() + (_LOOK_FOR_RULES if all_there else _LOOK_AGAIN)
         self._hours = self._hours_at(at) if all_there else Hours()

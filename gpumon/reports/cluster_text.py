@@ -107,7 +107,7 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
     if is_known(power := facts.single(answers, "power")):
         yield " ".join(filter(None, (watts(power), may_include(nodes))))
     yield units.moment(picture.at)
-    if picture.kept and not picture.recorded:
+    if picture.kept and picture.looked and not picture.recorded:
         yield "without gpumon's rules"
 
 

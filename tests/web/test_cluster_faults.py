@@ -14,6 +14,8 @@ import pytest
 from gpumon.cluster import facts
 from gpumon.cluster.access import EngineAccess
 from gpumon.cluster.engine import MOST_BYTES, Engine, EngineAnswer, EngineSeries
+from gpumon.cluster.questions import Period
+from gpumon.reports.cluster_text import lines
 from tests.web.clustered import ENGINE, NOW, Cluster, TableEngine, cluster, row
 
 SECRET = "s3cr3t-t0ken"
@@ -189,6 +191,20 @@ def test_an_engine_that_never_answered_shows_a_page_that_claims_nothing() -> Non
     assert found["values"]["map_age"]["time"] == NOW
     assert found["values"]["wrong"] == [{"text": "Not known."}]
     assert not found["live"]
+
+
+@pytest.mark.parametrize("fault", [fault for fault, _ in FAULTS[:5]])
+def test_of_an_engine_that_never_told_what_it_has_it_is_not_said_that_the_rules_are_missing(fault: Answer) -> None:
+    backend, served = made()
+    backend.fault = fault
+    values = served.after(0.0).values()
+    assert values["doubts"] is None
+    assert "series" not in values["foot"]["text"]
+    head, *_ = lines(served.poller.picture(), ENGINE, Period.WEEK)
+    assert "rules" not in head
+    backend.fault, backend.table.names = None, ["gpumon_gpus"]
+    values = served.after(60.0).values()
+    assert "rules are missing" in values["doubts"][0]["text"]
 
 
 def test_each_part_fails_alone() -> None:

@@ -437,3 +437,15 @@ def test_of_a_user_of_whom_nobody_asked_yet_nothing_is_denied() -> None:
     values = served.after(15.0).values("person", id="ada")
     assert (values["no_runs"], values["no_nodes"]) == ("Not known.", "They are on no node that is known.")
     assert served.values("person", id="nobody")["no_runs"] == "No run of theirs is known."
+
+
+def test_a_long_name_in_what_is_wrong_is_cut() -> None:
+    answers = cluster(3)
+    answers["idle_holders"] = [row(7200.0, instance="gn001", gpu="3", user="x" * 200)]
+    told = [one for one in shown_of(answers)["wrong"] if one.get("about") == "idle"]
+    assert len(told[0]["text"]) < 100
+    assert told[0]["text"].endswith("holds 1 GPU idle for 2 h or longer")
+
+
+def shown_of(answers: dict[str, list[EngineSeries]]) -> dict[str, Any]:
+    return Cluster(TableEngine(answers)).after(0.0).values()

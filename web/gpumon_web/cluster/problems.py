@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpumon import units
 from gpumon.cluster.facts import IdleHolder, Wrong
+from gpumon.text import cut
 from gpumon_web.cluster.words import node_address, user_address
 from gpumon_web.page import Cells
 
@@ -16,6 +17,10 @@ _MOST = 20
 """Sentences."""
 _LONG = 3600.0
 """Seconds of idle holding from which on it is told here."""
+
+
+_LONGEST = 40
+"""Cells of a user's name."""
 
 
 def problems(found: Sequence[Wrong], idle: Sequence[IdleHolder]) -> list[Cells]:
@@ -52,7 +57,7 @@ def _wasted(idle: Sequence[IdleHolder]) -> list[Cells]:
     return [
         {
             "about": "idle", "level": "warn", "link": user_address(user),
-            "text": f"{user or 'unknown'} holds {units.counted(len(held), 'GPU')} idle for "
+            "text": f"{cut(user, _LONGEST) or 'unknown'} holds {units.counted(len(held), 'GPU')} idle for "
             f"{units.words(min(one.seconds for one in held))} or longer",
         }
         for user, held in most

@@ -118,7 +118,7 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
             "Only NVIDIA's exporter (dcgm-exporter) answers here. It does not tell who holds a GPU: users, runs, hours "
             "and what is free are unknown; 'gpumon export' on the nodes tells them."
         )
-    elif picture.kept and not picture.recorded:
+    elif picture.kept and picture.looked and not picture.recorded:
         told.append(
             "Some recorded series of gpumon's rules are missing, so the exporters' own are asked, which takes the "
             "engine longer: load deploy/prometheus/rules.yml and cluster.yml."
@@ -155,8 +155,9 @@ def foot(known: ClusterNow) -> Cells | None:
         return None
     is_recorded = picture.recorded and not picture.is_dcgm
     series = "in part by series that are recorded once a minute" if is_recorded else "by the exporters' own series"
+    by = f", {series}" if picture.looked else ""
     took = units.span(picture.took)
     return {
-        "text": f"From {known.engine}, {series}; the last round of questions took {took}. As of",
+        "text": f"From {known.engine}{by}; the last round of questions took {took}. As of",
         "time": picture.at,
     }
