@@ -35,6 +35,10 @@ class EngineError(GpumonError):
     """The engine did not answer a question; the text says why, without credentials."""
 
 
+class EngineLateError(EngineError):
+    """The engine did not answer in time."""
+
+
 class EngineSeries(NamedTuple):
     """A series of an answer."""
 
@@ -113,7 +117,7 @@ class Engine:
                     raise EngineError(f"{self._called} sends us elsewhere ({elsewhere}): give --prometheus that URL")
                 return _document(response.status_code, self._read(response, deadline), self._shown)
         except httpx.TimeoutException as error:
-            raise EngineError(f"{self._called} has not answered within {self._patience:g} s") from error
+            raise EngineLateError(f"{self._called} has not answered within {self._patience:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
             raise EngineError(f"cannot ask {self.name}: {self._shown(error) or 'no answer'}") from None
 
@@ -126,7 +130,7 @@ class Engine:
         for part in response.iter_bytes():
             size += len(part)
             if monotonic() > deadline:  # a drip: no single read is late
-                raise EngineError(f"{self._called} has not answered within {self._patience:g} s")
+                raise EngineLateError(f"{self._called} has not answered within {self._patience:g} s")
             if size > MOST_BYTES:
                 raise EngineError(
                     f"{self._called} answered with more than {MOST_BYTES // 2**20} MiB, which is not read"

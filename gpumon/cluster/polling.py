@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from gpumon.cluster.by_hour import PHASE_ASKED, Hours, phase_of, placed
 from gpumon.cluster.calendar_month import dated
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
-from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
+from gpumon.cluster.engine import EngineAnswer, EngineError, EngineLateError, EngineSeries
 from gpumon.cluster.questions import GPUS_OF_NODE, HOURS_ASKED, QUESTIONS, SMALL, THERE, Period, Question
 from gpumon.cluster.recorded import DCGM, OWN, RULE_INTERVAL
 from gpumon.missing import is_known
@@ -27,6 +27,9 @@ TICK = 15.0
 UNWATCHED = 120.0
 """Seconds without a viewer after which nothing is asked."""
 _AT_ONCE = 4
+_MOST_LATE = 4
+"""Questions without an answer in time, one behind the other, after which a round asks no more."""
+_NOT_ASKED = "not asked, because the engine did not answer others in time"
 _MOST_SUBJECTS = 16
 """Nodes and users that are asked for by themselves at a time: those that were looked at last."""
 _CLOCKS_APART = 10.0
@@ -123,6 +126,8 @@ class ClusterPoller:
         self._there: Mapping[str, float] = {}
         """Names that the engine has, with the number of series of each."""
         self._has_looked = False
+        self._late = 0
+        """Questions of this round that were not answered in time, since one was."""
         self._hours = Hours()
         self._subjects: dict[str, tuple[Sequence[Question], float]] = {}
         self._looked_at = clock()
@@ -198,10 +203,14 @@ class ClusterPoller:
                        one.interval(recorded=recorded[one.name], is_small=is_small), began,
                        is_young=one.name.rpartition("_")[2] in young)
         ]  # fmt: skip
-        due.sort(key=lambda one: one.every)  # a month may keep an engine busy: what moves quickly goes first
+        # A month may keep an engine busy: what moves quickly goes first, and of that what was asked longest ago.
+        due.sort(key=lambda one: (one.every, kept.get(one.name, KeptAnswer()).asked))
+        self._late = 0
         answers = self._pool.map(lambda one: self._ask(one, at, recorded=recorded[one.name]), due)
         for question, (answer, problem) in zip(due, answers, strict=True):
-            kept[question.name] = _next(kept.get(question.name, KeptAnswer()), answer, problem, began, at)
+            known_before = kept.get(question.name, KeptAnswer())
+            asked_at = known_before.asked if problem == _NOT_ASKED else began
+            kept[question.name] = _next(known_before, answer, problem, asked_at, at)
             if answer is not None:
                 answered, self._answered = ours, began
         kept = {name: one for name, one in kept.items() if name in recorded}
@@ -226,12 +235,17 @@ class ClusterPoller:
         return list({one.name: one for one in asked}.values())  # a month asks for what days do, too
 
     def _ask(self, question: Question, at: float, *, recorded: bool) -> tuple[EngineAnswer | None, str]:
+        if self._late >= _MOST_LATE:
+            return None, _NOT_ASKED
+        hours = self._hours
+        expression = question.expression(recorded=recorded, hours=hours.periods)
         try:
-            hours = self._hours
-            expression = question.expression(recorded=recorded, hours=hours.periods)
-            return self._engine.ask(dated(placed(expression, at, hours.phase), at), at), ""
+            answer = self._engine.ask(dated(placed(expression, at, hours.phase), at), at)
         except EngineError as error:
+            self._late += isinstance(error, EngineLateError)
             return None, str(error)
+        self._late = 0
+        return answer, ""
 
     def _apart(self, before: float) -> float:
         """Seconds by which the engine's clock is ahead, where it is another; what it was where nobody says."""

@@ -207,6 +207,24 @@ def test_of_an_engine_that_never_told_what_it_has_it_is_not_said_that_the_rules_
     assert "rules are missing" in values["doubts"][0]["text"]
 
 
+def test_a_round_gives_up_after_a_few_late_answers_and_the_next_one_tries_again() -> None:
+    backend, served = made()
+    served.after(0.0)
+    asked: list[httpx.Request] = []
+
+    def late(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return slow(request)
+
+    backend.fault = late
+    problems = served.after(3600.0).poller.picture().problems()
+    assert len(asked) < 12, "of dozens"
+    assert any(one.startswith("not asked") for one in problems.values())
+    assert any("within 4 s" in one for one in problems.values())
+    backend.fault = None
+    assert served.after(15.0).poller.picture().problems() == {}
+
+
 def test_each_part_fails_alone() -> None:
     backend, served = made()
     served.after(0.0)
