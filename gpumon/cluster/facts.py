@@ -17,14 +17,8 @@ from gpumon.missing import is_known
 
 Answers = Mapping[str, Sequence[EngineSeries]]
 """Rows by question; a question that was never answered is not in it."""
-_UNKNOWN = "with GPUs in an unknown state"
 _MOST = 0.95
 """Share of a user's held time of which it must be known whether it was used, before a share is told."""
-_OF_TARGETS = {
-    "without_daemon": ("its exporter answers, and no daemon samples its GPUs", "without a daemon"),
-    "down": ("its exporter does not answer", "whose exporters do not answer"),
-}
-"""Words on a node by the question that names it: for one, and for several behind their number."""
 MOST_GPUS = 1024
 """Of a node in one state: a larger number counts no GPUs, whatever told it."""
 STATES = ("free", "busy", "held_idle", "lost", "unknown")
@@ -115,16 +109,6 @@ class ClusterRun(NamedTuple):
     node_count: float = NAN
 
 
-class Wrong(NamedTuple):
-    """A thing that somebody should look at."""
-
-    node: str
-    text: str
-    severe: bool
-    kind: str = ""
-    """Words for several nodes with the same, behind their number: `silent`."""
-
-
 class FreeGpus(NamedTuple):
     """Free GPUs that are together on one node."""
 
@@ -145,15 +129,15 @@ def nodes(answers: Answers, now: float) -> list[Node]:
     models: dict[str, set[str]] = {}
     doors = _newest_doors(answers)
     for row in answers.get("gpus", ()):
-        if doors[_node(row)][1] != row.labels.get("job", "") or not 0 <= row.value <= MOST_GPUS:
+        if doors[node_of(row)][1] != row.labels.get("job", "") or not 0 <= row.value <= MOST_GPUS:
             continue
         state = row.labels.get("state", "")
-        by_state = gpus.setdefault(_node(row), {})
+        by_state = gpus.setdefault(node_of(row), {})
         by_state[state if state in STATES else "unknown"] = int(row.value)
         if "model" in row.labels:
-            models.setdefault(_node(row), set()).add(row.labels["model"])
+            models.setdefault(node_of(row), set()).add(row.labels["model"])
     for row in answers.get("models", ()):
-        models.setdefault(_node(row), set()).add(row.labels.get("model", ""))
+        models.setdefault(node_of(row), set()).add(row.labels.get("model", ""))
     before, now_seen, busy, ahead = (
         _by_node(answers.get(name, ())) for name in ("seen_before", "seen", "busy", "clocks")
     )
@@ -173,15 +157,6 @@ def nodes(answers: Answers, now: float) -> list[Node]:
             )
         )  # fmt: skip
     return found
-
-
-def unseen(found: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
-    """Return nodes of which nothing but this is known: words for one, and for several behind their number."""
-    known = {node.name for node in found}
-    return {
-        _node(row): words for question, words in _OF_TARGETS.items() for row in answers.get(question, ())
-        if _node(row) not in known
-    }  # fmt: skip
 
 
 def in_order(name: str) -> tuple[object, ...]:
@@ -209,44 +184,6 @@ def free(found: Iterable[Node]) -> list[FreeGpus]:
             groups.setdefault((count == node.total, count, model), []).append(node.name)
     ordered = sorted(groups.items(), key=lambda one: (-one[0][1], one[0][2], not one[0][0]))
     return [FreeGpus(model, count, whole, names) for (whole, count, model), names in ordered]
-
-
-def wrong(found: Iterable[Node], answers: Answers, *, tells_states: bool = True) -> list[Wrong]:
-    """Return what is wrong, the severe first; `tells_states`: whether exporters can say that a GPU is free."""
-    told = []
-    why = {
-        _node(row): words for question, (words, _) in _OF_TARGETS.items() for row in answers.get(question, ())
-    }  # fmt: skip
-    for node in found:
-        if node.silent:
-            text = f"silent for {units.words(node.silent)}" + (f": {why[node.name]}" if node.name in why else "")
-            told.append(Wrong(node.name, text, severe=True, kind="silent"))
-        elif node.count("lost"):
-            told.append(Wrong(node.name, f"{units.counted(node.count('lost'), 'GPU')} lost", True, "with lost GPUs"))
-        if node.ahead and not node.silent:
-            side = "ahead of" if node.ahead > 0 else "behind"
-            text = f"its clock is {units.words(abs(node.ahead))} {side} the engine's"
-            told.append(Wrong(node.name, text, severe=False, kind="whose clocks are apart"))
-        if node.count("unknown") and tells_states:
-            told.append(
-                Wrong(node.name, f"{units.counted(node.count('unknown'), 'GPU')} in an unknown state", False, _UNKNOWN)
-            )
-    told += [Wrong(name, text, severe=True, kind=kind) for name, (text, kind) in unseen(found, answers).items()]
-    for row in answers.get("xids", ()):
-        gpu, xid = row.labels.get("gpu", "?"), row.labels.get("xid", "?")
-        told.append(Wrong(_node(row), f"XID {xid} on GPU {gpu} at {units.moment(row.value)}", False, f"with XID {xid}"))
-    for row in answers.get("last_xid", ()):
-        gpu = row.labels.get("gpu", "?")
-        told.append(Wrong(_node(row), f"XID {row.value:.0f} on GPU {gpu}, at an unknown time", False, "with an XID"))
-    for row in answers.get("throttled", ()):
-        by = row.labels.get("cause", "")
-        told.append(
-            Wrong(
-                _node(row), f"a GPU is throttled by {by} {units.percent(row.value)} of the time", False,
-                f"throttled by {by}",
-            )
-        )  # fmt: skip
-    return sorted(told, key=lambda one: (not one.severe, in_order(one.node), one.text))
 
 
 def users(answers: Answers, period: Period) -> list[ClusterUser]:
@@ -324,7 +261,7 @@ def groups(found: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:
 def idle_holders(answers: Answers) -> list[IdleHolder]:
     """Return who holds GPUs without using them, the longest first."""
     found = [
-        IdleHolder(_node(row), row.labels.get("gpu", ""), row.labels.get("user", ""), row.value)
+        IdleHolder(node_of(row), row.labels.get("gpu", ""), row.labels.get("user", ""), row.value)
         for row in answers.get("idle_holders", ())
     ]
     return sorted(found, key=lambda one: (-one.seconds, in_order(one.node), one.gpu))
@@ -334,7 +271,7 @@ def runs(answers: Answers) -> list[ClusterRun]:
     """Return the runs, those on the most GPUs first."""
     places: dict[str, list[str]] = {}
     for row in answers.get("run_places", ()):
-        places.setdefault(row.labels.get("run", ""), []).append(_node(row))
+        places.setdefault(row.labels.get("run", ""), []).append(node_of(row))
     epochs, planned, counts = (_by(answers, name, "run") for name in ("epochs", "planned", "run_nodes"))
     found = []
     for row in answers.get("runs", ()):
@@ -372,7 +309,8 @@ def _by(answers: Answers, name: str, label: str) -> dict[str, float]:
     return {row.labels.get(label, ""): row.value for row in answers.get(name, ())}
 
 
-def _node(row: EngineSeries) -> str:
+def node_of(row: EngineSeries) -> str:
+    """Return the node that a row is of."""
     return row.labels.get("instance", "")
 
 
@@ -380,7 +318,7 @@ def _by_node(rows: Sequence[EngineSeries]) -> dict[str, float]:
     """The value of each node; of one that is scraped by several doors the largest, which is of the newest sample."""
     found: dict[str, float] = {}
     for row in rows:
-        found[_node(row)] = max(row.value, found.get(_node(row), row.value))
+        found[node_of(row)] = max(row.value, found.get(node_of(row), row.value))
     return found
 
 
@@ -389,10 +327,10 @@ def _newest_doors(answers: Answers) -> dict[str, tuple[float, str]]:
 
     Infinite for one that is not late.
     """
-    late = {(_node(row), row.labels.get("job", "")): row.value for row in answers.get("seen", ())}
+    late = {(node_of(row), row.labels.get("job", "")): row.value for row in answers.get("seen", ())}
     newest: dict[str, tuple[float, str]] = {}
     for row in answers.get("gpus", ()):
-        node, job = _node(row), row.labels.get("job", "")
+        node, job = node_of(row), row.labels.get("job", "")
         told = late.get((node, job), inf), job
         newest[node] = max(told, newest.get(node, told))
     return newest

@@ -12,6 +12,7 @@ from gpumon.cluster.of_now import may_include, of_now
 from gpumon.cluster.parts import part
 from gpumon.cluster.polling import ClusterPicture
 from gpumon.cluster.questions import Period
+from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.groups import UserGroups
 from gpumon.missing import is_known
@@ -72,7 +73,7 @@ def lines(
     held = [(one.user or "unknown", one.node, one.gpu, units.words(one.seconds)) for one in facts.idle_holders(answers)]
     yield from _table(_IDLE, held, width)
     yield from _table(
-        _WRONG, [(one.node, one.text) for one in facts.wrong(nodes, answers, tells_states=not picture.is_dcgm)], width
+        _WRONG, [(one.node, one.text) for one in what_is_wrong(nodes, answers, tells_states=not picture.is_dcgm)], width
     )
 
 
@@ -95,7 +96,7 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
         if idle := sum(node.count("held_idle") for node in seen):
             yield f"{idle} allocated, idle"
         silent = len(nodes) - len(seen)
-        unseen = len(facts.unseen(nodes, answers))
+        unseen = len(unseen_nodes(nodes, answers))
         yield (
             units.counted(len(nodes), "node") + (f", {silent} silent" if silent else "")
             + (f", {unseen} more {'does' if unseen == 1 else 'do'} not answer" if unseen else "")

@@ -14,6 +14,7 @@ from gpumon.cluster.gpus import of_node, of_user
 from gpumon.cluster.polling import ClusterPicture, ClusterPoller
 from gpumon.cluster.questions import QUESTIONS, Period, Question
 from gpumon.cluster.recorded import RULE_INTERVAL
+from gpumon.cluster.wrong import what_is_wrong
 from gpumon.exporters.dialects import DialectOptions
 from gpumon.reports.cluster_text import lines
 from tests.engines.lab import (
@@ -129,7 +130,7 @@ def test_runs_holders_and_faults_are_those_of_the_nodes(pictures: dict[str, Clus
     (idle,) = facts.idle_holders(answers)
     assert (idle.node, idle.gpu, idle.user) == ("gn1", "2", "bob")
     assert idle.seconds == pytest.approx(SECONDS - IDLE_FROM, abs=RULE_INTERVAL)
-    said = {(one.node, one.text.split(" at ")[0]) for one in facts.wrong(facts.nodes(answers, NOW), answers)}
+    said = {(one.node, one.text.split(" at ")[0]) for one in what_is_wrong(facts.nodes(answers, NOW), answers)}
     assert said == {
         ("gn1", f"a GPU is throttled by heat {HOT:.0%} of the time"), ("gn2", "1 GPU lost"),
         ("gn2", "XID 79 on GPU 2"), ("gn10", "silent for 16 min: its exporter does not answer"),

@@ -25,6 +25,7 @@ from gpumon.cluster.questions import (
     of_period,
 )
 from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL, SILENT, SITE_RULES
+from gpumon.cluster.wrong import what_is_wrong
 from gpumon.reports.cluster_text import lines
 from tests.conftest import ROOT
 
@@ -228,7 +229,7 @@ def test_a_node_that_never_told_its_gpus_is_named_as_what_its_target_is() -> Non
     picture = ClusterPicture(NOW, {name: KeptAnswer(rows) for name, rows in answers.items()}, recorded=True, took=0.0)
     told = "\n".join(lines(picture, FakeEngine.name, Period.WEEK))
     assert "4 nodes, 1 silent, 2 more do not answer" in told
-    found = {one.node: one.text for one in facts.wrong(facts.nodes(answers, NOW), answers)}
+    found = {one.node: one.text for one in what_is_wrong(facts.nodes(answers, NOW), answers)}
     assert found["gn30"] == "its exporter does not answer"
     assert found["gn8"] == "its exporter answers, and no daemon samples its GPUs"
     assert found["gn23"].startswith("silent")
@@ -449,7 +450,7 @@ def test_a_node_whose_clock_is_apart_is_not_silent_while_its_samples_come() -> N
                "clocks": [row(-300.0, instance="a"), row(600.0, instance="c")]}  # fmt: skip
     behind, silent, ahead = facts.nodes(answers, NOW)
     assert [one.count("free") for one in (behind, silent, ahead)] == [8, 0, 8]
-    said = [(one.node, one.text) for one in facts.wrong([behind, silent, ahead], answers)]
+    said = [(one.node, one.text) for one in what_is_wrong([behind, silent, ahead], answers)]
     assert said == [
         ("b", "silent for 5 min"), ("a", "its clock is 5 min behind the engine's"),
         ("c", "its clock is 10 min ahead of the engine's"),

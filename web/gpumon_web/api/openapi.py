@@ -78,7 +78,7 @@ def _operation(route: ApiRoute) -> Mapping[str, Any]:
 
 
 def _body(status: int) -> Mapping[str, Any]:
-    """What comes with a failure; headers that are too long are refused before anybody looks who asks."""
+    """The body of a failure; headers that are too long are refused before anybody looks who asks."""
     if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
         return {"content": {"text/plain": {"schema": {"type": "string"}}}}
     return {"content": {"application/problem+json": {"schema": {"$ref": "#/$defs/problem_document"}}}}

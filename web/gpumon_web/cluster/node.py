@@ -9,6 +9,7 @@ from gpumon.cluster import facts
 from gpumon.cluster.amounts import watts
 from gpumon.cluster.facts import Answers, in_order
 from gpumon.cluster.gpus import of_node
+from gpumon.cluster.wrong import what_is_wrong
 from gpumon.frame import NAN
 from gpumon.json_value import shown
 from gpumon.metrics import Unit
@@ -63,7 +64,7 @@ def live(now: Now, args: Args) -> Cells:
     known, name = of(now), args["id"]
     answers = known.answers
     node = next((one for one in facts.nodes(answers, known.picture.seen_at) if one.name == name), None)
-    wrong = facts.wrong([node], _only(answers, name), tells_states=not known.picture.is_dcgm) if node else []
+    wrong = what_is_wrong([node], _only(answers, name), tells_states=not known.picture.is_dcgm) if node else []
     slots = gpu_slots(answers, "node_", f" {name}").get(name, {}) if node and not node.silent else {}
     by_number = states(node, slots) if node else {}
     return {

@@ -9,6 +9,7 @@ from gpumon.cluster.calendar_month import days
 from gpumon.cluster.gpus import OF_GPUS
 from gpumon.cluster.of_now import of_now
 from gpumon.cluster.questions import Period
+from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import not_of_now, of
 from gpumon_web.cluster.node_map import node_map
@@ -98,9 +99,9 @@ def live(now: Now, args: Args) -> Cells:
     nodes = facts.nodes(known.answers, picture.seen_at)
     answers = of_now(known.answers, nodes)
     idle = facts.idle_holders(answers)
-    wrong = facts.wrong(nodes, answers, tells_states=not picture.is_dcgm)
+    wrong = what_is_wrong(nodes, answers, tells_states=not picture.is_dcgm)
     silent = sum(1 for node in nodes if node.silent)
-    gpus, unseen = sum(node.total for node in nodes if not node.silent), len(facts.unseen(nodes, answers))
+    gpus, unseen = sum(node.total for node in nodes if not node.silent), len(unseen_nodes(nodes, answers))
     costs = [one.name for one in priced.cost_questions(known.prices, periods=(period,))]
     of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs)
     charges = priced.charges(answers, known.prices, period) if known.prices else {}

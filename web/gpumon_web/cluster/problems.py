@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon import units
-from gpumon.cluster.facts import IdleHolder, Wrong
+from gpumon.cluster.facts import IdleHolder
+from gpumon.cluster.wrong import Wrong
 from gpumon.text import cut
 from gpumon_web.cluster.words import node_address, user_address
 from gpumon_web.page import Cells

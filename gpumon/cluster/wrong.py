@@ -1,0 +1,75 @@
+"""Answers of the engine as what is wrong in a cluster: silent nodes, lost and throttled GPUs, XID errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gpumon import units
+from gpumon.cluster.facts import Answers, Node, in_order, node_of
+
+_UNKNOWN = "with GPUs in an unknown state"
+_OF_TARGETS = {
+    "without_daemon": ("its exporter answers, and no daemon samples its GPUs", "without a daemon"),
+    "down": ("its exporter does not answer", "whose exporters do not answer"),
+}
+"""Words on a node by the question that names it: for one, and for several behind their number."""
+
+
+class Wrong(NamedTuple):
+    """A thing that somebody should look at."""
+
+    node: str
+    text: str
+    severe: bool
+    kind: str = ""
+    """Words for several nodes with the same, behind their number: `silent`."""
+
+
+def unseen_nodes(found: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
+    """Return nodes of which nothing but this is known: words for one, and for several behind their number."""
+    known = {node.name for node in found}
+    return {
+        node_of(row): words for question, words in _OF_TARGETS.items() for row in answers.get(question, ())
+        if node_of(row) not in known
+    }  # fmt: skip
+
+
+def what_is_wrong(found: Iterable[Node], answers: Answers, *, tells_states: bool = True) -> list[Wrong]:
+    """Return what is wrong, the severe first; `tells_states`: whether exporters can say that a GPU is free."""
+    told = []
+    why = {
+        node_of(row): words for question, (words, _) in _OF_TARGETS.items() for row in answers.get(question, ())
+    }  # fmt: skip
+    for node in found:
+        if node.silent:
+            text = f"silent for {units.words(node.silent)}" + (f": {why[node.name]}" if node.name in why else "")
+            told.append(Wrong(node.name, text, severe=True, kind="silent"))
+        elif node.count("lost"):
+            told.append(Wrong(node.name, f"{units.counted(node.count('lost'), 'GPU')} lost", True, "with lost GPUs"))
+        if node.ahead and not node.silent:
+            side = "ahead of" if node.ahead > 0 else "behind"
+            text = f"its clock is {units.words(abs(node.ahead))} {side} the engine's"
+            told.append(Wrong(node.name, text, severe=False, kind="whose clocks are apart"))
+        if node.count("unknown") and tells_states:
+            told.append(
+                Wrong(node.name, f"{units.counted(node.count('unknown'), 'GPU')} in an unknown state", False, _UNKNOWN)
+            )
+    told += [Wrong(name, text, severe=True, kind=kind) for name, (text, kind) in unseen_nodes(found, answers).items()]
+    for row in answers.get("xids", ()):
+        gpu, xid = row.labels.get("gpu", "?"), row.labels.get("xid", "?")
+        told.append(
+            Wrong(node_of(row), f"XID {xid} on GPU {gpu} at {units.moment(row.value)}", False, f"with XID {xid}")
+        )
+    for row in answers.get("last_xid", ()):
+        gpu = row.labels.get("gpu", "?")
+        told.append(Wrong(node_of(row), f"XID {row.value:.0f} on GPU {gpu}, at an unknown time", False, "with an XID"))
+    for row in answers.get("throttled", ()):
+        by = row.labels.get("cause", "")
+        told.append(
+            Wrong(
+                node_of(row), f"a GPU is throttled by {by} {units.percent(row.value)} of the time", False,
+                f"throttled by {by}",
+            )
+        )  # fmt: skip
+    return sorted(told, key=lambda one: (not one.severe, in_order(one.node), one.text))
