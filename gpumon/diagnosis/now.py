@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 ANSWERS = (Availability.OK, Availability.ASLEEP)
 """States of a GPU that nothing is wrong with."""
 LOOK_BACK = 605
-"""Frames that are looked through for what befell a run, and for how long a GPU is idle: ten minutes at one a second."""
+"""Frames that are looked through for what befell a run, and for how long a GPU is idle: ten minutes at one a second,
+and a few more, so that "at least 10 min" is reached."""
 _RATE_OF = 2
 """Frames between which a counter grows: the newest and the one before."""
 _SPARE = 3

@@ -164,19 +164,24 @@ def test_threads_that_calls_have_held_end_where_others_took_their_place() -> Non
         assert [inquiry.take() for inquiry in well] == ["well"] * 4
 
 
+def four_are_free(asker: Lanes, gate: Event) -> None:
+    """Let four calls hang, each in a thread of its own, and come back once `gate` is set."""
+    slow = [Inquiry(hanging(gate, Event())) for _ in range(4)]
+
+    def each_has_one() -> bool:
+        asker.ask(slow, SECOND // 20)
+        return threads() == 4
+
+    until(each_has_one)
+    gate.set()
+    until(lambda: len(asker._free) == 4)
+
+
 def test_threads_that_no_round_needs_any_more_end(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Event()
     with lanes() as asker, ExitStack() as after:
         after.callback(gate.set)
-        slow = [Inquiry(hanging(gate, Event())) for _ in range(4)]
-
-        def each_has_one() -> bool:
-            asker.ask(slow, SECOND // 20)
-            return threads() == 4
-
-        until(each_has_one)
-        gate.set()
-        until(lambda: len(asker._free) == 4)
+        four_are_free(asker, gate)
         swift = [Inquiry(threading.get_ident) for _ in range(4)]
         asker.ask(swift, LONG)
         assert threads() == 4, "they may be needed again soon"
@@ -203,15 +208,7 @@ def test_a_round_wakes_one_thread_however_many_are_free() -> None:
     gate = Event()
     with lanes() as asker, ExitStack() as after:
         after.callback(gate.set)
-        slow = [Inquiry(hanging(gate, Event())) for _ in range(4)]
-
-        def each_has_one() -> bool:
-            asker.ask(slow, SECOND // 20)
-            return threads() == 4
-
-        until(each_has_one)
-        gate.set()
-        until(lambda: len(asker._free) == 4)
+        four_are_free(asker, gate)
         swift = [Inquiry(threading.get_ident) for _ in range(4)]
         asker.ask(swift, LONG)
         until(lambda: len(asker._free) == 4)
