@@ -76,8 +76,9 @@ class Rank:
         return epoch * self._job.steps + min(self._job.steps, int(inside / train * self._job.steps))
 
     def _waited(self, turn: int, inside: int) -> float:
+        """Seconds waited since the run began, the same wherever nothing waits: a difference of sums would tremble."""
         begin = turn * self._period * self._job.epochs
-        return self._wait.until((begin + inside) / SECOND) - self._wait.until(begin / SECOND)
+        return round(self._wait.until((begin + inside) / SECOND) - self._wait.until(begin / SECOND), 6)
 
     def run(self, time_ns: int) -> Run:
         """The run as its board would show it at `time_ns`."""
