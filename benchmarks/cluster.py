@@ -24,9 +24,10 @@ from benchmarks.web import web
 from gpumon.cluster.by_hour import PHASE_ASKED, placed
 from gpumon.cluster.engine import Engine, EngineAnswer
 from gpumon.cluster.gpus import OF_GPUS, of_node
-from gpumon.cluster.polling import TICK, ClusterPoller
+from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.questions import HOURS_ASKED, QUESTIONS, THERE, Question
 from gpumon.cluster.recorded import TOLD
+from gpumon.cluster.turns import TICK
 from gpumon_web.cluster.views import ClusterViews
 
 NODES, GPUS = 1000, 8

@@ -18,18 +18,17 @@ from gpumon.cluster.by_hour import PHASE_ASKED, Hours, phase_of, placed
 from gpumon.cluster.calendar_month import dated
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineLateError, EngineSeries
-from gpumon.cluster.questions import GPUS_OF_NODE, HOURS_ASKED, QUESTIONS, SMALL, THERE, Period, Question
-from gpumon.cluster.recorded import DCGM, OWN, RULE_INTERVAL
+from gpumon.cluster.kept import NEVER, KeptAnswer, next_answer, of_one_moment
+from gpumon.cluster.questions import GPUS_OF_NODE, HOURS_ASKED, QUESTIONS, SMALL, THERE, Question
+from gpumon.cluster.recorded import DCGM, OWN
+from gpumon.cluster.turns import NOT_ASKED, TICK, Turn, due, put_off_longest, turns
 from gpumon.missing import is_known
 
-TICK = 15.0
-"""Seconds between two looks at what is due."""
 UNWATCHED = 120.0
 """Seconds without a viewer after which nothing is asked."""
 _AT_ONCE = 4
 _MOST_LATE = 4
-"""Questions without an answer in time, one behind the other, after which a round asks no more."""
-_NOT_ASKED = "not asked, because the engine did not answer others in time"
+"""Questions without an answer in time, one behind the other, after which a round asks no more, but for one turn."""
 _MOST_SUBJECTS = 16
 """Nodes and users that are asked for by themselves at a time: those that were looked at last."""
 _CLOCKS_APART = 10.0
@@ -37,9 +36,6 @@ _CLOCKS_APART = 10.0
 _LOOK_FOR_RULES = 300.0
 _LOOK_AGAIN = 2 * TICK
 """The same, while some are missing."""
-_YOUNG = Period.DAY.seconds
-_EARLY = 1.0
-"""Seconds by which a question may be asked before it is due."""
 
 
 class AskedEngine(Protocol):
@@ -52,22 +48,6 @@ class AskedEngine(Protocol):
 
     def ask(self, expression: str, at: float) -> EngineAnswer:
         """Evaluate an expression at a moment. Raises EngineError."""
-
-
-class KeptAnswer(NamedTuple):
-    """The last answer to a question."""
-
-    rows: Sequence[EngineSeries] | None = None
-    """None until there was one."""
-    at: float = 0.0
-    """The moment that it is of, s since 1970."""
-    problem: str = ""
-    """Why there is no newer one; empty where there is."""
-    failing: float = 0.0
-    """Since when there is none, s since 1970; 0 where there is."""
-    warning: str = ""
-    asked: float = -inf
-    """When it was last asked, by the steady clock; -inf: it is asked at once."""
 
 
 class ClusterPicture(NamedTuple):
@@ -91,7 +71,7 @@ class ClusterPicture(NamedTuple):
     began: float = -inf
     """When the round that made it began, by the steady clock."""
     looked: bool = True
-    """Whether the engine ever told which series it has: else nobody knows whether the rules are there."""
+    """Whether the engine told which series it has, when asked last: else nobody knows whether the rules are there."""
     heard: float = -inf
     """The same as `answered`, by the steady clock."""
 
@@ -102,7 +82,7 @@ class ClusterPicture(NamedTuple):
     @property
     def seen_at(self) -> float:
         """The moment at which nodes were asked for their newest samples: whether one is silent is of then."""
-        return self.kept.get("seen", KeptAnswer()).at or self.at
+        return self.kept.get("seen", NEVER).at or self.at
 
     def problems(self) -> dict[str, str]:
         """Return why some are not of now, by question."""
@@ -196,23 +176,21 @@ class ClusterPoller:
             kept = {name: one._replace(asked=-inf) for name, one in kept.items()}
         asked = self._asked(is_small=is_small, is_dcgm=is_dcgm)
         recorded = {one.name: one.asks_recorded(there, is_small=is_small) for one in asked}
-        young = _young(kept)
-        due = [
-            one for one in asked
-            if _is_due(kept.get(one.name, KeptAnswer()),
-                       one.interval(recorded=recorded[one.name], is_small=is_small), began,
-                       is_young=one.name.rpartition("_")[2] in young)
-        ]  # fmt: skip
-        # A month may keep an engine busy: what moves quickly goes first, and of that what was asked longest ago.
-        due.sort(key=lambda one: (one.every, kept.get(one.name, KeptAnswer()).asked))
-        self._late = 0
-        answers = self._pool.map(lambda one: self._ask(one, at, recorded=recorded[one.name]), due)
-        for question, (answer, problem) in zip(due, answers, strict=True):
-            known_before = kept.get(question.name, KeptAnswer())
-            asked_at = known_before.asked if problem == _NOT_ASKED else began
-            kept[question.name] = _next(known_before, answer, problem, asked_at, at)
-            if answer is not None:
-                answered, self._answered = ours, began
+        intervals = {one.name: one.interval(recorded=recorded[one.name], is_small=is_small) for one in asked}
+        found = due(turns(asked), kept, intervals, began)
+        answers = self._answers(found, put_off_longest(found, kept), at, recorded)
+        for turn in found:
+            news = {}
+            for question in turn:
+                answer, problem = answers[question.name]
+                was = kept.get(question.name, NEVER)
+                asked_at = was.asked if problem == NOT_ASKED else began
+                news[question.name] = next_answer(was, answer, problem, asked_at, at)
+                if answer is not None:
+                    answered, self._answered = ours, began
+                if problem or (answer is not None and was.rows and not answer.rows):
+                    self._rules_due = 0.0  # it may be another engine that answers next, or one without its rules
+            kept |= of_one_moment(before.kept, news, at, intervals[turn[0].name])
         kept = {name: one for name, one in kept.items() if name in recorded}
         has_rules = all(one.asks_recorded(there, is_small=False) for one in asked)
         made = ClusterPicture(
@@ -234,15 +212,26 @@ class ClusterPoller:
         asked = [one for one in self._questions if is_small or not one.is_small] + subjects
         return list({one.name: one for one in asked}.values())  # a month asks for what days do, too
 
-    def _ask(self, question: Question, at: float, *, recorded: bool) -> tuple[EngineAnswer | None, str]:
-        if self._late >= _MOST_LATE:
-            return None, _NOT_ASKED
+    def _answers(
+        self, found: Sequence[Turn], in_turn: Turn, at: float, recorded: Mapping[str, bool]
+    ) -> Mapping[str, tuple[EngineAnswer | None, str]]:
+        """Ask all of these, and return answers and problems by question; `in_turn` is asked in any case."""
+        self._late = 0
+        wanted = [question for turn in found for question in turn]
+        answers = self._pool.map(
+            lambda one: self._ask(one, at, recorded=recorded[one.name], in_turn=one in in_turn), wanted
+        )
+        return dict(zip((one.name for one in wanted), answers, strict=True))
+
+    def _ask(self, question: Question, at: float, *, recorded: bool, in_turn: bool) -> tuple[EngineAnswer | None, str]:
+        if self._late >= _MOST_LATE and not in_turn:
+            return None, NOT_ASKED
         hours = self._hours
         expression = question.expression(recorded=recorded, hours=hours.periods)
         try:
             answer = self._engine.ask(dated(placed(expression, at, hours.phase), at), at)
         except EngineError as error:
-            self._late += isinstance(error, EngineLateError)
+            self._late += isinstance(error, EngineLateError) and not in_turn
             return None, str(error)
         self._late = 0
         return answer, ""
@@ -262,6 +251,7 @@ class ClusterPoller:
         try:
             self._there = {row.labels.get("__name__", ""): row.value for row in self._engine.ask(THERE, at).rows}
         except EngineError:
+            self._has_looked = False
             return self._there  # the questions will say why
         self._has_looked = True
         all_there = all(one.asks_recorded(self._there, is_small=False) for one in self._questions)
@@ -291,25 +281,3 @@ class ClusterPoller:
 def _is_small(there: Mapping[str, float]) -> bool:
     """Whether the cluster is known to be one in which each GPU can be asked for."""
     return 0 < there.get(OWN, there.get(DCGM, 0.0) / GPUS_OF_NODE) <= SMALL
-
-
-def _young(kept: Mapping[str, KeptAnswer]) -> set[str]:
-    """Periods of which the engine has less than a day: their sums grow quickly, and cost nothing yet."""
-    covered = {period.value: kept.get(f"covered_{period}", KeptAnswer()).rows for period in Period}
-    return {name for name, rows in covered.items() if rows and max(row.value for row in rows) < _YOUNG}
-
-
-def _is_due(known: KeptAnswer, interval: float, now: float, *, is_young: bool) -> bool:
-    """Whether to ask again, which is soon where there was no answer, or nothing in it: rules may just have come."""
-    if known.problem:
-        interval = min(interval, TICK)
-    elif not known.rows or is_young:
-        interval = min(interval, RULE_INTERVAL)
-    return known.asked + interval <= now + _EARLY
-
-
-def _next(known: KeptAnswer, answer: EngineAnswer | None, problem: str, began: float, at: float) -> KeptAnswer:
-    """An answer, or the one before with what keeps it from being of now."""
-    if answer is None:
-        return known._replace(asked=began, problem=problem, failing=known.failing or at)
-    return KeptAnswer(answer.rows, at, "", 0.0, answer.warning, began)

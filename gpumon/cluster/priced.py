@@ -12,7 +12,7 @@ from math import isfinite
 
 from gpumon.cluster.by_tariff import LATELY, fitted
 from gpumon.cluster.facts import Answers, is_whole, without_use
-from gpumon.cluster.questions import ROLLING, STEP, Period, Question, seldom, sums
+from gpumon.cluster.questions import ROLLING, STEP, Period, Question, energy_of, hours_of, seldom, sums
 from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL
 from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.history.tiers import HOUR
@@ -35,10 +35,10 @@ def cost_questions(
             found += [_by_model(what, record, period) for what, record in _BY_MODEL.items()]
         if _has_tariffs(prices):
             offset = time.localtime().tm_gmtoff if east is None else east
-            found += [_at_price(place, hours, offset, period) for place, hours in enumerate(_tariffs(prices).values())]
-    if _has_tariffs(prices):
-        offset = time.localtime().tm_gmtoff if east is None else east
-        found += [_lately(place, hours, offset) for place, hours in enumerate(_tariffs(prices).values())]
+            for place, hours in enumerate(_tariffs(prices).values()):
+                found.append(_at_price(place, hours, offset, period))
+                if period is not Period.LAST_MONTH:  # its end is long ago
+                    found.append(_lately(place, hours, offset, period))
     return tuple(found)
 
 
@@ -80,7 +80,7 @@ def _by_model(what: str, record: str, period: Period) -> Question:
         f" * {_model_in(period)})"
     )
     assert record in RECORDED
-    return sums(f"{what}_by_model", record, period, raw, by="user, model")
+    return sums(f"{what}_by_model", record, period, raw, hours_of(period), by="user, model")
 
 
 def _model_in(period: Period) -> str:
@@ -94,15 +94,20 @@ def _at_price(place: int, hours: Sequence[int], east: float, period: Period) -> 
         # A sample is of the minutes before it.
         return f"sum_over_time(({power} and on () ({_in(hours, east - STEP / 2)}))[{period.selector}:{STEP}s]) * {STEP}"
 
-    return Question(f"energy_at_{place}_{period}", of(_POWER), of(_RAW_POWER), seldom(period))
+    return Question(
+        f"energy_at_{place}_{period}", of(_POWER), of(_RAW_POWER), seldom(period), together=energy_of(period)
+    )
 
 
-def _lately(place: int, hours: Sequence[int], east: float) -> Question:
+def _lately(place: int, hours: Sequence[int], east: float, period: Period) -> Question:
     """Energy of the last minutes, where the price held in any of them."""
     held = f"({_in(hours, east)} or {_in(hours, east - LATELY)})"
     recorded = f"sum_over_time({_POWER}[{LATELY:g}s]) * {RULE_INTERVAL:g}"
     raw = f"sum by (user) (max by (instance, uuid, user) (increase(gpumon_user_energy_joules_total[{LATELY:g}s])))"
-    return Question(f"energy_lately_{place}", f"{recorded} and on () {held}", f"{raw} and on () {held}", 60.0)
+    return Question(
+        f"energy_lately_{place}_{period}", f"{recorded} and on () {held}", f"{raw} and on () {held}", seldom(period),
+        together=energy_of(period),
+    )  # fmt: skip
 
 
 def _in(hours: Sequence[int], east: float) -> str:
@@ -159,7 +164,7 @@ def _energy(answers: Answers, prices: Prices, period: Period) -> tuple[dict[str,
     used = _by_price(answers, asked, prices)
     lately: dict[str, dict[float, float]] = {}
     if period is not Period.LAST_MONTH:
-        lately = _by_price(answers, [f"energy_lately_{place}" for place in range(len(tariffs))], prices)
+        lately = _by_price(answers, [f"energy_lately_{place}_{period}" for place in range(len(tariffs))], prices)
     none = dict.fromkeys(tariffs, 0.0)
     return kwh, {
         user: fitted(none | used.get(user, {}), lately.get(user, {}), total, all_priced=all_priced)

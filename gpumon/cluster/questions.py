@@ -109,6 +109,8 @@ class Question(NamedTuple):
     """With sums that are recorded by the hour; empty where there are none."""
     selector: str = ""
     """Of its period, where it has sums by the hour."""
+    together: str = ""
+    """Name of what is asked for one moment, and kept of one moment, with all others of that name; empty for none."""
 
     @property
     def records(self) -> frozenset[str]:
@@ -133,6 +135,16 @@ class Question(NamedTuple):
         return self.recorded if recorded or not self.raw else self.raw
 
 
+def hours_of(period: Period) -> str:
+    """Return the name of what belongs together about the time that GPUs were held."""
+    return f"hours of {period}"
+
+
+def energy_of(period: Period) -> str:
+    """Return the name of what belongs together about energy."""
+    return f"energy of {period}"
+
+
 def seldom(period: Period) -> float:
     """Seconds after which what is of a period is asked again: a month moves slowly, and costs the most."""
     return {Period.DAY: 60.0, Period.WEEK: 300.0, Period.LAST_MONTH: 3600.0}.get(period, 900.0)
@@ -143,19 +155,20 @@ def summed(series: str, period: Period) -> str:
     return f"sum_over_time({series}[{period.selector}]) * {RULE_INTERVAL:g}"
 
 
-def sums(name: str, series: str, period: Period, raw: str, by: str = "user") -> Question:
+def sums(name: str, series: str, period: Period, raw: str, together: str, by: str = "user") -> Question:
     """A question for what a recorded series comes to in a period; of a day there is no need for sums by hour."""
     by_hour = summed_by_hour(series, by, period.selector) if period in BY_HOUR else ""
     return Question(
-        f"{name}_{period}", summed(series, period), raw, seldom(period), by_hour=by_hour, selector=period.selector
-    )
+        f"{name}_{period}", summed(series, period), raw, seldom(period), by_hour=by_hour, selector=period.selector,
+        together=together,
+    )  # fmt: skip
 
 
 def _hours(what: str, period: Period) -> Question:
     """Seconds of users in a period: recorded GPUs summed up, or counters."""
     counter = f"gpumon_user_{what}_seconds_total"
     raw = f"sum by (user) (max by (instance, uuid, user) (increase({counter}[{period.selector}])))"
-    return sums(what, f"user:gpumon_gpus_{what}:rate5m", period, raw)
+    return sums(what, f"user:gpumon_gpus_{what}:rate5m", period, raw, hours_of(period))
 
 
 def _covered(period: Period) -> Question:
@@ -178,7 +191,7 @@ def of_users(period: Period) -> tuple[Question, ...]:
     return (
         _covered(period),
         *(_hours(what, period) for what in ("held", "judged", "busy", "idle_held")),
-        sums("energy", "user:gpumon_power_watts:rate5m", period, raw),
+        sums("energy", "user:gpumon_power_watts:rate5m", period, raw, energy_of(period)),
     )
 
 

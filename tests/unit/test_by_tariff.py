@@ -27,7 +27,7 @@ def priced(energy: float, at: dict[int, float], lately: dict[int, float], covere
     answers = {"energy_day": of(energy), "covered_day": [EngineSeries({}, covered)]}
     for place in (0, 1):
         answers[f"energy_at_{place}_day"] = of(at.get(place, 0.0))
-        answers[f"energy_lately_{place}"] = of(lately.get(place, 0.0))
+        answers[f"energy_lately_{place}_day"] = of(lately.get(place, 0.0))
     return charges(answers, PRICES, Period.DAY)["ada"].energy
 
 

@@ -14,8 +14,9 @@ from gpumon.cluster.by_hour import HOURS, PHASE_ASKED, placed
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
 from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
+from gpumon.cluster.kept import KeptAnswer
 from gpumon.cluster.parts import part
-from gpumon.cluster.polling import UNWATCHED, ClusterPicture, ClusterPoller, KeptAnswer
+from gpumon.cluster.polling import UNWATCHED, ClusterPicture, ClusterPoller
 from gpumon.cluster.questions import (
     QUESTIONS,
     SMALL,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.cluster.facts import Answers
-from gpumon.cluster.polling import ClusterPicture, KeptAnswer
+from gpumon.cluster.kept import KeptAnswer
+from gpumon.cluster.polling import ClusterPicture
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.page import Cells, Now

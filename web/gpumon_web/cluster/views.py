@@ -10,9 +10,10 @@ from typing import Any
 from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.gpus import of_node, of_user
-from gpumon.cluster.polling import TICK, ClusterPicture, ClusterPoller
+from gpumon.cluster.polling import ClusterPicture, ClusterPoller
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import MONTHS, Period, Question, of_users
+from gpumon.cluster.turns import TICK
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.cluster.known import NOTHING, ClusterNow

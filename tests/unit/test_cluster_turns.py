@@ -1,0 +1,181 @@
+"""What belongs together is of one moment, every question comes to its turn, and rules are judged by who answers now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gpumon.cluster.engine import EngineAnswer, EngineError, EngineLateError, EngineSeries
+from gpumon.cluster.facts import users
+from gpumon.cluster.polling import ClusterPicture, ClusterPoller
+from gpumon.cluster.priced import charges, cost_questions
+from gpumon.cluster.questions import QUESTIONS, THERE, Period, of_users
+from gpumon.prices import Prices
+from gpumon.reports.cluster_text import lines
+from tests.unit.test_cluster import NOW, FakeEngine, HandClock
+
+PRICES = Prices("EUR", {"H100": 2.0}, (0.1,) * 8 + (0.3,) * 16, 1.0)
+WEEK = (*of_users(Period.WEEK), *cost_questions(PRICES, 0.0, [Period.WEEK]))
+TEXTS = {text: one.name for one in WEEK for text in (one.recorded, one.raw)}
+
+
+class GrowingEngine:
+    """An engine whose sums grow by the second: each user holds one GPU. Questions in `broken` fail."""
+
+    name = "http://prom:9090"
+
+    def __init__(self) -> None:
+        self.broken: set[str] = set()
+        self.asked: list[str] = []
+
+    def ahead(self) -> float:
+        return 0.0
+
+    def ask(self, expression: str, at: float) -> EngineAnswer:
+        if expression == THERE:
+            return EngineAnswer([EngineSeries({"__name__": "gpumon_gpus"}, 1.0)])
+        name = TEXTS[expression]
+        self.asked.append(name)
+        if name in self.broken:
+            raise EngineError("the engine says: out of memory (422)")
+        held = at - NOW + 360_000.0
+        if name.startswith("covered"):
+            return EngineAnswer([EngineSeries({}, Period.WEEK.seconds)])
+        return EngineAnswer(
+            [EngineSeries({"user": user, "model": "H100"}, held) for user in ("ada", "bob")]
+            if "energy_at_0" not in name and "idle" not in name
+            else []
+        )
+
+
+def hours_and_costs(picture: ClusterPicture) -> set[tuple[float, float]]:
+    """The pairs of held hours and their cost in EUR that the rows show."""
+    found = charges(picture.answers(), PRICES, Period.WEEK)
+    return {(one.held_seconds / 3600, found[one.name].held.value) for one in users(picture.answers(), Period.WEEK)}
+
+
+def test_hours_and_their_cost_are_of_one_moment_while_some_questions_fail() -> None:
+    engine, clock = GrowingEngine(), HandClock()
+    poller = ClusterPoller(engine, WEEK, clock=clock.steady, now=clock.wall)
+    assert hours_and_costs(poller.round()) == {(100.0, 200.0)}
+    for passed, broken in ((300.0, "held_week"), (600.0, "held_by_model_week"), (615.0, "held_by_model_week")):
+        clock.passed, engine.broken = passed, {broken}
+        picture = poller.round()
+        assert hours_and_costs(picture) == {(100.0, 200.0)}
+        assert (picture.kept["held_week"].at, picture.kept["held_by_model_week"].at) == (NOW, NOW)
+        assert all(picture.kept[name].problem for name in ("held_week", "held_by_model_week")), "both are old"
+        assert not picture.kept["energy_week"].problem, "another part, which fails alone"
+    clock.passed, engine.broken = 720.0, set()
+    ((hours, cost),) = hours_and_costs(poller.round())
+    assert (hours, cost) == (pytest.approx(100.2), pytest.approx(200.4))
+
+
+def test_an_empty_answer_has_nothing_asked_more_often_than_what_belongs_to_it() -> None:
+    engine, clock = GrowingEngine(), HandClock()
+    poller = ClusterPoller(engine, WEEK, clock=clock.steady, now=clock.wall)
+    poller.round()
+    engine.asked.clear()
+    clock.passed = 60.0
+    poller.round()
+    assert engine.asked == [], "that nobody is idle is an answer"
+    clock.passed = 300.0
+    poller.round()
+    assert set(engine.asked) == {one.name for one in WEEK}
+
+
+def test_a_part_that_never_comes_keeps_the_rest_from_being_of_now_for_an_hour_at_most() -> None:
+    engine, clock = GrowingEngine(), HandClock()
+    poller = ClusterPoller(engine, WEEK, clock=clock.steady, now=clock.wall)
+    poller.round()
+    engine.broken = {"held_by_model_week"}
+    for clock.passed in (3600.0, 3660.0):
+        picture = poller.round()
+    assert [one.held_seconds for one in users(picture.answers(), Period.WEEK)] == [363_660.0] * 2
+    assert "held_by_model_week" not in picture.answers(), "its last answer is of another moment"
+    engine.broken = {one.name for one in WEEK}
+    clock.passed = 3720.0
+    assert "held_week" in poller.round().answers(), "an engine that answers nothing takes nothing away"
+
+
+class LateEngine(FakeEngine):
+    """Answers no question whose name `is_late` says to be late."""
+
+    def __init__(self, is_late: Callable[[str], bool]) -> None:
+        super().__init__()
+        self.is_late = is_late
+        self.seen: list[str] = []
+
+    def ask(self, expression: str, at: float) -> EngineAnswer:
+        names = {one.name for one in QUESTIONS if expression in (one.recorded, one.raw)}
+        with self._lock:
+            self.seen += names
+        if any(self.is_late(name) for name in names):
+            raise EngineLateError("has not answered within 4 s")
+        return super().ask(expression, at)
+
+
+def test_every_question_comes_to_its_turn_though_those_before_it_are_late_each_time() -> None:
+    quick = {one.name for one in QUESTIONS if one.every <= 60.0 and not one.together}
+    engine, clock = LateEngine(quick.__contains__), HandClock()
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    for number in range(3 * len(QUESTIONS)):
+        clock.passed = 15.0 * number
+        picture = poller.round()
+    assert {one.name for one in QUESTIONS} - quick <= picture.answers().keys()
+    assert quick <= set(engine.seen)
+
+
+def test_a_round_with_an_engine_that_is_always_late_asks_few_questions_and_others_each_time() -> None:
+    engine, clock = LateEngine(lambda name: True), HandClock()
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    poller.round()
+    first = set(engine.seen)
+    assert len(first) < len(QUESTIONS) / 4
+    rounds = 0
+    while set(engine.seen) < {one.name for one in QUESTIONS}:
+        rounds += 1
+        assert rounds < len(QUESTIONS), "each has its turn"
+        clock.passed += 15.0
+        asked = len(engine.seen)
+        poller.round()
+        assert len(engine.seen) - asked < len(QUESTIONS) / 2
+
+
+class OtherEngine(FakeEngine):
+    """One that can be down as a whole."""
+
+    down = False
+
+    def ask(self, expression: str, at: float) -> EngineAnswer:
+        if self.down:
+            raise EngineError("cannot ask http://prom:9090: connection refused")
+        return super().ask(expression, at)
+
+
+def test_an_engine_that_comes_back_without_the_rules_is_asked_without_them_at_once() -> None:
+    engine, clock = OtherEngine(), HandClock()
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    assert (poller.round().looked, poller.round().recorded) == (True, True)
+    clock.passed, engine.down = 15.0, True
+    failed = poller.round()
+    clock.passed = 30.0
+    failed = poller.round()
+    assert not failed.looked, "nobody knows what the engine has now"
+    engine.down, engine.names = False, ["gpumon_gpus"]
+    engine.asked.clear()
+    clock.passed = 45.0
+    back = poller.round()
+    assert (back.looked, back.recorded) == (True, False)
+    assert not any(":gpumon_" in expression for expression, _ in engine.asked if expression != THERE)
+    assert "without gpumon's rules" in next(iter(lines(back, engine.name, Period.WEEK)))
+
+
+def test_answers_that_become_empty_have_the_rules_looked_for_anew() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    poller.round()
+    engine.names, engine.answers = ["gpumon_gpus"], {}
+    for clock.passed in (15.0, 30.0):
+        picture = poller.round()
+    assert not picture.recorded
