@@ -27,6 +27,8 @@ PATIENCE = 4.0
 _LONGEST_SAID = 160
 """Letters of an engine's error that are repeated."""
 _LONGEST_LABEL = 200
+_FAILED, _TOO_MANY = 500, 429
+"""HTTP statuses of what could not answer just now: from the first one on, and of too many requests."""
 _MOST_APART = 10 * 366 * 86400.0
 """Seconds between two clocks; what is further away is no time."""
 
@@ -185,6 +187,8 @@ def _document(status: int, body: bytes, shown: Callable[[object], str]) -> Mappi
         raise EngineError(f"the engine refuses us ({status}): see --prometheus-config")
     if isinstance(found, dict) and found.get("status") == "error":
         raise EngineError(f"the engine says: {shown(found.get('error', ''))} ({status})")
+    if status >= _FAILED or status == _TOO_MANY:  # of an engine that is there, or of a proxy before it
+        raise EngineError(f"an error came in the place of an answer: HTTP {status}")
     if status != 200 or not isinstance(found, dict) or not isinstance(found.get("data"), dict):
         raise EngineError(f"no Prometheus answers there: HTTP {status}")
     return found

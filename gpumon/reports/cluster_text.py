@@ -9,13 +9,13 @@ from gpumon.cluster import facts, priced
 from gpumon.cluster.amounts import hours, kwh, watts
 from gpumon.cluster.calendar_month import days
 from gpumon.cluster.of_now import may_include, of_now
-from gpumon.cluster.parts import part
+from gpumon.cluster.parts import answer_to, part
 from gpumon.cluster.polling import ClusterPicture
 from gpumon.cluster.questions import Period
 from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.groups import UserGroups
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.prices import Prices
 from gpumon.reports.charges import cells, columns
 from gpumon.reports.text_table import TextColumn, draw
@@ -50,8 +50,7 @@ def lines(
     answers = of_now(picture.answers(), nodes)
     head = "  ·  ".join(_head(nodes, answers, picture, name))
     yield cut(head, width) if width else head
-    for problem, of in _problems(picture):
-        line = f"not of now: {', '.join(of)} ({problem})"
+    for line in _problems(picture):
         yield cut(line, width) if width else line
     yield from _table(_FREE, [_free(one) for one in facts.free(nodes)], width)
     users, is_whole = facts.users(answers, period), facts.is_whole(answers, period)
@@ -112,12 +111,18 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
         yield "without gpumon's rules"
 
 
-def _problems(picture: ClusterPicture) -> list[tuple[str, list[str]]]:
-    """Each problem with the parts that have it."""
-    found: dict[str, list[str]] = {}
-    for name, problem in picture.problems().items():
-        found.setdefault(problem, []).append(part(name))
-    return [(problem, list(dict.fromkeys(parts))) for problem, parts in found.items()]
+def _problems(picture: ClusterPicture) -> Iterator[str]:
+    """Lines on what of each table failed, of when its last answers are, and why there are no newer ones."""
+    found: dict[tuple[str, float, str], list[str]] = {}
+    for name, one in picture.kept.items():
+        if one.problem:
+            of = one.at if one.rows is not None else NAN
+            found.setdefault((part(name), of, one.problem), []).append(answer_to(name))
+    for (table, at, problem), answers in found.items():
+        what = ", ".join(dict.fromkeys(answers))
+        what = table if what == table else f"{table}: {what}"
+        known = f"of {units.moment(at)}, {units.words(picture.at - at)} ago" if is_known(at) else "not answered"
+        yield f"{what} {known} ({problem})"
 
 
 def _free(one: facts.FreeGpus) -> Sequence[str]:

@@ -9,6 +9,7 @@ from threading import Lock
 import pytest
 import yaml
 
+from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.by_hour import HOURS, PHASE_ASKED, placed
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
@@ -247,7 +248,19 @@ def test_each_question_fails_alone_and_keeps_its_last_answer() -> None:
     assert after.problems() == {"gpus": "the engine says: out of memory (422)"}
     assert after.answers()["gpus"] == before.answers()["gpus"]
     assert (after.kept["gpus"].at, after.kept["seen"].at) == (NOW, NOW + 15)
-    assert "not of now: nodes and their GPUs (the engine says: out of memory (422))" in text(poller)
+    clock.passed = 195.0
+    line = f"GPUs by state of {units.moment(NOW)}, 3 min ago (the engine says: out of memory (422))"
+    assert f"nodes and their GPUs: {line}" in text(poller).splitlines()
+
+
+def test_a_first_picture_of_which_half_failed_says_what_of_each_table_and_calls_nothing_old() -> None:
+    broken = ["energy_week", "busy_week", "epochs", "energy_of_day"]
+    told = text(ClusterPoller(FakeEngine(broken=broken), of_period(QUESTIONS, Period.WEEK))).splitlines()
+    why = "(the engine says: out of memory (422))"
+    assert f"power and energy: energy of the day not answered {why}" in told
+    assert f"runs: epochs not answered {why}" in told
+    assert f"users: used, energy not answered {why}" in told
+    assert not any("not of now" in line or " ago" in line for line in told)
 
 
 def test_a_question_that_was_never_answered_claims_nothing() -> None:

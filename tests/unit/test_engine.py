@@ -70,6 +70,8 @@ def test_text_of_an_engine_is_hostile() -> None:
         (lambda _: httpx.Response(401, text=SECRET), "refuses us (401)"),
         (lambda _: httpx.Response(403), "refuses us (403)"),
         (lambda _: httpx.Response(404, text="<html>"), "no Prometheus answers there: HTTP 404"),
+        (lambda _: httpx.Response(500, text="<html>"), "an error came in the place of an answer: HTTP 500"),
+        (lambda _: httpx.Response(429), "an error came in the place of an answer: HTTP 429"),
         (lambda _: httpx.Response(200, text="not json"), "no Prometheus answers there: HTTP 200"),
         (lambda _: httpx.Response(200, text="[" * 100_000), "no Prometheus answers there"),
         (lambda _: httpx.Response(200, json={"status": "success", "data": {"resultType": "matrix"}}), "no list"),

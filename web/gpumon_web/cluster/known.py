@@ -45,8 +45,10 @@ def not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
         oldest = min(failing, key=lambda one: (one.rows is not None, one.at))
         why = oldest.problem[:1].upper() + oldest.problem[1:]
         if oldest.rows is None:
-            return {"text": f"Unknown. {why}, since", "time": oldest.failing}
-        return {"text": f"{why}. What stands here is of", "time": oldest.at}
+            told = [one for one in _named(known, questions) if one.rows is not None]
+            return {"text": f"{'A part is unknown' if told else 'Unknown'}. {why}, since", "time": oldest.failing}
+        some = "Some of what" if len(failing) < len(_named(known, questions)) else "What"
+        return {"text": f"{why}. {some} stands here is of", "time": oldest.at}
     warned = next((one.warning for one in _named(known, questions) if one.warning), "")
     return {"text": f"A part may be missing: {warned}; as of", "time": known.picture.at} if warned else None
 
