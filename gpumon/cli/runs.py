@@ -10,8 +10,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from gpumon.cli import runs_change
 from gpumon.cli.nothing_kept import played_instead, why_no_runs
@@ -20,10 +21,14 @@ from gpumon.cli.streams import output_width
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.ledger.find import find
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
-from gpumon.ledger.records import Record, RunTrace
+from gpumon.ledger.records import Record, RunSummary, RunTrace
 from gpumon.live import follow
 from gpumon.paths import Places, history_beside, ledger_paths
 from gpumon.reports.export_formats import FORMATS
+
+if TYPE_CHECKING:
+    from gpumon.cost.charge import Charge
+    from gpumon.prices import Prices
 
 _REPLACED = "overwritten if it exists"
 _RUN = "id, name or unambiguous prefix of a run; 'last' is the newest"
@@ -134,25 +139,41 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
         raise UsageError(f"--limit must be 0 or more, not {arguments.limit}")
     limit = arguments.limit
     tags, where = arguments.tag or (), [_parameter(given) for given in arguments.where or ()]
-    runs = ledgers.runs(
+    found = ledgers.runs_with_ledger(
         user=arguments.user or "", name=arguments.name or "", running=arguments.running, limit=limit and limit + 1,
         tags=tags, where=where,
     )  # fmt: skip
-    more, runs = bool(limit) and len(runs) > limit, runs[: limit or None]
+    more, found = bool(limit) and len(found) > limit, found[: limit or None]
+    runs, prices = [one for _, one in found], arguments.prices
     if arguments.json:
         from gpumon.reports.run_json import listing
 
-        _print_json(listing(runs, now))
+        _print_json(listing(runs, now, prices, _costs(found, now, prices)))
     elif runs:
         from gpumon.reports.run_list import lines
 
-        _print(lines(runs, now, output_width()))
+        _print(lines(runs, now, output_width(), prices, _costs(found, now, prices)))
         if more:
             print(f"Only the newest {limit} are listed; --limit 0 lists all.")
     else:
         chosen = arguments.user or arguments.name or arguments.running or tags or where
         if (chosen and ledgers) or not arguments.problem:  # else it is said already, and something may have run
             print("no matching runs; 'gpumon runs' lists all" if chosen and ledgers else NOTHING)
+
+
+def _costs(
+    found: Sequence[tuple[Ledger, RunSummary]], now: float, prices: Prices | None
+) -> Mapping[str, Charge] | None:
+    """Charges of the runs of a list by their ids; None without prices, since each run is read for it."""
+    if prices is None:
+        return None
+    from gpumon.cost.of_run import price_record
+
+    costs = {}
+    for ledger, listed in found:
+        with suppress(GpumonError):  # one that somebody deleted just now costs what is not known
+            costs[listed.run.id] = price_record(ledger.record(listed.run.id, phases=False), now, prices)
+    return costs
 
 
 def _parameter(given: str) -> tuple[str, str]:

@@ -10,8 +10,9 @@ from gpumon.cost.charge import JOULES_PER_KWH, UNKNOWN, WHOLE, Amount, Charge, a
 from gpumon.cost.hours import HourOfDay, local_hour
 from gpumon.frame import NAN
 from gpumon.history.tiers import HOUR
+from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import DeviceRow
+from gpumon.ledger.records import DeviceRow, Record
 from gpumon.missing import is_known
 from gpumon.prices import Prices
 
@@ -48,6 +49,12 @@ def price_run(
         energy=priced.energy._replace(complete=complete and priced.energy.complete),
         co2=priced.co2._replace(complete=complete and priced.co2.complete),
     )
+
+
+def price_record(record: Record, now: float, prices: Prices, hour_of_day: HourOfDay = local_hour) -> Charge:
+    """Return what a run of the ledger costs, up to `now` (s since 1970) while it goes on."""
+    epochs = aggregate.epochs(record)
+    return price_run(aggregate.whole(record, epochs, now), epochs, record.devices, prices, hour_of_day)
 
 
 def price_stretch(

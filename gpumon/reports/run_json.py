@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpumon.cost.charge import Charge
+from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.past import findings, verdict
@@ -30,8 +30,10 @@ from gpumon.run_facts import facts_as_json
 SCHEMA = 1
 
 
-def listing(runs: Iterable[RunSummary], now: float) -> dict[str, Any]:
-    """The list of runs."""
+def listing(
+    runs: Iterable[RunSummary], now: float, prices: Prices | None = None, costs: Mapping[str, Charge] | None = None
+) -> dict[str, Any]:
+    """The list of runs; their cost by `prices`, where there are charges by the id of a run."""
     return {
         "schema": SCHEMA,
         "runs": [
@@ -39,6 +41,7 @@ def listing(runs: Iterable[RunSummary], now: float) -> dict[str, Any]:
                 **run_of(listed.run, now), "epochs_done": listed.done, "gpus": listed.gpus,
                 "energy": known(listed.energy), "utilization_mean": known(listed.utilization),
                 "tags": list(listed.tags),
+                **(_cost(costs.get(listed.run.id, NO_CHARGE), prices) if prices and costs is not None else {}),
             }
             for listed in runs
         ],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon import units
+from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.ledger.records import RunRow, RunSummary
 from gpumon.metrics import Unit
+from gpumon.prices import Prices
+from gpumon.reports import charges
 from gpumon.reports.text_table import TextColumn, draw
 
 COLUMNS = (
@@ -25,11 +28,26 @@ COLUMNS = (
     TextColumn("HOST", 15, right=False, most=24),
     TextColumn("FRAMEWORK", 10, right=False, most=16),
 )
+_COSTS_AT = [column.heading for column in COLUMNS].index("ENERGY") + 1
+"""Place of the columns of costs, where there are any."""
 
 
-def lines(runs: Sequence[RunSummary], now: float, width: int) -> Iterator[str]:
-    """A line for each run under a heading, at most `width` cells wide (0: as wide as it gets)."""
-    yield from draw(COLUMNS, [_row(listed, now) for listed in runs], width)
+def lines(
+    runs: Sequence[RunSummary], now: float, width: int, prices: Prices | None = None,
+    costs: Mapping[str, Charge] | None = None,
+) -> Iterator[str]:  # fmt: skip
+    """A line for each run under a heading, at most `width` cells wide (0: as wide as it gets).
+
+    `costs`: charges by the id of a run, which have columns where there are `prices`.
+    """
+    if prices is None or costs is None:
+        yield from draw(COLUMNS, [_row(listed, now) for listed in runs], width)
+        return
+    rows = []
+    for listed in runs:
+        row = _row(listed, now)
+        rows.append((*row[:_COSTS_AT], *charges.cells(costs.get(listed.run.id, NO_CHARGE), prices), *row[_COSTS_AT:]))
+    yield from draw((*COLUMNS[:_COSTS_AT], *charges.columns(prices), *COLUMNS[_COSTS_AT:]), rows, width)
 
 
 def state(run: RunRow, now: float) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon import units
 from gpumon.frame import RunState
 from tests.programs import environment, gpumon
 from tests.runs import BEGAN, HOSTILE, Book, training
@@ -71,6 +72,25 @@ def test_the_list_can_be_narrowed_before_and_behind_the_subcommand(env: dict[str
     assert gpumon("runs", "--limit", -1, env=env).returncode == 2
     found = json.loads(gpumon("runs", "list", "--running", "--json", env=env).stdout)
     assert [run["id"] for run in found["runs"]] == ["vit-0001"]
+
+
+def test_the_list_has_the_costs_of_each_run_only_where_there_are_prices(
+    env: dict[str, str], filled: Book, tmp_path: Path
+) -> None:
+    assert "COST" not in gpumon("runs", env=env).stdout
+    assert "cost" not in json.loads(gpumon("runs", "--json", env=env).stdout)["runs"][0]
+    (tmp_path / "gpumon").mkdir()
+    (tmp_path / "gpumon" / "config.toml").write_text('[cost]\ncurrency = "EUR"\ngpu-hour = 3.0\nkwh = 0.5\n')
+    priced = {**env, "XDG_CONFIG_HOME": str(tmp_path)}
+    heading, *rows = gpumon("runs", env=priced).stdout.splitlines()
+    assert [name in heading for name in ("  COST", "IDLE COST", "POWER COST", "CO2")] == [True, True, True, False]
+    (ended,) = [row for row in rows if row.startswith("resnet50-1a2b")]
+    shown = json.loads(gpumon("runs", "show", "resnet50-1a2b", "--json", env=priced).stdout)["total"]["cost"]
+    for column, name in (("  COST", "held"), ("IDLE COST", "idle_held"), ("POWER COST", "energy")):
+        end = heading.index(column) + len(column)
+        assert ended[:end].endswith(f"{units.money(shown[name]['value'], 'EUR')}")
+    listed = json.loads(gpumon("runs", "list", "--json", env=priced).stdout)["runs"]
+    assert next(one for one in listed if one["id"] == "resnet50-1a2b")["cost"] == shown
 
 
 def test_the_state_directory_can_be_named(env: dict[str, str], filled: Book, tmp_path: Path) -> None:
