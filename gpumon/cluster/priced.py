@@ -20,7 +20,8 @@ from gpumon.prices import HOURS, Prices
 
 _BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_model:gpumon_gpus_idle_held:rate5m"}
 _POWER = "user:gpumon_power_watts:rate5m"
-_RAW_POWER = "sum by (user) (max by (instance, uuid, user) (rate(gpumon_user_energy_joules_total[5m])))"
+_RAW_ENERGY = f"sum by (user) (max by (instance, uuid, user) (increase(gpumon_user_energy_joules_total[{STEP}s])))"
+"""Energy of a step. Some engines take the rate of a few seconds for that of a whole step; its increase they know."""
 
 
 def cost_questions(
@@ -90,13 +91,13 @@ def _model_in(period: Period) -> str:
 
 
 def _at_price(place: int, hours: Sequence[int], east: float, period: Period) -> Question:
-    def of(power: str) -> str:
-        # A sample is of the minutes before it.
-        return f"sum_over_time(({power} and on () ({_in(hours, east - STEP / 2)}))[{period.selector}:{STEP}s]) * {STEP}"
+    def of(steps: str) -> str:
+        # A sample is of the minutes before it. Steps end at multiples of their length, as hours of every zone do.
+        return f"sum_over_time(({steps} and on () ({_in(hours, east - STEP / 2)}))[{period.selector}:{STEP}s])"
 
-    return Question(
-        f"energy_at_{place}_{period}", of(_POWER), of(_RAW_POWER), seldom(period), together=energy_of(period)
-    )
+    recorded, together = f"{of(_POWER)} * {STEP}", energy_of(period)
+
+    return Question(f"energy_at_{place}_{period}", recorded, of(_RAW_ENERGY), seldom(period), together=together)
 
 
 def _lately(place: int, hours: Sequence[int], east: float, period: Period) -> Question:

@@ -25,15 +25,16 @@ class Amount(NamedTuple):
     """Of what is known; NaN where nothing is."""
     complete: bool = True
     """Whether that is all; else it is at least so much."""
+    about: bool = False
+    """Whether the value itself is near the truth and no bound of it: it may be a little less or more."""
 
     def __add__(self, other: object) -> Amount:
         """Add what is known of both."""
         if not isinstance(other, Amount):
             return NotImplemented
         known = [one for one in (self, other) if is_known(one.value)]
-        if not known:
-            return Amount(NAN, complete=self.complete and other.complete)
-        return Amount(sum(one.value for one in known), complete=self.complete and other.complete)
+        value = sum(one.value for one in known) if known else NAN
+        return Amount(value, self.complete and other.complete, any(one.about for one in known))
 
 
 NOTHING = Amount()

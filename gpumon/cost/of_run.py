@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import floor
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.cost.charge import JOULES_PER_KWH, UNKNOWN, WHOLE, Amount, Charge, amount, together
-from gpumon.cost.hours import HourOfDay, local_hour
+from gpumon.cost.hours import HourOfDay, hours_of_day, local_hour
 from gpumon.frame import NAN
 from gpumon.history.tiers import HOUR
 from gpumon.ledger import aggregate
@@ -88,16 +87,7 @@ def _energy(
         return Charge(energy=amount(kwh, prices.kwh[hour_of_day(begun)] if is_known(begun) else NAN, complete=complete),
                       co2=co2)  # fmt: skip
     parts = [
-        amount(kwh * part / seconds, prices.kwh[hour_of_day(moment)], complete=complete)
-        for moment, part in _hours(begun, seconds)
+        amount(kwh * part / seconds, prices.kwh[hour], complete=complete)
+        for hour, part in hours_of_day(begun, seconds, hour_of_day)
     ]
     return Charge(energy=sum(parts, Amount()), co2=co2)
-
-
-def _hours(begun: float, seconds: float) -> Iterator[tuple[float, float]]:
-    """Each hour that a time touches: a moment in it, and the seconds of it."""
-    moment, end = begun, begun + seconds
-    while moment < end:
-        following = min(end, (floor(moment / HOUR) + 1) * HOUR)
-        yield moment, following - moment
-        moment = following

@@ -32,10 +32,11 @@ def cells(charge: Charge, prices: Prices) -> tuple[str, ...]:
 
 
 def text(amount: Amount, name: str, prices: Prices) -> str:
-    """An amount of a charge by its name: `12.30 EUR`, `≥ 4.1 kg` where more may have been used."""
+    """An amount of a charge by its name: `12.30 EUR`, `about 12.30 EUR`, `≥ 4.1 kg` where more may have been used."""
     if not is_known(amount.value):
         return units.MISSING
     said = units.grams(amount.value) if name == "co2" else units.money(amount.value, prices.currency)
+    said = f"about {said}" if amount.about else said
     return said if amount.complete else f"≥ {said}"
 
 
@@ -55,7 +56,7 @@ def sentence(charge: Charge, prices: Prices) -> str:
 
 
 def as_json(charge: Charge, prices: Prices) -> dict[str, Any]:
-    """Return a charge as JSON: each amount with whether it is all; null is not known."""
+    """Return a charge as JSON: each amount with whether it is all, and whether it is an estimate; null is not known."""
     return {"currency": prices.currency, **{name: _json(one) for name, one in charge._asdict().items()}}
 
 
@@ -65,7 +66,9 @@ def csv_cells(charge: Charge, prices: Prices) -> Sequence[Cell]:
 
 
 def _json(amount: Amount) -> dict[str, Any] | None:
-    return {"value": amount.value, "complete": amount.complete} if is_known(amount.value) else None
+    if not is_known(amount.value):
+        return None
+    return {"value": amount.value, "complete": amount.complete, "about": amount.about}
 
 
 def _shown(prices: Prices) -> Iterator[tuple[str, int, str]]:

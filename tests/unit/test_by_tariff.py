@@ -11,14 +11,16 @@ from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.facts import users
 from gpumon.cluster.priced import charges, of_all
 from gpumon.cluster.questions import Period
+from gpumon.cost.charge import Amount
 from gpumon.prices import Prices
+from gpumon.reports.charges import text
 
 DEAR, CHEAP = 0.34, 0.10
 PRICES = Prices("EUR", {}, (CHEAP,) * 6 + (DEAR,) * 16 + (CHEAP,) * 2, 1.35)
 KWH = 3.6e6
 
 
-def priced(energy: float, at: dict[int, float], lately: dict[int, float], covered: float) -> tuple[float, bool]:
+def priced(energy: float, at: dict[int, float], lately: dict[int, float], covered: float) -> tuple[float, bool, bool]:
     """The cost of a day in which ada used so many kWh; of tariffs the first is the cheap one."""
 
     def of(kwh: float) -> list[EngineSeries]:
@@ -32,22 +34,24 @@ def priced(energy: float, at: dict[int, float], lately: dict[int, float], covere
 
 
 def test_a_sample_that_is_counted_whole_costs_no_more_than_its_energy_can() -> None:
-    assert priced(0.24, {1: 0.87}, {1: 0.87}, 300.0) == (pytest.approx(0.24 * 1.35 * DEAR), False)
+    assert priced(0.24, {1: 0.87}, {1: 0.87}, 300.0) == (pytest.approx(0.24 * 1.35 * DEAR), False, False)
 
 
 def test_energy_that_steps_do_not_have_yet_costs_what_it_does_now() -> None:
-    value, _ = priced(12.0, {1: 10.66}, {1: 2.0}, 2700.0)
+    value, *_ = priced(12.0, {1: 10.66}, {1: 2.0}, 2700.0)
     assert value == pytest.approx(12.0 * 1.35 * DEAR, rel=0.01)
-    value, complete = priced(12.0, {0: 6.0, 1: 5.0}, {1: 1.5}, 86400.0)
-    assert (value, complete) == (pytest.approx(1.35 * (6 * CHEAP + 6 * DEAR)), True)
-    assert priced(0.1, {}, {1: 0.1}, 86400.0) == (pytest.approx(0.1 * 1.35 * DEAR), True)
+    one, two = {1: 1.5}, {0: 1.5, 1: 1.5}
+    assert priced(12.0, {0: 6.0, 1: 5.0}, one, 86400.0) == (pytest.approx(1.35 * (6 * CHEAP + 6 * DEAR)), True, True)
+    middle = 1.35 * (6 * CHEAP + 5 * DEAR + (CHEAP + DEAR) / 2)
+    assert priced(12.0, {0: 6.0, 1: 5.0}, two, 86400.0) == (pytest.approx(middle), True, True), "no bound"
+    assert priced(0.1, {}, {1: 0.1}, 86400.0) == (pytest.approx(0.1 * 1.35 * DEAR), True, False)
 
 
-def test_energy_of_an_unknown_hour_costs_at_least_the_cheapest_price() -> None:
-    value, complete = priced(12.0, {1: 6.0}, {1: 0.5}, 86400.0)
-    assert (value, complete) == (pytest.approx(1.35 * (6 * DEAR + 6 * CHEAP)), False)
-    value, complete = priced(0.24, {1: 0.87}, {0: 0.3}, 86400.0)
-    assert (value, complete) == (pytest.approx(0.24 * 1.35 * CHEAP), False)
+@pytest.mark.parametrize("at", [{1: 6.0}, {0: 2.0, 1: 4.0}, {1: 13.0}])
+def test_energy_of_an_unknown_hour_costs_at_least_the_cheapest_price(at: dict[int, float]) -> None:
+    """A step may hold energy of the tariff beside it: what steps come to at the dear price is no bound."""
+    value, complete, about = priced(12.0, at, {0: 0.5, 1: 0.5}, 86400.0)
+    assert (value, complete, about) == (pytest.approx(12 * 1.35 * CHEAP), False, False)
 
 
 def test_who_had_no_gpu_in_a_month_that_is_known_whole_had_no_hours_and_no_cost() -> None:
@@ -61,8 +65,12 @@ def test_who_had_no_gpu_in_a_month_that_is_known_whole_had_no_hours_and_no_cost(
     }  # fmt: skip
     prices = Prices("EUR", {"T4": 0.5}, (0.1,) * 24)
     found = charges(answers, prices, Period.LAST_MONTH)
-    assert found["new"][:3] == ((0.0, True),) * 3
-    assert of_all(found, ["ada", "new"])[:3] == ((0.5, True), (0.0, True), (pytest.approx(0.1), True))
+    assert found["new"][:3] == ((0.0, True, False),) * 3
+    assert of_all(found, ["ada", "new"])[:3] == (
+        (0.5, True, False),
+        (0.0, True, False),
+        (pytest.approx(0.1), True, False),
+    )
     one = {one.name: one for one in users(answers, Period.LAST_MONTH)}["new"]
     assert (one.held_seconds, one.idle_seconds, one.energy) == (0.0, 0.0, 0.0)
     answers["covered_last-month"] = [EngineSeries({"of": "2592000"}, 2000.0)]
@@ -73,10 +81,14 @@ def test_who_had_no_gpu_in_a_month_that_is_known_whole_had_no_hours_and_no_cost(
 def test_steps_that_come_to_nearly_all_are_stretched_to_it() -> None:
     for found in (0.995, 1.005):
         assert fitted({DEAR: found / 2, CHEAP: found / 2}, {}, 1.0, all_priced=True) == (
-            pytest.approx((DEAR + CHEAP) / 2), True
+            pytest.approx((DEAR + CHEAP) / 2), True, False
         )  # fmt: skip
 
 
-def test_energy_of_hours_without_a_price_is_not_priced() -> None:
-    assert fitted({DEAR: 0.5}, {DEAR: 0.5}, 1.0, all_priced=False) == (0.5 * DEAR, False)
-    assert fitted({DEAR: 2.0}, {}, 1.0, all_priced=False) == (DEAR, False)
+def test_energy_of_hours_without_a_price_is_about_what_the_priced_hours_cost() -> None:
+    """What steps have at a price may hold energy of the hour before, which has none."""
+    assert fitted({DEAR: 0.5}, {DEAR: 0.5}, 1.0, all_priced=False) == (0.5 * DEAR, False, True)
+    assert fitted({DEAR: 2.0}, {}, 1.0, all_priced=False) == (DEAR, False, True)
+    assert text(Amount(3.0, about=True), "energy", PRICES) == "about 3.00 EUR"
+    assert text(Amount(3.0, complete=False, about=True), "energy", PRICES) == "≥ about 3.00 EUR"
+    assert (Amount(1.0) + Amount(2.0, about=True)).about

@@ -121,7 +121,8 @@ def _basis(period: Period, charge: Charge | None, prices: Prices | None, *, is_w
     """Words of a file on the numbers of a row."""
     is_priced_whole = all(one.complete for one in charge or () if is_known(one.value))
     least = "" if is_whole and is_priced_whole else f"{'costs' if is_whole else 'sums'} are at least so much"
-    return ", ".join(filter(None, (period.value, prices.currency if prices else "", least)))
+    about = "cost of energy is about so much" if charge is not None and charge.energy.about else ""
+    return ", ".join(filter(None, (period.value, prices.currency if prices else "", least, about)))
 
 
 def _group(name: str) -> Cells:

@@ -1,0 +1,128 @@
+"""A tariff that changes at half past an hour of UTC, or at ten past: an engine comes to what the ledger does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+
+import pytest
+
+from gpumon.accounting.account import Account, DeviceUse
+from gpumon.accounting.query import HourUse, KnownDevice
+from gpumon.cluster.engine import Engine
+from gpumon.cluster.polling import ClusterPoller
+from gpumon.cluster.priced import charges, cost_questions
+from gpumon.cluster.questions import Period, of_users
+from gpumon.cost.hours import price_hours
+from gpumon.cost.of_run import price_record
+from gpumon.frame import RunState
+from gpumon.ledger.reader import Ledger
+from gpumon.prices import read_prices
+from tests.engines.past import prometheus_of, victoria_metrics_of
+from tests.engines.programs import Backend
+from tests.engines.test_cost import DAY, END, HOUR, recorded_by_prometheus, run_of
+from tests.runs import Book
+
+pytestmark = pytest.mark.engine
+EVERY = 30
+POWER = 600.0
+PRICES = read_prices({
+    "currency": "EUR",
+    "kwh": [{"from": 6, "to": 22, "price": 0.40}, {"from": 22, "to": 6, "price": 0.10}],
+})  # fmt: skip
+BY_HAND = pytest.approx(0.6 * (0.10 + 0.40), rel=0.01)
+"""One hour before the tariff changes, and one behind it."""
+ZONES = {"half past": 1800.0, "ten past": 3000.0}
+"""Seconds by which the site is ahead of UTC, by when its tariff changes there."""
+
+
+def begin_of_use(east: float) -> float:
+    """When it is five in the morning at the site."""
+    return END - DAY + (5 * HOUR - east)
+
+
+def hour_of_day(east: float) -> Callable[[float], int]:
+    return lambda moment: int((moment + east) // HOUR) % 24
+
+
+def scrapes(east: float) -> Iterator[tuple[str, float]]:
+    """A day of a GPU that ada uses from five to seven."""
+    begin, energy = begin_of_use(east), 0.0
+    for step in range(DAY // EVERY + 1):
+        moment = END - DAY + step * EVERY
+        yield 'gpumon_up{instance="gn1"} 1', moment
+        yield 'gpumon_gpus{instance="gn1",state="free"} 0', moment
+        yield 'gpumon_gpu_info{instance="gn1",uuid="GPU-h",model="H100"} 1', moment
+        yield 'gpumon_gpu_power_watts{instance="gn1",gpu="0",uuid="GPU-h"} 100', moment
+        yield f'gpumon_user_energy_joules_total{{instance="gn1",uuid="GPU-h",user="ada"}} {energy!r}', moment
+        energy += POWER * EVERY if begin <= moment < begin + 2 * HOUR else 0.0
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_the_ledger_comes_to_what_it_is_by_hand(zone: str, tmp_path: Path) -> None:
+    east = ZONES[zone]
+    with Book(tmp_path) as book:
+        run_of(book, "run-0001", "ada", "GPU-h", begin_of_use(east), 1, 2 * HOUR, POWER)
+    with Ledger(str(book.path)) as ledger:
+        record = ledger.record("run-0001")
+    assert record.run.state is RunState.FINISHED
+    assert price_record(record, END, PRICES, hour_of_day(east)).energy == (BY_HAND, True, False)
+
+
+def test_accounts_of_an_hour_with_two_prices_say_about() -> None:
+    east = ZONES["half past"]
+    begin = begin_of_use(east) // HOUR * HOUR
+    hours = []
+    for number, share in enumerate((0.5, 1.0, 0.5)):
+        account = Account("ada", HOUR, HOUR, HOUR, 0.0, HOUR, share * POWER * HOUR)
+        hours.append(HourUse(begin + number * HOUR, "GPU-h", DeviceUse(observed=HOUR, held=HOUR), [account]))
+    found = price_hours(hours, [KnownDevice("GPU-h", 0, "H100")], PRICES, hour_of_day(east)).users["ada"]
+    assert found.energy == (BY_HAND, True, True)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("engine", [prometheus_of, recorded_by_prometheus, victoria_metrics_of])
+def test_an_engine_comes_to_what_the_ledger_does(
+    engine: Callable[..., AbstractContextManager[Backend]], zone: str, tmp_path: Path
+) -> None:
+    wanted = (*of_users(Period.DAY), *cost_questions(PRICES, ZONES[zone], [Period.DAY]))
+    with (
+        engine(tmp_path, list(scrapes(ZONES[zone]))) as running,
+        closing(Engine(running.url, patience=60.0)) as client,
+        closing(ClusterPoller(client, wanted, now=lambda: END)) as poller,
+    ):
+        picture = poller.round()
+    assert picture.problems() == {}
+    assert charges(picture.answers(), PRICES, Period.DAY)["ada"].energy[:2] == (BY_HAND, True)
+
+
+def short_use(before: int) -> Iterator[tuple[str, float]]:
+    """The same day, in which the user's counter begins so many seconds before the tariff changes, for ten minutes."""
+    border = begin_of_use(0.0) + HOUR
+    for line, moment in scrapes(0.0):
+        if "user_energy" not in line:
+            yield line, moment
+        elif moment >= border - before:
+            energy = POWER * min(moment - border + before, 600.0)
+            yield f'gpumon_user_energy_joules_total{{instance="gn1",uuid="GPU-h",user="ada"}} {energy!r}', moment
+
+
+@pytest.mark.parametrize("before", [30, 60, 90, 240])
+@pytest.mark.parametrize("engine", [prometheus_of, victoria_metrics_of])
+def test_a_bound_of_a_use_at_a_change_of_tariff_is_one(
+    engine: Callable[..., AbstractContextManager[Backend]], before: int, tmp_path: Path
+) -> None:
+    """Of the few seconds before the change an engine may make a whole step, at the lower price or at the higher one."""
+    wanted = (*of_users(Period.DAY), *cost_questions(PRICES, 0.0, [Period.DAY]))
+    with (
+        engine(tmp_path, list(short_use(before))) as running,
+        closing(Engine(running.url, patience=60.0)) as client,
+        closing(ClusterPoller(client, wanted, now=lambda: END)) as poller,
+    ):
+        answers = poller.round().answers()
+    value, complete, about = charges(answers, PRICES, Period.DAY)["ada"].energy
+    true = POWER / 3.6e6 * (before * 0.10 + (600 - before) * 0.40)
+    energy = sum(row.value for row in answers["energy_day"]) / (POWER * 600)
+    assert about or value <= true * energy * 1.01, "at least so much is no more than it was"
+    assert not complete or about or value == pytest.approx(true * energy, rel=0.05)
