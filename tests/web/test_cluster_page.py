@@ -184,6 +184,42 @@ def test_racks_are_told_by_names_that_have_them() -> None:
     assert [(rack["name"], len(rack["nodes"])) for rack in racks] == [(f"r{rack:02}", 20) for rack in range(1, 5)]
 
 
+def nodes_named(names: list[str]) -> Any:
+    """The map of free nodes of these names, in no order."""
+    answers = {"gpus": [row(8, instance=name, state="free") for name in reversed(names)], "seen": []}
+    return Cluster(TableEngine(answers)).after(0.0).values()["map"]
+
+
+def test_a_node_stands_in_the_slot_of_its_number_where_one_before_it_is_missing() -> None:
+    names = [f"r{rack:02}n{slot:02}.c2.example.org:9401" for rack in range(1, 5) for slot in range(1, 21)]
+    names.remove("r02n13.c2.example.org:9401")
+    racks = nodes_named(names)["racks"]
+    assert [rack["name"] for rack in racks] == ["r01", "r02", "r03", "r04"]
+    second = racks[1]["nodes"]
+    assert [place for place, one in enumerate(second, 1) if one is None] == [13]
+    assert second[19][0] == "r02n20.c2.example.org:9401"
+
+
+def test_nodes_without_racks_stand_in_the_order_of_their_numbers_below_short_names() -> None:
+    racks = nodes_named([f"node{number}.example.org:9401" for number in range(1, 101)])["racks"]
+    assert [rack["name"] for rack in racks] == ["node1", "node21", "node41", "node61", "node81"]
+    assert [one[0].partition(".")[0] for one in racks[0]["nodes"]] == [f"node{number}" for number in range(1, 21)]
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["node2.lab:9401", "node10.lab:9401"], ["node2", "node10"]),
+        (["a.one:9401", "a.two:9401"], ["a.one", "a.two"]),
+        (["gn1:9401", "gn1:9402"], ["gn1:9401", "gn1:9402"]),
+        (["10.0.0.2:9401", "10.0.0.10:9401"], ["10.0.0.2", "10.0.0.10"]),
+    ],
+)
+def test_tiles_are_in_natural_order_and_named_as_short_as_tells_them_apart(names: list[str], short: list[str]) -> None:
+    tiles = nodes_named(names)["tiles"]
+    assert [(one["name"], one["label"]) for one in tiles] == list(zip(names, short, strict=True))
+
+
 def test_users_have_hours_of_the_period_that_is_asked_for() -> None:
     served = shown()
     week, month = served.rows("users"), served.rows("users", period="month")

@@ -36,8 +36,8 @@
       bar.firstChild.style.height = state === "busy" ? `${(used || 0) * 100}%` : "0";
       return bar;
     }));
-    return g.make("a", { class: `nodetile ${one.level}`, href: address(one.name), "aria-label": `${one.name}, ${one.word}` },
-      g.make("span", { class: "nodehead" }, g.make("b", { text: one.name }), g.make("span", { text: one.word })), bars);
+    return g.make("a", { class: `nodetile ${one.level}`, href: address(one.name), title: one.name, "aria-label": `${one.name}, ${one.word}` },
+      g.make("span", { class: "nodehead" }, g.make("b", { text: one.label }), g.make("span", { text: one.word })), bars);
   }
 
   // One canvas; where it is and what is under it are kept with it.
@@ -66,7 +66,7 @@
     if (!width) { return; }
     const slots = Math.max(...racks.map((rack) => rack.nodes.length));
     const column = (width - LEFT) / racks.length;
-    const gpus = Math.max(...racks.flatMap((rack) => rack.nodes.map((one) => one[8])), 1);
+    const gpus = Math.max(...racks.flatMap((rack) => rack.nodes.map((one) => (one ? one[8] : 0))), 1);
     const across = Math.min(CELLS_ACROSS, gpus);
     const cell = Math.min(MOST_TALL, Math.floor((column - GAP) / across));
     const isWhole = cell < LEAST;
@@ -84,6 +84,7 @@
     labels(pen, racks, slots, column, row);
     const isOld = !g.feed.isFresh();
     racks.forEach((rack, x) => rack.nodes.forEach((one, y) => {
+      if (!one) { return; } // a slot without a node
       const left = Math.round(LEFT + x * column);
       const top = TOP + y * row;
       const wide = isWhole ? side : across * side;
@@ -153,7 +154,10 @@
     if (event.key === "Escape") { point(here, null); }
     if (!step) { return; }
     event.preventDefault();
-    const next = here.at ? place(here, here.at.x + step[0], here.at.y + step[1]) : place(here, 0, 0);
+    let [x, y] = here.at ? [here.at.x + step[0], here.at.y + step[1]] : [0, 0];
+    const [right, down] = here.at ? step : [0, 1];
+    while (here.racks[x] && y >= 0 && y < here.slots && !place(here, x, y)) { x += right; y += down; } // over empty slots
+    const next = place(here, x, y);
     if (next) { point(here, next); }
   }
 

@@ -17,6 +17,8 @@ _RACK = 20
 """Nodes in a column where their names tell no rack."""
 _COLUMNS = (3, 120)
 """Racks between which names are believed to tell them."""
+_DIGITS = 9
+"""Of a node's number that are read."""
 _LAST_NUMBER = re.compile(r"^(.*?)(\d+)(\D*)$", re.ASCII | re.DOTALL)
 _STATES = ("busy", "held_idle", "unknown", "lost", "free")
 """In the order of their cells in a node."""
@@ -29,10 +31,18 @@ def node_map(nodes: Sequence[Node], answers: Answers) -> Cells | None:
     if len(nodes) <= SMALL:
         return {"tiles": tiles(nodes, answers)}
     racks = _racks([node.name for node in nodes])
-    by_name = {node.name: node for node in nodes}
-    return {
-        "racks": [{"name": name, "nodes": [_cells(by_name[one]) for one in members]} for name, members in racks.items()]
-    }
+    cells = {node.name: _cells(node) for node in nodes}
+    return {"racks": [{"name": name, "nodes": [cells.get(one) for one in members]} for name, members in racks.items()]}
+
+
+def labels(names: Sequence[str]) -> Mapping[str, str]:
+    """Return names without port and domain, as long as that tells nodes apart and leaves no bare number."""
+    found = {name: name for name in names}
+    for mark in (":", "."):
+        shorter = {name: label.partition(mark)[0] for name, label in found.items()}
+        if len(set(shorter.values())) == len(names) and not any(map(str.isdigit, shorter.values())):
+            found = shorter
+    return found
 
 
 def _cells(node: Node) -> list[object]:
@@ -43,21 +53,38 @@ def _cells(node: Node) -> list[object]:
 
 
 def _racks(names: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Nodes by rack, where all names have one and there are not too many, else in columns of their order."""
+    """Nodes by rack, where all names have one and there are not too many, else in columns of their order.
+
+    In a rack each node stands in the slot of its number: one that is missing leaves its slot empty.
+    """
     found: dict[str, list[str]] = {}
+    slots: dict[str, int] = {}
+    short = labels(names)
     for name in sorted(names, key=in_order):
-        parts = _LAST_NUMBER.match(name.partition(":")[0])
+        parts = _LAST_NUMBER.match(short[name])
         found.setdefault(parts[1] if parts else name, []).append(name)
+        slots[name] = int(parts[2][-_DIGITS:]) if parts else 0
     if _COLUMNS[0] <= len(found) <= _COLUMNS[1] and 2 * len(found) <= len(names):
-        return {name.rstrip("-_. n"): members for name, members in found.items()}
+        first = min(slots.values())
+        return {name.rstrip("-_. n"): _placed(members, slots, first) for name, members in found.items()}
     every = sorted(names, key=in_order)
-    return {every[at]: every[at : at + _RACK] for at in range(0, len(every), _RACK)}
+    return {short[every[at]]: every[at : at + _RACK] for at in range(0, len(every), _RACK)}
+
+
+def _placed(members: Sequence[str], slots: Mapping[str, int], first: int) -> Sequence[str]:
+    """The nodes of a rack with an empty name for each slot without one; as they are where slots are no places."""
+    places = [slots[name] - first for name in members]
+    if len(set(places)) < len(members) or max(places) >= 2 * len(members):
+        return members
+    by_place = dict(zip(places, members, strict=True))
+    return [by_place.get(place, "") for place in range(max(places) + 1)]
 
 
 def tiles(nodes: Sequence[Node], answers: Answers) -> list[Cells]:
     """Each GPU of each node: state, person, and how much of it is used."""
     slots = gpu_slots(answers)
-    return [_tile(node, slots.get(node.name, {})) for node in nodes]
+    short = labels([node.name for node in nodes])
+    return [_tile(node, slots.get(node.name, {})) | {"label": short[node.name]} for node in nodes]
 
 
 def gpu_slots(answers: Answers, prefix: str = "gpu_", suffix: str = "") -> dict[str, dict[str, Cells]]:
