@@ -50,7 +50,8 @@ def run_series(record: Record, traces: Sequence[RunTrace], uuid: str) -> RunSeri
         best = min(found, key=lambda trace: order.get(trace.rank, len(order)))
     every = -(-best.points // MOST)
     columns = {
-        name: Envelope(*(bridged(line) for line in thinned(course, every))) for name, course in best.columns.items()
+        name: Envelope(*(bridged(line) for line in thinned(course, every, keeps_last=not uuid)))
+        for name, course in best.columns.items()
     }
     return RunSeries(best.begun, best.step * every, columns)
 
@@ -69,13 +70,21 @@ def diverged_points(logged: RunSeries) -> dict[str, list[tuple[float, float]]]:
     return found
 
 
-def thinned(course: Envelope, every: int) -> Envelope:
-    """Each `every` points as one, with the lowest and the highest of them: a spike stays."""
+def thinned(course: Envelope, every: int, *, keeps_last: bool = False) -> Envelope:
+    """Each `every` points as one, with the lowest and the highest of them: a spike stays.
+
+    `keeps_last`: the last known value in place of the mean, for what was logged: nobody logged the mean of two epochs.
+    """
     if every <= 1:
         return course
     places = range(len(course.mean))
     (found,) = downsample(places, [course], Grid(0, float(every), -(-len(places) // every)), hold=0.0)
-    return Envelope(found.low, found.mean, found.high)
+    return Envelope(found.low, _last(course.mean, every) if keeps_last else found.mean, found.high)
+
+
+def _last(line: Sequence[float], every: int) -> list[float]:
+    parts = (line[place : place + every] for place in range(0, len(line), every))
+    return [next((value for value in reversed(part) if math.isfinite(value)), NAN) for part in parts]
 
 
 def bridged(values: Sequence[float]) -> Sequence[float]:

@@ -59,13 +59,15 @@ class RankTraces:
                 try:
                     found = json.loads(names)
                     trace = TraceRecorder(
-                        begun, tick.monotonic_ns - (tick.time_ns - begun), max(1, round(step * SECOND)), found
-                    )
+                        begun, tick.monotonic_ns - (tick.time_ns - begun), max(1, round(step * SECOND)), found,
+                        keeps_last=not uuid,
+                    )  # fmt: skip
                     trace.restore(cells, points, max(1, trace.step_ns // max(1, tick.interval_ns)))
                 except (ValueError, TypeError):
                     break  # damaged: it begins anew
                 if not columns or found == list(columns):
                     self._traces[uuid] = trace
                     return trace
-        self._traces[uuid] = TraceRecorder(tick.time_ns, tick.monotonic_ns, step_for(tick.interval_ns), columns)
+        step = step_for(tick.interval_ns)
+        self._traces[uuid] = TraceRecorder(tick.time_ns, tick.monotonic_ns, step, columns, keeps_last=not uuid)
         return self._traces[uuid]

@@ -1,9 +1,10 @@
 """Metrics over a whole run in a bounded number of points, from ticks as they come.
 
-A point holds minimum, mean and maximum of `step` seconds; one in which a diverged training logged no number, has an
-infinite one. When there are `POINTS` of them, two become one and the step doubles: so an hour and a month take the same
-room. `history.downsample` does not do this, because it happens in place while a run is recorded: a point keeps how many
-values it was made of, and later ones still go into the last.
+A point holds minimum, mean and maximum of `step` seconds. Of what a training logs it holds the last value in place of
+the mean: values of two epochs that fall into one point are never mixed, and each one shown was logged. A point in which
+a diverged training logged no number, has an infinite extreme. When there are `POINTS` of them, two become one and the
+step doubles: so an hour and a month take the same room. `history.downsample` does not do this, because it happens in
+place while a run is recorded: a point keeps how many values it was made of, and later ones still go into the last.
 """
 
 from __future__ import annotations
@@ -20,15 +21,21 @@ POINTS = 2048
 
 
 class TraceRecorder:
-    """One line for each of `columns`. `begun_ns`: since 1970; `origin_ns`: the same moment of CLOCK_MONOTONIC."""
+    """One line for each of `columns`. `begun_ns`: since 1970; `origin_ns`: the same moment of CLOCK_MONOTONIC.
 
-    def __init__(self, begun_ns: int, origin_ns: int, step_ns: int, columns: Sequence[str]) -> None:
+    `keeps_last`: whether points hold their last value in place of the mean, as those of logged values do.
+    """
+
+    def __init__(
+        self, begun_ns: int, origin_ns: int, step_ns: int, columns: Sequence[str], *, keeps_last: bool = False
+    ) -> None:
         self.begun_ns = begun_ns
         self.step_ns = step_ns
         """ns."""
         self.columns: list[str] = []
         self.points = 0
         self._origin = origin_ns
+        self._line = _LastLine if keeps_last else _Line
         self._lines: list[_Line] = []
         for name in columns:
             self.column(name)
@@ -38,7 +45,7 @@ class TraceRecorder:
         if name in self.columns:
             return self.columns.index(name)
         self.columns.append(name)
-        line = _Line()
+        line = self._line()
         line.grow(self.points)
         self._lines.append(line)
         return len(self.columns) - 1
@@ -135,10 +142,17 @@ class _Line:
             self.grow(1)
         a, b = self.counts[0::2], self.counts[1::2]
         pairs = zip(self.means[0::2], a, self.means[1::2], b, strict=True)
-        self.means = array("d", (_mean(*pair) for pair in pairs))
+        self.means = array("d", (self.joined(*pair) for pair in pairs))
         self.counts = array("I", map(add, a, b))
         self.least = array("f", (y if x != x else min(x, y) for x, y in _pairs(self.least)))
         self.most = array("f", (y if x != x else max(x, y) for x, y in _pairs(self.most)))
+
+    @staticmethod
+    def joined(a: float, count_a: int, b: float, count_b: int) -> float:
+        """The mean of two points that become one."""
+        if not (count_a and count_b):
+            return a if count_a else b
+        return (a * count_a + b * count_b) / (count_a + count_b)
 
     def cells(self) -> bytes:
         found = array("f", bytes(12 * len(self.counts)))
@@ -150,14 +164,22 @@ class _Line:
         self.least, self.most, self.means = least, most, array("d", means)
 
 
+class _LastLine(_Line):
+    """A line whose means are last values."""
+
+    __slots__ = ()
+
+    def add(self, at: int, value: float) -> None:
+        super().add(at, value)
+        self.means[at] = value
+
+    @staticmethod
+    def joined(a: float, count_a: int, b: float, count_b: int) -> float:
+        return b if count_b else a
+
+
 def _pairs(line: array[float]) -> Iterator[tuple[float, float]]:
     return zip(line[0::2], line[1::2], strict=True)
-
-
-def _mean(a: float, count_a: int, b: float, count_b: int) -> float:
-    if not (count_a and count_b):
-        return a if count_a else b
-    return (a * count_a + b * count_b) / (count_a + count_b)
 
 
 def step_for(interval_ns: int) -> int:

@@ -130,6 +130,7 @@ class ActiveRun(RunTags):
     def log(self, metrics: Mapping[str, object] | None = None, /, *told: object, **more: object) -> None:
         """Show numbers with the run, and keep them with its epoch: up to 8 names.
 
+        An epoch keeps the last number of each name, and the course over time the last one of each point.
         A CUDA tensor is never waited for: its value shows with a later step or log. `step=`, or a second argument, as
         other loggers take it, is how many steps were made so far: without epochs, the numbers are kept with the row of
         that step, else with that of the last one. It counts steps, too, in a loop that has neither `steps()` nor

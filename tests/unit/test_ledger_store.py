@@ -18,7 +18,9 @@ import pytest
 
 from gpumon.database.network import on_network
 from gpumon.database.write import NewerFile, open_to_write
-from gpumon.frame import RunState
+from gpumon.figures.run_series import thinned
+from gpumon.frame import NAN, RunState
+from gpumon.history.downsample import Envelope
 from gpumon.ledger import phase_summary
 from gpumon.ledger.migrations import LEDGER_FILE, MIGRATIONS, VERSION
 from gpumon.ledger.reader import Ledger
@@ -472,6 +474,31 @@ def test_a_trace_of_any_length_has_a_bounded_number_of_points_and_loses_no_extre
     trace.add(10**12, [5.0])
     assert trace.points <= POINTS
     assert cells_of(trace)[-1] == (5.0, 5.0, 5.0)
+
+
+def test_a_trace_of_logged_values_never_mixes_two_of_them_and_keeps_the_last_one_and_the_extremes() -> None:
+    trace = TraceRecorder(0, 0, 10, [], keeps_last=True)
+    for epoch in range(6):
+        trace.log(4 * epoch, {"loss": 1 / (epoch + 1)})
+    assert [mean for _, mean, _ in cells_of(trace)] == pytest.approx([1 / 3, 1 / 5, 1 / 6])
+    assert cells_of(trace)[0] == pytest.approx((1 / 3, 1 / 3, 1))
+
+
+def test_logged_values_stay_as_they_were_logged_when_the_points_of_a_long_run_are_joined() -> None:
+    trace, logged = TraceRecorder(0, 0, 10, [], keeps_last=True), set()
+    for at in range(3 * POINTS):
+        logged.add(value := float(at * at % 4099))
+        trace.log(10 * at, {"loss": value})
+    assert trace.step_ns == 40
+    assert {mean for _, mean, _ in cells_of(trace) if mean == mean} <= logged
+    assert cells_of(trace)[0][1] == 9.0, "the last of 0, 1, 4 and 9"
+
+
+def test_points_of_a_logged_metric_that_are_drawn_as_one_have_the_last_of_their_values() -> None:
+    course = Envelope([1.0, 0.5, 0.25, NAN, NAN], [1.0, 0.5, 0.25, NAN, NAN], [1.0, 0.5, 0.25, NAN, NAN])
+    assert thinned(course, 2, keeps_last=True).mean == pytest.approx([0.5, 0.25, NAN], nan_ok=True)
+    assert thinned(course, 2, keeps_last=True).high == pytest.approx([1.0, 0.25, NAN], nan_ok=True)
+    assert thinned(course, 2).mean == pytest.approx([0.75, 0.25, NAN], nan_ok=True)
 
 
 def test_a_trace_goes_on_after_a_restart_and_takes_columns_on_the_way() -> None:

@@ -54,15 +54,15 @@ def course_of(
     gpus = [DeviceCourse(one, coarse(run_series(record, drawn, one.uuid), names))
             for one in record.devices]  # fmt: skip
     logged = run_series(record, traces, "")
-    return ComparedCourse(
-        label, record, epochs, axis, coarse(logged, [*logged.columns]), [one for one in gpus if one.series.points]
-    )
+    logged = coarse(logged, [*logged.columns], keeps_last=True)
+    return ComparedCourse(label, record, epochs, axis, logged, [one for one in gpus if one.series.points])
 
 
-def coarse(series: RunSeries, names: Iterable[str]) -> RunSeries:
-    """These columns of a series, of not many more than `POINTS` points."""
+def coarse(series: RunSeries, names: Iterable[str], *, keeps_last: bool = False) -> RunSeries:
+    """These columns of a series, of not many more than `POINTS` points; `keeps_last`: of what was logged."""
     every = max(1, -(-series.points // POINTS))
-    columns = {name: thinned(series.columns[name], every) for name in names if name in series.columns}
+    known = [name for name in names if name in series.columns]
+    columns = {name: thinned(series.columns[name], every, keeps_last=keeps_last) for name in known}
     return RunSeries(series.begun, series.step * every, columns)
 
 
