@@ -8,9 +8,26 @@ from urllib.parse import quote
 
 from gpumon.database.damage import unreadable
 
-_WAIT = 5.0
-"""Seconds to wait for a writer that holds the file for itself, as while it is made."""
+LOCKED = "another program has locked it; try again once that has ended"
+"""Why a file cannot be read, and what to do: a copy or a compaction of it may go on."""
 _CLOSED_TO_US = ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY", "SQLITE_READONLY_CANTINIT")
+
+
+class Patience:
+    """How long this process waits for a writer that holds a file for itself, as while it is made."""
+
+    seconds = 5.0
+
+
+def wait_at_most(seconds: float) -> None:
+    """Let this process wait no longer than that, as a server must that others wait for."""
+    Patience.seconds = seconds
+
+
+def words_of(error: Exception) -> str:
+    """What an error of a file says to people."""
+    is_locked = getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+    return LOCKED if is_locked else str(error)
 
 
 def open_to_read(path: str, *, any_thread: bool = False) -> tuple[sqlite3.Connection, int]:
@@ -30,7 +47,7 @@ def open_to_read(path: str, *, any_thread: bool = False) -> tuple[sqlite3.Connec
 
 def _connect_to_read(path: str, how: str, any_thread: bool) -> tuple[sqlite3.Connection, int]:
     uri = f"file:{quote(os.path.abspath(path))}?{how}"
-    connection = sqlite3.connect(uri, uri=True, timeout=_WAIT, check_same_thread=not any_thread)
+    connection = sqlite3.connect(uri, uri=True, timeout=Patience.seconds, check_same_thread=not any_thread)
     try:
         connection.isolation_level = None  # transactions begin and end where we say
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from gpumon.database.damage import is_damage
-from gpumon.database.read import open_to_read
+from gpumon.database.read import open_to_read, words_of
 from gpumon.database.write import NewerFile
 from gpumon.errors import GpumonError
 from gpumon.history.migrations import VERSION
@@ -69,4 +69,4 @@ def why_unreadable(path: str, error: Exception) -> str:
         return f"{path} cannot be read: permission denied"
     if isinstance(error, sqlite3.Error) and is_damage(error):
         return f"{path} is damaged ({error}): the daemon moves it aside and begins a new history"
-    return f"{path} cannot be read: {error}"
+    return f"{path} cannot be read: {words_of(error)}"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from gpumon.database.read import open_to_read
+from gpumon.database.read import open_to_read, words_of
 from gpumon.errors import GpumonError
 from gpumon.frame import NAN, RunState
 from gpumon.ledger import decode
@@ -367,5 +367,5 @@ def _may_read(path: str) -> bool:
 
 def _unreadable(path: str, error: sqlite3.Error) -> GpumonError:
     if isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError):  # the latter: it was closed
-        return GpumonError(f"cannot read {path}: {error}")
+        return GpumonError(f"cannot read {path}: {words_of(error)}")
     return GpumonError(f"{path} is damaged ({error}): move it away; the daemon creates a new one at its next start")

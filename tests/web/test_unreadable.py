@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from gpumon.database.read import LOCKED, open_to_read
 from gpumon.frame import Origin, RunState
 from gpumon.ledger.migrations import VERSION
 from gpumon.origin import SIMULATED
+from gpumon_web.work import WorkerProcess
+from gpumon_web.worker import LOCKED_FOR
 from tests.builders import device, process, run, sample, tick
 from tests.runs import Book, training, uuid_of
 from tests.web.conftest import PATIENCE_MS, on_a_port, visit
@@ -52,9 +55,33 @@ def test_a_run_of_a_locked_ledger_is_not_called_unknown(ledger: Path) -> None:
     with locked(ledger):
         answer = served.client().get(f"/api/v1/run?id={NET}")
     assert (answer.status_code, answer.mimetype) == (503, "application/problem+json")
-    assert "database is locked" in answer.get_json(force=True)["detail"]
+    assert LOCKED in answer.get_json(force=True)["detail"]
     assert answer.headers["Retry-After"]
     assert served.json(f"/api/v1/run?id={NET}")["run"]["id"] == NET
+
+
+def wait_of(path: str) -> int:
+    """Milliseconds for which a reader of a file waits, in the process that runs this."""
+    connection, _ = open_to_read(path)
+    with closing(connection):
+        return int(connection.execute("PRAGMA busy_timeout").fetchone()[0])
+
+
+def test_a_locked_ledger_keeps_the_process_that_reads_for_pages_no_longer_than_a_moment(ledger: Path) -> None:
+    work = WorkerProcess()
+    try:
+        assert work.do(wait_of, (str(ledger),)) == round(LOCKED_FOR * 1000) < 1000
+    finally:
+        work.close()
+    assert wait_of(str(ledger)) >= 1000, "who reads for himself waits until it is made"
+
+
+@pytest.mark.parametrize("query", [f"page=run&id={NET}", "page=runs", f"page=compare&runs={NET},{OTHER}"])
+def test_a_page_of_a_locked_ledger_says_that_it_is_locked_and_what_to_do(ledger: Path, query: str) -> None:
+    served = Served([tick(1)], [str(ledger)])
+    with locked(ledger):
+        assert LOCKED in served.json(f"/api/kept?{query}")["unread"]
+    assert "unread" not in served.json(f"/api/kept?{query}")
 
 
 @pytest.mark.parametrize(

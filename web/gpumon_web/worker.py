@@ -9,12 +9,17 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
+from gpumon.database.read import wait_at_most
+
 NICER = 10
 """Steps of priority below that of the server, whose ticks come first."""
+LOCKED_FOR = 0.25
+"""Seconds that a task waits for a file that another program has locked: who asked is told, and asks again."""
 
 
 def serve(connection: Connection) -> None:
     """Say that we are here, and do what is asked for until nobody is left who asks."""
+    wait_at_most(LOCKED_FOR)
     connection.send((True, None))
     while True:
         try:
