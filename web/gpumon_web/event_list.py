@@ -6,13 +6,13 @@ In the process of `worker`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from gpumon.clock import SECOND
 from gpumon.errors import GpumonError
 from gpumon.events.kinds import BY_NAME
 from gpumon.events.query import LoggedEvent, read_events
 from gpumon_web.device_strips import last_hours
+from gpumon_web.restarts import RESTARTED, with_restarts
 
 HOURS: Mapping[str, int] = {"24h": 24, "7d": 7 * 24, "31d": 31 * 24}
 """Hours of each window, by its name in the address."""
@@ -23,24 +23,16 @@ NEWS = 99
 """Events that are counted as new at most."""
 ALL = "all"
 KINDS: Mapping[str, tuple[str, ...]] = {
-    ALL: tuple(BY_NAME),
+    ALL: (*BY_NAME, RESTARTED.name),
     "attention": (),
     "runs": ("run_began", "run_ended", "run_died", "out_of_memory"),
     "health": (
         "throttling_began", "throttling_ended", "gpu_lost", "gpu_back", "xid", "driver_lost", "driver_reloaded",
     ),
     "idle": ("idle_began", "idle_ended"),
-    "daemon": ("daemon_started", "daemon_stopped", "not_seen", "processes_left_out"),
+    "daemon": ("daemon_started", "daemon_stopped", RESTARTED.name, "not_seen", "processes_left_out"),
 }  # fmt: skip
 """Kinds of events by group; of what needs attention none: their severity says so."""
-
-
-class LastedEvent(NamedTuple):
-    """An event, and for how long nobody watched behind it."""
-
-    event: LoggedEvent
-    unwatched: float | None = None
-    """Seconds; None where that is not so, or not known."""
 
 
 def is_in(event: LoggedEvent, group: str) -> bool:
@@ -58,7 +50,7 @@ def events_document(paths: Sequence[str], window: str, now: float) -> dict[str, 
     except GpumonError as error:
         return {**document, "begin": now, "end": now, "problem": str(error), "strips": [], "events": []}
     return {
-        **document, "begin": begin, "end": end, "problem": "", "strips": strips, "events": unwatched(found)[::-1],
+        **document, "begin": begin, "end": end, "problem": "", "strips": strips, "events": with_restarts(found)[::-1],
     }  # fmt: skip
 
 
@@ -68,19 +60,4 @@ def count_of_news(paths: Sequence[str], since: float, now: float) -> int:
         found = read_events(paths[0], since, now + 1, limit=NEWS * 10) if paths else []
     except GpumonError:
         return 0
-    return min(NEWS, sum(event.severity != "info" for event in found))
-
-
-def unwatched(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
-    """Return events, oldest first, with the time from a daemon's end to the begin of the next one."""
-    found: list[LastedEvent] = []
-    stopped: int | None = None
-    for event in events:
-        if event.kind.name == "daemon_started" and stopped is not None:
-            before = found[stopped].event
-            found[stopped] = LastedEvent(before, max(0.0, (event.time_ns - before.time_ns) / SECOND))
-            stopped = None
-        elif event.kind.name == "daemon_stopped":
-            stopped = len(found)
-        found.append(LastedEvent(event))
-    return found
+    return min(NEWS, sum(one.event.severity != "info" for one in with_restarts(found)))

@@ -10,9 +10,10 @@ from gpumon.clock import SECOND
 from gpumon.diagnosis.grouping import ranges
 from gpumon.missing import is_known
 from gpumon.reports.events import details
-from gpumon_web.event_list import ALL, HOURS, KINDS, LastedEvent, is_in
+from gpumon_web.event_list import ALL, HOURS, KINDS, is_in
 from gpumon_web.not_kept import NOT_YET
 from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
+from gpumon_web.restarts import RESTARTED, LastedEvent, went_on_words
 from gpumon_web.tokens import gpu_address, line, link, pick, run_address, text
 from gpumon_web.user_rows import device_name
 
@@ -26,7 +27,7 @@ AROUND = 300.0
 LANES = 16
 """GPUs with a strip of their own; with more, one strip counts the events of all."""
 _SHAPES = {"critical": "lost", "warning": "held", "info": "unknown"}
-_GOOD = ("gpu_back", "driver_reloaded", "idle_ended", "run_began", "daemon_started")
+_GOOD = ("gpu_back", "driver_reloaded", "idle_ended", "run_began", "daemon_started", RESTARTED.name)
 _LEVELS = {"critical": "bad", "warning": "warn", "info": "mut"}
 TITLES = {ALL: "All", "attention": "Attention", "runs": "Runs", "health": "Health", "idle": "Idle", "daemon": "Daemon"}
 
@@ -119,7 +120,7 @@ def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
     named = link(label, where, "row") if (where := address(event, time, now)) else text(label)
     took = _took(one)
     gpu = _gpu_text(one, labels)
-    words = ", ".join(filter(None, (event.of.run, details(event, timed=False))))
+    words = ", ".join(filter(None, (event.of.run, details(event, timed=False), went_on_words(one, labels))))
     return {
         "key": f"{event.time_ns} {event.kind.name} {'/'.join(event.of)}",
         "time": time,
