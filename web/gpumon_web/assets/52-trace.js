@@ -3,6 +3,7 @@
 (function (g) {
   const t = g.text;
   const MISSED = 3; // intervals between two samples from which on nothing is known between them
+  const CELL = 10; // s of a point from which on it is said what it covers
   const HATCHED = 12; // px of a gap that is shown as one
   const ENDS = 2; // points beyond the ends of a joined line up to which its last value is told
   const WIDE = 14; // px of a stretch that is drawn as a step
@@ -50,6 +51,16 @@
     if (found >= x.length || mean[found] === null || mean[found] === undefined) { return -1; }
     return Math.abs(x[found] - value) <= Math.max(longest / 2, 1e-9) ? found : -1;
   };
+
+  // The time that a point of a chart covers, as [from, to]: null of one sample, and of cells no wider than a few of them.
+  g.covered = function (doc, line, point) {
+    const isCell = doc.axis === "time" && line.step >= CELL && line.step > MISSED * (doc.interval || 0) && point >= 0 && point < (line.cells ?? line.x.length);
+    if (!isCell) { return null; }
+    return [line.x[point] - line.step / 2, Math.min(line.x[point] + line.step / 2, doc.until || doc.end)];
+  };
+
+  // The newest point of a line that has a value; -1 where none has.
+  g.newest = (line) => line.mean.findLastIndex((value) => t.known(value));
 
   // Extremes, mean and last value of a line within a view, and what it adds up to over the time that is known.
   g.facts = function (line, from, to, longest) {

@@ -20,6 +20,7 @@
   const LANE = 18;
   const FOOT = 26;
   const CAPTION = 24; // px below a chart that is a file
+  const MOVES = 0.5; // px that time moves on until lines are painted again
   const BUSY = 8; // a chart takes at most one eighth of the time
   const APART = 8; // px between two times below a chart, and around the values of an axis
   const t = g.text;
@@ -33,6 +34,7 @@
     let doc = null;
     let range = null;
     let view = null; // what was drawn last: {from, to, left, right, x, value, panels, lanes}
+    let painted = null; // {from, to, looks} of what stands on the canvas
     let waiting = 0;
     let rest = 0;
 
@@ -302,8 +304,14 @@
       const checked = panel.lines.findIndex((line) => line.look === "dots");
       const beside = checked > 0 && facts[checked].last !== null ? `${panel.lines[checked].label} ${g.scale.write(panel.unit, facts[checked].last)}` : "";
       const thin = panel.lines.find((line) => line.look === "thin" && line.label);
-      const context = main ? g.context(panel, main, !range) : "";
+      const context = [covers(one), main ? g.context(panel, main, !range) : ""].filter(Boolean).join(" · ");
       return [panel.title, value, beside || (thin ? `${context} · thin line: ${thin.label}` : context)];
+    }
+
+    // Of a newest value that is no sample but a cell of hours: what it covers.
+    function covers({ panel, isNow }) {
+      const cell = isNow && panel.lines.length ? g.covered(doc, panel.lines[0], g.newest(panel.lines[0])) : null;
+      return cell ? `mean within the last ${t.span(cell[1] - cell[0])}` : "";
     }
 
     function gutter(at) {
@@ -333,15 +341,41 @@
       return g.make("span", { title: line.label }, swatch, g.make("span", { class: "sr", text: `${line.label}: ` }), g.make("b"));
     }
 
+    // Everything that a picture depends on but for its time and its points.
+    const looksOf = (at) => JSON.stringify([
+      at.width, at.left, at.right, at.bottom, at.lanes, window.devicePixelRatio, Boolean(g.isPrinting), doc.silent && doc.silent.title, doc.held.length, doc.events.length,
+      at.runs.map(({ run }) => [run.bands.length, run.phases.length]), at.panels.map((one) => [one.panel.key, one.low, one.high, one.gone.map(Boolean)]),
+    ]);
+
+    // Whether lines stand elsewhere than they were painted: of a month, a second moves nothing that anybody sees.
+    function isMoved(at, looks) {
+      const pixels = (at.right - at.left) / (at.to - at.from || 1);
+      return !painted || painted.doc !== doc || painted.looks !== looks || Math.max(Math.abs(at.from - painted.from), Math.abs(at.to - painted.to)) * pixels >= MOVES;
+    }
+
+    function drawAgain() {
+      painted = null;
+      draw();
+    }
+
     function draw() {
       cancelAnimationFrame(waiting);
       waiting = 0;
       if (!doc || !place.isConnected || !place.clientWidth) { return; }
       const began = performance.now();
       const at = arranged(place.clientWidth);
-      place.style.height = `${at.height}px`;
-      const pen = g.canvasPen(canvas, at.width, at.height, g.isPrinting ? 1 : Math.min(3, window.devicePixelRatio || 1));
-      paint(pen, at, false);
+      const looks = looksOf(at);
+      if (isMoved(at, looks)) {
+        place.style.height = `${at.height}px`;
+        const pen = g.canvasPen(canvas, at.width, at.height, g.isPrinting ? 1 : Math.min(3, window.devicePixelRatio || 1));
+        paint(pen, at, false);
+        painted = { doc, looks, from: at.from, to: at.to };
+        g.attribute(place, "data-painted", String(Number(place.dataset.painted || 0) + 1));
+      } else {
+        const pen = canvas.getContext("2d");
+        pen.clearRect(0, at.bottom, at.width, FOOT);
+        feet(pen, at, g.theme.color("mut"));
+      }
       view = at;
       gutter(at);
       over.moved();
@@ -357,8 +391,7 @@
       setTimeout(() => { waiting = requestAnimationFrame(draw); }, wait);
     }
 
-    g.theme.on(() => { draw(); });
-    g.theme.on(() => { if (g.isPrinting) { draw(); } }); // a printer waits for no frame
+    g.theme.on(drawAgain);
     new ResizeObserver(() => { if (view && place.clientWidth && view.width !== place.clientWidth) { soon(); } }).observe(place);
 
     function captioned(pen, at, caption) {
@@ -374,12 +407,12 @@
       show(found, seen, now) {
         doc = found;
         range = seen;
-        if (now) { draw(); } else { soon(); }
+        if (now) { drawAgain(); } else { soon(); }
       },
       get doc() { return doc; },
       get whole() { return edges(); },
       get range() { return range || edges(); },
-      clear() { doc = null; view = null; over.hide(); },
+      clear() { doc = null; view = null; painted = null; over.hide(); },
       // The chart as it is shown with a line below it that says of what it is: text of an SVG file, or a PNG twice as fine.
       svg(caption) {
         const at = arranged(Math.max(900, place.clientWidth));

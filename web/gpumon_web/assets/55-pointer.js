@@ -6,7 +6,7 @@
   const BESIDE = 96; // px that a value needs at the right of the line
 
   // `chart`: {view(), doc(), zoomed(range)}
-  g.pointer = function (place, chart) {
+  g.pointer = function (host, chart) {
     const rule = g.make("div", { class: "rule", hidden: true, "aria-hidden": "true" });
     const pill = g.make("div", { class: "pill", hidden: true, "aria-hidden": "true" });
     const values = g.make("div", { class: "values", hidden: true, "aria-hidden": "true" });
@@ -15,7 +15,7 @@
     let at = null; // where the line is, on the axis
     let begun = null; // px at which a drag began
     let isByKeys = false;
-    place.tabIndex = 0;
+    host.tabIndex = 0;
 
     function hide() {
       at = null;
@@ -38,7 +38,11 @@
 
     function words() {
       const doc = chart.doc();
-      const parts = [g.axes[doc.axis].place(at)];
+      const line = longestOf(doc);
+      const cell = line && g.covered(doc, line, g.nearest(line, at, g.longest(line, doc.interval)));
+      const [begin, end] = (cell || [at, at]).map(g.axes[doc.axis].place);
+      const day = begin.slice(0, begin.lastIndexOf(" ") + 1); // told once where both are of it
+      const parts = [cell ? `${begin} to ${end.startsWith(day) ? end.slice(day.length) : end}` : begin];
       for (const run of doc.runs) {
         const told = g.epochAt(run, at);
         if (told) { parts.push(doc.runs.length > 1 ? `${run.name} ${told}` : told); }
@@ -90,10 +94,10 @@
       if (isByKeys) { g.put(said, `${text}: ${told.join(", ")}`); }
     }
 
-    const local = (event) => event.clientX - place.getBoundingClientRect().left;
+    const local = (event) => event.clientX - host.getBoundingClientRect().left;
     const inside = (x) => { const view = chart.view(); return Boolean(view) && x >= view.left - 2 && x <= view.right + 2; };
 
-    place.addEventListener("pointermove", (event) => {
+    host.addEventListener("pointermove", (event) => {
       const x = local(event);
       if (begun !== null) { select(x); return; }
       if (!inside(x)) { if (!isByKeys) { hide(); } return; }
@@ -101,17 +105,17 @@
       at = snapped(chart.view().value(x));
       show();
     });
-    place.addEventListener("pointerleave", () => { if (begun === null && !isByKeys) { hide(); } });
-    place.addEventListener("blur", hide);
-    place.addEventListener("pointerdown", (event) => {
+    host.addEventListener("pointerleave", () => { if (begun === null && !isByKeys) { hide(); } });
+    host.addEventListener("blur", hide);
+    host.addEventListener("pointerdown", (event) => {
       const x = local(event);
       if (event.button !== 0 || event.pointerType === "touch" || !inside(x)) { return; }
       begun = x;
-      place.setPointerCapture(event.pointerId);
+      host.setPointerCapture(event.pointerId);
       event.preventDefault();
-      place.focus({ preventScroll: true });
+      host.focus({ preventScroll: true });
     });
-    place.addEventListener("pointerup", (event) => {
+    host.addEventListener("pointerup", (event) => {
       if (begun === null) { return; }
       const view = chart.view();
       const ends = [begun, local(event)].sort((a, b) => a - b).map((x) => view.value(Math.max(view.left, Math.min(view.right, x))));
@@ -120,8 +124,8 @@
       g.hide(box, true);
       if (wide >= LEAST) { hide(); chart.zoomed(ends); }
     });
-    place.addEventListener("pointercancel", () => { begun = null; g.hide(box, true); });
-    place.addEventListener("dblclick", () => chart.zoomed(null));
+    host.addEventListener("pointercancel", () => { begun = null; g.hide(box, true); });
+    host.addEventListener("dblclick", () => chart.zoomed(null));
 
     function select(x) {
       const view = chart.view();
@@ -132,7 +136,7 @@
       for (const node of [rule, pill, values]) { g.hide(node, true); }
     }
 
-    place.addEventListener("keydown", (press) => {
+    host.addEventListener("keydown", (press) => {
       const view = chart.view();
       const doc = chart.doc();
       if (!view || !doc) { return; }

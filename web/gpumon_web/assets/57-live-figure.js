@@ -234,7 +234,7 @@
 
   // A document as charts have it: its lines with the times that they name.
   g.document = function (found) {
-    const panels = found.panels.map((panel) => ({ ...panel, lines: panel.lines.map((line) => ({ ...line, x: found.times[line.x] })) }));
+    const panels = found.panels.map((panel) => ({ ...panel, lines: panel.lines.map((line) => ({ ...line, x: found.times[line.x], cells: found.times[line.x].length })) }));
     return { ...found, panels };
   };
 })(window.gpumon);
