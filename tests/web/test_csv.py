@@ -46,6 +46,7 @@ def test_each_table_is_saved_as_it_is_in_view(browser: Browser, tmp_path: Path) 
         expect(page.locator("#page-fleet tbody tr")).to_have_count(2)
         rows = saved(page, "GPUs", tmp_path / "gpus.csv")
         assert [row["gpu"] for row in rows] == ["0", "1"]
+        assert [row["users"].split(";") for row in rows] == [["ada", "bob"], [""]]
         assert float(rows[0]["utilization_ratio"]) == 0.5
         assert float(rows[0]["memory_used_bytes"]) == pytest.approx(GIB, rel=1e-4)
         assert float(rows[0]["power_watts"]) == 312.5

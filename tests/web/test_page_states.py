@@ -158,6 +158,7 @@ def test_a_daemon_that_falls_silent_on_a_machine_without_a_gpu_is_said_to_be_sil
         expect(page.locator("#problem")).to_be_hidden()
         served.live.age = 90.0
         expect(page.locator("#problem")).to_contain_text("Stale: the daemon is silent. Last seen")
+        expect(page.locator("#problem")).to_contain_text("'gpumon daemon status' says whether it runs")
         page.evaluate("location.hash = '#/runs'")
         expect(page.locator("#problem")).to_contain_text("Stale: the daemon is silent. Last seen")
         served.live.age = 0.0
@@ -350,6 +351,7 @@ def test_a_page_that_is_opened_while_nobody_answers_claims_nothing_of_when_it_wa
         expect(page.locator("body")).to_have_attribute("data-fresh", "false")
         page.evaluate("location.hash = '#/gpu/1'")
         expect(page.locator("#problem")).to_contain_text("does not answer")
+        expect(page.locator("#problem")).to_contain_text("start 'gpumon web' there again")
         expect(shown.locator("h1")).to_have_text("GPU 1")
         expect(shown.locator("[data-bind=state]")).to_have_text("stale")
         page.evaluate("location.hash = '#/'")

@@ -61,6 +61,8 @@ class Column(NamedTuple):
     """The value that names the columns in its place: one for each name, whose cells are under it in the row's cell."""
     needs: str = ""
     """The value without which it is not shown."""
+    csv_list: str = ""
+    """Name of a list in the row that a file has as a column of its own before this one, separated by semicolons."""
     csv: str = ""
     """Its name in a file, with the unit, where the file has the cell that it is ordered by: `power_watts`."""
 

@@ -167,7 +167,7 @@ def _heading(column: Column) -> Component:
     named = data(
         col=column.key, kind=known_kind(column.kind), by=column.sorts_by or column.key, unit=column.small_unit,
         head="1" if column.is_head else "", most=column.most, columns=column.each_of, sort="1" if column.sort else "",
-        help=column.help, titled=column.titled, needs=column.needs, saved=column.csv,
+        help=column.help, titled=column.titled, needs=column.needs, saved=column.csv, listed=column.csv_list,
     )  # fmt: skip
     classes = " ".join((*css, column.css)).strip()
     return html.Th(column.title, scope="col", role="columnheader", className=classes, **named)

@@ -32,6 +32,15 @@ test("lines end as RFC 4180 says, behind the mark that spreadsheets need", () =>
   assert.strictEqual(world().csv([["a", "b"], [1, null]]), "\ufeffa,b\r\n1,\r\n");
 });
 
+test("users of a row are a column of their own, parted by semicolons that stand in no name", () => {
+  const gpumon = world();
+  const heads = [{ col: "who", by: "user", kind: "rich", listed: "users" }];
+  const who = [{ line: [{ person: "ada" }, { text: "net" }] }, { line: [{ person: "bob" }, { text: "; x" }] }];
+  const rows = [{ key: "k", user: "ada", users: ["ada", "bob"], who }, { key: "l", users: ["a;b"], who: [] }, { key: "m", who: [] }];
+  const lines = gpumon.tableCsv({ heads, rows }, "uuid").slice(1).trimEnd().split("\r\n");
+  assert.deepStrictEqual(lines, ["uuid,users,who", "k,ada;bob,ada net; bob ; x", 'l,"a,b",', "m,,"]);
+});
+
 test("columns have names with units, cells base units, times UTC; pictures are left out and missing is empty", () => {
   const gpumon = world();
   const heads = [

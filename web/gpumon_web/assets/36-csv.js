@@ -39,6 +39,12 @@
     return words(value.text);
   }
 
+  // Names of a list in one cell: a semicolon parts them, and stands in none.
+  const listed = (all) => (all || []).map((one) => String(one).replace(/;/g, ",")).join(";");
+
+  // Columns of a head, with those of lists beside it.
+  const withList = (head) => [...(head.listed ? [[head.listed, (row) => listed(row[head.listed])]] : []), ...columns(head)];
+
   // A column by its head: [name, row => cell]; a GPU has its state beside its number.
   function columns({ col, by, kind, part, saved }) {
     const cell = (row) => (part === undefined ? row[col] : (row[col] || {})[part]);
@@ -56,7 +62,7 @@
   }
 
   g.tableCsv = function ({ heads, rows }, key) {
-    const all = [...(key ? [[key, (row) => row.key]] : []), ...heads.flatMap(columns)];
+    const all = [...(key ? [[key, (row) => row.key]] : []), ...heads.flatMap(withList)];
     return g.csv([all.map(([name]) => name), ...rows.map((row) => all.map(([, cell]) => cell(row)))]);
   };
 

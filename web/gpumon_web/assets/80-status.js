@@ -4,6 +4,12 @@
   const WORDS = {
     connecting: "connecting", live: "live", stale: "stale", ended: "ended", reconnecting: "reconnecting", locked: "signed out",
   };
+  // What to do, behind what is wrong and since when.
+  const STEPS = {
+    stale: "On the server, 'gpumon daemon status' says whether it runs, and 'gpumon daemon restart' starts it anew.",
+    reconnecting: "Look whether the server and your tunnel are up; else start 'gpumon web' there again.",
+  };
+
   // A recording is never live: it plays, or stands.
   function stateWords() {
     const { state, recorded, interval } = g.feed;
@@ -49,7 +55,7 @@
     const text = problemText();
     // The page of a machine without a GPU says why by itself.
     g.hide(problem, !text || (text === feed.problem && g.isWithoutGpus()));
-    g.fill(problem, text, () => [text, g.make("span", { class: "ago", "aria-hidden": "true" })]);
+    g.fill(problem, text, () => [text, g.make("span", { class: "ago", "aria-hidden": "true" }), isOld() && !feed.recorded ? `. ${STEPS[feed.state]}` : ""]);
     const ago = problem.querySelector(".ago");
     if (ago) { g.put(ago, counts() ? ` (${g.text.span(feed.silence())} ago)` : ""); }
     clearTimeout(timer);

@@ -35,7 +35,7 @@ COLUMNS = (
     Column("power", "Power", "text", css="c-power", sorts_by="watts", is_number=True, small_unit="unit",
            csv="power_watts"),
     Column("temperature", "Temp", "celsius", css="c-temp", small_unit="unit"),
-    Column("who", "Who", "rich", css="c-who", sorts_by="user"),
+    Column("who", "Who", "rich", css="c-who", sorts_by="user", csv_list="users"),
 )  # fmt: skip
 ORDERS = (("mine", "Mine first"), ("gpu", "GPU"), ("free", "Free first"), ("-now", "Utilization"))
 """Orders of rows: one of a column, or rows with a tag first."""
