@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser
 
+from gpumon import units
 from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import summary
 from gpumon.clock import SECOND
@@ -23,7 +24,7 @@ from gpumon.origin import SIMULATED
 from gpumon.reports import accounts
 from gpumon_web.user_window import user_window
 from tests.activity import keep
-from tests.builders import device, process, sample, tick
+from tests.builders import TIME, device, process, sample, tick
 from tests.web.conftest import on_a_port, visit
 from tests.web.served import Served
 
@@ -295,6 +296,11 @@ def test_of_a_simulation_the_pages_promise_no_history_as_the_api_does_not() -> N
     assert said == "no history is kept of this source"
     assert said[1:] in shown(served, "zone=UTC")["values"]["problem"]
     assert said[1:] in served.json("/api/kept?page=events")["values"]["nothing"]
+    for told in (
+        shown(served, "zone=UTC")["values"]["problem"],
+        served.json("/api/kept?page=events")["values"]["nothing"],
+    ):
+        assert f"Its charts begin at {units.moment(TIME / 1e9 + 1)}. 'gpumon daemon' on a machine with GPUs" in told
 
 
 def test_the_table_is_that_of_the_command_by_day(served: Served, history: Path) -> None:

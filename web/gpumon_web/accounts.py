@@ -82,7 +82,7 @@ class Accounts:
     def _why(self) -> str:
         """Why no history has them: said of this server, else of what its daemon plays; empty where one may."""
         with self._feed.lock:
-            return self._missing or why_no_history(self._feed.live.origin())
+            return self._missing or why_no_history(self._feed.live.origin(), self._feed.history.begin)
 
     def _holding(self) -> Holding:
         """The GPUs that each user holds now."""

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from gpumon import units
+from gpumon.missing import NAN, is_known
 from gpumon.origin import Capability, Origin
 
 NO_HISTORY = "no history is kept of this source"
 """Why there is nothing of the past, for programs."""
+OF_HARDWARE = "'gpumon daemon' on a machine with GPUs keeps who held them and what happened, from its start on."
+"""What to do to have a past."""
 NOT_YET = "No history yet: 'gpumon daemon' writes it, within a minute of its start."
 """The same for people, of hardware."""
 
 
-def why_no_history(origin: Origin) -> str:
-    """One sentence for people: a daemon keeps history of hardware alone; empty where `origin` is that."""
-    return "" if Capability.LIVE in origin.capabilities else f"N{NO_HISTORY[1:]}: it is no hardware of this machine."
+def why_no_history(origin: Origin, begun: float = NAN) -> str:
+    """One sentence for people: a daemon keeps history of hardware alone; empty where `origin` is that.
+
+    `begun`: s since 1970 of the first sample that is here.
+    """
+    if Capability.LIVE in origin.capabilities:
+        return ""
+    since = f" Its charts begin at {units.moment(begun)}." if is_known(begun) else ""
+    return f"N{NO_HISTORY[1:]}: it is no hardware of this machine.{since} {OF_HARDWARE}"
 
 
 def why_no_runs(origin: Origin) -> str:

@@ -4,6 +4,7 @@
   const WORDS = {
     connecting: "connecting", live: "live", stale: "stale", ended: "ended", reconnecting: "reconnecting", locked: "signed out",
   };
+  const AGAIN = "A log plays once: start 'gpumon web' with it again to see it from its begin.";
   // What to do, behind what is wrong and since when.
   const STEPS = {
     stale: "On the server, 'gpumon daemon status' says whether it runs, and 'gpumon daemon restart' starts it anew.",
@@ -72,7 +73,7 @@
     if (feed.state === "locked") { return "This browser is signed out: reload the page to sign in."; }
     if (feed.problem && !isOld()) { return feed.problem; } // what was wrong once is no news while nothing comes
     if (feed.state === "stale") { return `${why(feed.said)}.${lastSeen()}`; }
-    if (feed.state === "ended") { return `The recording has ended. Its last values are from ${g.text.moment(feed.now)}.`; }
+    if (feed.state === "ended") { return `The recording has ended. Its last values are from ${g.text.moment(feed.now)}.${g.position.known ? "" : ` ${AGAIN}`}`; }
     if (feed.state === "reconnecting" && (!feed.server || !feed.isFresh())) {
       return `gpumon web does not answer. This page keeps trying.${lastSeen()}`;
     }
