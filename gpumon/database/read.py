@@ -14,7 +14,7 @@ _CLOSED_TO_US = ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY", "SQLITE_READONL
 
 
 class Patience:
-    """How long this process waits for a writer that holds a file for itself, as while it is made."""
+    """Seconds that this process waits for a writer that holds a file for itself, as while it is made."""
 
     seconds = 5.0
 
@@ -25,7 +25,7 @@ def wait_at_most(seconds: float) -> None:
 
 
 def words_of(error: Exception) -> str:
-    """What an error of a file says to people."""
+    """Return the words of an error of a file for people."""
     is_locked = getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
     return LOCKED if is_locked else str(error)
 

@@ -9,7 +9,7 @@ from gpumon.origin import Capability, Origin
 NO_HISTORY = "no history is kept of this source"
 """Why there is nothing of the past, for programs."""
 OF_HARDWARE = "'gpumon daemon' on a machine with GPUs keeps who held them and what happened, from its start on."
-"""What to do to have a past."""
+"""Advice for who wants a past."""
 NOT_YET = "No history yet: 'gpumon daemon' writes it, within a minute of its start."
 """The same for people, of hardware."""
 
