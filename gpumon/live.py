@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 NO_DAEMON = "no daemon is running: start one with 'gpumon daemon --detach'"
 ENDED = "the recording has ended"
 WAITING = "waiting for the first sample"
+CATCHING_UP = "not live yet: the simulation makes up its last 10 minutes"
 _PATIENCE = 2.0
 """Seconds of silence after which what is shown is no longer what is, at short intervals."""
 _GIVEN_UP = 5.0

@@ -36,15 +36,24 @@ class LoggedEpochs:
     def __init__(self) -> None:
         self._of: dict[str, dict[int, Mapping[str, float]]] = {}
         self._boards: dict[str, _Board] = {}
+        self._seen = 0
+        """Number of the last frame that told of runs."""
 
     def add(self, frame: Frame) -> None:
         """Take in what the runs of a frame logged."""
         told = [one for one in frame.boundaries if one.metrics and one.epoch >= 0 and one.mark in _TELLING]
+        follows = frame.is_full and 0 <= frame.number - self._seen <= 1
+        if frame.is_full:
+            self._seen = frame.number
         for run in frame.runs:
             if run.rank or run.epoch < 0:
                 continue
-            board = self._boards[run.id] = self._turned(run)._replace(shown=run.metrics)
             of = self._of.setdefault(run.id, {})
+            before = self._boards.get(run.id)
+            if not follows and before is not None and before.epoch != run.epoch:
+                # Its end was not seen: what was logged last before is not what it ended with.
+                of.pop(before.epoch, None)
+            board = self._boards[run.id] = self._turned(run, follows)._replace(shown=run.metrics)
             known = of.get(run.epoch, {})
             of[run.epoch] = {
                 name: value for name, value in run.metrics.items()
@@ -59,13 +68,13 @@ class LoggedEpochs:
                 gone = next(iter(self._of))
                 del self._of[gone], self._boards[gone]
 
-    def _turned(self, run: Run) -> _Board:
-        """The board of a run in its present epoch."""
+    def _turned(self, run: Run, follows: bool) -> _Board:
+        """The board of a run in its present epoch; `follows`: whether the frame before this one was seen as well."""
         last = self._boards.get(run.id)
         if last is not None and last.epoch == run.epoch:
             return last
         begun = {} if run.epoch == run.first_epoch else run.metrics  # nothing was logged before the first
-        is_next = last is not None and last.epoch == run.epoch - 1
+        is_next = follows and last is not None and last.epoch == run.epoch - 1
         return _Board(run.epoch, begun, run.metrics, last.shown if last is not None and is_next else {})
 
     def of(self, run_id: str, epoch: int) -> Mapping[str, float]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gpumon.cli.options import is_recording, playback_of, source_of
+from gpumon.cli.options import is_recording, playback_of, reads_hardware, source_of
 from gpumon.cli.streams import say
-from gpumon.live import WAITING, Live
+from gpumon.live import CATCHING_UP, WAITING, Live
 from gpumon.paths import Places
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Iterator[Live]:
     """Sample into a ring in this process's own memory; with `ledger`, a path, runs are kept there too.
 
-    Raises SourceError or UsageError.
+    What a simulation tells of the time before now is seen once all of it is there: its frames come faster than they
+    are true, and none of them is of now. Raises SourceError or UsageError.
     """
     from gpumon.clock import SystemClock
     from gpumon.daemon.private_sampler import PrivateSampler
@@ -50,8 +51,15 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     note = "no daemon: sampling in this process"
     if arguments.source:
         note = "replayed" if is_recording(arguments) else "live"
+    waits = WAITING if reads_hardware(arguments) or is_recording(arguments) else CATCHING_UP
+
+    def open_ring() -> int:
+        if not recorder.has_caught_up:
+            raise FileNotFoundError(2, waits)
+        return recorder.open_ring()
+
     try:
-        live = Live(recorder.open_ring, note, WAITING, lambda: recorder.generation, playback, where=where)
+        live = Live(open_ring, note, waits, lambda: recorder.generation, playback, where=where)
         live.has_failed = lambda: sampler.failure is not None
         live.end_sampling = sampler.end_soon
         yield live

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from gpumon.cli.cluster_options import CLUSTER_TICK, PERIODS, add_cluster
 from gpumon.cli.followed_frames import FollowedFrames
-from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
+from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, resolve_options
 from gpumon.cli.streams import output_width, terminal_width
 from gpumon.clock import SECOND
 from gpumon.diagnosis.now import ANSWERS, why_none
@@ -40,6 +40,8 @@ _SHELLS = 2
 """Parents among which `watch` is looked for."""
 _FIRST = 3.0
 """Seconds that the first sample of this process may take before a picture says that it is awaited."""
+_FIRST_SIMULATED = 30.0
+"""The same where no driver is asked that might hang: a simulation makes up its past, on a busy machine for long."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -67,8 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
         with cluster_pictures(arguments) as picture:
             return _repeat(picture, arguments.interval if interval else CLUSTER_TICK, arguments.count or 0)
     with _followed(where, arguments) as live:
-        deadline = time.monotonic() + _FIRST
-        while live.latest() is None and time.monotonic() < deadline:
+        deadline = time.monotonic() + (_FIRST if reads_hardware(arguments) else _FIRST_SIMULATED)
+        while live.latest() is None and time.monotonic() < deadline and not live.has_failed():
             time.sleep(0.05)
         earlier = FollowedFrames(live)
         if not sys.stdout.isatty() and is_watched():

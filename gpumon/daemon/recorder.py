@@ -60,6 +60,8 @@ class Recorder:
         self._calls = CallsFile(sampler.source, directory, self._tell) if directory else None
         self._former: RingWriter | None = None
         """A ring that has lost its place, for as long as it takes to make another."""
+        self.has_caught_up = False
+        """Whether a whole round of ticks is stored: the first one of a simulation begins minutes before now."""
         self.has_let_go = Event()
         """Set once nothing is asked of the driver any more."""
 
@@ -82,6 +84,7 @@ class Recorder:
         writer, now = self.writer, self._clock.monotonic()
         if writer is None:
             return
+        self.has_caught_up = True
         if writer.head == self._heard:  # else a new frame has said that we live
             writer.heartbeat()
         self._heard = writer.head

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -16,12 +17,12 @@ from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.reports import run_text
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.asked import Asked
+from gpumon_tui.asked import OFTEN, Asked
 from gpumon_tui.widgets.runs_sheet import RunsSheet
 from tests.fakes import FakeClock
 from tests.runs import GIB, Book, measured
 from tests.tui.fakes import START, FakeFeed
-from tests.tui.screen import appears, play
+from tests.tui.screen import appears, play, text
 
 SECOND = 10**9
 EPOCH = re.compile(r"e\d+")
@@ -137,6 +138,28 @@ def test_epochs_that_the_ledger_does_not_have_yet_are_told_by_frames(tmp_path: P
     assert [row[0] for row in found] == [f"e{epoch}" for epoch in range(7, -1, -1)]
     assert [row[1] for row in found[1:4]] == ["1:37", "1:37", "1:30"]
     assert "–" in found[1], "its idle share is in no frame"
+
+
+def test_the_ledger_is_asked_anew_at_once_for_an_epoch_that_has_ended_in_frames(tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    (tmp_path / "then").mkdir()
+    paths = [kept(tmp_path / "before", epochs=6, label="")]
+
+    async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        while not app.view.kept.asked.is_idle:
+            await pilot.pause(0.01)
+        feed.advance()
+        app.poll()
+        paths[:] = [then]  # it has been written meanwhile
+        began = monotonic()
+        while monotonic() - began < 0.9 * OFTEN and not any(row.search(line) for line in text(app)):
+            app.draw()
+            await pilot.pause(0.1)
+
+    then, feed = kept(tmp_path / "then", epochs=7, label=""), FakeFeed(source="nvml", label="")
+    row = re.compile(" e6 +1:30 ")  # as the ledger has it; by its frames it took 1:37
+    lines = play(feed, (200, 50), read, ledgers=lambda: Ledgers(paths))
+    assert any(row.search(line) for line in lines), "nobody waits for the next look at what goes on"
 
 
 def test_epochs_keep_most_of_a_small_table(tmp_path: Path) -> None:

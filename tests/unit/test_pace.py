@@ -102,6 +102,16 @@ def test_a_value_that_the_end_of_an_epoch_tells_is_of_that_epoch() -> None:
     assert [logged.of("id", epoch) for epoch in (0, 1)] == [{"loss": 2.0, "val_loss": 2.5}, {"loss": 1.0}]
 
 
+def test_an_epoch_whose_end_was_not_seen_has_no_last_value() -> None:
+    logged = LoggedEpochs()
+    for number, epoch, loss in ((1, 0, 2.0), (2, 0, 1.9), (9, 1, 1.5), (10, 1, 1.4), (11, 2, 1.3)):
+        logged.add(frame_of(tick(runs=(run(1, 1.0, epoch, loss=loss),)), number=number))
+        if epoch == 1:
+            assert isnan(logged.change(run(1, 1.0, 1, loss=loss), "loss")), "with what it ended nobody saw"
+    assert logged.of("id", 0) == {}, "it went on for some frames that nobody saw"
+    assert logged.of("id", 1) == {"loss": 1.4}
+
+
 def test_of_long_runs_the_last_epochs_are_kept() -> None:
     logged = LoggedEpochs()
     for epoch in range(2 * EPOCHS):

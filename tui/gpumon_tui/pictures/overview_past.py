@@ -18,6 +18,8 @@ from gpumon.history.query import Query
 from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon_tui import palette, theme
+from gpumon_tui.asked import OFTEN
+from gpumon_tui.kept_runs import FRESH
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.section import SectionPicture
 from gpumon_tui.renderables import epoch_lines
@@ -57,6 +59,8 @@ class EpochPicture(SectionPicture):
         self._decimals = 0
         self._shown: tuple[Frame | None, str, bool] = None, "", True
         self._kept_shown: OpenRun | None = None
+        self._awaited: tuple[str, int] = "", -1
+        """The run and the epoch that has ended in frames, and not yet in the ledger."""
         self._read: Memo[tuple[EpochLine, float]] = Memo()
 
     def many(self) -> int:
@@ -111,7 +115,9 @@ class EpochPicture(SectionPicture):
         is_played = Capability.NOW not in view.origin.capabilities
         if is_played and (player is None or player.turns):  # a ledger knows what a recording has yet to play
             return None
-        found = view.kept.opened(ranks.first.id, is_over=ranks.state is not RunState.RUNNING).found
+        run_id = ranks.first.id
+        good_for = FRESH if run_id == self._awaited[0] else OFTEN
+        found = view.kept.opened(run_id, is_over=ranks.state is not RunState.RUNNING, good_for=good_for).found
         if found is None or found.is_by_steps or not found.rows:
             return None
         if not is_played and found.record.run.label != view.origin.label:
@@ -127,9 +133,19 @@ class EpochPicture(SectionPicture):
         def is_newer(one: Stretch) -> bool:
             return one.epoch > last.of.epoch or (one.epoch == last.of.epoch and last.goes_on)
 
-        newer = self._live(ranks, [one for one in self._stretches(ranks) if is_newer(one)])
+        stretches = [one for one in self._stretches(ranks) if is_newer(one)]
+        self._await_end(ranks.first.id, stretches)
+        newer = self._live(ranks, stretches)
         known = [(epoch_lines.of_ledger(one), one.of.value("energy")) for one in reversed(kept.rows)]
         return _with_energy([*newer, *(known[1:] if newer and newer[-1][0].title == last.title else known)])
+
+    def _await_end(self, run_id: str, newer: Sequence[Stretch]) -> None:
+        """Ask the ledger anew for an epoch that has ended: it alone knows for sure with which values that was."""
+        ended = [one for one in newer if one.finished and one.end - one.begin >= OFTEN]
+        awaited = (run_id, ended[-1].epoch) if ended else ("", -1)
+        if ended and awaited != self._awaited:
+            self.view.kept.renew(run_id)
+        self._awaited = awaited
 
     def _stretches(self, ranks: Ranks) -> list[Stretch]:
         found = self.view.epochs.stretches(ranks.first.key, self.view.now)
