@@ -16,6 +16,7 @@ from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_har
 from gpumon.cli.private_sampler import private_sampler
 from gpumon.errors import GpumonError
 from gpumon.live import Live, follow
+from gpumon.origin import Capability
 from gpumon.paths import LEDGER, Places, history_paths, ledger_paths
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _show(
             daemon=daemon,
             restart=restart,
             player=live.playback,
-            ledgers=lambda: _ledgers(own, () if live.playback else ledger_paths(where)),
+            ledgers=lambda: _ledgers(own, ledger_paths(where) if not asked and _is_here(live) else ()),
             readonly=arguments.readonly,
             read_events=lambda path: _events(where, path),
             notify=arguments.notify,
@@ -160,6 +161,11 @@ def _restart(given: Sequence[tuple[str, str | None]]) -> str:
     if done.returncode:
         raise GpumonError(said)
     return said
+
+
+def _is_here(live: Live) -> bool:
+    """Whether frames are of this machine: its runs beside those of a simulation would be taken for simulated ones."""
+    return Capability.LIVE in live.origin().capabilities
 
 
 def _ledgers(own: str, others: Sequence[str]) -> Ledgers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from textual.pilot import Pilot
 
 from gpumon.clock import SECOND
 from gpumon.frame import Boundary, Origin, Run, RunState
+from gpumon.ledger.reader import Ledgers
 from gpumon.ledger.records import RunRow, RunSummary
 from gpumon.live import LiveState
 from gpumon.metrics import GPU_INDEX, PROCESSES, Availability
@@ -24,8 +26,9 @@ from gpumon_tui.renderables import nogpu
 from gpumon_tui.renderables.processes import no_process
 from tests.builders import sample
 from tests.fakes import FakeClock
+from tests.runs import BEGAN, Book, training
 from tests.tui.fakes import START, FakeFeed
-from tests.tui.screen import play, text
+from tests.tui.screen import appears, play, text
 
 SILENT = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
 WIDE = (160, 50)
@@ -334,6 +337,23 @@ def test_s_shows_a_simulation_and_s_again_this_machine() -> None:
         assert NO_GPU in "\n".join(text(app))
 
     play(without_gpu(), WIDE, script, simulation=simulation)
+
+
+def test_a_simulation_in_the_place_of_this_machine_has_none_of_its_runs(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "a-real-run-1a2b", 3, began=BEGAN - 4000, course=False)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("4")
+        await appears(app, pilot, "a-real-run")
+        await pilot.press("s")
+        await pilot.pause()
+        assert "SIMULATED" in "\n".join(text(app))
+        assert "a-real-run" not in "\n".join(text(app))
+        await pilot.press("s")
+        await appears(app, pilot, "a-real-run")
+
+    play(without_gpu(), WIDE, script, simulation=simulation, ledgers=lambda: Ledgers([str(book.path)]))
 
 
 def test_a_machine_with_gpus_is_never_simulated() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.conftest import cannot
 from tests.integration.test_replay_truth import rows_of
 from tests.nvml import Stub
 from tests.programs import PATIENCE, command, daemon, environment, until
+from tests.runs import Book, training
 from tests.tui.terminal import Terminal, shown
 
 
@@ -57,6 +59,18 @@ def test_eight_gpus_at_every_size_then_quit(open_terminal, stub: Stub, live_dir:
     shown(terminal, "▌  2  ")
     terminal.press("q")
     until(terminal.is_over)
+
+
+def test_the_runs_of_a_simulation_have_none_of_this_machine_among_them(open_terminal, live_dir: Path) -> None:  # type: ignore[no-untyped-def]
+    env = environment(live_dir)
+    with Book(Path(env["GPUMON_STATE_DIR"])) as book:
+        training(book, "a-real-run-1a2b", 3, began=time.time() - 4000, course=False)
+    terminal = open_terminal(env, "--source", "sim", size="160x40")
+    shown(terminal, "● live")
+    terminal.press("4")
+    screen = shown(terminal, "llama-8b-sft", "verdict")
+    until(lambda: "…  past" not in terminal.screen() and "… past" not in terminal.screen())
+    assert "a-real-run" not in screen + terminal.screen()
 
 
 def test_a_recording_shows_what_its_rows_say(open_terminal, recordings: Path, live_dir: Path) -> None:  # type: ignore[no-untyped-def]

@@ -63,6 +63,7 @@ class GpumonApp(Stage):
         self.instead = Instead(feed, simulation, past, daemon)
         self.interval = interval
         self.view.kept = KeptRuns(ledgers, self._now)
+        self.view.kept.is_away = lambda: self.instead.is_simulated
         self.view.kept.asked.told = self._draw_soon
         self.view.kept.asked.is_held = lambda: self.view.paused
         self.view.happened = Happened(self.view.kept.asked, read_events)

@@ -41,13 +41,15 @@ class KeptRuns:
         """The runs that have been read."""
         self._opened: list[tuple[str, str, bool]] = []
         """Questions of runs with all their rows, the latest last."""
+        self.is_away: Callable[[], bool] = lambda: False
+        """Whether what is on screen is not of this machine, as its runs are: then nothing is known of any."""
         self.prices: Prices | None = None
         """Costs of runs, where prices are configured."""
 
     @property
     def can_read(self) -> bool:
         """Whether there are ledgers to read at all."""
-        return self._open is not None
+        return self._open is not None and not self.is_away()
 
     @property
     def is_all_listed(self) -> bool:
@@ -123,7 +125,7 @@ class KeptRuns:
         self, question: tuple[Any, ...], read: Callable[[Ledgers], T], good_for: float | Callable[[T], float] = OFTEN
     ) -> Answer[T]:
         open_ledgers = self._open
-        if open_ledgers is None:
+        if open_ledgers is None or self.is_away():
             return _NO_LEDGER
 
         def answer() -> T:
