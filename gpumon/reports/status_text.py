@@ -46,6 +46,18 @@ class MemoryLine(NamedTuple):
         return f"{BELOW}{DOT.join(self.parts)}{MEMORY_UNIT}"
 
 
+class RunLine(NamedTuple):
+    """Facts of a run or a rank."""
+
+    head: str
+    parts: tuple[str, ...]
+    kept: tuple[str, ...]
+    """Those that are shown however narrow the terminal is: which run it is, how far, and what is left."""
+
+    def __str__(self) -> str:
+        return self.head + DOT.join(self.parts)
+
+
 class GpuRow(NamedTuple):
     """Cells of a GPU's line; of one that cannot be read only label, model and `reason`."""
 
@@ -92,7 +104,7 @@ def lines(
 def _told(
     frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str, *,
     before: Sequence[Frame], live: bool, age: float,
-) -> Iterator[str | GpuRow | MemoryLine]:  # fmt: skip
+) -> Iterator[str | GpuRow | MemoryLine | RunLine]:  # fmt: skip
     yield _title(frame, origin, driver, hostname, note)
     runs = {run.key: run for run in frame.runs}
     found = Judged(frame, before, live)
@@ -107,11 +119,11 @@ def _told(
     if found.runs:
         from gpumon.diagnosis.rank_rules import notes  # for runs alone: this command is to be quick
     for ranks in found.runs:
-        yield "run  " + _run(ranks, frame, found.progress(ranks))
+        yield _run(ranks, frame, found.progress(ranks))
         for incident in notes(ranks, found.epochs.faults([run.key for run in ranks.all])):
             yield BELOW + incident.summary
         if ranks.is_distributed:
-            yield from (BELOW + _rank(run, labels, frame) for run in ranks.all[:_RANKS])
+            yield from (_rank(run, labels, frame) for run in ranks.all[:_RANKS])
             if len(ranks.all) > _RANKS:
                 yield f"{BELOW}and {len(ranks.all) - _RANKS} more ranks"
     for group in grouped(found.findings()):
@@ -188,34 +200,45 @@ def _parts(sample: Sample) -> tuple[str, ...]:
     return tuple(f"{part.title} {units.gibibytes(value)}" for part, value in known_parts(divided))
 
 
-def _run(ranks: Ranks, frame: Frame, far: "Progress") -> str:
+def _run(ranks: Ranks, frame: Frame, far: "Progress") -> RunLine:
     run, first = ranks.slowest, ranks.first
-    parts = [f"{first.name} ({first.user})", _epoch(run), _step(run), run.phase]
+    kept = [f"{first.name} ({first.user})", _epoch(run)]
+    parts = [*kept, _step(run), run.phase]
     if ranks.state is not RunState.RUNNING:
-        parts.append(_STATES[ranks.state])
+        kept.append(_STATES[ranks.state])
+        parts.append(kept[-1])
     elif is_known(first.started):
         parts.append(f"for {units.duration(max(0.0, frame.time - first.started))}")
     if is_known(far.done):
         left = f", {units.duration(far.left)} left" if is_known(far.left) else ""
-        parts.append(f"{units.percent(far.done)} done{left}")
+        kept.append(f"{units.percent(far.done)} done{left}")
+        parts.append(kept[-1])
     memory = memory_of(ranks.all, frame.processes)
     if is_known(memory):
         parts.append(f"memory {units.bytes_binary(memory)}")
     if ranks.is_distributed:
         parts.append(f"{len(ranks.all)} of {first.world_size} ranks on this host")
-    parts += [f"{name} {units.plain(value)}" for name, value in first.metrics.items()]
-    return "  ·  ".join(part for part in parts if part)
+    logged = [f"{name} {units.plain(value)}" for name, value in first.metrics.items()]
+    losses = [text for text in logged if "loss" in text.casefold()]
+    kept += (losses or logged)[:1]
+    return _line("run  ", [*parts, *logged], kept)
 
 
-def _rank(run: Run, labels: Mapping[str, str], frame: Frame) -> str:
+def _rank(run: Run, labels: Mapping[str, str], frame: Frame) -> RunLine:
     gpus = ", ".join(f"GPU {labels[uuid]}" for uuid in run.gpus if uuid in labels)
-    parts = [f"rank {run.rank}", gpus, _epoch(run), _step(run), run.phase]
+    kept = [f"rank {run.rank}", gpus, _epoch(run)]
+    parts = [*kept, _step(run), run.phase]
     memory = memory_of((run,), frame.processes)
     if is_known(memory):
         parts.append(units.bytes_binary(memory))
     if run.state is not RunState.RUNNING:
-        parts.append(_STATES[run.state])
-    return "  ·  ".join(part for part in parts if part)
+        kept.append(_STATES[run.state])
+        parts.append(kept[-1])
+    return _line(BELOW, parts, kept)
+
+
+def _line(head: str, parts: Sequence[str], kept: Sequence[str]) -> RunLine:
+    return RunLine(head, tuple(filter(None, parts)), tuple(filter(None, kept)))
 
 
 def _step(run: Run) -> str:

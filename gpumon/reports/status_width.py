@@ -1,13 +1,14 @@
 """Lines of `gpumon status` in the width of a terminal: which GPU is free stays readable down to 40 cells.
 
-Of GPUs whole columns go, the same ones on every line; sentences are wrapped, rows of facts lose the last ones.
+Of GPUs whole columns go, the same ones on every line; sentences are wrapped, rows of facts lose the last ones. A run
+keeps its epoch, what is left and its loss, on a second line where they need one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumon.reports.status_text import BELOW, DOT, MEMORY_UNIT, GpuRow, MemoryLine
+from gpumon.reports.status_text import BELOW, DOT, MEMORY_UNIT, GpuRow, MemoryLine, RunLine
 from gpumon.text import cut, text_width
 
 _GAP = "  "
@@ -18,13 +19,14 @@ _KEEP = ("memory", "who", "model", "bar", "degrees", "power")
 _RIGHT = ("label", "utilization", "memory", "degrees", "power")
 _MOST = {"who": 24, "word": 28}
 """Cells that a column claims at most; who has what is left, too."""
+_MORE, _NARROW_DOT = " …", " · "
 _FIRST_AND_LAST = 3
 """Parts of the title that stay: machine, label, sampler."""
 _LEAST = 20
 """Cells below which nothing sensible fits: lines are cut there only by the terminal."""
 
 
-def fitted(told: Sequence[str | GpuRow | MemoryLine], width: int) -> Iterator[str]:
+def fitted(told: Sequence[str | GpuRow | MemoryLine | RunLine], width: int) -> Iterator[str]:
     """Return the lines, at most `width` cells wide; the first is the title."""
     width = max(width, _LEAST)
     widths = _widths([line for line in told if isinstance(line, GpuRow)], width)
@@ -33,6 +35,8 @@ def fitted(told: Sequence[str | GpuRow | MemoryLine], width: int) -> Iterator[st
             yield _row(line, widths, width)
         elif text_width(str(line)) <= width:
             yield str(line)
+        elif isinstance(line, RunLine):
+            yield from _of_run(line, width)
         elif isinstance(line, MemoryLine):
             yield _first_parts(str(line), width, MEMORY_UNIT)
         elif number == 0:
@@ -90,10 +94,29 @@ def _row(row: GpuRow, widths: dict[str, int], width: int) -> str:
 def _first_parts(line: str, width: int, end: str = "") -> str:
     """The facts that fit, from the first on; at least that one. `end` is their unit."""
     parts = line.split(DOT)
-    end = f" …{end}"
+    end = _MORE + end
     while len(parts) > 1 and text_width(DOT.join(parts)) + len(end) > width:
         parts.pop()
     return cut(DOT.join(parts) + end, width)
+
+
+def _of_run(line: RunLine, width: int) -> Iterator[str]:
+    """What is kept, on as many lines as it needs; the other facts, from the first on, where all fit on one."""
+    shown = list(line.kept)
+    for part in line.parts:
+        more = [one for one in line.parts if one in shown or one == part]
+        if text_width(line.head + DOT.join(more)) + len(_MORE) <= width:
+            shown = more
+    now = line.head + shown[0]
+    for part in shown[1:]:
+        is_last = part == shown[-1] and len(shown) < len(line.parts)
+        dot = DOT if len(shown) > len(line.kept) else _NARROW_DOT
+        if text_width(now + dot + part) + len(_MORE) * is_last > width:
+            yield cut(now, width)
+            now = BELOW + part
+        else:
+            now += dot + part
+    yield cut(now + _MORE * (len(shown) < len(line.parts)), width)
 
 
 def _wrapped(line: str, width: int) -> Iterator[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.clock import SECOND
 from gpumon.frame import Driver, Origin
 from gpumon.metrics import Availability
 from gpumon.reports.status_text import lines
 from gpumon.text import text_width
-from tests.builders import device, frame_of, process, run, sample, tick
+from tests.builders import TIME, boundary, device, frame_of, process, run, sample, tick
 
 WIDTHS = [40, 60, 80, 100, 120, 160, 200]
 SENTENCE = "processes of other users cannot be seen here because this is a container with pids of its own"
@@ -63,3 +64,23 @@ def test_columns_stand_below_each_other() -> None:
 
 def test_where_all_has_room_only_padding_differs_from_a_pipe() -> None:
     assert [line.split() for line in shown(2000)] == [line.split() for line in shown(0)]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_epoch_time_left_and_loss_of_a_run_stay_in_every_width(width: int) -> None:
+    now = TIME / SECOND + 600
+    mine = run(
+        gpus=(device().uuid,), name="resnet50-with-a-name", epoch=30, epochs=90, base=1, first_epoch=1, step=12345,
+        phase="train", started=now - 600, epoch_started=now - 20, updated=now, metrics={"acc": 0.71, "loss": 1.055},
+    )  # fmt: skip
+    begins = [boundary(20 * place, place + 1) for place in range(30)]
+    before = frame_of(tick(599, [sample(0, run=mine.key)], [], [mine], begins))
+    of = frame_of(tick(600, [sample(0, run=mine.key)], [process(run=mine.key)], [mine]))
+    told = list(lines(of, Origin("nvml"), Driver(), "node1", "daemon", before=[before], width=width))
+    assert [line for line in told if text_width(line) > width] == []
+    text = " ".join(" ".join(told).split())
+    assert "epoch 30/90" in text
+    assert " done, " in text
+    assert " left" in text
+    assert "loss 1.055" in text
+    assert ("…" in text) == ("acc 0.71" not in text), "that there is more is said"
