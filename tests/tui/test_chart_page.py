@@ -23,6 +23,7 @@ from gpumon.metrics import BY_NAME, GPU_METRICS, Availability
 from gpumon.missing import is_known
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, pressed
+from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.pages.chart.page import ChartPage
 from gpumon_tui.pages.chart.plan import chart_plan
 from gpumon_tui.pages.chart.state import ChartState, Overlay
@@ -141,6 +142,24 @@ def test_the_other_gpus_are_laid_over_the_chart() -> None:
         assert not any("peers" in line or "GPU 3 " in line for line in text(app)[4:])
 
     play(FakeFeed(), (160, 50), script)
+
+
+@pytest.mark.parametrize("is_ascii", [False, True])
+def test_lines_without_colors_have_the_numbers_of_their_gpus_on_them(is_ascii: bool) -> None:
+    line = "⣀-⣿⠁-⡿" if not is_ascii else r"*"
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        await appears(app, pilot, "peers")
+        page = text(app)
+        assert any("⠒o⠒" in row or "o" in row.partition("mean of")[0][-5:] for row in page[:4]), "the legend says which"
+        assert any(re.search(f"[{line}]o[{line}]", row) for row in page[4:])
+        await pilot.press("c")
+        chart = "\n".join(row[:80] for row in text(app)[4:14])
+        on_lines = set(re.findall(r"(?<![\d:.])(\d)(?![\d:.])", chart))
+        assert {"0", "1", "2", "3", "4"} <= on_lines, chart
+
+    play(FakeFeed(), (160, 50), script, look=TerminalLook(depth=Depth.NONE, is_ascii=is_ascii))
 
 
 def test_lines_of_other_gpus_are_told_apart_without_a_panel_too() -> None:

@@ -15,6 +15,8 @@ EIGHTHS = " ▁▂▃▄▅▆▇"
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bits of braille, by the half of the cell and from above."""
 _BLANK = 0x2800
+_MARKED = 12
+"""Columns from one mark of a line to the next."""
 
 
 class PlotCurve(NamedTuple):
@@ -31,6 +33,8 @@ class Overlaid(NamedTuple):
 
     mean: Sequence[float]
     role: str
+    mark: str = ""
+    """A letter that stands on the line here and there, where lines have no colors; empty for none."""
 
 
 class LimitLine(NamedTuple):
@@ -42,9 +46,12 @@ class LimitLine(NamedTuple):
 
 def plot(
     curve: PlotCurve, axis: ValueAxis, rows: int, role: str, overlaid: Sequence[Overlaid] = (),
-    limits: Sequence[LimitLine] = (),
+    limits: Sequence[LimitLine] = (), mark: str = "",
 ) -> list[Row]:  # fmt: skip
-    """Return `rows` of cells, one for every two points of `curve`; the area is only where the axis begins at zero."""
+    """Return `rows` of cells, one for every two points of `curve`; the area is only where the axis begins at zero.
+
+    `mark` is that of the curve's own line, as those of the overlaid ones.
+    """
     picture = _grounds(curve, axis, rows, role)
     for limit in limits:
         if axis.low <= limit.value <= axis.high:
@@ -53,7 +60,8 @@ def plot(
                 if cell.glyph in " █":
                     picture[row][column] = PaintedCell("─", Tint(limit.role, LIMIT), cell.ground)
     grounds: dict[tuple[int, int], Tint | None] = {}
-    for mean, ink in (*overlaid, Overlaid(curve.mean, role)):
+    lines = (*overlaid, Overlaid(curve.mean, role, mark))
+    for mean, ink, _ in lines:
         for (column, row), dots in line_dots(mean, axis, rows).items():
             cell = picture[row][column]
             if (column, row) in grounds:  # another line is here
@@ -61,7 +69,19 @@ def plot(
             else:
                 grounds[column, row] = _behind(cell)
             picture[row][column] = PaintedCell(chr(_BLANK + dots), Tint(ink), grounds[column, row])
+    for place, line in enumerate(lines):
+        if line.mark:
+            _put_marks(picture, line, line_dots(line.mean, axis, rows), place * _MARKED // len(lines))
     return picture
+
+
+def _put_marks(picture: list[Row], line: Overlaid, dots: Iterable[tuple[int, int]], first: int) -> None:
+    """Put the mark of a line on it, in other columns than those of the other lines."""
+    marked = set()
+    for column, row in dots:
+        if column % _MARKED == first and column not in marked:
+            marked.add(column)
+            picture[row][column] = PaintedCell(line.mark, Tint(line.role), picture[row][column].ground)
 
 
 def line_dots(mean: Sequence[float], axis: ValueAxis, rows: int) -> dict[tuple[int, int], int]:

@@ -12,6 +12,7 @@ from gpumon import units
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.memo import Memo
+from gpumon_tui.pages.chart.laid_over import mark_of, mark_of_own
 from gpumon_tui.pages.chart.state import SMALL_NAMES, ChartState, Overlay, role_of
 from gpumon_tui.renderables.cells import crossed, laid, painted
 from gpumon_tui.renderables.heat import heat, scale
@@ -83,7 +84,8 @@ def board(state: ChartState) -> list[Line]:
 def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
     plan, view = state.plan, state.view
     rows = plot(
-        curve, axis, plan.rows, role_of(state.metric.name), _overlaid(state), state.limits(state.metric)
+        curve, axis, plan.rows, role_of(state.metric.name), _overlaid(state), state.limits(state.metric),
+        mark=mark_of_own(state),
     )  # fmt: skip
     labels = axis.labels(plan.rows, plan.left - 1)
     lines = [
@@ -106,8 +108,8 @@ def _overlaid(state: ChartState) -> list[Overlaid]:
     """The other lines; those of a run are one."""
     means = [state.curve_of(uuid).mean for uuid in state.overlaid]
     if state.overlay is Overlay.PEERS:
-        return [Overlaid(_mean(means), state.role_at(0))] if means else []
-    found = [Overlaid(mean, state.role_at(place)) for place, mean in enumerate(means)]
+        return [Overlaid(_mean(means), state.role_at(0), mark_of(state, 0))] if means else []
+    found = [Overlaid(mean, state.role_at(place), mark_of(state, place)) for place, mean in enumerate(means)]
     return found[::-1]  # the first ones are told apart, so they are on top
 
 
