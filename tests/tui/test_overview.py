@@ -17,7 +17,9 @@ from gpumon.frame import Device, RunState, Sample
 from gpumon.history.grid import Grid
 from gpumon.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
 from gpumon.missing import NAN
+from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
 from gpumon_tui.renderables import epoch_lines, kept_plot
 from gpumon_tui.renderables.cells import painted
 from gpumon_tui.renderables.epoch_lines import EpochLine
@@ -25,6 +27,7 @@ from gpumon_tui.renderables.gpu_charts import SMALL, charts_plan
 from gpumon_tui.renderables.gpu_columns import gpu_columns
 from gpumon_tui.renderables.gpu_facts import facts, facts_line
 from gpumon_tui.renderables.gpu_heading import answer, epoch_ticks, hidden
+from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
 from gpumon_tui.renderables.kept_plot import KeptPlots
 from gpumon_tui.renderables.numerals import numerals
 from gpumon_tui.renderables.plot import PlotCurve, plot
@@ -276,6 +279,18 @@ def test_a_fact_that_the_driver_does_not_tell_is_not_there() -> None:
     named = sample(0, temperature=61.0, power=212.4, clock_sm=1.98e9)
     assert [value for _, value in facts(named, charted=False)] == ["61 °C", "212 W", "1.98 GHz"]
     assert plain(facts_line(told, 20)) == "P2   fan 38 %", "whole or not at all"
+
+
+def test_a_gpu_whose_counters_tell_of_heat_is_not_called_unthrottled() -> None:
+    told = sample(0, event_reasons=0.0)
+    told = told._replace(device=told.device._replace(name="NVIDIA H100"))
+    assert dict(facts(told))["throttled"] == "no"
+    assert dict(facts(told, is_hot=True))["throttled"] == "heat"
+    nobody, columns = GpuHolder("", False, "", ()), gpu_columns(200)
+    for word, said in (("busy", "no"), (HEAT_THROTTLED, "heat")):
+        label = GpuLabel(word, theme.WARN, word == "busy")
+        row = gpu_row(GpuLine(told, GpuState.BUSY, label, "", nobody, NAN, NAN, NAN, []), columns)
+        assert {begin: text.strip() for begin, text, _ in row}[columns.throttled] == said
 
 
 def test_rows_of_a_wide_screen_have_fan_performance_state_and_video_engines_where_drivers_tell() -> None:

@@ -19,6 +19,8 @@ from gpumon_tui import theme
 from gpumon_tui.levels import WARN
 from gpumon_tui.renderables.text_width import safe
 
+HEAT_THROTTLED = "heat-throttled"
+
 
 class GpuLabel(NamedTuple):
     """The state of a GPU as a view shows it."""
@@ -48,7 +50,7 @@ def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: flo
     if state not in SILENT:
         severity = heat({metric.name: history.last(uuid, metric.name) for metric in THERMAL})
         if severity is not Severity.INFO:
-            return GpuLabel("heat-throttled", theme.CRITICAL if severity is Severity.CRITICAL else theme.WARN, False)
+            return GpuLabel(HEAT_THROTTLED, theme.CRITICAL if severity is Severity.CRITICAL else theme.WARN, False)
     word = state_word(sample, state, age)
     return GpuLabel(word, _STYLES.get(state, theme.DIM), state in _QUIET)
 

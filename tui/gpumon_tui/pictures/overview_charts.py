@@ -10,7 +10,7 @@ from gpumon.analysis.progress import progress
 from gpumon.frame import NAN, Sample
 from gpumon.missing import is_known
 from gpumon_tui import theme
-from gpumon_tui.gpu_status import gpu_status, holder, of_now
+from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuLabel, gpu_status, holder, of_now
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.pictures.picture import Picture
@@ -68,15 +68,20 @@ class ChartsPicture(Picture):
             edge=view.freshness.edge,
             sent=view.history.last(uuid, "gpu.pcie_sent") if plan.small else NAN,
             fine=fine, who=self._who(sample) if len(view.samples) == 1 else [],
+            is_hot=self._label(sample).word == HEAT_THROTTLED,
         )  # fmt: skip
         return gpu_charts(gpu, plan, self.size.width, self._plots)[: self.size.height]
+
+    def _label(self, sample: Sample) -> GpuLabel:
+        view = self.view
+        return gpu_status(sample, view.history, view.judged(sample), view.freshness.frame_age)
 
     def _who(self, sample: Sample) -> Line:
         """The state in words, who has the GPU, and how far its run is: there is no row that says so."""
         view = self.view
         status = view.statuses[0]
         run = view.epochs.run(sample.run) if sample.run else None
-        label = gpu_status(sample, view.history, status.state, view.freshness.frame_age)
+        label = self._label(sample)
         is_idle = status.state is GpuState.HELD and status.since is not None and status.since.seconds >= 60
         idle = status.since if is_idle else None
         since = f" {'> ' if idle.at_least else ''}{units.short(idle.seconds)}" if idle is not None else ""

@@ -81,6 +81,8 @@ class GpuCharts(NamedTuple):
     """The columns of the small charts."""
     who: Line
     """State, user and run of it in words, where no row says so; else empty."""
+    is_hot: bool = False
+    """Whether it is heat-throttled by its counters."""
 
 
 def small_of(sample: Sample) -> tuple[str, ...]:
@@ -136,7 +138,7 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -
             Segment(f" {of} GiB", theme.DIM),
         ]
     margin = 2 if is_wide else 1
-    lines = card_head(sample, gpu.who, cells, margin, charted=plan.small > 0, rows=plan.head)
+    lines = card_head(sample, gpu.who, cells, margin, charted=plan.small > 0, rows=plan.head, is_hot=gpu.is_hot)
     lines.append(_beside(title, before, epochs_above(gpu.marks, gpu.grid, gpu.faults)))
     lines += _chart(gpu, UTILIZATION, plan.utilization, side[0], plan, plots)
     lines.append(_beside([], before, times_below(gpu.grid, gpu.now, gpu.edge)))

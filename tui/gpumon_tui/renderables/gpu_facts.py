@@ -18,10 +18,21 @@ BETWEEN = 3
 """Cells between two facts."""
 
 
-def facts(sample: Sample, *, charted: bool = True) -> list[tuple[str, str]]:
+def throttled(sample: Sample, *, is_hot: bool) -> str:
+    """Return what holds the clocks of a GPU, `no` where nothing does; empty where that is unknown.
+
+    `is_hot`: counters since the sample before tell of heat; the driver names only what holds them at this moment.
+    """
+    reasons = clock_event_reasons(sample)
+    if reasons is None:
+        return "heat" if is_hot else ""
+    return ", ".join(one for one in reasons if one != IDLE) or ("heat" if is_hot else "no")
+
+
+def facts(sample: Sample, *, charted: bool = True, is_hot: bool = False) -> list[tuple[str, str]]:
     """Return name and value of what the driver tells; nothing stands for what it does not.
 
-    `charted`: temperature, power and clock have charts of their own, and are not said again.
+    `charted`: temperature, power and clock have charts of their own, and are not said again; `is_hot`: as `throttled`.
     """
     found: list[tuple[str, str]] = []
     for metric in () if charted else (BY_NAME[name] for name in ("gpu.temperature", "gpu.power", "gpu.clock_sm")):
@@ -34,16 +45,15 @@ def facts(sample: Sample, *, charted: bool = True) -> list[tuple[str, str]]:
                          ("decoder", "gpu.decoder_utilization")):  # fmt: skip
         if isfinite(value := sample.value(metric_name)):
             found.append((name, units.metric(value, BY_NAME[metric_name])))
-    reasons = clock_event_reasons(sample)
-    if reasons is not None:
-        found.append(("throttled", ", ".join(one for one in reasons if one != IDLE) or "no"))
+    if held := throttled(sample, is_hot=is_hot):
+        found.append(("throttled", held))
     return found
 
 
-def facts_line(sample: Sample, cells: int, *, charted: bool = True) -> Line:
+def facts_line(sample: Sample, cells: int, *, charted: bool = True, is_hot: bool = False) -> Line:
     """Return them in one line of at most `cells` cells; those that have no room are left out from the right."""
     line: Line = []
-    for name, value in facts(sample, charted=charted):
+    for name, value in facts(sample, charted=charted, is_hot=is_hot):
         part: Line = [Segment(f"{name} ", theme.DIM)] if name else []
         part.append(Segment(value, theme.PLAIN))
         if length(line) + BETWEEN + length(part) > cells:
@@ -52,7 +62,9 @@ def facts_line(sample: Sample, cells: int, *, charted: bool = True) -> Line:
     return line
 
 
-def card_head(sample: Sample, who: Line, cells: int, left: int, *, charted: bool, rows: int = 1) -> list[Line]:
+def card_head(
+    sample: Sample, who: Line, cells: int, left: int, *, charted: bool, rows: int = 1, is_hot: bool = False
+) -> list[Line]:  # fmt: skip
     """Return the first lines of a GPU's card: which one, `who` has it and what it does, and at the right its facts.
 
     Of two `rows` the second one has the facts.
@@ -62,7 +74,7 @@ def card_head(sample: Sample, who: Line, cells: int, left: int, *, charted: bool
         head += [Segment("  "), *who]
     end = cells - left
     if rows > 1:
-        return [cut(head, end), [Segment(" " * left), *facts_line(sample, end - left, charted=charted)]]
-    told = facts_line(sample, end - length(head) - BETWEEN, charted=charted)
+        return [cut(head, end), [Segment(" " * left), *facts_line(sample, end - left, charted=charted, is_hot=is_hot)]]
+    told = facts_line(sample, end - length(head) - BETWEEN, charted=charted, is_hot=is_hot)
     room = end - length(head) - length(told)
     return [[*head, Segment(" " * room), *told] if told else cut(head, end)]

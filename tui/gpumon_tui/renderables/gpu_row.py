@@ -8,14 +8,14 @@ from typing import NamedTuple
 from rich.style import Style
 
 from gpumon import units
-from gpumon.analysis.clock_events import IDLE, clock_event_reasons
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import NAN, Sample
 from gpumon.metrics import BY_NAME, Availability
 from gpumon_tui import palette, theme
-from gpumon_tui.gpu_status import GpuHolder, GpuLabel
+from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
 from gpumon_tui.levels import level
 from gpumon_tui.renderables.gpu_columns import GpuColumns
+from gpumon_tui.renderables.gpu_facts import throttled
 from gpumon_tui.renderables.memory_bar import memory_bar
 from gpumon_tui.renderables.placed import Piece, Placed
 from gpumon_tui.renderables.text_width import Line, fit, width
@@ -126,9 +126,8 @@ def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) ->
     if columns.state:
         number(columns.state, units.performance_state(sample.value("gpu.performance_state")), theme.DIM)
     if columns.throttled:
-        reasons = clock_event_reasons(sample)
-        text = units.MISSING if reasons is None else ", ".join(one for one in reasons if one != IDLE) or "no"
-        is_hot = not gpu.label.quiet and gpu.label.word == "heat-throttled"
+        is_hot = not gpu.label.quiet and gpu.label.word == HEAT_THROTTLED
+        text = throttled(sample, is_hot=is_hot) or units.MISSING
         style = theme.FAINT if text in ("no", units.MISSING) else gpu.label.style if is_hot else theme.PLAIN
         row.put(columns.throttled, fit(text, 11), style)
 
