@@ -15,7 +15,7 @@ from gpumon.errors import GpumonError
 from gpumon.events.event import EventSubject
 from gpumon.events.kinds import BY_NAME
 from gpumon.events.query import LoggedEvent
-from gpumon.frame import NAN, RunState
+from gpumon.frame import NAN, Frame, RunState
 from gpumon.live import LiveState
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.event_sheet import EventSheet
@@ -391,3 +391,23 @@ def test_a_text_that_has_no_room_in_its_row_stands_below_the_table() -> None:
     below = " ".join(" ".join(lines).split())
     assert "idle since it was first seen. When it was last at work" in below
     assert "↵ open on the chart" in "\n".join(opened((80, 24), read=logged)), "where rows fill the page, too"
+
+
+def test_a_source_that_has_given_no_frame_yet_has_not_been_without_events() -> None:
+    class Silent(FakeFeed):
+        """A feed before its first frame."""
+
+        def since(self, number: int) -> list[Frame]:
+            return []
+
+        def state(self) -> LiveState:
+            return LiveState(False, "waiting for the first sample", 1.0)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+        await pilot.pause()
+
+    screen = "\n".join(play(Silent(), (120, 40), script))
+    assert "waiting for the first sample" in screen
+    assert "nothing has happened" not in screen
+    assert "no events" not in screen

@@ -212,6 +212,10 @@ class EventSheet(Lines):
         """Sentences in the place of rows."""
         if self._all:
             return [f"no event matches: of {len(self._all)}, all are hidden", "Esc shows all"]
+        if self.view.frame is None:
+            return [f"no event is known yet: {self.view.freshness.text}"]
+        if self.view.filling:
+            return ["reading the last frames …"]
         since = self.view.happened.since
         return ["nothing has happened" + (f" since {units.clock(since)}" if self.problem and since else "")]
 

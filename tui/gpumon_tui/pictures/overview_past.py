@@ -232,7 +232,7 @@ class EventPicture(SectionPicture):
         return [Segment(str(len(self._found)), theme.DIM)] if self._found else []
 
     def empty(self) -> str:
-        return "nothing has happened since this view began"
+        return "reading the last frames …" if self.view.filling else "nothing has happened since this view began"
 
     @property
     def _columns(self) -> tuple[LeanPlace, ...]:
