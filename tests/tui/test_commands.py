@@ -8,8 +8,9 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keys import CHART, OVERVIEW, PAGES, PROCESSES, applying, pressed
+from gpumon_tui.keys import CHART, OVERVIEW, PAGES, PROCESSES, RUNS, applying, pressed
 from gpumon_tui.screens.commands import Command, Commands, commands_of, found
+from gpumon_tui.screens.scrolled import Scrolled
 from tests.tui.fakes import recent
 from tests.tui.screen import play, text
 
@@ -53,6 +54,35 @@ def test_a_page_is_opened_from_the_list_and_escape_changes_nothing() -> None:
         await pilot.press("1", "colon", *"page: pro", "escape")
         await pilot.pause()
         assert app.page.name_shown == OVERVIEW
+
+    play(recent(), (120, 40), script)
+
+
+def test_what_another_page_does_is_found_from_everywhere_and_leads_there() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("colon", *"compa")
+        await pilot.pause()
+        assert any("compare a run with another" in line and "4 v" in line for line in text(app))
+        await pilot.press("enter")
+        await pilot.pause()
+        assert app.page.name_shown == RUNS
+        await pilot.press("colon", *"compa")
+        await pilot.pause()
+        assert not any("4 v" in line for line in text(app)), "it is a key of this page"
+
+    play(recent(), (120, 40), script)
+
+
+@pytest.mark.parametrize("key", ["question_mark", "exclamation_mark"])
+def test_the_number_of_a_page_leads_there_from_a_window_too(key: str) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(key)
+        await pilot.pause()
+        assert isinstance(app.screen, Scrolled)
+        await pilot.press("2")
+        await pilot.pause()
+        assert not isinstance(app.screen, Scrolled)
+        assert app.page.name_shown == CHART
 
     play(recent(), (120, 40), script)
 

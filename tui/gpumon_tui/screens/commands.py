@@ -46,6 +46,18 @@ def commands_of(page: str, pages: Sequence[str], *, is_readonly: bool = False) -
     return [one for _, one in sorted(rows, key=lambda row: row[0])]
 
 
+def of_other_pages(page: str, pages: Sequence[str], *, is_readonly: bool = False) -> list[Command]:
+    """Return what only keys of other pages do; each leads to the first such page."""
+    known = {key.what for key in told_on(page, is_readonly=is_readonly)}
+    rows: list[Command] = []
+    for digit, name in enumerate(PAGES, 1):
+        for key in told_on(name, is_readonly=is_readonly) if name in pages and name != page else ():
+            if key.what not in known and key.action not in _HIDDEN:
+                known.add(key.what)
+                rows.append(Command(f"{name}: {key.what}", f"{digit} {key.shown}", str(digit), key.brief))
+    return rows
+
+
 def found(commands: Sequence[Command], typed: str) -> list[Command]:
     """Return the commands that have all letters of a text in their order: first those that have it in one piece."""
     text = typed.lower().strip()
@@ -54,6 +66,12 @@ def found(commands: Sequence[Command], typed: str) -> list[Command]:
     ranks = [(_rank(f"{one.brief} {one.what}".lower(), text), place, one) for place, one in enumerate(commands)]
     ranked = [one for one in ranks if one[0] >= 0]
     return [one for _, _, one in sorted(ranked, key=lambda row: row[:2])]
+
+
+def _in_one_piece(commands: Sequence[Command], typed: str) -> list[Command]:
+    """Return the commands that have a text in one piece; all where nothing was typed."""
+    text = typed.lower().strip()
+    return [one for one in commands if text in f"{one.brief} {one.what}".lower()]
 
 
 def _rank(what: str, text: str) -> int:
@@ -73,16 +91,21 @@ def _rank(what: str, text: str) -> int:
 class CommandLines(Text):
     """The text that was typed, and the commands that have it."""
 
-    def __init__(self, view: View, commands: Sequence[Command]) -> None:
+    def __init__(self, view: View, commands: Sequence[Command], others: Sequence[Command] = ()) -> None:
         super().__init__(view)
+        self._others = others
         self.typed = ""
         self.at = 0
         self._commands = commands
 
     @property
     def matching(self) -> list[Command]:
-        """The commands that have what was typed."""
-        return found(self._commands, self.typed)
+        """The commands that have what was typed; first those of other pages where they alone have it in one piece."""
+        own = found(self._commands, self.typed)
+        if _in_one_piece(own, self.typed):
+            return own
+        others = found(self._others, self.typed)
+        return [*_in_one_piece(others, self.typed), *own] or others
 
     def told(self, cells: int) -> list[Line]:
         matching = self.matching
@@ -96,7 +119,7 @@ class CommandLines(Text):
         ]  # fmt: skip
         empty: list[Line] = [[] for _ in range(ROWS - len(rows))]
         if not matching:
-            empty[0] = [Segment(f"no command of this page has '{self.typed}'", palette.ink("dim", "panel"))]
+            empty[0] = [Segment(f"no command has '{self.typed}'", palette.ink("dim", "panel"))]
         return [spread(head, [Segment(count, palette.ink("faint", "panel"))], cells), [], *rows, *empty]
 
     def _row(self, command: Command, is_chosen: bool, cells: int) -> Line:
@@ -111,7 +134,8 @@ class Commands(Scrolled):
     """Above the main screen; Enter does what is chosen."""
 
     def __init__(self, view: View, *, page: str, pages: Sequence[str]) -> None:
-        self.list = CommandLines(view, commands_of(page, pages, is_readonly=view.is_readonly))
+        own, others = (of(page, pages, is_readonly=view.is_readonly) for of in (commands_of, of_other_pages))
+        self.list = CommandLines(view, own, others)
         super().__init__(self.list)
 
     def on_key(self, event: events.Key) -> None:

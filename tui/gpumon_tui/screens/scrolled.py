@@ -10,7 +10,9 @@ from textual.geometry import Size
 from textual.screen import ModalScreen
 
 from gpumon_tui import palette
+from gpumon_tui.keys import PAGES
 from gpumon_tui.renderables.text_width import Line
+from gpumon_tui.widgets.bars import Footer
 from gpumon_tui.widgets.lines import Lines
 
 _SCROLL = frozenset(("up", "down", "pageup", "pagedown", "home", "end"))
@@ -19,6 +21,8 @@ _AS_IN_VIM = {
     "ctrl+u": "page_up", "ctrl+b": "page_up",
 }  # fmt: skip
 """Keys that scroll as well."""
+_PAGES = frozenset(map(str, range(1, len(PAGES) + 1)))
+"""Keys that lead to a page, from here too."""
 
 
 EDGE: Line = [Segment("▌", palette.ink("key", "panel")), Segment(" ")]
@@ -80,6 +84,8 @@ class Scrolled(ModalScreen[None]):
             getattr(self.query_one(VerticalScroll), f"scroll_{_AS_IN_VIM[event.key]}")(animate=False)
         else:
             self.close()
+            if event.key in _PAGES:
+                self.app.post_message(Footer.Pressed(event.key))
 
     def on_click(self) -> None:
         """Close."""
