@@ -162,6 +162,22 @@ def test_lines_without_colors_have_the_numbers_of_their_gpus_on_them(is_ascii: b
     play(FakeFeed(), (160, 50), script, look=TerminalLook(depth=Depth.NONE, is_ascii=is_ascii))
 
 
+def test_a_picture_of_the_past_says_no_epoch_of_now() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        assert text(app)[2].split()[:2] == ["now", "epoch"]
+        newest = text(app)[2].split()[2]
+        await pilot.press("plus", "plus", "plus", *["less_than_sign"] * 3)
+        await pilot.pause()
+        assert app.view.shown.is_past
+        row = text(app)[2].split()
+        assert "now" not in row
+        assert row[1] == "epoch"
+        assert row[2] != newest, "it was another one then"
+
+    play(FakeFeed(), (80, 24), script)
+
+
 def test_lines_of_other_gpus_are_told_apart_without_a_panel_too() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "c")

@@ -86,8 +86,11 @@ def readout_line(state: ChartState, cells: int) -> Line:
     margin = " " if cells < 100 else "  "
     values = state.read_out()
     if not values:
-        told = [*place_in_run(state, view.now), *peers_line(state, cells)]
-        return [Segment(f"{margin}{view.freshness.edge}  ", theme.FAINT), *told] if told else []
+        if view.shown.is_past:  # nothing of now: where the run was at the right edge
+            told, when = place_in_run(state, min(state.grid.end, view.now)), units.clock(state.grid.end)
+        else:
+            told, when = [*place_in_run(state, view.now), *peers_line(state, cells)], view.freshness.edge
+        return [Segment(f"{margin}{when}  ", theme.FAINT), *told] if told else []
     own = values[subject][state.metric.name]
     how = _shown(state, own)
     line: Line = [
