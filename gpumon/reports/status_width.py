@@ -101,7 +101,7 @@ def _first_parts(line: str, width: int, end: str = "") -> str:
 
 
 def _of_run(line: RunLine, width: int) -> Iterator[str]:
-    """What is kept, on as many lines as it needs; the other facts, from the first on, where all fit on one."""
+    """Kept facts on as many lines as they need; the other facts, from the first on, where all fit on one."""
     shown = list(line.kept)
     for part in line.parts:
         more = [one for one in line.parts if one in shown or one == part]
