@@ -21,7 +21,9 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   command -v tmux >/dev/null || missing="$missing tmux"
   command -v cc >/dev/null || missing="$missing gcc libc6-dev"
   [ -z "$missing" ] || apt_install $missing
-  command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
+  # Chromium without windows takes half of the CPU for a page; not every distribution has it.
+  command -v chromium-headless-shell >/dev/null || apt_install chromium-headless-shell 2>/dev/null ||
+    command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
     apt_install chromium || say "Chromium is not to be had here: the tests of pages will say so"
 fi
 

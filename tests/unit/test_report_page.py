@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -27,7 +26,7 @@ from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record, RunTrace
 from gpumon.reports.html import page
-from tests.chromium import ARGUMENTS
+from tests import chromium
 from tests.conftest import cannot
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 
@@ -187,11 +186,11 @@ def test_no_text_of_a_stranger_is_markup(book: Book) -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    path = chromium.program()
     if path is None:
         cannot("no Chromium is installed")
     with sync.sync_playwright() as play:
-        found = play.chromium.launch(executable_path=path, args=ARGUMENTS)
+        found = play.chromium.launch(executable_path=path, args=chromium.ARGUMENTS)
         yield found
         found.close()
 

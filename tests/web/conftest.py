@@ -21,7 +21,6 @@ from tests.web.served import TOKEN, Served, on_waitress
 
 pytest.register_assert_rewrite("tests.web.matrix")  # so that what fails there says what it found
 
-CHROMIUM = "/usr/bin/chromium"
 PATIENCE_MS = 1000 * PATIENCE
 """The same for a browser."""
 _WATCH = """
@@ -37,11 +36,12 @@ _OUR_REFUSALS = ("404", "401", "503")
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """The system's Chromium."""
-    if not Path(CHROMIUM).exists():
+    found = chromium.program()
+    if found is None:
         cannot("chromium is not installed")
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
-            executable_path=CHROMIUM,
+            executable_path=found,
             timeout=2 * PATIENCE_MS,
             args=chromium.ARGUMENTS,
         )
