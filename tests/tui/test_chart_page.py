@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from gpumon_tui.pages.chart.plan import chart_plan
 from gpumon_tui.pages.chart.state import ChartState, Overlay
 from gpumon_tui.renderables.buckets import HOLD
 from gpumon_tui.renderables.value_axis import value_axis
+from tests.crossed import crossed
 from tests.fakes import FakeClock
 from tests.months import fill
 from tests.tui.fakes import START, FakeFeed
@@ -56,10 +57,11 @@ def page_of(app: GpumonApp) -> ChartPage:
     ("size", "gpus"),
     [
         ((1, 1), 8), ((12, 5), 8),
-        *product(((40, 20), (80, 24), (120, 40), (200, 50), (320, 90)), (0, 1, 2, 8, 16, 32)),
+        *crossed(((40, 20), (80, 24), (120, 40), (200, 50), (320, 90)), (0, 1, 2, 8, 16, 32)),
     ],
 )  # fmt: skip
 def test_every_size_and_number_of_gpus(size: tuple[int, int], gpus: int) -> None:
+    """Not slow: each size and each number once; test_the_parts_fit_the_page has the plan of them all."""
     lines = shown("left", size, gpus=gpus, seconds=120, problem="" if gpus else "no driver")
     assert len(lines) == size[1]
     assert max(map(len, lines)) <= size[0]

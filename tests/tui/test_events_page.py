@@ -19,6 +19,7 @@ from gpumon.frame import NAN, Frame, RunState
 from gpumon.live import LiveState
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.event_sheet import EventSheet
+from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, FakePlayer
 from tests.tui.screen import play, text
@@ -97,9 +98,15 @@ def sheet(app: GpumonApp) -> EventSheet:
     return found
 
 
-@pytest.mark.parametrize("size", [(40, 20), (80, 24), (120, 40), (200, 50), (320, 90)])
-@pytest.mark.parametrize("keys", [(), ("slash", "x"), ("tab", "tab"), ("g", "g"), ("end",)], ids=" ".join)
+@pytest.mark.parametrize(
+    ("size", "keys"),
+    crossed(
+        [(40, 20), (80, 24), (120, 40), (200, 50), (320, 90)],
+        [(), ("slash", "x"), ("tab", "tab"), ("g", "g"), ("end",)],
+    ),
+)
 def test_every_size_and_state_fits(size: tuple[int, int], keys: tuple[str, ...]) -> None:
+    """Not slow: each size and each state once; the golden screens have the rows and a filter at every size."""
     nothing = FakeFeed(gpus=0, seconds=2, problem="no driver", source="nvml")
     for feed, read in ((FakeFeed(seconds=5, source="nvml"), logged), (nothing, no_log), (FakeFeed(seconds=2), logged)):
         lines = opened(size, *keys, feed=feed, read=read)

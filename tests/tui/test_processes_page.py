@@ -15,6 +15,7 @@ from gpumon.frame import Process
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.processes import ProcessesPage
 from gpumon_tui.remembered import Remembered
+from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, recent
 from tests.tui.screen import play, text
@@ -159,9 +160,14 @@ def test_a_process_that_ends_stays_open_and_says_that_it_is_gone() -> None:
     play(feed, (120, 40), script)
 
 
-@pytest.mark.parametrize("size", [(40, 20), (80, 24), (120, 40), (200, 50), (320, 90)])
-@pytest.mark.parametrize("keys", [(), ("t",), ("u",), ("o",), ("slash", "x"), ("enter",)], ids=" ".join)
+@pytest.mark.parametrize(
+    ("size", "keys"),
+    crossed(
+        [(40, 20), (80, 24), (120, 40), (200, 50), (320, 90)], [(), ("t",), ("u",), ("o",), ("slash", "x"), ("enter",)]
+    ),
+)
 def test_every_size_and_state_fits(size: tuple[int, int], keys: tuple[str, ...]) -> None:
+    """Not slow: each size and each state once; the golden screens have most of them at every size."""
     for feed in (
         Confined(seconds=70),
         FakeFeed(gpus=0, seconds=2, problem="no driver"),

@@ -21,6 +21,7 @@ from gpumon_tui.renderables import epoch_lines
 from gpumon_tui.renderables.epoch_lines import EpochLine
 from gpumon_tui.screens.help import Help
 from gpumon_tui.widgets.runs_sheet import RunsSheet
+from tests.crossed import crossed
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import appears, play, text
 
@@ -40,9 +41,9 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("gpus", [0, 1, 2, 8, 16])
+@pytest.mark.parametrize(("size", "gpus"), crossed(SIZES, [0, 1, 2, 8, 16]))
 def test_every_size_and_number_of_gpus(size: tuple[int, int], gpus: int) -> None:
+    """Not slow: each size and each number once; the golden screens have the overview of 0 to 32 GPUs at five sizes."""
     lines = play(FakeFeed(gpus=gpus, seconds=120, problem="" if gpus else "no driver"), size)
     screen = "\n".join(lines)
     assert len(lines) == size[1]
