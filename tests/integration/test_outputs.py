@@ -139,9 +139,14 @@ def all_are_orderly(
         is_orderly(words, int((kept / f"{number}.code").read_text()), said)
 
 
-def half(of: int) -> list[list[str]]:
-    """Every second command, so that each meets every second way and each way commands of every group."""
-    return ALL[of % 2 :: 2]
+def part(number: int, parts: int) -> list[list[str]]:
+    """One of so many parts of the commands: each meets some ways, and each way commands of every group."""
+    return ALL[number % parts :: parts]
+
+
+def others(number: int, parts: int) -> list[list[str]]:
+    """All commands beside such a part."""
+    return [words for one in range(parts) if one != number % parts for words in part(one, parts)]
 
 
 WAYS = (">/dev/full", ">&-", "2>/dev/full", "2>&-", "<&- >&- 2>&-")
@@ -149,13 +154,13 @@ WAYS = (">/dev/full", ">&-", "2>/dev/full", "2>&-", "<&- >&- 2>&-")
 
 @pytest.mark.parametrize("redirected", WAYS)
 def test_no_command_fails_by_an_output_that_takes_nothing(env: dict[str, str], redirected: str, tmp_path: Path) -> None:
-    all_are_orderly(env, tmp_path, half(WAYS.index(redirected)), redirected)
+    all_are_orderly(env, tmp_path, part(WAYS.index(redirected), 4), redirected)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("redirected", WAYS)
 def test_nor_does_any_other(env: dict[str, str], redirected: str, tmp_path: Path) -> None:
-    all_are_orderly(env, tmp_path, half(WAYS.index(redirected) + 1), redirected)
+    all_are_orderly(env, tmp_path, others(WAYS.index(redirected), 4), redirected)
 
 
 ENCODINGS: dict[str, dict[str, str]] = {
@@ -167,13 +172,13 @@ ENCODINGS: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_no_command_fails_by_an_encoding(env: dict[str, str], name: str, tmp_path: Path) -> None:
-    all_are_orderly({**env, **ENCODINGS[name]}, tmp_path, half([*ENCODINGS].index(name)), encoding="latin-1")
+    all_are_orderly({**env, **ENCODINGS[name]}, tmp_path, part([*ENCODINGS].index(name), 3), encoding="latin-1")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_nor_does_any_other_by_an_encoding(env: dict[str, str], name: str, tmp_path: Path) -> None:
-    all_are_orderly({**env, **ENCODINGS[name]}, tmp_path, half([*ENCODINGS].index(name) + 1), encoding="latin-1")
+    all_are_orderly({**env, **ENCODINGS[name]}, tmp_path, others([*ENCODINGS].index(name), 3), encoding="latin-1")
 
 
 def test_what_an_encoding_lacks_is_written_in_plainer_characters(env: dict[str, str]) -> None:

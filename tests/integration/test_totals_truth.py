@@ -72,8 +72,13 @@ class History(NamedTuple):
     begin: float
     stretches: list[Stretch]
 
+    asked: dict[tuple[float, float], WindowTotals]
+    """Answers: the past stands still, and each takes a while."""
+
     def totals(self, first: float, last: float) -> WindowTotals:
-        return self.live.totals(begin=self.begin + first, end=self.begin + last)
+        if (first, last) not in self.asked:
+            self.asked[first, last] = self.live.totals(begin=self.begin + first, end=self.begin + last)
+        return self.asked[first, last]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +94,7 @@ def history(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> I
             assert process.stdin is not None
             assert process.stdout.readline() == "over\n"
             live = follow(Places(explicit=str(directory / "live"), state=str(directory / "state")))
-            yield History(live, begin, stretches)
+            yield History(live, begin, stretches, {})
             live.close()
             process.stdin.close()
             assert process.wait(60) == 0
