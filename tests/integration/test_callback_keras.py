@@ -34,8 +34,9 @@ class Cases:
         return self.all(case)[0]
 
 
-@pytest.fixture(scope="module", params=["torch", "tensorflow", "jax"])
+@pytest.fixture(scope="module", params=["torch", "tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
 def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cases:
+    """On each backend; JAX is slow, since to the callback it is as torch: each batch is read as it is asked for."""
     need("keras", request.param)
     return Cases(request.param, tmp_path_factory.mktemp(request.param))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gpumon.frame import Mark, RunState
 from tests.conftest import ROOT
 from tests.trainings import need, train
@@ -13,7 +15,9 @@ from tests.trainings.terminal import Terminal
 EXAMPLES = ROOT / "examples"
 
 
+@pytest.mark.slow
 def test_lightning_regression(watched: Path, terminal: Terminal) -> None:
+    """Not slow: test_ranks_joined runs this example in two ranks, test_between_truth Lightning beside a daemon."""
     need("torch", "lightning")
     train([EXAMPLES / "lightning_regression.py"], watched)
     terminal.shows("lightning-regression", "5/5")

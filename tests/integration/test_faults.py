@@ -64,9 +64,9 @@ model.fit(x, x[:, :1], batch_size=8, epochs=5, verbose=0, callbacks=[GpuMonitor(
 @pytest.mark.parametrize(
     ("kind", "what"),
     [
-        ("by hand", "raise"), ("by hand", "interrupt"), ("keras", "interrupt"),
-        # Keras that raises: its board is held by test_callback_keras, and what a ledger makes of one by those above.
-        pytest.param("keras", "raise", marks=pytest.mark.slow),
+        ("by hand", "raise"), ("by hand", "interrupt"),
+        # Keras that breaks off: its board is held by test_callback_keras, what a ledger makes of one by those above.
+        *(pytest.param("keras", what, marks=pytest.mark.slow) for what in ("raise", "interrupt")),
     ],
 )  # fmt: skip
 def test_a_training_that_breaks_off_says_so_and_keeps_what_its_epoch_came_to(

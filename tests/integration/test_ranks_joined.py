@@ -62,7 +62,9 @@ def test_lightning(live_dir: Path, strategy: str) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_accelerate(live_dir: Path) -> None:
+    """Not slow: ranks that torchrun starts are joined in test_examples_ranks, with the same variables."""
     need("torch", "accelerate")
     # As `accelerate launch` starts several ranks; on a CPU it would want MPI for that.
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-port", free_port()]

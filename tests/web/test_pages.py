@@ -330,10 +330,13 @@ def test_a_browser_without_the_token_sees_a_page_that_says_what_to_do(browser: B
         expect(visitor.page.get_by_role("heading")).to_have_text("Token required")
 
 
-@pytest.mark.parametrize("name", ["h100x8-llama3-8b-ckpt100.csv.gz", "titanx2-gpt350m.csv.gz"])
+@pytest.mark.parametrize(
+    "name", ["h100x8-llama3-8b-ckpt100.csv.gz", pytest.param("titanx2-gpt350m.csv.gz", marks=pytest.mark.slow)]
+)
 def test_a_recording_of_a_real_training_is_shown_and_labeled(
     browser: Browser, recordings: Path, tmp_path: Path, name: str
 ) -> None:
+    """Not slow: one recording; the matrix has the pages of both."""
     source = f"replay:{recordings / name}"
     with web("--source", source, env=own_places(tmp_path)) as link, visit(browser, link) as visitor:
         page = visitor.open("#/fleet")

@@ -20,10 +20,11 @@ expect.set_options(timeout=PATIENCE_MS)
 _SCRIPT = Path(__file__).with_name("watched.py")
 
 
-@pytest.mark.parametrize(("framework", "first"), [("torch", 0), ("keras", 1)])
+@pytest.mark.parametrize(("framework", "first"), [("torch", 0), pytest.param("keras", 1, marks=pytest.mark.slow)])
 def test_the_epochs_of_a_training_show_as_they_end(
     browser: Browser, stub: Stub, live_dir: Path, tmp_path: Path, framework: str, first: int
 ) -> None:
+    """Not slow: a loop by hand. That Keras counts from 1 is held by test_callback_keras and test_examples."""
     need("torch", framework)
     env, name = environment(live_dir, stub.env()), f"watched-{framework}"
     with (
