@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -259,11 +259,12 @@ def there() -> list[str]:
     return [one for one in EVERY if all(map(find_spec, NEEDED.get(one, (one,))))]
 
 
-def all_of_them(directory: Path, *ways: str) -> list[str]:
-    """Write the trainings; gives the words of a Python that runs all of them, each in these ways."""
-    for framework in there():
+def all_of_them(directory: Path, *ways: str, of: Collection[str] = EVERY) -> list[str]:
+    """Write the trainings; gives the words of a Python that runs all `of` them, each in these ways."""
+    chosen = [framework for framework in there() if framework in of]
+    for framework in chosen:
         Path(directory, f"with_{framework}.py").write_text(EVERY[framework])
-    return ["-c", ALL, str(directory), " ".join(there()), *ways]
+    return ["-c", ALL, str(directory), " ".join(chosen), *ways]
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +279,9 @@ def trained(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> T
 
 
 @pytest.fixture(scope="module")
-def misshapen(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def misshapen(
+    request: pytest.FixtureRequest, driver_library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Trained:
     """Trainings in whose frameworks the hook does not find what it looks for."""
     source = (ROOT / "gpumon" / "auto" / "patches.py").read_text()
     kinds = (
@@ -296,7 +299,7 @@ def misshapen(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) ->
     (copy / "auto" / "patches.py").write_text(source)
     with Stub(driver_library) as stub:
         env = {**prepare(quiet(directory, stub), None), "PYTHONPATH": str(copy / "auto" / "site")}
-        return Trained(plain(all_of_them(directory, UNCHANGED), env), told(directory))
+        return Trained(plain(all_of_them(directory, UNCHANGED, of=request.param), env), told(directory))
 
 
 def begun_after(trained: Trained, framework: str) -> list[Told]:
@@ -353,8 +356,18 @@ def test_a_callback_of_the_users_own_that_is_imported_first_is_not_doubled(
     assert sorted(names) == sorted(f"with_{one}" for one in there() for _ in range(RUNS.get(one, 1)))
 
 
-@pytest.mark.parametrize("framework", EVERY)
+QUICK = ("ignite", "boosted", "search")
+"""Trainings whose frameworks are loaded in a second or two."""
+SLOW = tuple(one for one in EVERY if one not in QUICK)
+
+
+@pytest.mark.parametrize(
+    ("misshapen", "framework"),
+    [*((QUICK, one) for one in QUICK), *(pytest.param(SLOW, one, marks=pytest.mark.slow) for one in SLOW)],
+    indirect=["misshapen"],
+)
 def test_a_framework_of_another_shape_trains_without_the_callback(misshapen: Trained, framework: str) -> None:
+    """Not slow: three ways to hook in (a method of a class, a constructor, a function); what fails is left out alike."""
     need(*NEEDED.get(framework, (framework,)))
     assert misshapen.printed(framework, UNCHANGED)
     assert misshapen.done.returncode == 0, misshapen.done.stderr

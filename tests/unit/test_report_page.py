@@ -28,6 +28,7 @@ from gpumon.ledger.records import Record, RunTrace
 from gpumon.reports.html import page
 from tests import chromium
 from tests.conftest import cannot
+from tests.crossed import crossed
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 
 NOW = BEGAN + 86400.0
@@ -195,8 +196,7 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("made", ["training", "hostile", "bare"])
+@pytest.mark.parametrize(("made", "scheme"), crossed(["training", "hostile", "bare"], ["light", "dark"]))
 def test_the_page_opens_in_a_browser_without_a_network(
     book: Book, tmp_path: Path, browser: Any, made: str, scheme: str
 ) -> None:
