@@ -194,7 +194,8 @@ def added_up_by_the_hour(directory: Path, told: list[tuple[str, float]]) -> Abst
     ("engine", "days", "period"),
     [(prometheus_of, 1, Period.DAY), (recorded_by_prometheus, 1, Period.DAY),
      (victoria_metrics_of, 1, Period.DAY), (victoria_metrics_of, DAYS, Period.LAST_MONTH),
-     (prometheus_of, DAYS, Period.LAST_MONTH), (recorded_by_prometheus, DAYS, Period.LAST_MONTH),
+     (prometheus_of, DAYS, Period.LAST_MONTH),
+     pytest.param(recorded_by_prometheus, DAYS, Period.LAST_MONTH, marks=pytest.mark.slow),
      (added_up_by_the_hour, DAYS, Period.LAST_MONTH)],
     ids=["prometheus, a day", "its recorded series, a day", "victoria-metrics, a day", "victoria-metrics, a month",
          "prometheus, a month", "its recorded series, a month", "its sums by hour, a month"],
@@ -202,6 +203,7 @@ def added_up_by_the_hour(directory: Path, told: list[tuple[str, float]]) -> Abst
 def test_an_engine_comes_to_what_it_is_by_hand(
     engine: Callable[..., AbstractContextManager[Backend]], days: int, period: Period, tmp_path: Path
 ) -> None:
+    """Not slow: recorded series of a day, and a month of all others: series make a month as those before them do."""
     wanted = (*of_users(period), *cost_questions(PRICES, EAST, [period]))
     with (
         engine(tmp_path, list(scrapes(days))) as running,

@@ -367,7 +367,7 @@ SLOW = tuple(one for one in EVERY if one not in QUICK)
     indirect=["misshapen"],
 )
 def test_a_framework_of_another_shape_trains_without_the_callback(misshapen: Trained, framework: str) -> None:
-    """Not slow: three ways to hook in (a method of a class, a constructor, a function); what fails is left out alike."""
+    """Not slow: a method, a constructor and functions that are not found, which `hook` leaves alone in one place."""
     need(*NEEDED.get(framework, (framework,)))
     assert misshapen.printed(framework, UNCHANGED)
     assert misshapen.done.returncode == 0, misshapen.done.stderr

@@ -39,8 +39,16 @@ def open_view(live_dir: Path) -> Iterator[Open]:
         view.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        signal.SIGHUP,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGQUIT, signal.SIGINT)),
+    ],
+)
 def test_a_signal_that_ends_the_view_leaves_the_terminal_as_it_was(open_view: Open, number: signal.Signals) -> None:
+    """Not slow: two of the four, which have one handler."""
     view = open_view()
     view.until("SIMULATED")
     assert "alternate screen" in view.left_behind()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import cannot
 from tests.integration.test_replay_truth import rows_of
 from tests.nvml import Stub
 from tests.programs import PATIENCE, command, daemon, environment, until
 from tests.runs import Book, training
+from tests.trainings import need
 from tests.tui.terminal import Terminal, shown
 
 
@@ -89,10 +89,7 @@ def test_a_recording_shows_what_its_rows_say(open_terminal, recordings: Path, li
 
 def test_a_gpu_less_machine_says_so_and_still_shows_a_training(open_terminal, live_dir: Path) -> None:  # type: ignore[no-untyped-def]
     """A real PyTorch training on the CPU, with its epochs as they pass."""
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        cannot("torch is not installed")
+    need("torch")
     env = environment(live_dir)
     terminal = open_terminal(env)
     if "No GPU can be read" not in shown(terminal, "q quit"):

@@ -88,7 +88,7 @@ def exactly(blocks: Sequence[Block]) -> dict[tuple[int, str, int], list[str]]:
     ("seed", "phase", "troubled"), [(1, 0.4, False), (2, 0.4, True), (3, 0.004, True), (4, 0.9997, True)]
 )
 def test_ticks_that_are_taken_at_once_are_the_same_cells_as_one_by_one(seed: int, phase: float, troubled: bool) -> None:
-    ticks = some_ticks(Random(seed), 1500, phase=phase, troubled=troubled)
+    ticks = some_ticks(Random(seed), 1000, phase=phase, troubled=troubled)
     expected, expected_done = collected(ticks, 1)
     cells, sealed = exactly(expected), sorted(map(seal, expected))
     for at_once in (2, 13, 100):

@@ -66,10 +66,25 @@ def possible(case: Case) -> bool:
 
 
 def loads(sources: Sequence[MatrixSource]) -> list[Any]:
-    """Loads of these sources that cover all pairs, source by source."""
+    """Loads of these sources, source by source, out of those that all sources share among them."""
     names = {source.name for source in sources}
-    chosen = [case for case in pairs(PARAMETERS, possible) if case["source"] in names]
+    chosen = [case for case in _shared() if case["source"] in names]
     return [pytest.param(case, id="-".join(case.values())) for case in sorted(chosen, key=lambda one: one["source"])]
+
+
+def _shared() -> Iterator[Case]:
+    """All pairs of page, width, theme and zone, each load with a source whose turn it is; tours have all pages of each.
+
+    Sources that need a file, which may not be there, have one load more each.
+    """
+    looks = pairs({name: PARAMETERS[name] for name in PARAMETERS if name != "source"}, lambda case: True)
+    turns = dict.fromkeys((name for name, source in ALL.items() if source.needs is None), 0)
+    for look in looks:
+        name = min((name for name in turns if look["page"] in ALL[name].pages), key=turns.__getitem__)
+        turns[name] += 1
+        yield {"source": name, **look}
+    for name, look in zip((name for name in ALL if name not in turns), looks, strict=False):
+        yield {"source": name, **look, "page": "gpu"}
 
 
 def tours(sources: Sequence[MatrixSource]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Each page of each source that is made up, in pairs of width, theme and time zone; and, slow, in all of them."""
+"""Pages of sources that are made up, in pairs of width, theme and time zone; and, slow, each in all of them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,15 @@ def test_page_stays_so_in_every_width_and_theme_wherever_the_viewer_lives(
     browser: Browser, sources: Open, tour: Sequence[Case]
 ) -> None:
     check(browser, sources.source(tour[0]["source"]), tour)
+
+
+def test_loads_leave_out_no_source_and_no_page_in_any_width_theme_or_zone() -> None:
+    cases = [load.values[0] for load in loads(tuple(ALL.values()))]
+    assert all(possible(case) for case in cases)
+    assert {case["source"] for case in cases} == set(ALL)
+    for name in ("width", "theme", "zone"):
+        expected = {(page, value) for page in PARAMETERS["page"] for value in PARAMETERS[name]}
+        assert {(case["page"], case[name]) for case in cases} == expected
 
 
 def test_tours_leave_out_no_page_width_theme_or_zone_of_any_source() -> None:

@@ -1,4 +1,4 @@
-"""Each page of each source that a program serves, in pairs of width, theme and time zone; and, slow, in all of them."""
+"""Pages of sources that a program serves, in pairs of width, theme and time zone; and, slow, each in all of them."""
 
 from __future__ import annotations
 
