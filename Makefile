@@ -14,7 +14,11 @@ AGAIN = -n 0 --last-failed --last-failed-no-failures none
 # Tests start gpumon some hundred times: compile it once, also where Python is told to keep no byte code.
 COMPILE = $(BIN)/python -m compileall -q gpumon tui web tests
 
-.PHONY: help tui web test test-all golden lint gpu bench clean
+# mypy takes most of a minute of one core: it runs beside the tests, and what it says comes behind what they say.
+TYPES = nice $(BIN)/mypy >$(VENV)/types-said 2>&1 & types=$$!; status=0
+SAID = wait $$types || status=1; cat $(VENV)/types-said; exit $$status
+
+.PHONY: help tui web test test-all golden lint style gpu bench clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -26,14 +30,15 @@ tui: $(VENV)/installed  ## the terminal view (ARGS="--source sim" for a simulati
 web: $(VENV)/installed  ## the browser view
 	@$(BIN)/gpumon web $(ARGS)
 
-test: $(VENV)/tests lint $(VENV)/rewritten  ## everything that a change must pass
+test: $(VENV)/tests style $(VENV)/rewritten  ## everything that a change must pass
 	$(COMPILE)
-	$(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu" $(ARGS) || \
-	  { [ $$? -eq 1 ] && $(BIN)/python -m pytest $(AGAIN) -m "not slow and not gpu" $(ARGS); }
+	$(TYPES); $(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu" $(ARGS) || \
+	  { [ $$? -eq 1 ] && $(BIN)/python -m pytest $(AGAIN) -m "not slow and not gpu" $(ARGS); } || status=1; \
+	$(SAID)
 
-test-all: $(VENV)/tests lint $(VENV)/rewritten  ## with soaks, fuzzing and the long stress runs
+test-all: $(VENV)/tests style $(VENV)/rewritten  ## with soaks, fuzzing and the long stress runs
 	$(COMPILE)
-	$(BIN)/python -m pytest $(WORKERS) -m "not gpu" $(ARGS)
+	$(TYPES); $(BIN)/python -m pytest $(WORKERS) -m "not gpu" $(ARGS) || status=1; $(SAID)
 
 golden: $(VENV)/tests  ## draw the golden screens of the terminal view anew; look at what git diff shows
 	GPUMON_REWRITE_GOLDEN=1 $(BIN)/python -m pytest -q tests/tui/test_golden_screens.py
@@ -41,11 +46,13 @@ golden: $(VENV)/tests  ## draw the golden screens of the terminal view anew; loo
 gpu: $(VENV)/tests  ## the tests that need a real NVIDIA GPU, with the torch that is installed
 	$(BIN)/python -m pytest -m gpu $(ARGS)
 
-lint: $(VENV)/tests  ## style, types, and who may import whom
+lint: style  ## style, types, and who may import whom
+	$(BIN)/mypy
+
+style: $(VENV)/tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/oxlint --deny-warnings web/gpumon_web/assets tests/web/scripts
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
 bench: $(VENV)/tests  ## the budgets of benchmarks/README.md, measured beside their peers (minutes)
