@@ -7,21 +7,32 @@ from collections.abc import Sequence
 import pytest
 
 LONG_FILES = (
-    "integration/test_auto.py", "integration/test_loggers.py", "integration/test_callback_keras.py",
-    "integration/test_examples_ranks.py", "tui/test_runs_page.py", "tui/test_golden_screens.py",
-    "integration/test_ranks_joined.py", "integration/test_faults.py", "integration/test_examples.py",
-    "integration/test_between_truth.py", "tui/test_processes_page.py", "integration/test_daemon.py",
-    "integration/test_truth.py", "integration/test_gpm.py", "integration/test_run_command.py",
-    "integration/test_status.py", "integration/test_whole_runs.py", "tui/test_first_picture.py",
-    "unit/test_history_columns.py", "tui/test_unknown_values.py", "integration/test_totals_truth.py",
-    "engines/test_scraped.py", "tui/test_terminal.py", "tui/test_screen.py",
-    "tui/test_header.py", "integration/test_outputs.py", "integration/test_top.py", "integration/test_ledger.py",
-    "tui/test_events_page.py", "tui/test_chart_page.py", "tui/test_guard.py", "unit/test_sim.py",
-    "web/test_trainings.py", "web/test_matrix_made.py", "web/test_matrix_real.py", "web/test_page_states.py",
-    "web/test_notifications.py", "web/test_page_unknown.py", "web/test_pages.py", "web/test_player.py",
-    "web/test_recordings.py",
+    "tui/test_golden_screens.py", "tui/test_runs_page.py", "integration/test_callback_keras.py", "web/test_serve.py",
+    "integration/test_ranks_joined.py", "integration/test_examples.py", "integration/test_outputs.py",
+    "integration/test_auto.py", "integration/test_daemon.py", "integration/test_loggers.py",
+    "integration/test_totals_truth.py", "web/test_positions.py", "integration/test_without_frameworks.py",
+    "integration/test_between_truth.py", "tui/test_chart_page.py", "integration/test_truth.py",
+    "unit/test_history_columns.py", "tui/test_screen.py", "integration/test_examples_ranks.py",
+    "integration/test_run_command.py", "tui/test_header.py", "tui/test_first_picture.py", "tui/test_terminal.py",
+    "web/test_api.py", "tui/test_processes_page.py", "integration/test_record.py", "unit/test_window.py",
+    "unit/test_recording_positions.py", "unit/test_recording.py", "integration/test_gpm.py",
+    "tui/test_unknown_values.py", "integration/test_ledger.py", "integration/test_daemon_control.py",
+    "integration/test_nvml_codes.py", "integration/test_status.py", "integration/test_callback_transformers.py",
+    "tui/test_events_page.py", "unit/test_gpm.py", "integration/test_whole_runs.py",
+    "integration/test_callback_lightning.py", "unit/test_sim.py", "integration/test_nvml_states.py",
+    "integration/test_replay_truth.py", "integration/test_top.py", "engines/test_rules.py", "engines/test_cost.py",
+    "integration/test_nvml_fields.py", "web/test_named_tokens.py", "unit/test_step_rows.py",
+    "integration/test_callbacks_tabular.py", "integration/test_runs_command.py", "integration/test_export.py",
+    "engines/test_scraped.py", "integration/test_faults.py", "integration/test_counter_truth.py",
+    "web/test_page_routes.py", "integration/test_callbacks_engines.py", "web/test_page_states.py",
+    "web/test_pages.py", "web/test_page_unknown.py", "web/test_player.py", "web/test_matrix_real.py",
+    "web/test_notifications.py", "web/test_compare.py", "web/test_trainings.py", "web/test_matrix_made.py",
+    "web/test_run_zoom.py", "web/test_recordings.py", "web/test_first_screen.py", "web/test_users_page.py",
+    "web/test_proxy.py", "web/test_scripts.py", "web/test_signing_in.py", "web/test_claims.py",
+    "web/test_unreadable.py", "web/test_page_access.py", "web/test_print.py", "web/test_csv.py",
+    "web/test_time_zones.py", "web/test_page_modules.py",
 )  # fmt: skip
-"""Files below tests/ that take ten seconds and more, the longest first."""
+"""Files below tests/ that take long, the longest first; those with a browser stand behind all others."""
 
 
 def arranged(items: Sequence[pytest.Item]) -> list[pytest.Item]:
