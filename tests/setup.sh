@@ -8,7 +8,8 @@ bin=$1
 no_wheel=$("$bin/python" -c 'import sys; print(sys.prefix)')/no-wheel
 
 say() { echo "tests/setup.sh: $*" >&2; }
-pip_install() { "$bin/pip" install --quiet --disable-pip-version-check "$@"; }
+# pip compiles one file after the other: all cores do that at the end.
+pip_install() { "$bin/pip" install --quiet --disable-pip-version-check --no-compile "$@"; }
 has() { "$bin/python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec(sys.argv[1]))' "$1"; }
 apt_install() {
   apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
@@ -16,36 +17,44 @@ apt_install() {
 }
 
 # The tests drive the terminal view in a real terminal and pages in a real browser, and compile a stub of the driver.
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-  missing=""
-  command -v tmux >/dev/null || missing="$missing tmux"
-  command -v cc >/dev/null || missing="$missing gcc libc6-dev"
-  [ -z "$missing" ] || apt_install $missing
-  # Chromium without windows takes half of the CPU for a page; not every distribution has it.
-  command -v chromium-headless-shell >/dev/null || apt_install chromium-headless-shell 2>/dev/null ||
-    command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
-    apt_install chromium || say "Chromium is not to be had here: the tests of pages will say so"
-fi
+programs() {
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    missing=""
+    command -v tmux >/dev/null || missing="$missing tmux"
+    command -v cc >/dev/null || missing="$missing gcc libc6-dev"
+    [ -z "$missing" ] || apt_install $missing
+    # Chromium without windows takes half of the CPU for a page; not every distribution has it.
+    command -v chromium-headless-shell >/dev/null || apt_install chromium-headless-shell 2>/dev/null ||
+      command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
+      apt_install chromium || say "Chromium is not to be had here: the tests of pages will say so"
+  fi
+}
 
 # Prometheus and what answers as one, from Debian's packages, unpacked beside the interpreter: no service starts, and
 # nothing on this machine changes. Newer ones of the distribution are taken by removing the directory.
-engines=$("$bin/python" -c 'import sys; print(sys.prefix)')/engines
-if [ ! -d "$engines" ] && command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then
-  unpacked=$(mktemp -d)
-  fetch() {
-    (cd "$unpacked" && apt-get -q -o APT::Sandbox::User="$(id -un)" download "$@" >said 2>&1) || return 1
-    for package in "$unpacked"/*.deb; do dpkg-deb -x "$package" "$unpacked/engines" || return 1; done
-    # Debian's Alertmanager looks for its templates at a path of the system: from here on, below where it is started.
-    LC_ALL=C sed -i 's#/usr/share/prometheus/alertmanager#usr/share/prometheus/alertmanager/#g' \
-      "$unpacked/engines/usr/bin/prometheus-alertmanager"
-    mv "$unpacked/engines" "$engines"
-  }
-  update() { [ "$(id -u)" = 0 ] && apt-get update -qq; }
-  packages="prometheus victoria-metrics prometheus-alertmanager"
-  fetch $packages || { update && fetch $packages; } ||
-    say "no engines for the tests of the exporter, which will say so: $(tail -n 1 "$unpacked/said" 2>/dev/null)"
-  rm -rf "$unpacked"
-fi
+engines() {
+  engines=$("$bin/python" -c 'import sys; print(sys.prefix)')/engines
+  if [ ! -d "$engines" ] && command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then
+    unpacked=$(mktemp -d)
+    fetch() {
+      (cd "$unpacked" && apt-get -q -o APT::Sandbox::User="$(id -un)" download "$@" >said 2>&1) || return 1
+      for package in "$unpacked"/*.deb; do dpkg-deb -x "$package" "$unpacked/engines" || return 1; done
+      # Debian's Alertmanager looks for its templates at a path of the system: from here on, below where it is started.
+      LC_ALL=C sed -i 's#/usr/share/prometheus/alertmanager#usr/share/prometheus/alertmanager/#g' \
+        "$unpacked/engines/usr/bin/prometheus-alertmanager"
+      mv "$unpacked/engines" "$engines"
+    }
+    update() { [ "$(id -u)" = 0 ] && apt-get update -qq; }
+    packages="prometheus victoria-metrics prometheus-alertmanager"
+    fetch $packages || { update && fetch $packages; } ||
+      say "no engines for the tests of the exporter, which will say so: $(tail -n 1 "$unpacked/said" 2>/dev/null)"
+    rm -rf "$unpacked"
+  fi
+}
+
+# Beside pip, which waits for another network.
+{ programs; engines; } &
+others=$!
 
 # First of all torch, by its exact local version, which can never be the CUDA build: what comes later needs some torch.
 # Where no index here offers it, PyTorch's own does.
@@ -79,3 +88,7 @@ for package in tensorflow-cpu jax xgboost-cpu; do
     *) say "$package was not installed: $said" ;;
   esac
 done
+
+# Some packages bring files that are no Python of this version.
+"$bin/python" -m compileall -qq -j 0 "$("$bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || true
+wait "$others"
