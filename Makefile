@@ -7,7 +7,7 @@ ARGS ?=
 # share what is slow to start, and files run in the order of tests/order.py: the longest first, and those with a browser
 # last, since it keeps an event loop in its worker.
 # `make test ARGS="-n 0"` runs them one after the other.
-WORKERS := -n 6 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 8 --dist loadfile --no-loadscope-reorder
 # A test that fails beside others is tried once more, by itself: what fails again is broken. The first failure stays in
 # the output: on a machine with nothing else to do it is a fault of the test.
 AGAIN = -n 0 --last-failed --last-failed-no-failures none
