@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -279,27 +280,30 @@ def trained(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> T
 
 
 @pytest.fixture(scope="module")
-def misshapen(
-    request: pytest.FixtureRequest, driver_library: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Trained:
-    """Trainings in whose frameworks the hook does not find what it looks for."""
-    source = (ROOT / "gpumon" / "auto" / "patches.py").read_text()
-    kinds = (
-        "module.CallbackList", "module._CallbackConnector", "module.CallbackHandler", "module.CallbackContainer",
-        "module.Engine", "module.Accelerator", "module.BaseSearchCV",
-        '"callbacks" in',
-    )  # fmt: skip
-    for kind in kinds:
-        assert kind in source
-        source = source.replace(kind, f"{kind}OfAnotherVersion" if "module" in kind else '"other" in')
-    directory = tmp_path_factory.mktemp("misshapen")
-    copy = directory / "copy" / "gpumon"
-    # Without byte code, of which another worker may write some just now.
-    shutil.copytree(ROOT / "gpumon", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    (copy / "auto" / "patches.py").write_text(source)
-    with Stub(driver_library) as stub:
-        env = {**prepare(quiet(directory, stub), None), "PYTHONPATH": str(copy / "auto" / "site")}
-        return Trained(plain(all_of_them(directory, UNCHANGED, of=request.param), env), told(directory))
+def misshapen(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, ...]], Trained]:
+    """Some trainings, all in one process, in whose frameworks the hook does not find what it looks for."""
+
+    @cache
+    def train(of: tuple[str, ...]) -> Trained:
+        source = (ROOT / "gpumon" / "auto" / "patches.py").read_text()
+        kinds = (
+            "module.CallbackList", "module._CallbackConnector", "module.CallbackHandler", "module.CallbackContainer",
+            "module.Engine", "module.Accelerator", "module.BaseSearchCV",
+            '"callbacks" in',
+        )  # fmt: skip
+        for kind in kinds:
+            assert kind in source
+            source = source.replace(kind, f"{kind}OfAnotherVersion" if "module" in kind else '"other" in')
+        directory = tmp_path_factory.mktemp("misshapen")
+        copy = directory / "copy" / "gpumon"
+        # Without byte code, of which another worker may write some just now.
+        shutil.copytree(ROOT / "gpumon", copy, ignore=shutil.ignore_patterns("__pycache__"))
+        (copy / "auto" / "patches.py").write_text(source)
+        with Stub(driver_library) as stub:
+            env = {**prepare(quiet(directory, stub), None), "PYTHONPATH": str(copy / "auto" / "site")}
+            return Trained(plain(all_of_them(directory, UNCHANGED, of=of), env), told(directory))
+
+    return train
 
 
 def begun_after(trained: Trained, framework: str) -> list[Told]:
@@ -362,17 +366,19 @@ SLOW = tuple(one for one in EVERY if one not in QUICK)
 
 
 @pytest.mark.parametrize(
-    ("misshapen", "framework"),
+    ("frameworks", "framework"),
     [*((QUICK, one) for one in QUICK), *(pytest.param(SLOW, one, marks=pytest.mark.slow) for one in SLOW)],
-    indirect=["misshapen"],
 )
-def test_a_framework_of_another_shape_trains_without_the_callback(misshapen: Trained, framework: str) -> None:
+def test_a_framework_of_another_shape_trains_without_the_callback(
+    misshapen: Callable[[tuple[str, ...]], Trained], frameworks: tuple[str, ...], framework: str
+) -> None:
     """Not slow: a method, a constructor and functions that are not found, which `hook` leaves alone in one place."""
     need(*NEEDED.get(framework, (framework,)))
-    assert misshapen.printed(framework, UNCHANGED)
-    assert misshapen.done.returncode == 0, misshapen.done.stderr
-    assert "gpumon" not in misshapen.done.stderr
-    assert misshapen.names() == []
+    trained = misshapen(frameworks)
+    assert trained.printed(framework, UNCHANGED)
+    assert trained.done.returncode == 0, trained.done.stderr
+    assert "gpumon" not in trained.done.stderr
+    assert trained.names() == []
 
 
 LOOK = """
