@@ -11,8 +11,10 @@ from gpumon.clock import Clock
 from gpumon.sources.nvml.library import INSUFFICIENT_SIZE, SUCCESS, Library
 
 _ROOM, _MOST_ROOM = 16, 4096
-_SAMPLE = struct.Struct("=IxxxxQIIII")
-"""nvmlProcessUtilizationSample_t: pid, time µs, SM, memory, encoder, decoder, in percent."""
+_SAMPLE = struct.Struct("=IxxxxQ16s")
+"""nvmlProcessUtilizationSample_t: pid, time µs, percents."""
+_PERCENTS = struct.Struct("=IIII")
+"""SM, memory, encoder, decoder."""
 _AHEAD = 1_000_000
 """µs that the driver's clock may be ahead of ours."""
 _FIRST = 1_000_000
@@ -44,8 +46,9 @@ class ProcessShares:
         self._since = 0
         self._room = _ROOM
         self._buffer = ctypes.create_string_buffer(self._room * _SAMPLE.size)
-        self._known: dict[tuple[int, ...], EngineShares] = {}
-        """Shares by their percents: most processes have those that they had, or that another has."""
+        self._known: dict[bytes, EngineShares | None] = {}
+        """Shares by the driver's percents, None where these are wrong: most processes have those that they had, or that
+        another has."""
 
     def read(self, handle: Any) -> dict[int, EngineShares]:
         """Shares by pid, since the last read."""
@@ -59,28 +62,31 @@ class ProcessShares:
             self._since = max(1, newest - _FIRST)
         newest_of: dict[int, int] = {}
         shares: dict[int, EngineShares] = {}
-        known = self._known
-        for pid, when, percents in self._samples(handle, latest):
+        for pid, when, found in self._samples(handle, latest):
             if when >= newest_of.get(pid, 0):
-                newest_of[pid] = when
-                found = known.get(percents)
-                if found is None:
-                    if len(known) >= _MOST_KNOWN:
-                        known.clear()
-                    found = known[percents] = EngineShares(*[percent / 100 for percent in percents])
-                shares[pid] = found
+                newest_of[pid], shares[pid] = when, found
         self._since = max(self._since, *newest_of.values(), 0)
         return shares
 
-    def _samples(self, handle: Any, latest: int) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Samples that are right and new: pid, the driver's time (µs), shares in percent."""
-        since = self._since
+    def _samples(self, handle: Any, latest: int) -> list[tuple[int, int, EngineShares]]:
+        """Samples that are right and new: pid, the driver's time (µs), shares."""
+        since, known = self._since, self._known
         used = self._ask(handle) * _SAMPLE.size
-        return [
-            (one[0], one[1], one[2:])
-            for one in _SAMPLE.iter_unpack(memoryview(self._buffer)[:used])
-            if one[0] and since < one[1] <= latest and max(one[2:]) <= 100
-        ]
+        samples = []
+        for pid, when, percents in _SAMPLE.iter_unpack(memoryview(self._buffer)[:used]):
+            if percents not in known:
+                self._learn(percents)
+            shares = known[percents]
+            if shares is not None and pid and since < when <= latest:
+                samples.append((pid, when, shares))
+        return samples
+
+    def _learn(self, percents: bytes) -> None:
+        """Note the shares that these percents are."""
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        numbers = _PERCENTS.unpack(percents)
+        self._known[percents] = EngineShares(*[one / 100 for one in numbers]) if max(numbers) <= 100 else None
 
     def _ask(self, handle: Any) -> int:
         """Count the samples in the buffer now; 0 also where nothing ran, which the driver calls NOT_FOUND."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from ctypes import byref, c_uint, c_ulonglong
 from functools import cache
@@ -23,6 +24,8 @@ from gpumon.sources.nvml.fields import VALUE_TYPES
 from gpumon.sources.nvml.library import NOT_FOUND, SUCCESS, Library, availability
 from gpumon.sources.nvml.schedule import AGAIN, SLACK, UNSUPPORTED
 
+Stamped = list[tuple[int, float]]
+"""The driver's own times (µs) and percents, oldest first."""
 UtilizationSamples = Sequence[tuple[int, float]]
 """ns of CLOCK_MONOTONIC and ratio, oldest first."""
 
@@ -88,8 +91,8 @@ class SampleBuffer:
         """Ask again at the next read, as of a device that did not answer for a while."""
         self._due = min(self._due, 0.0) if self._function is not None else _NEVER
 
-    def _ask(self, handle: Any, clock: Clock) -> tuple[int, list[tuple[int, float]]]:
-        """The driver's code, and (stamp in µs, ratio) as it wrote them."""
+    def _ask(self, handle: Any, clock: Clock) -> tuple[int, Stamped]:
+        """The driver's code, and (stamp in µs, percent) as it wrote them, sorted."""
         assert self._function is not None
         count, kind = c_uint(self._room), c_uint()
         if not self._room:
@@ -107,25 +110,30 @@ class SampleBuffer:
             return code, []
         used = min(count.value, self._room) * _SIZE
         found = _record(kind.value).iter_unpack(memoryview(self._buffer)[:used])
-        return code, sorted([(stamp, percent / 100) for stamp, percent in found if 0 <= percent <= 100])
+        return code, sorted([(stamp, percent) for stamp, percent in found if 0 <= percent <= 100])
 
-    def _new(self, stamped: list[tuple[int, float]], clock: Clock) -> UtilizationSamples:
+    def _new(self, stamped: Stamped, clock: Clock) -> UtilizationSamples:
         """The samples in our time, without those that cannot be and those given before."""
         for wall in (True, False):
             monotonic, offset = self._clocks(clock, wall)
             first, last = monotonic - _OLD, monotonic + _AHEAD
             # Most drivers stamp with the wall clock, some newer ones with the time since boot.
-            if known := [(when, ratio) for stamp, ratio in stamped if first <= (when := stamp * 1000 + offset) <= last]:
+            begin, end = (
+                bisect_left(stamped, first - offset, key=_time),
+                bisect_right(stamped, last - offset, key=_time),
+            )
+            if begin < end:
                 break
         else:
             return ()
-        self._wall, self._since = wall, (known[-1][0] - offset) // 1000
+        self._wall, self._since = wall, stamped[end - 1][0]
         given: list[tuple[int, float]] = []
         newest = self._newest
-        for taken in known:
-            if taken[0] >= newest + _APART:
-                given.append(taken)
-                newest = taken[0]
+        for stamp, percent in stamped[begin:end]:
+            when = stamp * 1000 + offset
+            if when >= newest + _APART:
+                given.append((when, percent / 100))
+                newest = when
         self._newest = newest
         if len(given) > 1:
             # Twice within what the buffer holds, on a card that is faster than those known.
@@ -143,6 +151,11 @@ class SampleBuffer:
         """CLOCK_MONOTONIC now, and what to add to the driver's clock to get it."""
         monotonic = clock.monotonic()
         return monotonic, monotonic - clock.time() if wall else 0
+
+
+def _time(stamped: tuple[int, float]) -> int:
+    """The driver's time of a sample in ns."""
+    return stamped[0] * 1000
 
 
 @cache
