@@ -93,18 +93,17 @@ class ProcessTable:
     def describe(self, pid: int) -> Described:
         """Describe a process; its CPU share is that since the last call, or before, if that was just now."""
         with self._lock:
-            return self._describe(pid)
-
-    def _describe(self, pid: int) -> Described:
-        now = self._clock.monotonic()
-        known = self._known.get(pid)
-        is_still = known is not None and known.is_still and now - known.read_at < _READ_ANYWAY
-        if known is not None and is_still and self._ran(pid) == known.ran_ns:
+            now, known = self._clock.monotonic(), self._known.get(pid)
+            is_still = known is not None and known.is_still and now - known.read_at < _READ_ANYWAY
+            if known is None or not is_still or self._ran(pid) != known.ran_ns:
+                return self._describe(pid, known, now)
             assert known.described is not None
             known.asked = now
             if now - known.cpu_at >= _SHORTEST:
                 known.cpu_at = now
             return known.described
+
+    def _describe(self, pid: int, known: _Known | None, now: int) -> Described:
         if known is not None and not self._renew(pid, known, now):
             self._drop(pid)
             known = None

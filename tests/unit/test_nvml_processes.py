@@ -7,7 +7,7 @@ from gpumon.process import Process
 from gpumon.sources.base import Described
 from gpumon.sources.cgroup import Confinement
 from gpumon.sources.nvml.process_shares import EngineShares
-from gpumon.sources.nvml.processes import Held, process_of
+from gpumon.sources.nvml.processes import Held, ListedProcesses, process_of
 
 PLACE = Confinement("docker 3f2a9c1b04de", "0a1b2c3d-1111-2222-3333-444455556666", "4242")
 
@@ -39,3 +39,19 @@ def test_of_a_process_that_nobody_can_see_only_what_the_driver_lists_is_known() 
     assert (found.pid, found.kind, found.memory_used) == (41, "graphics", 2.0**30)
     assert not any(is_known(value) for value in (found.started, found.sm_utilization, found.encoder_utilization))
     assert (found.name, found.user, found.container, found.pod, found.job) == ("",) * 5
+
+
+def test_processes_of_a_list_that_is_as_before_are_made_anew_only_where_the_machine_tells_something_new() -> None:
+    known = {41: Described("python", "alice", 1e9, 0.0), 42: Described("python", "bob", 1e9, 0.0)}
+    listed, held = (
+        ListedProcesses("GPU-1", lambda pid: known[pid]),
+        [Held(41, "compute", 1.0), Held(42, "compute", 2.0)],
+    )
+    first = listed.take(held)
+    assert listed.take(held) is first
+    known[42] = known[42]._replace(cpu_utilization=2.5)
+    second = listed.take(held)
+    assert [process.cpu_utilization for process in second] == [0.0, 2.5]
+    assert second[0] is first[0]
+    assert [process.pid for process in listed.take(held[1:])] == [42]
+    assert listed.take([]) == ()

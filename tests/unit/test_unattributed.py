@@ -10,7 +10,6 @@ from gpumon.diagnosis.now import Judged
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.missing import NAN
 from gpumon.sources.nvml.answers import DeviceAnswers
-from gpumon.sources.nvml.processes import Held
 from gpumon.sources.nvml.unattributed import METRIC, give_unattributed
 from tests.builders import frame_of, process, sample, tick
 from tests.fakes import FakeClock
@@ -28,7 +27,7 @@ def given(
             answers.values[name] = value
     if why is not None:
         answers.missing[PROCESSES] = why
-    give_unattributed(answers, [Held(pid, "compute", memory) for pid, memory in enumerate(held, 1)])
+    give_unattributed(answers, sum(held))
     if METRIC in answers.values:
         assert METRIC not in answers.missing
         return answers.values[METRIC]

@@ -46,6 +46,8 @@ class DeviceProcesses:
         self._joined_with: list[Held] = self._graphics_held
         """The list of what draws that is in `_by_pid`."""
         self._by_pid: dict[int, Held] = {}
+        self._memory = 0.0
+        """Bytes that they hold; NaN where that of one is not known."""
         self._used_shares: dict[int, EngineShares] = {}
         self._given: Sequence[Held] | None = None
         """The processes with these shares, which `read` gave last; None where they are to be joined anew."""
@@ -87,13 +89,14 @@ class DeviceProcesses:
             self._compute_held, self._joined_with = held, self._graphics_held
             # A process may be in both lists; it counts once, as one that computes.
             self._by_pid = {process.pid: process for process in (*self._graphics_held, *held)}
+            self._memory = sum(process.memory_used for process in self._by_pid.values())
             self._given = None
         by_pid = self._by_pid
         if early and by_pid.keys() == self._pids:
             # In vain: somebody who was there takes more or less than before, and may go on so.
             self._early_from = now + _IN_VAIN
         self._pids = by_pid.keys()
-        give_unattributed(self._answers, by_pid.values())
+        give_unattributed(self._answers, self._memory)
         shares = shared.timed(self._clock, self._shares.read, handle) if by_pid and self._shares else {}
         if self._given is None or shares != self._used_shares:
             self._used_shares = shares

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from ctypes import byref, c_uint
+from operator import is_
 from typing import Any, NamedTuple
 
 from gpumon.frame import NAN, Process
@@ -95,15 +96,25 @@ class ListedProcesses:
         self._uuid = uuid
         self._describe = describe
         self._known: dict[int, tuple[Held, Described, Process]] = {}
+        self._held: Sequence[Held] = ()
+        """Taken last, with its pids and their descriptions."""
+        self._pids: list[int] = []
+        self._described: list[Described] = []
         self._all: tuple[Process, ...] = ()
 
-    def take(self, held: Iterable[Held]) -> tuple[Process, ...]:
+    def take(self, held: Sequence[Held]) -> tuple[Process, ...]:
         """Return the processes that the driver lists; the same object as the last time where nothing has changed."""
+        is_same = held is self._held
+        pids = self._pids if is_same else [one.pid for one in held]
+        described_now = list(map(self._describe, pids))
+        if is_same and all(map(is_, described_now, self._described)):
+            return self._all
+        self._held, self._pids, self._described = held, pids, described_now
         before, known = self._known, dict[int, tuple[Held, Described, Process]]()
-        describe, is_new = self._describe, False
-        for one in held:
+        is_new = False
+        for one, described in zip(held, described_now, strict=True):
             pid = one.pid
-            described, last = describe(pid), before.get(pid)
+            last = before.get(pid)
             if last is None or last[0] is not one or last[1] is not described:
                 if last is None or last[0] != one or last[1] is not described:
                     is_new = True

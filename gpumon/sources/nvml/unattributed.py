@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from gpumon.frame import NAN
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.missing import is_known
 from gpumon.sources.nvml.answers import DeviceAnswers
-from gpumon.sources.nvml.processes import Held
 
 METRIC = "gpu.memory_unattributed"
 _SLACK = float(64 << 20)
 """Bytes by which the processes may hold more than is in use, because the two were read one after the other."""
 
 
-def give_unattributed(answers: DeviceAnswers, held: Iterable[Held]) -> None:
-    """Fill in what is in use beyond the memory of these processes, or why that is not known.
+def give_unattributed(answers: DeviceAnswers, held: float) -> None:
+    """Fill in what is in use beyond `held`, the memory of all processes in bytes, or why that is not known.
 
     It is known only where the list is whole and the memory of each process is known. A driver that does not tell
     its own reservation counts that as used.
     """
     why = answers.missing.get(PROCESSES)
     used, reserved = (answers.values.get(name, NAN) for name in ("gpu.memory_used", "gpu.memory_reserved"))
-    rest = used - sum(process.memory_used for process in held)
+    rest = used - held
     if why is not None:
         answers.lack(METRIC, why)
     elif not (is_known(rest) and is_known(reserved)):
