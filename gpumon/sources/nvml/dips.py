@@ -6,6 +6,8 @@ the samples of the last read came to: a dip shows in all frames until the next r
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from gpumon.clock import SECOND
 from gpumon.metrics import IDLE, Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
@@ -23,8 +25,8 @@ def give_dips(answers: DeviceAnswers, samples: UtilizationSamples, state: Availa
             answers.lack(metric, why)
         return
     begin = samples[-1][0] - _WINDOW  # the first read brings more than the later ones
-    ratios = [ratio for when, ratio in samples if when > begin]
-    answers.values[_LOW] = min(ratios)
-    answers.values[_IDLE_SHARE] = sum(ratio < IDLE for ratio in ratios) / len(ratios)
+    ratios = sorted([ratio for when, ratio in samples if when > begin])
+    answers.values[_LOW] = ratios[0]
+    answers.values[_IDLE_SHARE] = bisect_left(ratios, IDLE) / len(ratios)
     for metric in METRICS:
         answers.missing.pop(metric, None)
