@@ -102,8 +102,8 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
 def _collect_seldom() -> None:
     """Leave what is there by now to the end, and look for garbage in cycles seldom.
 
-    Ticks make none: what they leave behind goes by itself. But each keeps hundreds of objects until history has taken
-    it, and to go through these every few ticks, as Python does unasked, takes a tenth of the daemon's CPU time.
+    Ticks make none: what they leave behind goes by itself. But each keeps some objects until history has taken it, and
+    Python would go through these every few ticks unasked, and now and then, for some 20 ms, through all that there are.
     """
     gc.collect()
     gc.freeze()

@@ -13,6 +13,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from ctypes import byref, c_uint, c_ulonglong
 from functools import cache
+from math import isfinite
+from operator import itemgetter
 from typing import Any
 
 import pynvml
@@ -42,6 +44,7 @@ _AHEAD = SECOND
 _OLD = 60 * SECOND
 """A stamp further in the future or in the past than these is of another clock, or never written."""
 _NEVER = float("inf")
+_PERCENT = itemgetter(1)
 
 
 class SampleBuffer:
@@ -109,8 +112,10 @@ class SampleBuffer:
         if code != SUCCESS:
             return code, []
         used = min(count.value, self._room) * _SIZE
-        found = _record(kind.value).iter_unpack(memoryview(self._buffer)[:used])
-        return code, sorted([(stamp, percent) for stamp, percent in found if 0 <= percent <= 100])
+        found: Stamped = sorted(_record(kind.value).iter_unpack(memoryview(self._buffer)[:used]))
+        if not _are_percents(list(map(_PERCENT, found))):
+            found = [one for one in found if 0 <= one[1] <= 100]
+        return code, found
 
     def _new(self, stamped: Stamped, clock: Clock) -> UtilizationSamples:
         """The samples in our time, without those that cannot be and those given before."""
@@ -151,6 +156,11 @@ class SampleBuffer:
         """CLOCK_MONOTONIC now, and what to add to the driver's clock to get it."""
         monotonic = clock.monotonic()
         return monotonic, monotonic - clock.time() if wall else 0
+
+
+def _are_percents(numbers: Sequence[float]) -> bool:
+    """Return whether all numbers are of 0 to 100; where one is NaN, so is the sum."""
+    return not numbers or (min(numbers) >= 0 and max(numbers) <= 100 and isfinite(sum(numbers)))
 
 
 def _time(stamped: tuple[int, float]) -> int:
