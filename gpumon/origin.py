@@ -51,6 +51,8 @@ class Origin(NamedTuple):
     """Processes that cannot be seen where the daemon runs, and why, in one sentence; empty where all can be."""
     unanswered: float = 0.0
     """Whole seconds for which a driver has not answered the question for its GPUs, while none is known; else 0."""
+    speed: float = 1.0
+    """Seconds of a recording that pass in one second; 1 for everything else."""
 
 
 class SourceInfo(NamedTuple):

@@ -11,8 +11,8 @@ from gpumon.recording.reader import RecordingReader
 from gpumon.units import clock
 
 
-def origin_of(reader: RecordingReader, current: Recorded | None, *, ended: bool, how: str = "") -> Origin:
-    """The file, what was recorded at `current`, whether it has ended, and where it is damaged; `how` it plays."""
+def origin_of(reader: RecordingReader, current: Recorded | None, *, ended: bool, speed: float = 1.0) -> Origin:
+    """The file, what was recorded at `current`, whether it has ended, and where it is damaged; `speed` is that of playing."""
     told = current.context.origin if current else Origin("")
     part = current.context.part if current else FULL
     remarks = [told.label] if told.label else []
@@ -22,11 +22,12 @@ def origin_of(reader: RecordingReader, current: Recorded | None, *, ended: bool,
         remarks.append("anonymized")
     if reader.damage:
         remarks.append(f"damaged after {clock(reader.last_ns / SECOND)}")
-    label = f"REPLAY {reader.name}{' ended' if ended else how}" + (f" ({', '.join(remarks)})" if remarks else "")
+    how = " ended" if ended else f" ×{speed:g}" if speed != 1 else ""
+    label = f"REPLAY {reader.name}{how}" + (f" ({', '.join(remarks)})" if remarks else "")
     capabilities = RECORDED
     if part == FULL:
         capabilities |= told.capabilities & Capability.PROCESSES
-    return Origin("replay", label, told.problem, ended=ended, capabilities=capabilities)
+    return Origin("replay", label, told.problem, ended=ended, capabilities=capabilities, speed=speed)
 
 
 def time_ns(recorded: Recorded) -> int:

@@ -167,6 +167,7 @@ def _origin(told: Mapping[str, Any], nested: bool = False) -> Origin:
         parts=tuple(SourceInfo(_origin(part, nested=True), _driver(part.get("driver"))) for part in parts),
         notice=text(told.get("notice", ""), _LONG),
         unanswered=moment(told.get("unanswered", 0.0)),
+        speed=moment(told.get("speed", 1.0)),
     )
 
 

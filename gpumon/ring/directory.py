@@ -5,6 +5,7 @@ field by field. `directory_writer` keeps and stores it.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
@@ -123,7 +124,13 @@ def _origin(told: Mapping[str, Any]) -> Origin:
         parts=parts,
         notice=_text(told.get("notice", ""), 1024),
         unanswered=believable((float(told.get("unanswered", 0.0)),))[0],
+        speed=_speed(told.get("speed", 1.0)),
     )
+
+
+def _speed(told: Any) -> float:
+    value = float(told)
+    return value if math.isfinite(value) and value > 0 else 1.0
 
 
 def _driver(told: Mapping[str, Any]) -> Driver:

@@ -114,6 +114,7 @@ class CombinedSource:
             capabilities=self.capabilities,
             parts=parts,
             unanswered=min((origin.unanswered for origin in origins), default=0.0),
+            speed=max((origin.speed for origin in origins), default=1.0),
         )
 
     def driver(self) -> Driver:

@@ -68,6 +68,8 @@ class FakeFeed:
     """Processes and runs that no frame has room for."""
     live: LiveState = LIVE
     source: str = "sim"
+    speed: float = 1.0
+    """Of a recording that plays."""
     ended: bool = False
     """A recording that has been played."""
     state_of_all: Availability = Availability.OK
@@ -101,7 +103,7 @@ class FakeFeed:
 
     def origin(self) -> Origin:
         return Origin(self.source, self.label, self.problem, self.ended, BY_NAME[self.source].capabilities)._replace(
-            notice=self.notice
+            notice=self.notice, speed=self.speed
         )
 
     def driver(self) -> Driver:

@@ -45,13 +45,22 @@ def test_liveness_and_clock_end_at_the_same_cells_in_every_state(cells: int) -> 
         "‖ paused": head(hardware(), cells, "space"),
         "○ stale 15 s": head(hardware(live=STALE), cells),
         "▲ no driver": head(without_driver(), cells),
-        "▸ replay 4×": head(recent(label="REPLAY x.csv.gz ×4", source="replay", live=recorded), cells),
+        "▸ replay 4×": head(recent(label="REPLAY x.csv.gz ×4", source="replay", speed=4.0, live=recorded), cells),
         "● own sampler": head(hardware(live=own), cells),
         "○ no GPU": head(hardware(gpus=0, problem="no driver"), cells),
     }
     for state, line in states.items():
         assert line[cells - 11 - len(state) : cells - 11] == state
         assert line[cells - 9 : cells - 3] in {"14:24:", "14:25:"}
+
+
+@pytest.mark.parametrize("label", ["REPLAY t.gpumon (REPLAY a.csv.gz ×10)", "REPLAY 3×4.gpumon ×2 (SIMULATED)"])
+def test_the_speed_is_that_of_playing_whatever_the_name_of_the_recording(label: str) -> None:
+    for speed, state in ((1.0, "▸ replay"), (2.0, "▸ replay 2×"), (123456.0, "▸ replay 1.235e+05×")):
+        feed = recent(label=label, source="replay", speed=speed, live=LiveState(True, "replayed", 1.0))
+        line = head(feed, 120)
+        assert line[: 120 - 11].endswith(f" {state}")
+        assert line[120 - 9 : 120 - 3] in {"14:24:", "14:25:"}
 
 
 @pytest.mark.parametrize("cells", WIDTHS)

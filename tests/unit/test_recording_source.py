@@ -67,6 +67,7 @@ def test_frames_that_were_recorded_and_replayed_are_the_same_bit_for_bit(path: P
     assert [bits(frame, number=False) for frame in found] == [bits(one.frame, number=False) for one in recorded]
     assert player.live.driver() == recorded[0].context.driver
     assert player.live.hostname() == "simulated"
+    assert player.live.origin().speed == 10
 
 
 def test_what_a_ring_had_no_room_for_is_still_told(tmp_path: Path) -> None:

@@ -117,8 +117,8 @@ def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> F
 def _well(state: LiveState, origin: Origin) -> Freshness:
     """Data as they should be: of now, or of a recording that plays."""
     if not origin.capabilities & Capability.NOW:
-        _, sign, speed = origin.label.rpartition("×")
-        return Freshness(state.text, theme.RECORDED, mark="▸", word=f"replay {speed}×" if sign else "replay")
+        word = "replay" if origin.speed == 1 else f"replay {origin.speed:.4g}×"
+        return Freshness(state.text, theme.RECORDED, mark="▸", word=word)
     return Freshness(state.text, theme.GOOD, mark="●", word="live" if state.text == "live" else "own sampler")
 
 

@@ -66,8 +66,7 @@ class RecordingSource:
     def origin(self) -> Origin:
         """The file, what was recorded there, the speed, whether it has ended, and where it is damaged."""
         ended = self._next is None
-        how = f" ×{self._speed:g}" if self._speed != 1 else ""
-        return origin_of(self._reader, self._current, ended=ended, how=how)
+        return origin_of(self._reader, self._current, ended=ended, speed=self._speed)
 
     def driver(self) -> Driver:
         """The driver of the machine that was recorded."""

@@ -68,6 +68,8 @@ def header(view: View, cells: int) -> Line:
         return cut(_placed([*name, *chips, _text(" ", "text"), *state], [_text(" " * cells, "text")], cells), cells)
     at = ends - length(state)
     head, counts, power = _parts(view, name, chips, min(at, ends - (_STATE if cells < WIDE else _WIDE_STATE)), cells)
+    if at <= cells - _POWER_ENDS:  # a state that is longer than usual
+        power = []
     before = cells - _POWER_ENDS - length(power) if power else at
     line = _placed(head, counts, _middle(head, counts, before - _GAP, cells)) if counts else head
     for machine in _machine(view) if cells >= WIDE else ():
