@@ -69,6 +69,7 @@ class ChartsPicture(Picture):
             sent=view.history.last(uuid, "gpu.pcie_sent") if plan.small else NAN,
             fine=fine, who=self._who(sample) if len(view.samples) == 1 else [],
             is_hot=self._label(sample).word == HEAT_THROTTLED,
+            oldest=view.history.begin, interval=interval,
         )  # fmt: skip
         return gpu_charts(gpu, plan, self.size.width, self._plots)[: self.size.height]
 

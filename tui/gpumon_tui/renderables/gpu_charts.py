@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import nan
-from statistics import fmean
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -17,6 +16,7 @@ from gpumon.history.grid import Grid
 from gpumon.metrics import BY_NAME, Metric
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
+from gpumon_tui.renderables.averaged import averaged, span_words
 from gpumon_tui.renderables.gpu_facts import card_head
 from gpumon_tui.renderables.kept_plot import KeptPlots
 from gpumon_tui.renderables.memory_bar import CELL, memory_bar, tint
@@ -83,6 +83,10 @@ class GpuCharts(NamedTuple):
     """State, user and run of it in words, where no row says so; else empty."""
     is_hot: bool = False
     """Whether it is heat-throttled by its counters."""
+    oldest: float = nan
+    """The begin of history (s since 1970), or NaN."""
+    interval: float = 1.0
+    """Seconds from sample to sample."""
 
 
 def small_of(sample: Sample) -> tuple[str, ...]:
@@ -115,14 +119,14 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -
     utilization, memory = (gpu.large[name] for name in LARGE)
     percent, used = sample.value(UTILIZATION), sample.value(MEMORY)
     whole = sample.value("gpu.memory_total")
-    minutes = units.words(gpu.window)
-    known = [value for value in utilization.mean if is_known(value)]
-    lows = [value for value in utilization.low if is_known(value)]
+    begin = max(gpu.now - gpu.window, gpu.oldest) if is_known(gpu.oldest) else gpu.now - gpu.window
+    worked, held = (averaged(curve, gpu.grid, begin, gpu.now) for curve in (utilization, memory))
+    span = span_words(worked.seconds, gpu.window, max(gpu.interval, gpu.grid.step / 2))
     stats: list[Line] = [
-        [Segment(f"{name:<8}", theme.DIM), Segment(f"{units.percent(value):>5}", theme.PLAIN)]
-        for name, value in ((minutes, fmean(known) if known else nan), ("lowest", min(lows, default=nan)))
+        [Segment(f"{name:<12}", theme.DIM), Segment(f"{units.percent(value):>5}", theme.PLAIN)]
+        for name, value in ((span, worked.mean), ("lowest", worked.low))
     ]
-    peak = units.gibibytes(max(_known(memory.high), default=nan))
+    peak = units.gibibytes(held.high)
     of = f"of {units.gibibytes(whole)}, peak {peak}"
     told = [Segment(of if len(of) <= SIDE else f"peak {peak}", theme.DIM)]
     side = (
