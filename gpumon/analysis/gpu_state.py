@@ -124,10 +124,12 @@ def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool
     if processes or has_run:
         return True
     used, total = sample.values[_MEMORY_USED], sample.values[_MEMORY_TOTAL]
-    if not (math.isfinite(used) and math.isfinite(total)):
+    if not math.isfinite(used):
         return None
     if used > _empty(sample, total):
         return None if sample.device.is_divided else True
+    if not math.isfinite(total):
+        return None
     return None if PROCESSES in sample.device.missing else False
 
 
@@ -137,10 +139,10 @@ def has_unlisted_holder(sample: Sample, processes: Sequence[Process]) -> bool:
 
 
 def _empty(sample: Sample, total: float) -> float:
-    """Bytes that an empty GPU may have in use."""
+    """Bytes that an empty GPU may have in use; the most of any GPU where `total` is unknown."""
     if math.isfinite(sample.value("gpu.memory_reserved")):
         return CONTEXT
-    return max(CONTEXT, min(RESERVED_SHARE * total, RESERVED_MOST))
+    return max(CONTEXT, min(RESERVED_MOST, RESERVED_SHARE * total))  # of NaN, min returns what stands before it
 
 
 class IdleSince(NamedTuple):

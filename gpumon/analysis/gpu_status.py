@@ -1,6 +1,6 @@
 """One GPU of a frame as every view shows it: its state, who holds it, and since when it does nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
@@ -50,6 +50,12 @@ def state_word(sample: Sample, state: GpuState, age: float = 0.0) -> str:
     if state is GpuState.BUSY and working(sample) < LIGHT:  # "busy" next to 0 % reads as an error, next to 5 % too
         return "pausing" if working(sample) < IDLE else "light load"
     return state.title
+
+
+def busy_word(judged: Iterable[tuple[Sample, GpuState]]) -> str:
+    """Return the word for the GPUs that count as busy, where they are only counted: that of all, if it is the same."""
+    words = {state_word(sample, state) for sample, state in judged if state is GpuState.BUSY}
+    return words.pop() if len(words) == 1 else GpuState.BUSY.title
 
 
 def gpu_statuses(

@@ -11,9 +11,12 @@ from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.fault_rules import FAULT_RULES, reported_fault
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.frame import NAN
-from gpumon.metrics import BY_NAME, Availability, Unit
+from gpumon.metrics import BY_NAME, PROCESSES, Availability, Unit
 from gpumon.missing import is_known
 
+_VITAL = ("gpu.utilization", "gpu.memory_used", "gpu.power", "gpu.temperature", "gpu.clock_sm")
+"""Metrics of which a GPU that works tells one at least."""
+_UNLISTED = "a process that the driver does not list"
 HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
 THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
 
@@ -33,6 +36,21 @@ def unavailable(gpu: GpuContext) -> Iterator[Finding]:
             yield _unavailable(gpu, "See 'dmesg' for what the driver reports; if it stays so, restart the machine.")
     elif sample.state not in (Availability.OK, Availability.ASLEEP, Availability.LOST):
         yield _unavailable(gpu, "")
+
+
+def tells_nothing(gpu: GpuContext) -> Iterator[Finding]:
+    """The driver answers for it, with errors in the place of values."""
+    sample = gpu.status.sample
+    if (
+        gpu.status.state is not GpuState.UNKNOWN
+        or not gpu.is_current
+        or any(is_known(gpu.value(one)) for one in _VITAL)
+    ):
+        return
+    if any(sample.device.missing.get(one) is Availability.FAILED for one in _VITAL):
+        summary = "the driver answers with errors: its state is unknown"
+        action = "See 'dmesg' for what the driver reports; if it stays so, reset it, or restart the machine."
+        yield Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, action)
 
 
 def hot(gpu: GpuContext) -> Iterator[Finding]:
@@ -108,7 +126,7 @@ def free(gpu: GpuContext) -> Iterator[Finding]:
 
 
 GPU_RULES: tuple[Rule[GpuContext], ...] = (
-    lost, unavailable, *FAULT_RULES, hot, heat_throttled, memory_nearly_full, divided, allocated_idle,
+    lost, unavailable, tells_nothing, *FAULT_RULES, hot, heat_throttled, memory_nearly_full, divided, allocated_idle,
     memory_unattributed, free,
 )  # fmt: skip
 """The most urgent first: so are findings of one severity ordered."""
@@ -142,4 +160,5 @@ def _idle(gpu: GpuContext) -> float:
 def _holders(gpu: GpuContext) -> str:
     ordered = sorted(gpu.status.processes, key=lambda process: -(process.memory_used if process.memory_used > 0 else 0))
     users = dict.fromkeys(process.user for process in ordered)
-    return ", ".join(user or "an unknown user" for user in users) or "a process that the driver does not list"
+    unlisted = "an unknown process" if PROCESSES in gpu.status.sample.device.missing else _UNLISTED
+    return ", ".join(user or "an unknown user" for user in users) or unlisted

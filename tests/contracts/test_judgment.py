@@ -97,6 +97,8 @@ BUSY = sample(0, **{**HOLDING, "utilization": 0.9})
 IDLE_HELD = sample(0, **HOLDING)
 IDLE_EMPTY = sample(0, **EMPTY)
 UNLISTABLE = IDLE_EMPTY._replace(device=device(missing={PROCESSES: Availability.NO_PERMISSION}))
+LOGGED = sample(0, utilization=0.0, memory_used=40 * GIB)._replace(device=UNLISTABLE.device)
+LOGGED_EMPTY = sample(0, utilization=0.0, memory_used=0.1 * GIB)._replace(device=UNLISTABLE.device)
 SILENT = sample(0, Availability.STALE, utilization=0.9)._replace(age=12.0)
 MINE = run(gpus=(device().uuid,), started=TIME / SECOND)
 CASES = [
@@ -120,6 +122,9 @@ CASES = [
     Case("empty, in the first frame of all", then((1, IDLE_EMPTY)), GpuState.FREE, "free"),
     Case("empty", then((100, IDLE_EMPTY)), GpuState.FREE, "free"),
     Case("empty, and processes cannot be listed", then((100, UNLISTABLE)), GpuState.IDLE, "idle"),
+    Case("nobody tells of processes nor of its memory in all, and much is in use", then((100, LOGGED)), GpuState.HELD,
+         "allocated, idle"),
+    Case("the same, and little is in use", then((100, LOGGED_EMPTY)), GpuState.IDLE, "idle"),
     Case("utilization is unknown", then((100, sample(0, memory_used=0.0, memory_total=80 * GIB))), GpuState.UNKNOWN,
          "state unknown"),
     Case("lost", then((100, sample(0, Availability.LOST))), GpuState.LOST, "lost"),

@@ -128,7 +128,9 @@ SESSIONS: Mapping[str, Session] = {
         ),
     ),
     "replay": Session(
-        lambda: machine(2, source="replay", label="REPLAY x.csv.gz ×4", speed=4.0, live=LiveState(True, "replayed", 1.0)),
+        lambda: machine(
+            2, source="replay", label="REPLAY x.csv.gz ×4", speed=4.0, live=LiveState(True, "replayed", 1.0)
+        ),
         (Scene("states", "replay"),),
     ),
     "log": Session(lambda: _log(8), (Scene("states", "log of nvidia-smi"),)),

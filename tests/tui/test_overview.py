@@ -24,12 +24,13 @@ from gpumon_tui.renderables import epoch_lines, kept_plot
 from gpumon_tui.renderables.cells import painted
 from gpumon_tui.renderables.epoch_lines import EpochLine
 from gpumon_tui.renderables.gpu_charts import SMALL, charts_plan
-from gpumon_tui.renderables.gpu_columns import gpu_columns
+from gpumon_tui.renderables.gpu_columns import HOLDERS, gpu_columns
 from gpumon_tui.renderables.gpu_facts import facts, facts_line
 from gpumon_tui.renderables.gpu_heading import answer, epoch_ticks, hidden
 from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
 from gpumon_tui.renderables.kept_plot import KeptPlots
 from gpumon_tui.renderables.numerals import numerals
+from gpumon_tui.renderables.placed import drawn
 from gpumon_tui.renderables.plot import PlotCurve, plot
 from gpumon_tui.renderables.strip import LEVELS, StripHistory, strip, strip_grid
 from gpumon_tui.renderables.value_axis import value_axis
@@ -260,7 +261,7 @@ def test_one_gpu_has_its_numbers_large_its_curves_and_the_parts_of_its_memory() 
     for row in numerals("89"):
         assert f"  {row}" in screen
     for said in (
-        "10 min    87%", "lowest    37%", "allocated 6.6", "cached 2.2", "context 0.6", "others 1.6", "free 68.0",
+        "10 min        87%", "lowest        37%", "allocated 6.6", "cached 2.2", "context 0.6", "others 1.6", "free 68.0",
         "driver 0.5", "613 of 700 W", "67 °C", "1.95 GHz", "PCIe in", "╷e4", "nothing needs attention",
     ):  # fmt: skip
         assert said in screen, said
@@ -500,6 +501,23 @@ def test_where_nobody_tells_of_processes_the_selected_gpu_has_their_room() -> No
     assert not re.search("user|program|epoch|left", heading)
     assert "Utilization" in shown
     assert "has no process data" not in shown
+
+
+@pytest.mark.parametrize("word", ["light load", "allocated, idle", "heat-throttled", "state unknown"])
+def test_a_state_is_whole_where_nobody_tells_who_has_a_gpu(word: str) -> None:
+    one = sample(0, utilization=0.1)
+    for cells in range(56, 201, 8):
+        columns = gpu_columns(cells, missing=frozenset({HOLDERS}))
+        nobody, label = GpuHolder("", False, "", ()), GpuLabel(word, theme.DIM, False)
+        row = gpu_row(GpuLine(one, GpuState.BUSY, label, "", nobody, NAN, NAN, NAN, []), columns)
+        assert word in plain(drawn(row, cells)), cells
+
+
+def test_gpus_are_counted_by_the_word_that_their_rows_have() -> None:
+    light, busy, pausing = (sample(at, utilization=share) for at, share in enumerate((0.1, 0.9, 0.0)))
+    assert " 1 light load " in plain(answer([light], [GpuState.BUSY], 40)) + " "
+    assert " 2 busy " in plain(answer([light, busy], [GpuState.BUSY] * 2, 40)) + " "
+    assert " 1 pausing " in plain(answer([pausing], [GpuState.BUSY], 40)) + " "
 
 
 def test_the_row_under_the_cursor_is_copied_whatever_part_it_is_in() -> None:

@@ -100,6 +100,20 @@ def test_values_of_a_daemon_that_went_silent_are_no_finding_about_now() -> None:
     assert kinds == [["hot", "heat_throttled", "memory_nearly_full"], []]
 
 
+def test_a_gpu_whose_driver_answers_with_errors_alone_needs_attention() -> None:
+    errors = {f"gpu.{name}": Availability.FAILED for name in ("utilization", "memory_used", "power", "temperature")}
+    broken = sample(0)._replace(device=sample(0).device._replace(missing=errors))
+    (finding,) = of_gpu(broken)
+    assert (finding.kind, finding.severity) == ("unavailable", Severity.CRITICAL)
+    assert finding.summary == "the driver answers with errors: its state is unknown"
+    still = sample(0, power=90.0)._replace(
+        device=broken.device._replace(missing={"gpu.utilization": Availability.FAILED})
+    )
+    assert not of_gpu(still), "the rest of it is known"
+    plain = broken._replace(device=broken.device._replace(missing={"gpu.utilization": Availability.NOT_SUPPORTED}))
+    assert not of_gpu(plain), "which has no such sensors"
+
+
 def test_of_one_severity_a_lost_gpu_comes_first_and_one_that_is_silent_before_a_hot_one() -> None:
     hot = sample(0, **{**CALM, "temperature": 200.0})
     stale, lost = silent(1), sample(2, Availability.LOST)

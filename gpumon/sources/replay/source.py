@@ -140,9 +140,7 @@ class ReplaySource:
         how = " ended" if self._next is None else f" ×{self._speed:g}" if self._speed != 1 else ""
         label = f"REPLAY {self._log.name}{how}" + (f" ({', '.join(remarks)})" if remarks else "")
         ended = self._next is None
-        return Origin(
-            "replay", label, self._problem, ended=ended, capabilities=self.capabilities, speed=self._speed
-        )
+        return Origin("replay", label, self._problem, ended=ended, capabilities=self.capabilities, speed=self._speed)
 
     def driver(self) -> Driver:
         """The version, where the log has a column of it."""

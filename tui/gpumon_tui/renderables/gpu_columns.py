@@ -110,7 +110,7 @@ def gpu_columns(
             ends[name] = at + 3 if name == "throttled" else at + width
             at += width
     user = at + (3 if is_wide else 2)
-    user_cells = 10 if cells >= 150 else 8 if cells >= 120 else 7
+    user_cells = 0 if not has_holders else 10 if cells >= 150 else 8 if cells >= 120 else 7
     return GpuColumns(
         cells=cells, begin=begin, label=index, strip=strip, strip_cells=strip_cells, percent=percent, bar=bar,
         bar_cells=bar_cells, used=used, user=user, user_cells=user_cells, run=user + user_cells,

@@ -12,6 +12,7 @@ from rich.segment import Segment
 from gpumon import units
 from gpumon.analysis.epochs import EpochMark
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
+from gpumon.analysis.gpu_status import busy_word
 from gpumon.frame import Sample
 from gpumon.history.grid import Grid
 from gpumon_tui import theme
@@ -113,7 +114,8 @@ def _answer(samples: Sequence[Sample], states: Sequence[GpuState], edge: str, *,
             line += [Segment(f" {units.gibibytes(size)}", theme.PLAIN), Segment(" GiB ", theme.DIM)]
     for name, states_of in _NAMES.items():
         if count := sum(counts[state] for state in states_of):
-            line += [Segment(f" {count}", theme.PLAIN), Segment(f" {name}", theme.DIM)]
+            word = busy_word(zip(samples, states, strict=True)) if name == "busy" else name
+            line += [Segment(f" {count}", theme.PLAIN), Segment(f" {word}", theme.DIM)]
     unknown = sum(counts[state] for state in _UNKNOWN)
     if unknown:
         line += [Segment(f" {unknown}", theme.WARN), Segment(" unknown", theme.DIM)]

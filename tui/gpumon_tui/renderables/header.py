@@ -16,6 +16,7 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
+from gpumon.analysis.gpu_status import busy_word
 from gpumon.metrics import Availability
 from gpumon.vendors import short_name
 from gpumon_tui import palette, theme
@@ -175,7 +176,8 @@ def _counts(view: View, *, is_brief: bool) -> Line:
     samples = view.samples
     if not samples:
         return []
-    states = Counter(view.judged(sample) for sample in samples)
+    judged = [(sample, view.judged(sample)) for sample in samples]
+    states = Counter(state for _, state in judged)
     states.pop(GpuState.DIVIDED, None)  # its instances count
     if states and set(states) <= {GpuState.UNREADABLE, GpuState.LOST}:
         return [_text("no GPU answers", "crit", bold=True)]
@@ -185,6 +187,8 @@ def _counts(view: View, *, is_brief: bool) -> Line:
         is_told_none = state in (GpuState.BUSY, GpuState.FREE) and set(states) <= FREE_OR_NOT
         if not count and not is_told_none:
             continue
+        if state is GpuState.BUSY:
+            full = short = busy_word(judged)
         if parts:
             parts.append(_text(" · ", "faint"))
         is_good = state is GpuState.FREE and count
