@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 from gpumon.metrics import PROCESSES, Availability
 
+MADE_UP = "REPLAY-"
+"""Begin of the id that stands for the UUID of a GPU in a log that does not tell it."""
+
 
 class Device(NamedTuple):
     """A GPU or a MIG instance. Known by its UUID; the index is only for people, and -1 where nobody knows it.

@@ -12,8 +12,17 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, resolve_options
+from gpumon.cli.options import (
+    DEFAULT_SOURCE,
+    add_places,
+    add_source,
+    is_recording,
+    reads_hardware,
+    resolve_options,
+    source_of,
+)
 from gpumon.cli.private_sampler import private_sampler
+from gpumon.cli.streams import say
 from gpumon.errors import GpumonError
 from gpumon.live import Live, follow
 from gpumon.origin import Capability
@@ -67,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     with left_out():
         from tempfile import TemporaryDirectory  # beside a daemon nothing of one's own is kept
 
+    if told := _reading(arguments):
+        say(told)  # the screen stays blank until then
     # Runs that a view sees by itself are gone with it: the real ledger belongs to daemons.
     with TemporaryDirectory(prefix="gpumon-tui-") as directory:
         ledger = f"{directory}/{LEDGER}"
@@ -75,6 +86,14 @@ def run(arguments: argparse.Namespace) -> int:
             return _show(
                 own, arguments.interval, where, arguments, ledger, daemon=daemon, restart=restart if daemon else None
             )
+
+
+def _reading(arguments: argparse.Namespace) -> str:
+    """What is read before a recording plays from a later moment; empty where that takes no time, or nobody looks."""
+    begin = arguments.play_from
+    if not begin or not is_recording(arguments) or not (sys.stderr and sys.stderr.isatty()):
+        return ""
+    return f"gpumon: reading {os.path.basename(source_of(arguments).partition(':')[2])} up to {begin} …"
 
 
 def _looked_for(where: Places, arguments: argparse.Namespace, own: Live) -> Callable[[], Live | None] | None:

@@ -12,7 +12,7 @@ from gpumon.units import clock
 
 
 def origin_of(reader: RecordingReader, current: Recorded | None, *, ended: bool, speed: float = 1.0) -> Origin:
-    """The file, what was recorded at `current`, whether it has ended, and where it is damaged; `speed` is that of playing."""
+    """The file, what was recorded at `current`, whether it has ended, where it is damaged; it plays at `speed`."""
     told = current.context.origin if current else Origin("")
     part = current.context.part if current else FULL
     remarks = [told.label] if told.label else []

@@ -184,13 +184,13 @@ def test_lines_of_other_gpus_are_told_apart_without_a_panel_too() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "c")
         legend = text(app)[3]
-        assert re.search(r"GPU  1 \d+  2 \d+  3 \d+  4 \d+  5 \d+  6 \d+  7 \d+  %", legend), "with their values of now"
+        assert re.search(r"GPU 1 \d+  2 \d+  3 \d+  4 \d+  5 \d+  6 \d+  7 \d+%", legend), "with their values of now"
         await pilot.press(*["left"] * 20)
         state = page_of(app).state
         told = [round(100 * state.read_out()[uuid]["gpu.utilization"].mean) for uuid in state.overlaid]
         assert [int(one) for one in re.findall(r"\d+", text(app)[3])[1::2]] == told, "at the cursor, of its moment"
         await pilot.press("escape", "c")
-        assert "GPU  1" not in text(app)[3]
+        assert "GPU 1 " not in text(app)[3]
         await pilot.press("c")
         assert "mean of 3 peers" in text(app)[2]
 
@@ -199,7 +199,7 @@ def test_lines_of_other_gpus_are_told_apart_without_a_panel_too() -> None:
 
 def test_a_legend_tells_how_many_lines_have_no_color_of_their_own() -> None:
     assert shown("c", (80, 24), gpus=16)[3].endswith("%  ⠒⠒ 8 others")
-    assert "1 2 3 4 5 6 7  ⠒⠒ 8 others" in shown("c", (40, 20), gpus=16)[3], "values leave first"
+    assert "GPU 1  2  3  4  5  6  7  ⠒⠒ 8 others" in shown("c", (40, 20), gpus=16)[3], "values leave first"
     lines = shown("c", (160, 50), gpus=32)
     assert any("GPU 1 " in line for line in lines)
     assert any(re.search(r"\+\d+ GPUs$", line) for line in lines), "what has no room in the panel is counted"

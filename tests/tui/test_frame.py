@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, EVENTS, KEYS, OVERVIEW, PAGES, PROCESSES, RUNS, applying, offered, pressed
-from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.pages.page import COPIED, TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, page_class
 from gpumon_tui.renderables import footer
 from gpumon_tui.renderables.text_width import Line
@@ -269,3 +269,14 @@ def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:
         assert text(app)[-1].endswith("? help")
 
     play(recent(), (120, 30), script)
+
+
+@pytest.mark.parametrize("cells", [40, 80, 120])
+@pytest.mark.parametrize("said", [COPIED, "notifications off: run ends, free GPUs"])
+def test_what_a_key_did_is_said_whole_on_every_screen(said: str, cells: int) -> None:
+    played = [Segment("  1:39 ━━━━━━━━ 6:39 ")]
+    line, _ = footer.footer(PAGES, OVERVIEW, offered(OVERVIEW), cells, said=said, played=played)
+    text = "".join(segment.text for segment in line)
+    assert text.endswith(f" {said} ")
+    assert len(text) == cells
+    assert ("6:39" in text) == (cells == 120), "which comes back"

@@ -11,17 +11,32 @@ from textual.pilot import Pilot
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.key_habits import HABITS, habits
 from gpumon_tui.keys import KEYS, OVERVIEW, PAGES, PROCESSES, applying, pressed
+from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.renderables.text_width import length
 from gpumon_tui.screens.help import Explained
 from gpumon_tui.view import View
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play
 
+COLORED = TerminalLook()
 
-def told(page: str, cells: int) -> list[str]:
-    lines = Explained(View(), page).told(cells)
+
+def told(page: str, cells: int, look: TerminalLook = COLORED) -> list[str]:
+    view = View()
+    view.look = look
+    lines = Explained(view, page).told(cells)
     assert all(length(line) <= cells for line in lines)
     return ["".join(segment.text for segment in line) for line in lines]
+
+
+def test_without_colors_none_is_named_and_in_ascii_an_arrow_is_no_control_key() -> None:
+    named = re.compile(r"\b(yellow|red|rose|colors)\b", re.I)
+    for page in PAGES:
+        assert named.search("\n".join(told(page, 76)))
+        plain = "\n".join(told(page, 76, TerminalLook(depth=Depth.NONE, is_ascii=True)))
+        assert not named.search(plain.replace("color-blind", ""))
+        assert not set(plain) & set("↑↓←→↵")
+        assert "Up Down" in plain
 
 
 @pytest.mark.parametrize("cells", [36, 60, 76])

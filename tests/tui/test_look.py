@@ -204,7 +204,7 @@ def test_a_full_bar_and_an_empty_one_differ_in_ascii_and_without_colors() -> Non
         ({"TERM": "xterm", "COLORTERM": "truecolor"}, "truecolor", "UTF-8", Depth.MANY, False),
         ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "256", "utf-8", Depth.NONE, False),
         ({"TERM": "xterm-256color", "NO_COLOR": ""}, "256", "utf-8", Depth.MANY, False),
-        ({"TERM": "linux"}, "standard", "utf-8", Depth.SIXTEEN, False),
+        ({"TERM": "linux"}, "standard", "utf-8", Depth.SIXTEEN, True),
         ({"TERM": "xterm"}, "standard", "latin-1", Depth.SIXTEEN, True),
         ({"TERM": "vt100"}, "standard", "ascii", Depth.NONE, True),
         ({}, None, "utf_8", Depth.SIXTEEN, False),

@@ -13,6 +13,8 @@ from textual.pilot import Pilot
 
 from gpumon.analysis.epochs import EpochMark
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.gpu_status import GpuStatus
+from gpumon.device import MADE_UP
 from gpumon.frame import Device, RunState, Sample
 from gpumon.history.grid import Grid
 from gpumon.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
@@ -28,6 +30,7 @@ from gpumon_tui.renderables.gpu_columns import HOLDERS, gpu_columns
 from gpumon_tui.renderables.gpu_facts import facts, facts_line
 from gpumon_tui.renderables.gpu_heading import answer, epoch_ticks, hidden
 from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
+from gpumon_tui.renderables.gpu_text import gpu_text
 from gpumon_tui.renderables.kept_plot import KeptPlots
 from gpumon_tui.renderables.numerals import numerals
 from gpumon_tui.renderables.placed import drawn
@@ -261,7 +264,8 @@ def test_one_gpu_has_its_numbers_large_its_curves_and_the_parts_of_its_memory() 
     for row in numerals("89"):
         assert f"  {row}" in screen
     for said in (
-        "10 min        87%", "lowest        37%", "allocated 6.6", "cached 2.2", "context 0.6", "others 1.6", "free 68.0",
+        "10 min        87%", "lowest        37%",
+        "allocated 6.6", "cached 2.2", "context 0.6", "others 1.6", "free 68.0",
         "driver 0.5", "613 of 700 W", "67 °C", "1.95 GHz", "PCIe in", "╷e4", "nothing needs attention",
     ):  # fmt: skip
         assert said in screen, said
@@ -539,6 +543,16 @@ def test_the_row_under_the_cursor_is_copied_whatever_part_it_is_in() -> None:
     assert run[0] in ("resnet50", "llama-8b-lora")
     assert process[0].isdecimal()
     assert not any(set(part) & set("▌━╸█▆") for part in (*gpu, *run, *process)), "no bars"
+
+
+def test_of_a_log_no_id_and_no_limit_is_copied_that_it_does_not_tell() -> None:
+    one = sample(2, utilization=0.5, power=153.0)
+    one = one._replace(device=one.device._replace(uuid=f"{MADE_UP}2"))
+    status = GpuStatus(one, GpuState.BUSY, None, False, (), (), None)
+    parts = gpu_text(status, None, "busy").split("\t")
+    assert (parts[2], parts[6]) == ("–", "153 W")
+    known = one._replace(device=one.device._replace(uuid="GPU-1"))
+    assert "GPU-1" in gpu_text(status._replace(sample=known), None, "busy")
 
 
 def test_of_a_gpu_that_does_not_answer_no_value_is_copied_as_one_of_now() -> None:

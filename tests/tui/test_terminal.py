@@ -87,6 +87,15 @@ def test_a_recording_shows_what_its_rows_say(open_terminal, recordings: Path, li
     assert set(seen_gibibytes) <= gibibytes
 
 
+def test_a_log_that_is_read_up_to_a_later_moment_says_so_meanwhile(
+    open_terminal, recordings: Path, live_dir: Path
+) -> None:  # type: ignore[no-untyped-def]
+    log = recordings / "h100x8-llama3-8b-ckpt100.csv.gz"
+    terminal = open_terminal(environment(live_dir), "--source", f"replay:{log}", "--from", "00:45", size="80x24")
+    assert f"reading {log.name} up to 00:45" in shown(terminal, "up to 00:45").replace("\n", "")
+    shown(terminal, "REPLAY", "00:45:")
+
+
 def test_a_gpu_less_machine_says_so_and_still_shows_a_training(open_terminal, live_dir: Path) -> None:  # type: ignore[no-untyped-def]
     """A real PyTorch training on the CPU, with its epochs as they pass."""
     need("torch")

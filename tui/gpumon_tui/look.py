@@ -25,6 +25,8 @@ _HEAVY = frozenset(("strong", "warn", "crit"))
 """Roles that are bold where there are few colors or none."""
 _COLORLESS = ("vt", "ansi-m", "xterm-mono", "linux-m", "screen-m")
 """Beginnings of names of terminals without colors."""
+_FEW_LETTERS = "linux"
+"""Beginning of the names of the console of Linux: its fonts have 256 or 512 letters, no braille and hardly a block."""
 
 
 class Depth(Enum):
@@ -71,7 +73,8 @@ def of_terminal(env: Mapping[str, str], color_system: str | None, encoding: str)
     else:
         depth = Depth.SIXTEEN if color_system in ("standard", "windows", None) else Depth.MANY
     is_utf8 = encoding.lower().replace("-", "").replace("_", "") == "utf8"
-    return TerminalLook(depth=depth, is_ascii=not is_utf8 or _locale(env) in _PLAIN_LOCALES)
+    is_ascii = not is_utf8 or _locale(env) in _PLAIN_LOCALES or term.startswith(_FEW_LETTERS)
+    return TerminalLook(depth=depth, is_ascii=is_ascii)
 
 
 def _locale(env: Mapping[str, str]) -> str:

@@ -183,5 +183,5 @@ class Stage(App[None]):
     def do_notify(self) -> None:
         """Notifications by the terminal, or none."""
         self.news.notifies = not self.news.notifies
-        self.view.say(f"notifications {'on' if self.news.notifies else 'off'}: runs that end and GPUs that become free")
+        self.view.say(f"notifications {'on' if self.news.notifies else 'off'}: run ends, free GPUs")
         self.post_message(TerminalPage.Changed())

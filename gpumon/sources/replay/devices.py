@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.clock import SECOND
+from gpumon.device import MADE_UP
 from gpumon.frame import NAN, Device, Driver, Sample
 from gpumon.metrics import GPU_INDEX, Availability
 from gpumon.missing import UNKNOWN_MODEL, is_known
@@ -88,10 +89,10 @@ class LogDevices:
 
     def _new(self, row: Row, index: int) -> LogDevice:
         taken = {device.device.uuid for device in self._devices}
-        uuid = clean(row.uuid) or f"REPLAY-{index}"
+        uuid = clean(row.uuid) or f"{MADE_UP}{index}"
         while uuid in taken:
             index += 1
-            uuid = f"REPLAY-{index}"
+            uuid = f"{MADE_UP}{index}"
         device = LogDevice(uuid, index, row.model)
         self._devices.append(device)
         self._devices.sort(key=lambda device: device.device.index)

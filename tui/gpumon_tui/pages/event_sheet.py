@@ -45,7 +45,7 @@ from gpumon_tui.widgets.lines import Lines
 _DIM, _KEY, _WARN = palette.ink("dim"), palette.ink("key"), palette.ink("warn")
 _ROOMY = 24
 """Rows from which blank ones stand between the parts."""
-_MOST_SAID = 2
+_MOST_SAID = 3
 """Lines on which it is said why there is no log."""
 _DAY_FROM = 20
 """Rows from which the day is drawn."""

@@ -16,7 +16,7 @@ from gpumon_tui.view import View
 from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.lines import Lines
 
-COPIED = "copied, if the terminal lets programs copy (OSC 52)"
+COPIED = "copied, if the terminal allows OSC 52"
 
 
 def half_pages(halves: int, rows: int) -> int:

@@ -51,7 +51,8 @@ class AttentionPicture(SectionPicture):
         if not found:
             unknown, room = view.not_judged(), self.size.width - 2 * self.left - len("Attention") - 5
             told = nothing_found(unknown).rstrip(".").lower() if unknown else "nothing needs attention"
-            return [Segment(told if len(told) <= room else "nothing found in what is known", theme.DIM)]
+            forms = told, "nothing found in what is known", "none in what is known"
+            return [Segment(next((one for one in forms if len(one) <= room), forms[-1]), theme.DIM)]
         shown = self._shown
         return [Segment(f"{shown} of {len(found)}" if 0 < shown < len(found) else str(len(found)), theme.DIM)]
 

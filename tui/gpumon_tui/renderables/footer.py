@@ -20,10 +20,19 @@ KEY_NAMES = {
 """Textual's names of keys that are shown as they are written."""
 PINNED = ("q", "?")
 """Keys that are always there, at the end; the help is the last."""
-SPELLED = {"↵": "Enter"}
-"""Keys for which ASCII has no letter."""
+SPELLED = {
+    "↵": "Enter", "↑ ↓": "Up Down", "↓ ↑": "Down Up", "→ ←": "Right Left", "← →": "<- ->",
+}  # fmt: skip
+"""Keys for which ASCII has no letter: `^` is Ctrl's."""
 Place = tuple[int, int, str]
 """First cell, cell after the last, and Textual's name of the key that does the same."""
+
+
+def spelled(text: str) -> str:
+    """Return a text with names in the place of keys for which ASCII has no letter."""
+    for sign, name in SPELLED.items():
+        text = text.replace(sign, name)
+    return text
 
 
 def footer(
@@ -35,12 +44,12 @@ def footer(
     `played` stands behind the pages: the place in a recording. `briefs`: words of keys that stand there briefly rather
     than not at all.
     """
+    if said:
+        return _said(pages, page, cells, [Segment(f" {safe(said)} ", theme.BAR_STRONG)], played or [])
     line, places = _pages(pages, page, cells)
     line += played or []
     at = length(line)
-    if said:
-        return spread(line, cut([Segment(f" {safe(said)} ", theme.BAR_STRONG)], cells - at), cells, theme.BAR), places
-    shown = [(key, _key(SPELLED.get(key, key) if is_ascii else key, what)) for key, what in bindings]
+    shown = [(key, _key(spelled(key) if is_ascii else key, what)) for key, what in bindings]
     last = [one for pinned in PINNED for one in shown if one[0] == pinned]
     room = cells - at - 1 - sum(length(text) for _, text in last)
     first = []
@@ -64,6 +73,16 @@ def footer(
     first_cell = cells - length(keys)
     places += [(first_cell + begin, first_cell + end, name) for begin, end, name in told if first_cell + begin >= at]
     return spread(line, keys, cells, theme.BAR), places
+
+
+def _said(pages: Sequence[str], page: str, cells: int, said: Line, played: Line) -> tuple[Line, list[Place]]:
+    """What is said to the user for some seconds, and beside it as much as leaves it whole."""
+    named, places = _pages(pages, page, cells)
+    digits, narrow = _pages(pages, page, 0)
+    nothing: tuple[Line, list[Place]] = [], []
+    forms = (([*named, *played], places), (named, places), (digits, narrow), nothing)
+    line, told = next((one for one in forms if length(one[0]) + length(said) <= cells), nothing)
+    return spread(line, cut(said, cells - length(line)), cells, theme.BAR), told
 
 
 def _pages(pages: Sequence[str], page: str, cells: int) -> tuple[Line, list[Place]]:

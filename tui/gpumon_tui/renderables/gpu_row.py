@@ -145,7 +145,7 @@ def _tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
     if gpu.bracket:
         row.put(at, gpu.bracket, theme.RUN)
         at += 2
-    name = who.name if is_first else ""
+    name = who.name if is_first and columns.has_holders else ""
     end = columns.end
     if gpu.label.quiet and who.epoch:
         if is_first:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from gpumon import units
 from gpumon.analysis.gpu_status import GpuStatus
+from gpumon.device import MADE_UP
 from gpumon.frame import Run
 from gpumon.metrics import BY_NAME
+from gpumon.missing import is_known
 from gpumon.vendors import short_name
 from gpumon_tui.gpu_status import holder, of_now
 
@@ -13,14 +15,17 @@ from gpumon_tui.gpu_status import holder, of_now
 def gpu_text(status: GpuStatus, run: Run | None, word: str) -> str:
     """Return number, model, UUID, utilization, memory, temperature, power, users, run or program, epoch and `word`.
 
-    They are separated by tabs. Of a GPU whose driver does not answer no value passes for one of now.
+    They are separated by tabs. An id that a log does not tell is none. Of a GPU whose driver does not answer no value
+    passes for one of now.
     """
     device, sample = status.sample.device, of_now(status.sample)
     held = holder(sample, run, status.processes)
-    watts = units.whole(sample.value("gpu.power")), units.whole(sample.value("gpu.power_limit"))
+    watts = [units.whole(sample.value(name)) for name in ("gpu.power", "gpu.power_limit")]
+    told = watts if is_known(sample.value("gpu.power_limit")) else watts[:1]
+    uuid = units.MISSING if device.uuid.startswith(MADE_UP) else device.uuid
     return "\t".join((
-        device.label, short_name(device.name), device.uuid, units.percent(sample.value("gpu.utilization")),
+        device.label, short_name(device.name), uuid, units.percent(sample.value("gpu.utilization")),
         units.of_total(sample.value("gpu.memory_used"), sample.value("gpu.memory_total")),
-        units.number(sample.value("gpu.temperature"), BY_NAME["gpu.temperature"].unit), f"{'/'.join(watts)} W",
+        units.number(sample.value("gpu.temperature"), BY_NAME["gpu.temperature"].unit), f"{'/'.join(told)} W",
         ", ".join(held.users), held.name, held.epoch, word,
     ))  # fmt: skip

@@ -8,8 +8,9 @@ from rich.style import Style
 from gpumon_tui import theme
 from gpumon_tui.key_habits import habits
 from gpumon_tui.keys import told_on
+from gpumon_tui.look import Depth
 from gpumon_tui.renderables.attention import wrapped
-from gpumon_tui.renderables.footer import SPELLED
+from gpumon_tui.renderables.footer import spelled
 from gpumon_tui.renderables.text_width import Line, length, spread
 from gpumon_tui.screens.scrolled import Scrolled, Text
 from gpumon_tui.view import View
@@ -34,6 +35,19 @@ COLORS: tuple[Line, ...] = (
     ],
     [Segment("dimmed ", theme.FADED), Segment("no newer data; the header says since when", theme.PLAIN)],
 )  # fmt: skip
+_COLORED = {"yellow ": "bold   ", "red    ": "reverse"}
+"""Names of colors, by what stands in their place where there are none."""
+
+
+def signs(*, is_colored: bool) -> list[Line]:
+    """Return the signs with what they mean; without colors none of these is named."""
+    if is_colored:
+        return list(COLORS)
+    return [
+        [Segment(_COLORED.get(text, text.partition("; rose")[0]), style) for text, style, _ in line] for line in COLORS
+    ]
+
+
 WORDS = (
     ("busy", "kernels ran in the latest samples"),
     ("light load", "the same, for less than a fifth of the time; counted as busy"),
@@ -75,16 +89,22 @@ class Explained(Text):
         self.page = page
 
     def told(self, cells: int) -> list[Line]:
-        is_ascii = self.view.look.is_ascii
+        look = self.view.look
+        write = spelled if look.is_ascii else str
+        is_colored = look.depth is not Depth.NONE
         keys = [
-            (f"{SPELLED.get(key.shown, key.shown) if is_ascii else key.shown:>7} ", key.what)
+            (f"{write(key.shown):>7} ", write(key.what))
             for key in told_on(self.page, is_readonly=self.view.is_readonly)
         ]
-        elsewhere = " · ".join(f"{one.shown}: {one.there}" for one in habits(self.page))
+        elsewhere = write(" · ".join(f"{one.shown}: {one.there}" for one in habits(self.page)))
+        meant = signs(is_colored=is_colored)
         parts: list[tuple[str, list[Line]]] = [
             ("Keys", [row for key, what in keys for row in told_beside([Segment(key, theme.TITLE)], what, cells)]),
             ("In other tools these keys mean", told_beside([], elsewhere, cells)),
-            ("Colors", [row for *sign, (what, style, _) in COLORS for row in told_beside(sign, what, cells, style)]),
+            (
+                "Colors" if is_colored else "Signs",
+                [row for *sign, (what, style, _) in meant for row in told_beside(sign, what, cells, style)],
+            ),
             (
                 "Terms",
                 [
@@ -98,8 +118,8 @@ class Explained(Text):
         for title, rows in parts:
             if rows:
                 first: Line = [Segment(title, theme.TITLE)]
-                found += [first if found else spread(first, [Segment(SCROLLS, theme.DIM)], cells), *rows, []]
-        return [*found, [Segment("↑ ↓ scroll, any other key closes", theme.DIM)]]
+                found += [first if found else spread(first, [Segment(write(SCROLLS), theme.DIM)], cells), *rows, []]
+        return [*found, [Segment(write("↑ ↓ scroll, any other key closes"), theme.DIM)]]
 
 
 class Help(Scrolled):

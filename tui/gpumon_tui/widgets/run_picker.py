@@ -11,11 +11,12 @@ from gpumon.origin import Capability
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import run_list
+from gpumon_tui.renderables.attention import wrapped
 from gpumon_tui.renderables.run_list import ORDERS, UNSEEN
 from gpumon_tui.renderables.run_opened import STRONG
 from gpumon_tui.renderables.section import column_at, heading, keys, margin, more, placed, rows, section
 from gpumon_tui.renderables.table import LazyRows, Row, TableColumn
-from gpumon_tui.renderables.text_width import Line, cut, safe
+from gpumon_tui.renderables.text_width import Line, safe
 from gpumon_tui.run_reading.rows import ListedRun
 from gpumon_tui.view import View
 
@@ -148,7 +149,9 @@ class RunPicker:
             chosen, of, cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys, drawn=self._drawn,
         )  # fmt: skip
         if not shown:
-            lines.append(cut([Segment(" " * (margin(cells) + 1)), Segment(safe(self._why_empty()), theme.DIM)], cells))
+            side = margin(cells) + 1
+            told = wrapped(safe(self._why_empty()), cells - 2 * side)
+            lines += [[Segment(" " * side), Segment(part, theme.DIM)] for part in told]
         elif rest:
             lines.append(more(len(shown) - self._top - room, self._top, cells))
         return lines[:height]

@@ -60,7 +60,8 @@ def title(state: ChartState, cells: int) -> tuple[Line, list[Click]]:
     now, times, zoom, column = _now(state), _times(state), _zoom(state), _column(state)
     forms = (
         ([*own, *_run(state), *now], [*times, *zoom, *column]), ([*own, *now], [*times, *zoom, *column]),
-        ([*own, *now], [*times, *zoom]), ([*own, *now], [*zoom, *column]), ([*own, *now], zoom), (own, zoom),
+        ([*own, *now], [*times, *zoom]), ([*own, *now], [*zoom, *column]), ([*own, *now], zoom),
+        ([*own, *(_unit(state) if cells < WIDE else ())], zoom), (own, zoom),
     )  # fmt: skip
     left, right = next((form for form in forms if length(form[0]) + length(form[1]) + 2 <= width), forms[-1])
     left = cut(left, max(0, width - length(right) - 1))
@@ -88,6 +89,12 @@ def _now(state: ChartState) -> Line:
         how = shown(metric, now)
         text = f"{how.text(now)} {how.unit}"
     return [Segment(f"   {state.newest} ", theme.FAINT), Segment(text, style)]
+
+
+def _unit(state: ChartState) -> Line:
+    """The unit of the axis, where no value beside it has it."""
+    axis = state.axis(state.metric, state.curves()[state.metric.name])
+    return [Segment(f"   {axis.shown.unit}", theme.DIM)]
 
 
 def _times(state: ChartState) -> Line:

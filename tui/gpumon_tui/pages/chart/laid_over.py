@@ -87,8 +87,8 @@ def legend_row(state: ChartState, cells: int) -> Line:
     ]
     colored = [one for one in told if one[0] != "faint"]
     rest = len(told) - len(colored)
-    head = [Segment(margin), Segment(f"{_LINE} GPU", theme.DIM)]
-    unit = [Segment(f"  {how.unit}", theme.FAINT)] if how.unit else []
+    head = [Segment(margin), Segment(f"{_LINE} GPU ", theme.DIM)]
+    unit = [Segment(how.unit if how.unit == "%" else f" {how.unit}", theme.FAINT)] if how.unit else []
     others: Line = [Segment(f"  {_LINE} {rest} others", theme.FAINT)] if rest else []
     for line in (
         [*head, *_each(colored, "  ", has_values=True), *unit, *others],
@@ -107,7 +107,7 @@ def _named(mark: str, label: str) -> str:
 def _each(told: list[tuple[str, str, str]], gap: str, *, has_values: bool) -> Line:
     line: Line = []
     for role, label, value in told:
-        line.append(Segment(f"{gap}{label}", palette.ink(role, bold=True)))
+        line.append(Segment(f"{gap if line else ''}{label}", palette.ink(role, bold=True)))
         if has_values:
             line.append(Segment(f" {value}", theme.PLAIN))
     return line

@@ -93,13 +93,11 @@ def readout_line(state: ChartState, cells: int) -> Line:
         return [Segment(f"{margin}{when}  ", theme.FAINT), *told] if told else []
     own = values[subject][state.metric.name]
     how = _shown(state, own)
-    line: Line = [
-        Segment(f"{margin}{moment(state)}", palette.ink("key", bold=True)),
-        Segment("  min ", theme.FAINT), Segment(how.text(own.low)), Segment("  mean ", theme.FAINT),
-        Segment(how.text(own.mean), theme.STRONG), Segment("  max ", theme.FAINT),
-        Segment(f"{how.text(own.high)} {how.unit if is_known(own.mean) else ''}".rstrip()), Segment("  "),
-        *place_in_run(state, state.column.begin),
-    ]  # fmt: skip
+    unit = how.unit if is_known(own.mean) else ""
+    told = [*_three(state, own, how, unit, margin, "  "), Segment("  "), *place_in_run(state, state.column.begin)]
+    forms = (told, *(_three(state, own, how, unit, margin, gap) for gap in ("  ", " ")))
+    bare = _three(state, own, how, "", margin, " ")  # its unit stands at the axis
+    line = next((form for form in forms if length(form) <= cells), bare)
     rest = [peers_line(state, cells)]
     for metric in state.smalls():
         rest.append([Segment(f"  {units.metric(values[subject][metric.name].mean, metric)}", theme.DIM)])
@@ -108,6 +106,16 @@ def readout_line(state: ChartState, cells: int) -> Line:
             break
         line += part
     return line
+
+
+def _three(state: ChartState, own: ReadOut, how: Shown, unit: str, margin: str, gap: str) -> Line:
+    """The moment, and lowest, mean and highest value there."""
+    return [
+        Segment(f"{margin}{moment(state)}", palette.ink("key", bold=True)),
+        Segment(f"{gap}min ", theme.FAINT), Segment(how.text(own.low)), Segment(f"{gap}mean ", theme.FAINT),
+        Segment(how.text(own.mean), theme.STRONG), Segment(f"{gap}max ", theme.FAINT),
+        Segment(f"{how.text(own.high)} {unit}".rstrip()),
+    ]  # fmt: skip
 
 
 def _shown(state: ChartState, *values: ReadOut) -> Shown:
