@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _reading(arguments: argparse.Namespace) -> str:
-    """What is read before a recording plays from a later moment; empty where that takes no time, or nobody looks."""
+    """Return what is read before a recording plays from a later moment; empty where nobody looks."""
     begin = arguments.play_from
     if not begin or not is_recording(arguments) or not (sys.stderr and sys.stderr.isatty()):
         return ""

@@ -76,7 +76,7 @@ def footer(
 
 
 def _said(pages: Sequence[str], page: str, cells: int, said: Line, played: Line) -> tuple[Line, list[Place]]:
-    """What is said to the user for some seconds, and beside it as much as leaves it whole."""
+    """Return what is said to the user for some seconds, and beside it as much as leaves it whole."""
     named, places = _pages(pages, page, cells)
     digits, narrow = _pages(pages, page, 0)
     nothing: tuple[Line, list[Place]] = [], []
