@@ -37,6 +37,7 @@ def test_without_colors_none_is_named_and_in_ascii_an_arrow_is_no_control_key() 
         assert not named.search(plain.replace("color-blind", ""))
         assert not set(plain) & set("↑↓←→↵")
         assert "Up Down" in plain
+        assert "reverse problem: full" in plain
 
 
 @pytest.mark.parametrize("cells", [36, 60, 76])

@@ -44,8 +44,12 @@ def signs(*, is_colored: bool) -> list[Line]:
     if is_colored:
         return list(COLORS)
     return [
-        [Segment(_COLORED.get(text, text.partition("; rose")[0]), style) for text, style, _ in line] for line in COLORS
-    ]
+        [
+            *(Segment(_COLORED.get(text, text), style) for text, style, _ in sign), Segment(" "),
+            Segment(what.partition("; rose")[0], ink),
+        ]
+        for *sign, (what, ink, _) in COLORS
+    ]  # fmt: skip
 
 
 WORDS = (
