@@ -53,9 +53,14 @@ def state_word(sample: Sample, state: GpuState, age: float = 0.0) -> str:
 
 
 def busy_word(judged: Iterable[tuple[Sample, GpuState]]) -> str:
-    """Return the word for the GPUs that count as busy, where they are only counted: that of all, if it is the same."""
+    """Return the word for the GPUs that count as busy, where they are only counted.
+
+    It is that of all if they have the same, `busy` if any has, and else `in use`.
+    """
     words = {state_word(sample, state) for sample, state in judged if state is GpuState.BUSY}
-    return words.pop() if len(words) == 1 else GpuState.BUSY.title
+    if not words or GpuState.BUSY.title in words:
+        return GpuState.BUSY.title
+    return words.pop() if len(words) == 1 else "in use"
 
 
 def gpu_statuses(

@@ -522,6 +522,8 @@ def test_gpus_are_counted_by_the_word_that_their_rows_have() -> None:
     assert " 1 light load " in plain(answer([light], [GpuState.BUSY], 40)) + " "
     assert " 2 busy " in plain(answer([light, busy], [GpuState.BUSY] * 2, 40)) + " "
     assert " 1 pausing " in plain(answer([pausing], [GpuState.BUSY], 40)) + " "
+    states = [GpuState.BUSY, GpuState.BUSY, GpuState.ALLOCATED]
+    assert " 2 in use 1 allocated " in plain(answer([light, pausing, pausing], states, 40)) + " ", "no row says busy"
 
 
 def test_the_row_under_the_cursor_is_copied_whatever_part_it_is_in() -> None:

@@ -122,7 +122,7 @@ def _answer(samples: Sequence[Sample], states: Sequence[GpuState], edge: str, *,
     return line
 
 
-_NAMES = {"busy": (GpuState.BUSY,), "idle": (GpuState.HELD, GpuState.IDLE)}
+_NAMES = {"busy": (GpuState.BUSY,), "allocated": (GpuState.ALLOCATED,), "idle": (GpuState.HELD, GpuState.IDLE)}
 _UNKNOWN = (GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE)
 
 
