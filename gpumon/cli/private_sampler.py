@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpumon.cli.options import is_recording, playback_of, reads_hardware, source_of
@@ -15,10 +16,18 @@ from gpumon.paths import Places
 if TYPE_CHECKING:
     from gpumon.followers import Follower
 
+_OPENED = 2.0
+"""Seconds for which frames wait for their ledger to be opened, at most; on a machine that is not busy it takes ms."""
+
+
+def ledger_at(path: str, generation: int) -> str:
+    """The file that keeps the runs of frames of a generation (`Live.generation`), where the first is kept at `path`."""
+    return f"{path}.{generation}" if generation else path
+
 
 @contextmanager
 def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Iterator[Live]:
-    """Sample into a ring in this process's own memory; with `ledger`, a path, runs are kept there too.
+    """Sample into a ring in this process's own memory; with `ledger`, a path, runs are kept there too (`ledger_at`).
 
     What a simulation tells of the time before now is seen once all of it is there: its frames come faster than they
     are true, and none of them is of now. Raises SourceError or UsageError.
@@ -44,9 +53,25 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
             from gpumon.ledger.recorder import LedgerRecorder
             from gpumon.ledger.store import Store
 
-            return LedgerRecorder(Store(ledger, where.uid, recorder.say).start(), keep=True)
+            store = Store(ledger_at(ledger, recorder.generation), where.uid, recorder.say).start()
+            if not reads_hardware(arguments):
+                store.wait_until_open(_OPENED)  # minutes come at once here, of which it would miss the first
+            return LedgerRecorder(store, keep=True)
 
-        recorder.followers.append(AwaitedRuns(opened))
+        runs = AwaitedRuns(opened)
+        recorder.followers.append(runs)
+        if playback is not None:
+
+            def renew() -> None:
+                # Runs as they were at another place are not told of at this one: what lies after it is yet to come.
+                former = ledger_at(ledger, recorder.generation)
+                runs.begin_anew()
+                recorder.begin_anew()
+                for end in ("", "-wal", "-shm"):
+                    with suppress(OSError):
+                        os.unlink(former + end)
+
+            playback.renew = renew
     sampler = PrivateSampler(recorder).start()
     note = "no daemon: sampling in this process"
     if arguments.source:

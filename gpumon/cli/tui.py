@@ -21,7 +21,7 @@ from gpumon.cli.options import (
     resolve_options,
     source_of,
 )
-from gpumon.cli.private_sampler import private_sampler
+from gpumon.cli.private_sampler import ledger_at, private_sampler
 from gpumon.cli.streams import say
 from gpumon.errors import GpumonError
 from gpumon.live import Live, follow
@@ -84,8 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
         with private_sampler(where, arguments, ledger) as own:
             daemon = _looked_for(where, arguments, own)
             return _show(
-                own, arguments.interval, where, arguments, ledger, daemon=daemon, restart=restart if daemon else None
-            )
+                own, arguments.interval, where, arguments, lambda: ledger_at(ledger, own.generation), daemon=daemon,
+                restart=restart if daemon else None,
+            )  # fmt: skip
 
 
 def _reading(arguments: argparse.Namespace) -> str:
@@ -116,7 +117,7 @@ def _show(
     interval: float,
     where: Places,
     arguments: argparse.Namespace,
-    own: str = "",
+    own: Callable[[], str] = str,
     daemon: Callable[[], Live | None] | None = None,
     restart: Callable[[], str] | None = None,
 ) -> int:
@@ -139,7 +140,7 @@ def _show(
             daemon=daemon,
             restart=restart,
             player=live.playback,
-            ledgers=lambda: _ledgers(own, ledger_paths(where) if not asked and _is_here(live) else ()),
+            ledgers=lambda: _ledgers(own(), ledger_paths(where) if not asked and _is_here(live) else ()),
             readonly=arguments.readonly,
             read_events=lambda path: _events(where, path),
             notify=arguments.notify,

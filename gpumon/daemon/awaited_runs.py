@@ -41,6 +41,12 @@ class AwaitedRuns:
         else:
             self._ledger.add(tick)
 
+    def begin_anew(self) -> None:
+        """Finish the ledger, and open another with the next run: what comes does not follow what is in it."""
+        self.close()
+        self._ledger = None
+        self._before.clear()
+
     def close(self) -> None:
         """Finish the ledger, where one was opened."""
         if self._ledger is not None:

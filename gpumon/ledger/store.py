@@ -84,6 +84,11 @@ class Store:
         self._thread.start()
         return self
 
+    def wait_until_open(self, timeout: float) -> bool:
+        """Wait for the ledger to be opened, at most so many seconds; whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.known is not None, timeout)
+
     def put(self, batch: Batch) -> None:
         """Hand over what is to be written, all of it together. Never waits for a disk."""
         if not batch:
@@ -120,6 +125,8 @@ class Store:
                     self._file.connect()
                 elif self.known is None:
                     self.known = KnownRuns({}, set(), {})  # the file is made with the first run
+                    with self._changed:
+                        self._changed.notify_all()
                 if self._write_next():
                     return
             except (NewerFile, OSError, sqlite3.Error) as error:

@@ -38,7 +38,7 @@ from tests.instructions import instructions
 from tests.programs import until
 from tests.runs import BEGAN, HOSTILE, Book, measured, training
 from tests.tui.fakes import START, FakeFeed, FakePlayer, recent
-from tests.tui.screen import Script, play, text
+from tests.tui.screen import Script, appears, play, text
 
 SECOND = 10**9
 SIZES = [(40, 20), (80, 24), (160, 50), (320, 90)]
@@ -202,10 +202,28 @@ def test_epochs_below_the_list_are_those_of_the_opened_run_in_a_recording_too(tm
     feed = recent(gpus=5, source="replay", label="REPLAY x.gpumon")
     below = of_frames_and_ledger(tmp_path, feed, FakePlayer())
     assert any(re.search(r"e2 .* 3\d%", line) for line in below), below
-    player = FakePlayer()
-    player.turns = 1
-    again = of_frames_and_ledger(tmp_path / "again", feed, player)
-    assert not any(re.search(r"e2 .* 3\d%", line) for line in again), "a ledger may know what is yet to come"
+
+
+def test_after_a_seek_no_answer_of_the_ledger_of_before_is_shown(tmp_path: Path) -> None:
+    paths = []
+    for run_id in ("beyond-1", "past-2"):
+        with Book(tmp_path / run_id) as book:
+            training(book, run_id, 3, began=float(START), course=False)
+        paths.append(str(book.path))
+    player, feed = FakePlayer(), recent(gpus=5, source="replay", label="REPLAY x.gpumon")
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("4")
+        await appears(app, pilot, "beyond")
+        del paths[0]
+        player.turns += 1
+        app.poll()
+        await pilot.pause()
+        assert "beyond" not in "\n".join(text(app))
+        await appears(app, pilot, "past")
+        assert "beyond" not in "\n".join(text(app))
+
+    play(feed, (160, 50), script, player=player, ledgers=lambda: Ledgers(paths[:1]))
 
 
 def test_an_open_epoch_below_the_list_goes_on_with_the_frames(tmp_path: Path) -> None:

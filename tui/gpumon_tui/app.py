@@ -65,7 +65,8 @@ class GpumonApp(Stage):
         self.view.kept = KeptRuns(ledgers, self._now)
         self.view.kept.is_away = lambda: self.instead.is_simulated
         self.view.kept.asked.told = self._draw_soon
-        self.view.kept.asked.is_held = lambda: self.view.paused
+        # A recording that stands still adds nothing to its ledger: what is read of it is of what is on screen.
+        self.view.kept.asked.is_held = lambda: self.view.paused and not (player and player.is_paused)
         self.view.happened = Happened(self.view.kept.asked, read_events)
         self._player = self.view.player = player
         self._turns = player.turns if player else 0
@@ -122,6 +123,7 @@ class GpumonApp(Stage):
             self.footer.show()
         if player and player.turns != self._turns:
             self._turns = player.turns
+            view.kept.forget()
             self._begin_anew()
             view.paused = player.is_paused
             self.draw()

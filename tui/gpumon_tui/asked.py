@@ -47,6 +47,8 @@ class Asked:
         self._pending: set[Hashable] = set()
         self._lock = Lock()
         self._works = False
+        self._forgotten = 0
+        """Counts the times that all was forgotten."""
 
     def ask(
         self, question: Hashable, answer: Callable[[], T], good_for: float | Callable[[T], float] = OFTEN
@@ -86,6 +88,14 @@ class Asked:
         if known is not None:
             self._answers[question] = known._replace(until=-1.0)
 
+    def forget_all(self) -> None:
+        """Know nothing any more, also of what is being found just now: it is of before."""
+        with self._lock:
+            self._forgotten += 1
+            self._answers.clear()
+            self._waiting.clear()
+            self._pending.clear()
+
     def _work(self) -> None:
         """Answer until nothing is asked any more."""
         while True:
@@ -94,6 +104,7 @@ class Asked:
                     self._works = False
                     return
                 question, answer, good_for = self._waiting.popleft()
+                forgotten = self._forgotten
             began = monotonic()
             try:
                 found, problem = answer(), ""
@@ -104,10 +115,12 @@ class Asked:
             took = monotonic() - began
             if callable(good_for):
                 good_for = good_for(found) if found is not None else OFTEN
-            self._answers.pop(question, None)
-            self._answers[question] = Answer(found, problem, monotonic() + max(good_for, _REST * took))
-            while len(self._answers) > _KEPT:
-                self._answers.pop(next(iter(self._answers)))
-            self._pending.discard(question)
+            with self._lock:
+                if forgotten == self._forgotten:
+                    self._answers.pop(question, None)
+                    self._answers[question] = Answer(found, problem, monotonic() + max(good_for, _REST * took))
+                    while len(self._answers) > _KEPT:
+                        self._answers.pop(next(iter(self._answers)))
+                    self._pending.discard(question)
             with suppress(RuntimeError):  # the view has ended meanwhile
                 self.told()

@@ -97,6 +97,12 @@ class KeptRuns:
         """Read a run that goes on anew when it is asked for next: what other parts know of it may be of before."""
         self.asked.forget(("opened", run_id, False))
 
+    def forget(self) -> None:
+        """Know nothing any more: what is on screen now has a ledger of its own, as another place of a recording."""
+        self.asked.forget_all()
+        self._runs = None
+        self._opened = []
+
     def compared(self, baseline: str, other: str) -> Answer[ComparedRuns]:
         """Two runs side by side."""
 

@@ -113,7 +113,7 @@ class EpochPicture(SectionPicture):
     def _kept(self, ranks: Ranks) -> OpenRun | None:
         view, player = self.view, self.view.player
         is_played = Capability.NOW not in view.origin.capabilities
-        if is_played and (player is None or player.turns):  # a ledger knows what a recording has yet to play
+        if is_played and player is None:  # nobody keeps its runs
             return None
         run_id = ranks.first.id
         good_for = FRESH if run_id == self._awaited[0] else OFTEN
