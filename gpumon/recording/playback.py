@@ -26,6 +26,11 @@ class Playback:
         """Set by the same: the file, for those who look at other moments of it meanwhile."""
         self.turns = 0
         """Counts the times that it went elsewhere."""
+        self.place = NAN
+        """Set by a source that goes elsewhere: the moment to which it goes (s since 1970)."""
+        self.arrived: tuple[int, float] = 0, NAN
+        """Set by the same: the last turn of which all frames up to its place have been read, and the time of the last
+        of them (s since 1970), NaN where there is none."""
         self.renew: Callable[[], object] = lambda: None
         """Called by the source before frames that do not follow those before: they need a history of their own."""
         self.problem = ""

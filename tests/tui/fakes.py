@@ -29,7 +29,14 @@ class FakePlayer:
         self.can_seek = self.can_pause = True
         self.begin, self.end = begin, end
         self.turns = 0
+        self.place = nan
+        self.arrives = True
         self.asked: list[float] = []
+
+    @property
+    def arrived(self) -> tuple[int, float]:
+        """Of each turn all is there, unless it does not arrive."""
+        return self.turns - (not self.arrives), nan
 
     def seek(self, seconds: float) -> None:
         """Note where to go."""

@@ -8,7 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.clock import SECOND
-from gpumon.live import LiveState
+from gpumon.live import WAITING, LiveState
 from gpumon_tui.app import GpumonApp
 from tests.fakes import FakeClock
 from tests.tui.fakes import START, FakeFeed, FakePlayer
@@ -84,6 +84,49 @@ def test_another_place_has_a_history_of_its_own_also_while_paused() -> None:
 
     screen = play(feed, (120, 40), script, player=player)
     assert "‖ paused" in screen[0]
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_what_was_on_screen_stays_there_faded_until_all_of_the_other_place_is_there(paused: bool) -> None:
+    player, feed = FakePlayer(), FakeFeed(seconds=300, source="replay", label="REPLAY x.gpumon")
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(*(["space"] if paused else []))
+        before = text(app)[2:-1]
+        player.arrives, player.place = False, START + 99.0
+        player.turns += 1
+        whole = list(feed.frames)
+        for frames in (0, 50):  # the ring begins anew, and has not all of them yet
+            feed.frames[:] = whole[:frames]
+            app.poll()
+            await pilot.pause()
+            assert "○ seeking" in text(app)[0]
+            assert "seeking to 14:14:59" in text(app)[-1]
+            assert "REPLAY" in text(app)[0]
+            assert text(app)[2:-1] == before
+            assert app.view.freshness.is_faded
+        feed.frames[:] = whole[:100]
+        player.arrives = True
+        app.poll()
+        await pilot.pause()
+        assert app.view.now == START + 99
+        assert "seeking" not in text(app)[0]
+        assert not app.view.freshness.is_faded
+        assert app.view.paused == paused
+
+    play(feed, (120, 40), script, player=player)
+
+
+def test_nothing_is_said_of_a_driver_where_a_recording_has_no_frame_yet() -> None:
+    clock, feed = FakeClock(), FakeFeed(seconds=0, live=LiveState(False, WAITING, 1.0))
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        clock.advance(60)
+        app.draw()
+        await pilot.pause()
+        assert "may hang" not in "\n".join(text(app))
+
+    play(feed, (120, 40), script, player=FakePlayer(), clock=clock)
 
 
 @pytest.mark.parametrize(

@@ -204,3 +204,35 @@ def test_a_recording_that_was_cut_says_so_and_plays(tmp_path: Path) -> None:
     assert "damaged after " in player.live.origin().label
     assert player.playback.problem.startswith("a.gpumon: block 5, at byte ")
     assert player.playback.problem.endswith("(150 frames)")
+
+
+def test_a_recording_that_stands_still_shows_its_first_frame_where_it_is_taken_to_its_begin(
+    tmp_path: Path, recorded: list[Recorded]
+) -> None:
+    for first in range(1, 9):  # times of day in ns do not all fit into a float
+        path = tmp_path / f"{first}.gpumon"
+        write(path, recorded[first:])
+        player = Player(path)
+        player.after(20)
+        player.playback.is_paused = True
+        player.playback.seek(-600)
+        assert player.numbers(1, recorded) == [first]
+        assert player.playback.arrived == (1, recorded[first].frame.time)
+
+
+def test_a_recording_tells_where_it_goes_and_once_all_up_to_there_has_been_read(
+    path: Path, recorded: list[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    player = Player(path, speed=10)
+    player.after(20)
+    monkeypatch.setattr("gpumon.sources.replay.recording.BURST", 50)
+    player.playback.seek(-40)
+    assert (player.playback.turns, player.playback.arrived[0]) == (0, 0)
+    player.playback.is_paused = True
+    player.after(1)
+    assert player.playback.place == pytest.approx(recorded[-1].frame.time - 40)
+    assert (player.playback.turns, player.playback.arrived[0]) == (1, 0)
+    player.after(1)
+    turn, last = player.playback.arrived
+    assert turn == 1
+    assert 0 <= player.playback.place - last < 1.1

@@ -34,6 +34,7 @@ from gpumon_tui.restarting import DaemonRestart
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
 from gpumon_tui.screens.scrolled import Scrolled
+from gpumon_tui.seeking import Seeking
 from gpumon_tui.stage import Stage
 from gpumon_tui.themes import after
 from gpumon_tui.view import RECENT, TAKES, View
@@ -43,7 +44,6 @@ from gpumon_tui.widgets.bars import Footer, HeaderBar, ReasonLine
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
-NO_SEEKING = "a log only plays on; see --from"
 DAEMON_CAME = "a daemon runs now: its samples are shown"
 
 
@@ -65,11 +65,10 @@ class GpumonApp(Stage):
         self.view.kept = KeptRuns(ledgers, self._now)
         self.view.kept.is_away = lambda: self.instead.is_simulated
         self.view.kept.asked.told = self._draw_soon
-        # A recording that stands still adds nothing to its ledger: what is read of it is of what is on screen.
-        self.view.kept.asked.is_held = lambda: self.view.paused and not (player and player.is_paused)
+        self.seeking = Seeking(self.view, player)
+        self.view.kept.asked.is_held = self.seeking.holds
         self.view.happened = Happened(self.view.kept.asked, read_events)
         self._player = self.view.player = player
-        self._turns = player.turns if player else 0
         self.restart = DaemonRestart(self.view, self._draw_soon, lambda: self.instead.has_daemon)
         self._live = live
         self._clock = clock or SystemClock()
@@ -121,11 +120,13 @@ class GpumonApp(Stage):
             view.say(problem)
         if view.forget_said(monotonic()):
             self.footer.show()
-        if player and player.turns != self._turns:
-            self._turns = player.turns
+        if self.seeking.has_arrived(feed):
             view.kept.forget()
             self._begin_anew()
-            view.paused = player.is_paused
+            view.paused = bool(player and player.is_paused)
+            self.draw()
+            return
+        if self.seeking.is_under_way:
             self.draw()
             return
         if not view.paused and self.instead.has_found_daemon(self._clock.monotonic() / SECOND):
@@ -284,11 +285,8 @@ class GpumonApp(Stage):
 
     def do_seek(self, seconds: int) -> None:
         """Another place of a recording."""
-        if self._player and self._player.can_seek:
-            self._player.seek(seconds)
-        elif self._player and Capability.NOW not in self.view.origin.capabilities:
-            self.view.say(NO_SEEKING)
-            self.draw()
+        self.seeking.seek(seconds)
+        self.draw()
 
     def do_theme(self) -> None:
         """The next theme."""
@@ -372,14 +370,13 @@ class GpumonApp(Stage):
         """Whether the screen shows another age now than before."""
         view = self.view
         now = self._clock.monotonic()
-        silence = (now - self._came) / SECOND
+        silence = 0.0 if self._player else (now - self._came) / SECOND  # no driver is asked for a recording
         if self._latest is not None and Capability.LIVE in view.origin.capabilities:
             silence = max(silence, (now - self._latest.monotonic_ns) / SECOND)  # of this machine's steady clock
         behind = self._latest.time - view.frame.time if self._latest and view.frame else 0.0
         before = view.freshness
-        view.freshness = freshness(
-            state=view.state, origin=view.origin, frame=view.frame, paused=view.paused, silence=silence, behind=behind
-        )
+        judged = freshness(view.state, view.origin, view.frame, view.paused, silence, behind)
+        view.freshness = self.seeking.judged(judged)
         view.has_simulation = self.instead.has_simulation and view.frame is not None and not view.samples
         offered = offered_now(
             view, self.page.name_shown, is_simulated=self.instead.is_simulated,

@@ -24,6 +24,11 @@ class Player(Protocol):
     turns: int
     """Counts the times that it went elsewhere: frames from then on do not follow those before."""
 
+    place: float
+    """The moment to which it went last (s since 1970)."""
+    arrived: tuple[int, float]
+    """The last turn of which all frames up to its place have been read, and the time of the last of them; NaN: none."""
+
     def seek(self, seconds: float) -> None:
         """Go so many seconds forward; back, if negative. Some moments later its frames come."""
 

@@ -48,6 +48,14 @@ class Freshness(NamedTuple):
     """Seconds before its frame at which the values on screen were read: above 0 where the driver tells nothing new,
     NaN where it never told any."""
 
+    is_leaving: bool = False
+    """Whether another place of a recording is about to take the place of what is on screen."""
+
+    @property
+    def is_faded(self) -> bool:
+        """Whether the screen is dimmed."""
+        return self.age > 0 or self.is_leaving
+
     @property
     def seconds(self) -> int:
         """The age as far as it is shown."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gpumon.clock import SECOND, Clock
 from gpumon.errors import SourceError, UsageError
 from gpumon.frame import Driver, Origin
+from gpumon.missing import NAN
 from gpumon.origin import RECORDED
 from gpumon.recording.content import Recorded
 from gpumon.recording.encode import nanoseconds
@@ -44,7 +45,7 @@ class RecordingSource:
         self._current: Recorded | None = None
         self._next: Recorded | None = None
         self._due = 0
-        self._position = 0.0
+        self._position = 0
         """ns since 1970, of what is shown now; and when the next frame is due."""
         self._reader = reader = RecordingReader(path)
         try:
@@ -79,14 +80,17 @@ class RecordingSource:
             self._seek(seconds)
         now = self._clock.monotonic()
         if not self._playback.is_paused:
-            self._position += min((now - self._last) * self._speed, float(1 << 62))
+            self._position += round(min((now - self._last) * self._speed, float(1 << 62)))
         self._last = now
         readings: list[Reading] = []
         while self._next is not None and self._due <= self._position and len(readings) < BURST:
             self._current = self._next
             readings.append(_reading(self._next))
             self._following()
-        self._playback.problem = self._reader.problem
+        playback = self._playback
+        if playback.arrived[0] != playback.turns and (self._next is None or self._due > self._position):
+            playback.arrived = playback.turns, self._current.frame.time if self._current else NAN
+        playback.problem = self._reader.problem
         return readings
 
     def close(self) -> None:
@@ -100,7 +104,7 @@ class RecordingSource:
         self._current = None
         self._next = next(self._frames, None)
         self._due = time_ns(self._next) if self._next else 0
-        self._position = float(max(place_ns, self._due))
+        self._position = max(place_ns, self._due)
 
     def _check_begin(self) -> None:
         if self._next is None:
@@ -117,8 +121,9 @@ class RecordingSource:
         first, last = max(self._begin, self._reader.first_ns), min(self._reader.last_ns, self._end)
         at = time_ns(self._current) if self._current else first
         place = min(max(at + round(seconds * SECOND), first), last)
+        self._playback.place = place / SECOND
+        self._playback.turns += 1  # before the frames of before are gone: nobody misses them
         self._playback.renew()
-        self._playback.turns += 1
         self._play(place, max(self._begin, place - PAST * SECOND))
 
 

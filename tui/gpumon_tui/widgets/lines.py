@@ -65,7 +65,7 @@ class Lines(Widget):
         cells, rows = self.size
         if not self.display or not rows:
             return
-        if self.dims and self._dimmed != (self.view.age > 0):
+        if self.dims and self._dimmed != self.view.freshness.is_faded:
             self._dimmed = not self._dimmed
             self._style_cache.faded = self._dimmed
             self.refresh()
