@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from itertools import pairwise
 from math import inf, nan
 from pathlib import Path
@@ -812,3 +813,25 @@ def test_a_recording_says_what_is_true_of_its_runs() -> None:
     lines = "\n".join(play(feed, (120, 40), script))
     assert "This recording holds no runs" in lines
     assert "start 'gpumon daemon'" not in lines
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_an_opened_run_says_where_its_utilization_is_of_ticks_alone(tmp_path: Path, size: tuple[int, int]) -> None:
+    with Book(tmp_path) as book:
+        training(book, "resnet50-9c1e", 3, course=False)
+    opened = "down", "down", "enter"
+    assert "by ticks" not in "\n".join(shown(str(book.path), size, *opened)), "the driver's own samples are finer"
+    partly = [(" WHERE ordinal = 0", "util partly by ticks")] if size[0] > 80 else []
+    for share, told in (*partly, ("", "util by ticks")):
+        with sqlite3.connect(book.path) as db:
+            db.execute(f"UPDATE usage SET utilization_from = 'ticks'{share}")
+        assert told in "\n".join(shown(str(book.path), size, *opened))
+
+
+def test_epochs_of_a_recording_say_that_their_utilization_is_of_ticks(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "id-0", 8, began=float(START), course=False, label="REPLAY x.gpumon", state=RunState.RUNNING)
+        book.db.execute("UPDATE usage SET utilization_from = 'ticks'")
+    feed = recent(gpus=5, source="replay", label="REPLAY x.gpumon")
+    lines = shown(str(book.path), (160, 50), "down", feed=feed, player=FakePlayer(), now=float(START + 699))
+    assert any("Epochs" in line and "util by ticks" in line for line in lines), "\n".join(lines)

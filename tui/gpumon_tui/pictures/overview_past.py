@@ -28,6 +28,7 @@ from gpumon_tui.renderables.event_rows import EventRow, joined, rows_of
 from gpumon_tui.renderables.lean_section import LeanColumn, LeanPlace, fitting, headings, put_row
 from gpumon_tui.renderables.overview_rows import loss_name
 from gpumon_tui.renderables.placed import Placed
+from gpumon_tui.renderables.run_opened import by_ticks
 from gpumon_tui.renderables.text_width import Line, fit, safe
 from gpumon_tui.view import View
 
@@ -99,7 +100,8 @@ class EpochPicture(SectionPicture):
         return headings(self._places)
 
     def detail(self) -> Line:
-        return [Segment("newest first", theme.DIM)] if self._found else []
+        told = by_ticks(self._kept_shown) if self._kept_shown is not None else ""
+        return [Segment("newest first" + (f"  ·  {told}" if told else ""), theme.DIM)] if self._found else []
 
     def empty(self) -> str:
         if self.view.filling:

@@ -212,6 +212,8 @@ def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
         if value and value != units.MISSING:
             line += [Segment("  ·  " if len(line) > 1 else "", theme.FAINT), Segment(value, STRONG)]
             line += [Segment(what, theme.DIM)] if what else []
+    if told := by_ticks(run):
+        line.append(Segment(f"  ·  {told}", theme.DIM))
     if length(line) + DEVICE_CELLS <= cells - side:
         line.append(Segment(f"  ·  {run.devices}", theme.DIM))
     found: list[Line] = [cut(line, cells - side)]
@@ -225,6 +227,14 @@ def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
             found.append([Segment(indent), sign, Segment(part, theme.PLAIN)])
     found += [cut([Segment(indent), Segment(safe(text, SENTENCE), theme.DIM)], cells - side) for text in run.about[:3]]
     return found[: max(1, rows)]
+
+
+def by_ticks(run: OpenRun) -> str:
+    """Say that utilization is not from the driver's own samples, which are finer; empty where it is, or is unknown."""
+    whole = run.whole.of
+    if "ticks" not in whole.utilization_from or not is_known(whole.value("utilization_mean")):
+        return ""
+    return "util by ticks" if whole.utilization_from == "ticks" else "util partly by ticks"
 
 
 def _epochs(run: OpenRun) -> str:
