@@ -294,14 +294,14 @@ def load(value: float) -> str:
 
 
 def plain(value: float) -> str:
-    """A number that the user logged, such as a loss: 4 significant digits; one that diverged is `nan` or `∞`."""
+    """A number that the user logged, such as a loss: 4 significant digits, or whole; diverged: `nan` or `∞`."""
     if not is_known(value):
         return "nan"
     if odd := _odd(value):
         return odd
     if value != 0 and not 1e-3 <= abs(value) < 1e6:
         return f"{value:.2e}"
-    return f"{value:.4g}"
+    return f"{value:.0f}" if abs(value) >= 9999.5 else f"{value:.4g}"
 
 
 def digits(value: float) -> str:
@@ -311,16 +311,21 @@ def digits(value: float) -> str:
     return plain(value)
 
 
+_LOGGED = 8
+"""Letters of a logged number in a column, at most."""
+
+
 def plains(values: Sequence[float]) -> list[str]:
     """The logged numbers of one column with equal decimals, so that their points stand below each other."""
     # In place for usual ones: a run of thousands of epochs has as many, and most of the time went into calls.
-    texts = [f"{value:.4g}" if 1e-3 <= value < 1e6 else plain(value) for value in values]
+    texts = [f"{value:.4g}" if 1e-3 <= value < 9999.5 else plain(value) for value in values]
     if any("e" in text for text in texts):
         return texts
     decimals = max((len(text.partition(".")[2]) for text in texts), default=0)
-    return [
+    equal = [
         f"{value:.{decimals}f}" if math.isfinite(value) else text for value, text in zip(values, texts, strict=True)
     ]
+    return equal if max(map(len, equal), default=0) <= _LOGGED else texts
 
 
 def _hertz(value: float) -> str:

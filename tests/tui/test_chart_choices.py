@@ -67,7 +67,18 @@ def test_a_key_turns_through_the_windows_with_round_names() -> None:
         for key in "wwwwWW":
             await pilot.press(key)
             found.append(app.view.window)
+            assert {60: "− 1 min +", 600: "− 10 min +", 3600: "− 1 h +"}[app.view.window] in "\n".join(text(app))
         assert found == [3600, 60, 600, 3600, 600, 60], "700 s are known: longer ones are not offered"
+
+    play(script)
+
+
+def test_what_a_key_said_is_gone_with_the_next_one() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", *("minus",) * 12)
+        assert "no longer window" in text(app)[-1]
+        await pilot.press("W")
+        assert "no longer window" not in text(app)[-1]
 
     play(script)
 

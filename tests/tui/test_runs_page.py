@@ -821,8 +821,7 @@ def test_an_opened_run_says_where_its_utilization_is_of_ticks_alone(tmp_path: Pa
         training(book, "resnet50-9c1e", 3, course=False)
     opened = "down", "down", "enter"
     assert "by ticks" not in "\n".join(shown(str(book.path), size, *opened)), "the driver's own samples are finer"
-    partly = [(" WHERE ordinal = 0", "util partly by ticks")] if size[0] > 80 else []
-    for share, told in (*partly, ("", "util by ticks")):
+    for share, told in ((" WHERE ordinal = 0", "util partly by ticks"), ("", "util by ticks")):
         with sqlite3.connect(book.path) as db:
             db.execute(f"UPDATE usage SET utilization_from = 'ticks'{share}")
         assert told in "\n".join(shown(str(book.path), size, *opened))

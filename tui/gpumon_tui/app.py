@@ -220,6 +220,7 @@ class GpumonApp(Stage):
         do = getattr(of, f"do_{key.action}", None)
         if do is None:
             return
+        self.view.said = ""  # of the key before this one
         do() if key.by is None else do(key.by)
         if of is self.page:
             self.draw()

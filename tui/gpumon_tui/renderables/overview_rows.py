@@ -27,6 +27,8 @@ INKS = {Severity.CRITICAL: theme.CRITICAL, Severity.WARNING: palette.ink("warn",
 ACTION_FROM = 100
 """Cells from which a finding stands with what to do about it."""
 
+LOSS = 7
+"""Cells of the column of losses."""
 RUN_COLUMNS = (
     LeanColumn("run", 15, keep=12),
     LeanColumn("user", 8, keep=5),
@@ -35,7 +37,7 @@ RUN_COLUMNS = (
     LeanColumn("epoch", 10, right=True, keep=11),
     LeanColumn("phase", 8, keep=3),
     LeanColumn("steps/s", 7, right=True, keep=8),
-    LeanColumn("loss", 7, right=True, keep=9),
+    LeanColumn("loss", LOSS, right=True, keep=9),
     LeanColumn("change", 7, right=True, keep=6),
     LeanColumn("left", 11, right=True, keep=10),
     LeanColumn("ends", 5, right=True, keep=2),
@@ -158,7 +160,11 @@ def loss_text(run: Run) -> Told:
     if odd is not None:
         return units.plain(odd[1]), theme.CRITICAL
     name = loss_name(run)
-    return (units.digits(run.metrics[name]), theme.PLAIN) if name else ("", theme.PLAIN)
+    if not name:
+        return "", theme.PLAIN
+    value = run.metrics[name]
+    texts = (units.digits(value), f"{value:.1e}", f"{value:.0e}")
+    return next((text for text in texts if len(text) <= LOSS), texts[-1]), theme.PLAIN
 
 
 def run_brief(ranks: Ranks, far: Progress) -> Line:

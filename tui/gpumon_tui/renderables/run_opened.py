@@ -207,13 +207,13 @@ def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
     whole, line = run.whole, [Segment(indent)]
     for value, what in (
         (state, ""), (units.span(run.seconds), ""), (_epochs(run), ""),
-        (whole.energy, ""), (units.number(whole.of.value("memory_used_peak"), Unit.BYTES), " at most"),
+        (whole.energy, ""), (by_ticks(run), ""),
+        (units.number(whole.of.value("memory_used_peak"), Unit.BYTES), " at most"),
     ):  # fmt: skip
-        if value and value != units.MISSING:
+        fits = len(line) == 1 or length(line) + 5 + width(value + what) <= cells - side
+        if value and value != units.MISSING and fits:
             line += [Segment("  ·  " if len(line) > 1 else "", theme.FAINT), Segment(value, STRONG)]
             line += [Segment(what, theme.DIM)] if what else []
-    if told := by_ticks(run):
-        line.append(Segment(f"  ·  {told}", theme.DIM))
     if length(line) + DEVICE_CELLS <= cells - side:
         line.append(Segment(f"  ·  {run.devices}", theme.DIM))
     found: list[Line] = [cut(line, cells - side)]

@@ -6,6 +6,7 @@ from rich.segment import Segment
 
 from gpumon import units
 from gpumon.history.query import HOST, Query
+from gpumon.history.windows import CLOSE, WINDOWS
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
@@ -22,6 +23,8 @@ _KEY = palette.ink("key", bold=True)
 _WHOSE = palette.ink("text", bold=True)
 _BUTTONS = {"‹ ": "left_square_bracket", " ›": "right_square_bracket", "− ": "minus", " +": "plus"}
 """Texts of the title that can be clicked, and the keys that do the same."""
+_ABOUT = 1.25
+"""Times a window that its columns may hold for its name to be right."""
 Click = tuple[int, int, str]
 """First cell, cell after the last, and the name of the key that does the same."""
 
@@ -104,7 +107,10 @@ def _times(state: ChartState) -> Line:
 
 
 def _zoom(state: ChartState) -> Line:
-    window = units.words(state.grid.end - state.grid.begin)
+    shown = state.grid.end - state.grid.begin
+    named = next((one for one in (*CLOSE, *WINDOWS) if one.seconds == state.view.window), None)
+    # Columns of a round length hold somewhat more than the window, which the axis tells exactly.
+    window = named.title if named and named.seconds <= shown <= _ABOUT * named.seconds else units.words(shown)
     return [Segment("− ", _KEY), Segment(window, theme.STRONG), Segment(" +", _KEY)]
 
 
