@@ -33,10 +33,12 @@ from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
 from gpumon_tui.renderables.gpu_text import gpu_text
 from gpumon_tui.renderables.kept_plot import KeptPlots
 from gpumon_tui.renderables.numerals import numerals
+from gpumon_tui.renderables.overview_rows import LOSS, loss_text
 from gpumon_tui.renderables.placed import drawn
 from gpumon_tui.renderables.plot import PlotCurve, plot
 from gpumon_tui.renderables.strip import LEVELS, StripHistory, strip, strip_grid
 from gpumon_tui.renderables.value_axis import value_axis
+from tests.builders import run as run_of
 from tests.builders import sample
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
@@ -565,3 +567,10 @@ def test_of_a_gpu_that_does_not_answer_no_value_is_copied_as_one_of_now() -> Non
         assert parts[-1].startswith("stale")
 
     play(FakeFeed(gpus=3, stale=(0,)), (120, 40), script)
+
+
+def test_a_loss_of_any_size_fits_into_its_column() -> None:
+    for loss in (3.301e-5, -3.301e-5, 33010.0, -33010.2, 123456.7, 2.5e9, 0.98641):
+        text, _ = loss_text(run_of(metrics={"loss": loss}))
+        assert len(text) <= LOSS
+        assert float(text) == pytest.approx(loss, rel=0.1)
