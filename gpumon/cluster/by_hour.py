@@ -30,6 +30,10 @@ _KNOWN = 0.995
 _MINUTES = "cluster:gpumon_gpu_power_watts:sum"
 PROOF = "cluster:gpumon_recorded:sum1h"
 """Seconds of an hour of which there are samples by the minute."""
+NODES = "instance:gpumon_gpus_free:count"
+"""A sample a minute of each node that tells its GPUs."""
+_NODES_SEEN = "instance:gpumon_seen:sum1h"
+"""Seconds of an hour in which a node told its GPUs."""
 _LOOKED = "65m:1m"
 """The last sample of an hour, and where an engine looks for it."""
 
@@ -56,6 +60,7 @@ HOURS: Mapping[str, str] = {
             "user_model:gpumon_gpus_held:rate5m", "user_model:gpumon_gpus_idle_held:rate5m",
         )
     },
+    _NODES_SEEN: f"count_over_time({NODES}[1h] offset {_LATE:g}s) * {RULE_INTERVAL:g}",
     PROOF: f"count_over_time({_MINUTES}[1h] offset {_LATE:g}s) * {RULE_INTERVAL:g}",
 }  # fmt: skip
 """Expressions by the name of what they record."""
@@ -72,11 +77,20 @@ class Hours(NamedTuple):
 
 def summed_by_hour(series: str, by: str, selector: str) -> str:
     """Return an expression that adds up a series over a period, by the labels `by`; `placed` puts in its times."""
+    return _summed("sum_over_time", series, hourly(series), by, selector)
+
+
+def seen_by_hour(selector: str) -> str:
+    """Return an expression for the seconds of a period in which each node told its GPUs."""
+    return _summed("count_over_time", NODES, _NODES_SEEN, "instance", selector)
+
+
+def _summed(function: str, series: str, hours: str, by: str, selector: str) -> str:
     minutes = (
-        f'label_replace(sum_over_time({series}[{part} {selector}]) * {RULE_INTERVAL:g}, "part", "{part}", "", "")'
+        f'label_replace({function}({series}[{part} {selector}]) * {RULE_INTERVAL:g}, "part", "{part}", "", "")'
         for part in ("before", "behind")
     )
-    parts = " or ".join((f"sum_over_time({hourly(series)}[hours {selector}])", *minutes))
+    parts = " or ".join((f"sum_over_time({hours}[hours {selector}])", *minutes))
     return f"sum by ({by}) (max by ({by}, part) ({parts}))"
 
 

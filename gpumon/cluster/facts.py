@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gpumon import units
 from gpumon.cluster.engine import EngineSeries
-from gpumon.cluster.questions import STEP, Period
+from gpumon.cluster.questions import SECONDS, STEP, Period
 from gpumon.cluster.recorded import SILENT
 from gpumon.cost.charge import WHOLE
 from gpumon.frame import NAN
@@ -225,8 +225,30 @@ def length(answers: Answers, period: Period) -> float:
 
 
 def is_whole(answers: Answers, period: Period) -> bool:
-    """Whether the engine is known to have samples of all of a period: else its sums are at least so much."""
+    """Whether the engine is known to have samples of each node of all of a period: else sums are at least so much.
+
+    Of a node that came or went for good it is not known what it did before or after.
+    """
+    return has_all(answers, period) and unseen(answers, period) == {}
+
+
+def has_all(answers: Answers, period: Period) -> bool:
+    """Whether the engine has samples of all of a period, of whatever node."""
     return covered(answers, period) >= WHOLE * length(answers, period)
+
+
+def unseen(answers: Answers, period: Period) -> Mapping[float, int] | None:
+    """Return how many nodes were not seen for how many seconds of a period; None where nobody told."""
+    rows, whole = answers.get(f"covered_by_node_{period}", ()), length(answers, period)
+    found: dict[float, int] = {}
+    for row in rows:
+        try:
+            missing = whole - float(row.labels.get(SECONDS, ""))
+        except ValueError:
+            return None
+        if not missing <= (1 - WHOLE) * whole:
+            found[missing] = found.get(missing, 0) + round(row.value)
+    return found if rows else None
 
 
 def at_least(text: str, *, is_whole: bool) -> str:
@@ -236,8 +258,8 @@ def at_least(text: str, *, is_whole: bool) -> str:
 
 def gap(answers: Answers, period: Period) -> str:
     """Return a sentence on a period of which the engine has only a part; empty where it has all."""
-    if is_whole(answers, period):
-        return ""
+    if has_all(answers, period):
+        return _gap_of_nodes(unseen(answers, period), period)
     known = covered(answers, period)
     of = f"samples of {units.words(known)} of" if is_known(known) else "not told that it has all of"
     if not is_known(known) and f"covered_{period}" in answers:
@@ -245,6 +267,16 @@ def gap(answers: Answers, period: Period) -> str:
             return f"The engine has no samples of {period.words}."
         of = f"samples of less than {units.words(STEP)} of"  # it is looked at in such steps
     return f"The engine has {of} {period.words}: sums are at least so much."
+
+
+def _gap_of_nodes(found: Mapping[float, int] | None, period: Period) -> str:
+    if found is None:
+        return f"Whether every node was seen in all of {period.words} is not known: sums are at least so much."
+    if not found:
+        return ""
+    count, most = sum(found.values()), units.words(max(found))
+    who = "1 node was" if count == 1 else f"{units.counted(count, 'node')} were"
+    return f"{who} not seen for {'' if count == 1 else 'up to '}{most} of {period.words}: sums are at least so much."
 
 
 def groups(found: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:

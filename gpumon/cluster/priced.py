@@ -13,15 +13,22 @@ from math import isfinite
 from gpumon.cluster.by_tariff import LATELY, fitted
 from gpumon.cluster.facts import Answers, is_whole, without_use
 from gpumon.cluster.questions import ROLLING, STEP, Period, Question, energy_of, hours_of, seldom, sums
-from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL
+from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL, TOLD
 from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.history.tiers import HOUR
 from gpumon.prices import HOURS, Prices
 
 _BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_model:gpumon_gpus_idle_held:rate5m"}
 _POWER = "user:gpumon_power_watts:rate5m"
-_RAW_ENERGY = f"sum by (user) (max by (instance, uuid, user) (increase(gpumon_user_energy_joules_total[{STEP}s])))"
-"""Energy of a step. Some engines take the rate of a few seconds for that of a whole step; its increase they know."""
+
+
+def _raw_energy(seconds: float) -> str:
+    """Energy of so many seconds. Some engines take the rate of a few seconds for that of all; its increase they know.
+
+    Of nodes that told their GPUs before them: else some engines count what was used while a node was not seen.
+    """
+    used = f"increase(gpumon_user_energy_joules_total[{seconds:g}s]) and on (instance) {TOLD} offset {seconds:g}s"
+    return f"sum by (user) (max by (instance, uuid, user) ({used}))"
 
 
 def cost_questions(
@@ -97,17 +104,16 @@ def _at_price(place: int, hours: Sequence[int], east: float, period: Period) -> 
 
     recorded, together = f"{of(_POWER)} * {STEP}", energy_of(period)
 
-    return Question(f"energy_at_{place}_{period}", recorded, of(_RAW_ENERGY), seldom(period), together=together)
+    return Question(f"energy_at_{place}_{period}", recorded, of(_raw_energy(STEP)), seldom(period), together=together)
 
 
 def _lately(place: int, hours: Sequence[int], east: float, period: Period) -> Question:
     """Energy of the last minutes, where the price held in any of them."""
     held = f"({_in(hours, east)} or {_in(hours, east - LATELY)})"
     recorded = f"sum_over_time({_POWER}[{LATELY:g}s]) * {RULE_INTERVAL:g}"
-    raw = f"sum by (user) (max by (instance, uuid, user) (increase(gpumon_user_energy_joules_total[{LATELY:g}s])))"
     return Question(
-        f"energy_lately_{place}_{period}", f"{recorded} and on () {held}", f"{raw} and on () {held}", seldom(period),
-        together=energy_of(period),
+        f"energy_lately_{place}_{period}", f"{recorded} and on () {held}", f"{_raw_energy(LATELY)} and on () {held}",
+        seldom(period), together=energy_of(period),
     )  # fmt: skip
 
 

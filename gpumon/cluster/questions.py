@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gpumon.cluster import calendar_month
-from gpumon.cluster.by_hour import looked_for, summed_by_hour
+from gpumon.cluster.by_hour import NODES, looked_for, seen_by_hour, summed_by_hour
 from gpumon.cluster.recorded import (
     DCGM,
     LISTED,
@@ -28,6 +28,10 @@ from gpumon.history.tiers import HOUR
 
 STEP = 300
 """Seconds between samples of what is summed up without rules; it divides an hour."""
+_COARSE = 900
+"""The same of nodes in a week or longer, where their hours are not recorded: of a thousand there are many."""
+_OF_NODES = 300.0
+"""Seconds after which it is asked at the earliest how long nodes were seen."""
 _SCRAPES = 30.0
 """Seconds between scrapes of a large cluster: what its exporters tell changes no more often."""
 _DAY = 24 * HOUR
@@ -39,6 +43,8 @@ THROTTLED = 0.01
 """Share of time from which on a throttled node is told."""
 
 
+SECONDS = "seconds"
+"""The label that tells for how long nodes were seen."""
 _RECORD = re.compile(r"\w+:gpumon_\w+:\w+")
 PROOFS = (PAGE_RULES, SITE_RULES)
 """Of the rules of the page, and of the others: series that tell whether the rules are there. Many others need not be,
@@ -180,7 +186,27 @@ def _covered(period: Period) -> Question:
     recorded = f"{first} < {second} or {second} or {first}"
     if period.is_dated:  # of how much, is told beside it
         recorded, raw = (f'label_replace({one}, "of", "{period}", "", "")' for one in (recorded, raw))
-    return Question(f"covered_{period}", recorded, raw, seldom(period))
+    return Question(f"covered_{period}", recorded, raw, seldom(period), together=_known_of(period))
+
+
+def _known_of(period: Period) -> str:
+    """The name of what is known of a month, whose length is of the moment; of others it is always the same."""
+    return f"known of {period}" if period.is_dated else ""
+
+
+def _covered_by_node(period: Period) -> Question:
+    """Numbers of nodes by the seconds of a period in which they were seen: of 1,000 that is a few rows."""
+    window, step = period.selector, STEP if period is Period.DAY else _COARSE
+
+    def counted(seconds: str) -> str:
+        return f'count_values("{SECONDS}", round({seconds}, {RULE_INTERVAL:g}))'
+
+    raw = f"count_over_time((count by (instance) ({TOLD}))[{window}:{STEP}s]) * {STEP}"
+    return Question(
+        f"covered_by_node_{period}", counted(f"count_over_time({NODES}[{window}:{step}s]) * {step}"), counted(raw),
+        max(seldom(period), _OF_NODES), by_hour=counted(seen_by_hour(window)) if period in BY_HOUR else "",
+        selector=window, together=_known_of(period),
+    )  # fmt: skip
 
 
 def of_users(period: Period) -> tuple[Question, ...]:
@@ -190,6 +216,7 @@ def of_users(period: Period) -> tuple[Question, ...]:
     )
     return (
         _covered(period),
+        _covered_by_node(period),
         *(_hours(what, period) for what in ("held", "judged", "busy", "idle_held")),
         sums("energy", "user:gpumon_power_watts:rate5m", period, raw, energy_of(period)),
     )

@@ -50,6 +50,7 @@ ANSWERS: dict[str, list[EngineSeries]] = {
     "power": [row(5600.0)],
     "held_now": [row(13.0, user="ada"), row(0.0, user="gone")],
     "covered_week": [row(Period.WEEK.seconds)],
+    "covered_by_node_week": [row(4, seconds="604800")],
     "held_week": [row(360_000.0, user="ada"), row(3600.0, user="bob")],
     "judged_week": [row(360_000.0, user="ada"), row(60.0, user="bob")],
     "busy_week": [row(180_000.0, user="ada")],

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 _OF_USERS = ("held_now", "idle_now")
-_OF_PERIOD = ("covered", "held", "judged", "busy", "idle_held", "energy")
+_OF_PERIOD = ("covered", "covered_by_node", "held", "judged", "busy", "idle_held", "energy")
 _PANELS = {
-    "summary": ("seen", "gpus", "busy", "power", "limit", "energy_of_day", "busy_of_day", "covered_day"),
+    "summary": ("seen", "gpus", "busy", "power", "limit", "energy_of_day", "busy_of_day", "covered_day",
+                "covered_by_node_day"),
     "map": ("seen", "gpus", "busy", *(one.name for one in OF_GPUS)),
     "free": ("seen", "gpus", "models"),
     "wrong": ("seen", "seen_before", "clocks", "gpus", "xids", "throttled", "last_xid", "down", "without_daemon"),

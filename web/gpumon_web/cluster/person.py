@@ -127,7 +127,9 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
     charge = priced.charges(answers, prices, period).get(name) if prices else None
     one = _of(answers, name, period) or ClusterUser(name)
     is_whole, known_for = facts.is_whole(answers, period), facts.covered(answers, period)
-    part = f", {units.words(known_for)} of it known" if not is_whole and is_known(known_for) else ""
+    part = "" if is_whole else ", not every node seen" if facts.has_all(answers, period) else (
+        f", {units.words(known_for)} of it known" if is_known(known_for) else ""
+    )  # fmt: skip
 
     def sum_of(text: str) -> str:
         return facts.at_least(text, is_whole=is_whole)
