@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from time import monotonic
 from time import time as wall_clock
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import httpx
@@ -41,11 +42,17 @@ class EngineLateError(EngineError):
     """The engine did not answer in time."""
 
 
+_AS_SHOWN: Mapping[str, str] = MappingProxyType({})
+
+
 class EngineSeries(NamedTuple):
     """A series of an answer."""
 
     labels: Mapping[str, str]
+    """As people may see them."""
     value: float
+    told: Mapping[str, str] = _AS_SHOWN
+    """Those that the engine has otherwise, such as longer ones: to ask for them."""
 
 
 class EngineAnswer(NamedTuple):
@@ -216,7 +223,8 @@ def _label(text: object) -> str:
 def _row(one: Any) -> EngineSeries:
     """A series, whose number may be NaN. Raises what its missing or odd parts raise."""
     labels = {_label(name): _label(value) for name, value in one["metric"].items()}
-    return EngineSeries(labels, float(one["value"][1]))
+    told = {name: str(text) for name, text in one["metric"].items() if labels.get(name) != str(text)}
+    return EngineSeries(labels, float(one["value"][1]), told or _AS_SHOWN)
 
 
 def _warning(found: Mapping[str, Any], shown: Callable[[object], str]) -> str:

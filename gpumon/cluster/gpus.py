@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gpumon.cluster.questions import THROTTLED, Question
 from gpumon.cluster.recorded import LISTED, throttled
 
@@ -34,27 +36,37 @@ _OF_USER = {
         "count by (run, name, slurm_job, instance) (max by (run, name, slurm_job, instance, uuid) (gpumon_run_info{}))"
     ),
 }
-OF_GPUS = tuple(
-    Question(f"gpu_{name}", text.replace("{all}", '{metric="all"}').replace("{}", ""), every=30.0, is_small=True)
-    for name, text in _OF_GPUS.items()
-)
+_PLACE = re.compile(r"\{(all)?\}")
+"""Where the series of a subject are chosen; with `all`, those that tell of a whole GPU."""
+
+
+def _of(text: str, only: str = "") -> str:
+    """The expression of these series alone. All places are filled at once: a name may look like one."""
+
+    def chosen(found: re.Match[str]) -> str:
+        matchers = ",".join(filter(None, ('metric="all"' if found[1] else "", only)))
+        return f"{{{matchers}}}" if matchers else ""
+
+    return _PLACE.sub(chosen, text)
+
+
+OF_GPUS = tuple(Question(f"gpu_{name}", _of(text), every=30.0, is_small=True) for name, text in _OF_GPUS.items())
 """Questions with a row for each GPU."""
 
 
-def of_node(node: str) -> tuple[Question, ...]:
-    """Questions about the GPUs of one node."""
-    only = f"instance={quoted(node)}"
+def of_node(node: str, told: str = "") -> tuple[Question, ...]:
+    """Questions about the GPUs of one node; `told`: its name as the engine has it, where people see another text."""
+    only = f"instance={quoted(told or node)}"
     return tuple(
-        Question(f"node_{name} {node}", text.replace("{all}", f'{{metric="all",{only}}}').replace("{}", f"{{{only}}}"))
-        for name, text in (_OF_GPUS | _OF_NODE).items()
+        Question(f"node_{name} {node}", _of(text, only), is_of_one=True) for name, text in (_OF_GPUS | _OF_NODE).items()
     )
 
 
-def of_user(user: str) -> tuple[Question, ...]:
-    """Questions about one user: the nodes and runs of theirs."""
-    only = f"{{user={quoted(user)}}}"
+def of_user(user: str, told: str = "") -> tuple[Question, ...]:
+    """Questions about one user: the nodes and runs of theirs; `told` as for a node."""
+    only = f"user={quoted(told or user)}"
     return tuple(
-        Question(f"user_{name} {user}", f"topk({LISTED}, {text.replace('{}', only)})", every=30.0)
+        Question(f"user_{name} {user}", f"topk({LISTED}, {_of(text, only)})", every=30.0, is_of_one=True)
         for name, text in _OF_USER.items()
     )
 

@@ -228,8 +228,10 @@ class ClusterPoller:
             return None, NOT_ASKED
         hours = self._hours
         expression = question.expression(recorded=recorded, hours=hours.periods)
+        if not question.is_of_one:  # a name may look like a window
+            expression = dated(placed(expression, at, hours.phase), at)
         try:
-            answer = self._engine.ask(dated(placed(expression, at, hours.phase), at), at)
+            answer = self._engine.ask(expression, at)
         except EngineError as error:
             self._late += isinstance(error, EngineLateError) and not in_turn
             return None, str(error)

@@ -115,6 +115,8 @@ class Question(NamedTuple):
     """With sums that are recorded by the hour; empty where there are none."""
     selector: str = ""
     """Of its period, where it has sums by the hour."""
+    is_of_one: bool = False
+    """It has the name of a node or a user in it, and no window that is put in when it is asked."""
     together: str = ""
     """Name of what is asked for one moment, and kept of one moment, with all others of that name; empty for none."""
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from gpumon.cluster import facts
 from gpumon.cluster.engine import Engine
-from gpumon.cluster.gpus import of_node, of_user
+from gpumon.cluster.gpus import of_node, of_user, quoted
 from gpumon.cluster.polling import ClusterPicture, ClusterPoller
 from gpumon.cluster.questions import QUESTIONS, Period, Question
 from gpumon.cluster.recorded import RULE_INTERVAL
 from gpumon.cluster.wrong import what_is_wrong
 from gpumon.exporters.dialects import DialectOptions
 from gpumon.reports.cluster_text import lines
+from gpumon_web.cluster.pages import CLUSTER_PAGES
+from gpumon_web.cluster.views import ClusterViews
 from tests.engines.lab import (
     BEHIND,
     EPOCH,
@@ -180,6 +182,40 @@ def test_a_node_and_a_user_that_somebody_looks_at_are_asked_for(engines: dict[st
     assert {row.labels["gpu"] for row in answers["node_runs gn1"]} == {"0", "1"}
     assert {row.labels["instance"]: row.value for row in answers["user_places ada"]} == {"gn1": 2, "gn2": 2}
     assert answers["node_silent gn1"] == []
+
+
+@pytest.mark.parametrize("engine", [prometheus_of, victoria_metrics_of])
+@pytest.mark.parametrize(
+    "name", ["n" * 300, "<b>x</b>&\"'{}{all}\\[1h:last-month]", "two\nlines", '{"last-month"}', "[hours 168h]"]
+)
+def test_a_node_and_a_user_are_asked_for_by_the_name_that_the_engine_has(
+    engine: Callable[..., AbstractContextManager[Backend]], name: str, tmp_path: Path
+) -> None:
+    of = f"instance={quoted(name)}"
+    told = [
+        (f'gpumon_gpu_info{{{of},gpu="{gpu}",uuid="G{gpu}",model="T4"}} 1', BEGIN) for gpu in (0, 1)
+    ] + [
+        (f'gpumon_gpus{{{of},state="free"}} 1', BEGIN), (f'gpumon_gpus{{{of},state="busy"}} 1', BEGIN),
+        (f'gpumon_gpu_unavailable{{{of},gpu="1",metric="all",reason="lost"}} 1', BEGIN),
+        (f'gpumon_gpu_user_info{{{of},gpu="0",uuid="G0",user={quoted(name)}}} 1', BEGIN),
+    ]  # fmt: skip
+    with (
+        engine(tmp_path, told) as running,
+        closing(Engine(running.url)) as asked,
+        closing(ClusterPoller(asked, now=lambda: BEGIN)) as poller,
+    ):
+        views = ClusterViews(poller, "engine")
+        poller.round()
+        (shown,) = {row.labels["instance"] for row in poller.picture().answers()["gpus"]}
+        node, person = CLUSTER_PAGES["node"], CLUSTER_PAGES["person"]
+        for page in (node, person):
+            views.delta(page, {"id": shown}, "", 0)
+        picture = poller.round()
+    assert picture.problems() == {}
+    answers = picture.answers()
+    assert {row.labels["gpu"] for row in answers[f"node_info {shown}"]} == {"0", "1"}
+    assert {row.labels["gpu"] for row in answers[f"node_silent {shown}"]} == {"1"}
+    assert [row.labels["instance"] for row in answers[f"user_places {shown}"]] == [shown]
 
 
 def test_rules_that_have_nothing_to_record_are_there(tmp_path: Path) -> None:

@@ -178,8 +178,8 @@ def recorded_by_prometheus(
 ) -> AbstractContextManager[Backend]:
     """A Prometheus whose rules, those that charges need, were evaluated all the time."""
     groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
-    priced = ("user:gpumon_power", "user_model:", "cluster:gpumon_gpu_power_watts", "instance:gpumon_gpus_free", *PROOFS)
-    rules = [rule for group in groups for rule in group["rules"] if rule["record"].startswith(priced)]
+    needed = "user:gpumon_power", "user_model:", "cluster:gpumon_gpu_power_watts", "instance:gpumon_gpus_free"
+    rules = [rule for group in groups for rule in group["rules"] if rule["record"].startswith((*needed, *PROOFS))]
     file = directory / "rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "users", "interval": "60s", "rules": rules}]}))
     return prometheus_of(directory, told, [file, *more])

@@ -52,7 +52,7 @@ def scrapes(gap: tuple[float, float] = GAP) -> Iterator[tuple[str, float]]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], facts.Answers]]:
+def told(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], facts.Answers]:
     """What each engine answers about the week; each is started once."""
     known: dict[str, facts.Answers] = {}
     wanted = (*of_users(Period.WEEK), *cost_questions(PRICES, 0.0, [Period.WEEK]))
@@ -69,7 +69,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], f
             known[name] = picture.answers()
         return known[name]
 
-    yield answers
+    return answers
 
 
 @pytest.mark.parametrize("name", ENGINES)

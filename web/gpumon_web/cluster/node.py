@@ -93,7 +93,9 @@ def _nothing(known: ClusterNow, node: facts.Node | None, name: str) -> str:
         return f"This node has been silent for {since}: what its GPUs do, and who holds them, is unknown since then."
     if known.picture.is_dcgm:
         return "Only NVIDIA's exporter answers here: who is on which GPU is unknown."
-    return "No GPU." if f"node_info {name}" in known.answers else ""
+    if f"node_info {name}" not in known.answers:
+        return ""
+    return f"The engine tells nothing about {units.counted(node.total, 'GPU')} of it." if node.total else "No GPU."
 
 
 def _facts(node: facts.Node, answers: Answers) -> list[Cells]:

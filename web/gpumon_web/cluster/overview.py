@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _OF_USERS = ("held_now", "idle_now")
 _OF_PERIOD = ("covered", "covered_by_node", "held", "judged", "busy", "idle_held", "energy")
+_OF_DAY = ("covered_day", "covered_by_node_day")
 _PANELS = {
-    "summary": ("seen", "gpus", "busy", "power", "limit", "energy_of_day", "busy_of_day", "covered_day",
-                "covered_by_node_day"),
+    "summary": ("seen", "gpus", "busy", "power", "limit", "energy_of_day", "busy_of_day", *_OF_DAY),
     "map": ("seen", "gpus", "busy", *(one.name for one in OF_GPUS)),
     "free": ("seen", "gpus", "models"),
     "wrong": ("seen", "seen_before", "clocks", "gpus", "xids", "throttled", "last_xid", "down", "without_daemon"),

@@ -93,10 +93,13 @@ def live(now: Now, args: Args) -> Cells:
     }  # fmt: skip
 
 
+NAMING = ("runs", "held_now", *(f"held_{period}" for period in ROLLING))
+"""Questions whose answers name users."""
+
+
 def named(answers: Answers) -> set[str]:
     """Users whom the engine itself has told: no other one is asked for."""
-    asked = ("runs", "held_now", *(f"held_{period}" for period in ROLLING))
-    return {row.labels.get("user", "") for question in asked for row in answers.get(question, ())}
+    return {row.labels.get("user", "") for question in NAMING for row in answers.get(question, ())}
 
 
 def _none(known: ClusterNow, what: str, name: str, said: str) -> str:

@@ -18,7 +18,7 @@ from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.cluster.known import NOTHING, ClusterNow
 from gpumon_web.cluster.pages import CLUSTER_PAGES
-from gpumon_web.cluster.person import named
+from gpumon_web.cluster.person import NAMING
 from gpumon_web.feed import JsonBody
 from gpumon_web.live import PageViews
 from gpumon_web.page import Args, Cells, Now, Page
@@ -111,12 +111,12 @@ class ClusterViews(PageViews):
         with cluster.lock:
             cluster.refresh()
             name = args.get("id", "")
-            is_known = questions is not None and name in _names(page.name, cluster.picture)
+            told = _told(page.name, cluster.picture).get(name) if questions else None
             asked = [f"held_{month}" for month in months]
-            asked += [one.name for one in questions(name)] if questions and is_known else []
+            asked += [one.name for one in questions(name, told)] if questions and told is not None else []
             cluster.is_awaited = not cluster.picture.is_dcgm and any(one not in cluster.picture.kept for one in asked)
-        if questions and is_known:
-            self._poller.look_at(f"{page.name} {name}", lambda _: questions(name))
+        if questions and told is not None:
+            self._poller.look_at(f"{page.name} {name}", lambda _: questions(name, told))
         return super().delta(page, args, boot, since)
 
     def _of_month(self, month: str) -> Sequence[Question]:
@@ -131,7 +131,7 @@ class ClusterViews(PageViews):
         return {"hostname": known.engine, "users": sorted(users - {""}), "home": "", "has_gpus": True, "runs": []}
 
 
-_SUBJECTS: Mapping[str, Callable[[str], Sequence[Question]]] = {"node": of_node, "person": of_user}
+_SUBJECTS: Mapping[str, Callable[[str, str], Sequence[Question]]] = {"node": of_node, "person": of_user}
 """Questions about the subject of a page, by its name."""
 
 
@@ -141,10 +141,9 @@ def _unreal(picture: ClusterPicture) -> str:
     return f"SIMULATED or REPLAY: {units.counted(count, 'node')}" if count else ""
 
 
-def _names(page: str, picture: ClusterPicture) -> set[str]:
-    """Names that the engine itself has told: no other one is asked for."""
+def _told(page: str, picture: ClusterPicture) -> Mapping[str, str]:
+    """Names that the engine has, by the text that people see: no other one is asked for."""
+    asked, label = (("seen", "seen_before", "gpus"), "instance") if page == "node" else (NAMING, "user")
     answers = picture.answers()
-    if page == "node":
-        told = ("seen", "seen_before", "gpus")
-        return {row.labels.get("instance", "") for name in told for row in answers.get(name, ())}
-    return named(answers)
+    rows = (row for name in asked for row in answers.get(name, ()))
+    return {(shown := row.labels.get(label, "")): row.told.get(label, shown) for row in rows}
