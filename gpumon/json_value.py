@@ -25,6 +25,17 @@ def shown(value: float) -> float | None:
     return float(f"{value:.{_DIGITS}g}")
 
 
+def exact(value: float, digits: int = 0) -> float | None:
+    """A number for a file, with so many digits behind the point; None for what is missing.
+
+    >>> exact(2678400.25), exact(6047.4049, 2), exact(float("nan"))
+    (2678400, 6047.4, None)
+    """
+    if not math.isfinite(value):
+        return None
+    return round(value, digits) if digits else round(value)
+
+
 def logged(value: float) -> float | int | str:
     """Return a number that a training logged: whole numbers without a dot, and words for NaN and the infinities."""
     if not is_known(value):

@@ -401,6 +401,19 @@ def test_a_file_of_users_has_base_units_and_what_they_are_of() -> None:
     assert found["held_cost"] == pytest.approx(3240.0)
 
 
+def test_a_file_of_users_has_each_second_joule_and_cent_and_the_dates_of_a_month() -> None:
+    answers = cluster(3)
+    answers["held_last-month"] = [row(26_784_123.4, user="ada")]
+    answers["energy_last-month"] = [row(1_234_567_890.0, user="ada")]
+    answers["held_by_model_last-month"] = [row(26_784_123.4, user="ada", model="NVIDIA L40S")]
+    served = Cluster(TableEngine(answers), PRICES).after(0.0)
+    served.page(period="last-month")
+    (ada,) = [one for one in served.after(15.0).rows("users", period="last-month") if one["name"] == "ada"]
+    assert (ada["held_seconds"], ada["joules"]) == (26_784_123, 1_234_567_890)
+    assert ada["held_money"] == round(26_784_123.4 / 3600 * 0.5, 4)
+    assert ada["basis"].startswith("last-month 2026-12-01 to 2026-12-31, EUR")
+
+
 def test_energy_of_which_a_part_has_no_tariff_yet_costs_at_least_so_much() -> None:
     answers = cluster(3)
     assert Cluster(TableEngine(answers), PRICES).after(0.0).rows("users")[0]["energy_cost"] == "72.58 EUR"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon import units
 from gpumon.cost.charge import NO_CHARGE, Charge
-from gpumon.json_value import shown
+from gpumon.json_value import exact
 from gpumon.missing import is_known
 from gpumon.prices import Prices
 from gpumon.reports.charges import text
@@ -39,6 +39,9 @@ COSTS = (
 )
 """Columns of what has a price in the settings."""
 
+_DIGITS = 4
+"""Of a cost in a file, behind the point: a hundredth of a cent."""
+
 
 def has_costs(prices: Prices | None) -> Cells:
     """Columns of these that there are."""
@@ -57,5 +60,5 @@ def cost_cells(charge: Charge | None, prices: Prices | None) -> Cells:
     found: Cells = {}
     for cell, number, name in named:
         found[cell] = text(getattr(one, name), name, prices) if prices else units.MISSING
-        found[number] = shown(getattr(one, name).value)
+        found[number] = exact(getattr(one, name).value, _DIGITS)
     return found

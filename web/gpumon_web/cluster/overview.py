@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpumon.cluster import facts, priced
 from gpumon.cluster.calendar_month import days
 from gpumon.cluster.gpus import OF_GPUS
+from gpumon.cluster.kept import NEVER
 from gpumon.cluster.of_now import of_now
 from gpumon.cluster.questions import Period
 from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
@@ -108,11 +109,14 @@ def live(now: Now, args: Args) -> Cells:
     charges = priced.charges(answers, known.prices, period) if known.prices else {}
     users, is_whole = facts.users(answers, period), facts.is_whole(answers, period)
     gap = facts.gap(answers, period)
+    asked_at = picture.kept.get(f"held_{period}", NEVER).at or picture.at
+    dates = days(period, asked_at) if period.is_dated else ""
     by_group = known.groups if args["by"] == GROUP else None
     rows = (
-        tables.group_rows(facts.groups(users, by_group), charges, known.prices, period=period, is_whole=is_whole)
+        tables.group_rows(facts.groups(users, by_group), charges, known.prices, period=period, is_whole=is_whole,
+                          dates=dates)
         if by_group
-        else tables.marked(tables.user_rows(users, charges, known.prices, period=period, is_whole=is_whole))
+        else tables.marked(tables.user_rows(users, charges, known.prices, period=period, is_whole=is_whole, dates=dates))
     )  # fmt: skip
     well = "Nothing is known to be wrong." if "seen" in answers and "gpus" in answers else "Not known."
     return {

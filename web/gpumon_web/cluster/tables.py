@@ -11,7 +11,7 @@ from gpumon.cluster.priced import of_all
 from gpumon.cluster.questions import Period
 from gpumon.cost.charge import Charge
 from gpumon.groups import NO_GROUP
-from gpumon.json_value import shown
+from gpumon.json_value import exact, shown
 from gpumon.missing import is_known
 from gpumon.prices import Prices
 from gpumon.reports.charges import FIELDS
@@ -84,17 +84,17 @@ def _together(one: FreeGpus) -> str:
 
 def user_rows(
     found: Sequence[ClusterUser], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None,
-    *, period: Period, is_whole: bool,
+    *, period: Period, is_whole: bool, dates: str = "",
 ) -> Rows:  # fmt: skip
     """Users with what they hold now, held in the period, and what that costs.
 
-    `is_whole`: whether all of the period is known; else sums are at least so much.
+    `is_whole`: whether all of the period is known; else sums are at least so much. `dates`: those of a month.
     """
     priced = charges or {}
     most = _most(found)
     return Rows(
         {"key": one.name or " ", "user": who(one.name), "name": one.name or None, "search": one.name.lower(),
-         "basis": _basis(period, priced.get(one.name), prices, is_whole=is_whole),
+         "basis": _basis(period, dates, priced.get(one.name), prices, is_whole=is_whole),
          **_sums(one, most, is_whole), **cost_cells(priced.get(one.name), prices)}
         for one in found
     )  # fmt: skip
@@ -102,7 +102,7 @@ def user_rows(
 
 def group_rows(
     found: Sequence[UserGroup], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None,
-    *, period: Period, is_whole: bool,
+    *, period: Period, is_whole: bool, dates: str = "",
 ) -> Rows:  # fmt: skip
     """Groups with what their users hold now, held in the period, and what that costs."""
     most = _most([one.sums for one in found])
@@ -110,19 +110,19 @@ def group_rows(
         {
             "key": one.sums.name, "user": [line(_group(one.sums.name), text(_members(one.users), "mut"), css="who")],
             "name": one.sums.name, "search": " ".join((one.sums.name, *one.users)).lower(),
-            "basis": _basis(period, of_all(charges or {}, one.users), prices, is_whole=is_whole),
+            "basis": _basis(period, dates, of_all(charges or {}, one.users), prices, is_whole=is_whole),
             **_sums(one.sums, most, is_whole), **cost_cells(of_all(charges or {}, one.users), prices),
         }
         for one in found
     )  # fmt: skip
 
 
-def _basis(period: Period, charge: Charge | None, prices: Prices | None, *, is_whole: bool) -> str:
+def _basis(period: Period, dates: str, charge: Charge | None, prices: Prices | None, *, is_whole: bool) -> str:
     """Words of a file on the numbers of a row."""
     is_priced_whole = all(one.complete for one in charge or () if is_known(one.value))
     least = "" if is_whole and is_priced_whole else f"{'costs' if is_whole else 'sums'} are at least so much"
     about = "cost of energy is about so much" if charge is not None and charge.energy.about else ""
-    return ", ".join(filter(None, (period.value, prices.currency if prices else "", least, about)))
+    return ", ".join(filter(None, (f"{period} {dates}".strip(), prices.currency if prices else "", least, about)))
 
 
 def _group(name: str) -> Cells:
@@ -145,10 +145,10 @@ def _sums(one: ClusterUser, most: float, is_whole: bool) -> Cells:
 
     return {
         "now": gpus(one.held), "held": shown(one.held),
-        "time": sum_of(hours(one.held_seconds)), "held_seconds": shown(one.held_seconds), "part": _part(one, most),
+        "time": sum_of(hours(one.held_seconds)), "held_seconds": exact(one.held_seconds), "part": _part(one, most),
         "used": shown(one.used),
-        "idle": sum_of(hours(one.idle_seconds)), "idle_seconds": shown(one.idle_seconds),
-        "energy": sum_of(kwh(one.energy)), "joules": shown(one.energy),
+        "idle": sum_of(hours(one.idle_seconds)), "idle_seconds": exact(one.idle_seconds),
+        "energy": sum_of(kwh(one.energy)), "joules": exact(one.energy),
     }  # fmt: skip
 
 
