@@ -8,6 +8,8 @@ from gpumon.missing import is_known
 
 _KILO, _MEGA = 1e3, 1e6
 _KWH = 3.6e6
+_LITTLE = 0.1
+"""kWh below which two digits behind the point say too little."""
 
 
 def watts(value: float) -> str:
@@ -35,10 +37,12 @@ def energy(joules: float) -> str:
 
 
 def kwh(joules: float) -> str:
-    """Energy as a column has it, in one unit: `3,900 kWh`, `0.67 kWh`."""
+    """Energy as a column has it, in one unit but for what is little: `3,900 kWh`, `0.67 kWh`, `4.2 Wh`."""
     if not is_known(joules):
         return units.MISSING
     value = joules / _KWH
+    if 0 < value < _LITTLE:
+        return f"{1000 * value:.{1 if value >= 0.001 else 2}f} Wh"
     return f"{value:,.{0 if value >= 100 or value == 0 else 1 if value >= 10 else 2}f} kWh"
 
 

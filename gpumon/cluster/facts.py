@@ -159,6 +159,14 @@ def nodes(answers: Answers, now: float) -> list[Node]:
     return found
 
 
+NO_SERIES = "The engine has no series of gpumon's exporters: scrape 'gpumon export' on the nodes."
+
+
+def has_no_series(answers: Answers) -> bool:
+    """Whether the engine answered, and knows no node at all: then nothing is known of any, such as what is free."""
+    return all(name in answers and not answers[name] for name in ("gpus", "seen", "seen_before"))
+
+
 def in_order(name: str) -> tuple[object, ...]:
     """Sort names with numbers as people do: gn2 before gn10."""
     parts: list[tuple[bool, int, str]] = []

@@ -32,11 +32,15 @@ def cells(charge: Charge, prices: Prices) -> tuple[str, ...]:
 
 
 def text(amount: Amount, name: str, prices: Prices) -> str:
-    """An amount of a charge by its name: `12.30 EUR`, `about 12.30 EUR`, `≥ 4.1 kg` where more may have been used."""
+    """An amount of a charge by its name: `12.30 EUR`, `about 12.30 EUR`, `≥ 4.1 kg` where more may have been used.
+
+    `partly 3.00 EUR`: about so much, and more may have been used, so that it is no bound.
+    """
     if not is_known(amount.value):
         return units.MISSING
     said = units.grams(amount.value) if name == "co2" else units.money(amount.value, prices.currency)
-    said = f"about {said}" if amount.about else said
+    if amount.about:
+        return f"{'about' if amount.complete else 'partly'} {said}"
     return said if amount.complete else f"≥ {said}"
 
 

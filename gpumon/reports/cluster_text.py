@@ -52,6 +52,8 @@ def lines(
     yield cut(head, width) if width else head
     for line in _problems(picture):
         yield cut(line, width) if width else line
+    if facts.has_no_series(answers) and not picture.is_dcgm:
+        yield cut(facts.NO_SERIES, width) if width else facts.NO_SERIES
     yield from _table(_FREE, [_free(one) for one in facts.free(nodes)], width)
     users, is_whole = facts.users(answers, period), facts.is_whole(answers, period)
     charges = priced.charges(answers, prices, period) if prices else {}
@@ -78,7 +80,7 @@ def lines(
 
 def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterPicture, name: str) -> Iterator[str]:
     yield name
-    if "gpus" not in answers:
+    if "gpus" not in answers or (facts.has_no_series(answers) and not picture.is_dcgm):
         yield "GPUs unknown"
     else:
         seen = [node for node in nodes if not node.silent]

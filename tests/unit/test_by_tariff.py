@@ -92,5 +92,5 @@ def test_energy_of_hours_without_a_price_is_about_what_the_priced_hours_cost() -
     assert fitted({DEAR: 0.5}, {DEAR: 0.5}, 1.0, all_priced=False) == (0.5 * DEAR, False, True)
     assert fitted({DEAR: 2.0}, {}, 1.0, all_priced=False) == (DEAR, False, True)
     assert text(Amount(3.0, about=True), "energy", PRICES) == "about 3.00 EUR"
-    assert text(Amount(3.0, complete=False, about=True), "energy", PRICES) == "≥ about 3.00 EUR"
+    assert text(Amount(3.0, complete=False, about=True), "energy", PRICES) == "partly 3.00 EUR"
     assert (Amount(1.0) + Amount(2.0, about=True)).about

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpumon.cluster import facts
+from gpumon.cluster.amounts import kwh
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import Period
@@ -399,6 +400,28 @@ def test_a_file_of_users_has_base_units_and_what_they_are_of() -> None:
     assert found["held_seconds"] == 3600 * 720 * 3
     assert found["energy_joules"] == 3600 * 720 * 1800
     assert found["held_cost"] == pytest.approx(3240.0)
+
+
+def test_an_engine_without_a_series_of_gpumon_knows_nothing_and_says_so() -> None:
+    served = Cluster(TableEngine({}, names=[])).after(0.0)
+    page = served.page()
+    values = page["values"]
+    assert (page["live"], page["state"]) == (False, "no series of gpumon")
+    assert (values["free"], values["idle"], values["runs_now"], values["power"]) == ("–", "–", "–", "–")
+    assert values["wrong"] == [{"text": "Not known."}]
+    assert facts.NO_SERIES in [one["text"] for one in values["doubts"]]
+    said = list(lines(served.poller.picture(), "engine", Period.WEEK))
+    assert "GPUs unknown" in said[0]
+    assert "0 nodes" not in said[0]
+    assert facts.NO_SERIES in said
+    assert shown().page()["state"] == "live"
+
+
+def test_little_energy_beside_its_cost_is_not_nothing() -> None:
+    answers = cluster(3)
+    answers["energy_week"] = [row(23_760.0, user="ada")]
+    assert Cluster(TableEngine(answers), PRICES).after(0.0).rows("users")[0]["energy"] == "6.6 Wh"
+    assert (kwh(0.0), kwh(360_000.0), kwh(1800.0)) == ("0 kWh", "0.10 kWh", "0.50 Wh")
 
 
 def test_a_file_of_users_has_each_second_joule_and_cent_and_the_dates_of_a_month() -> None:

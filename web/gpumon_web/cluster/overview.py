@@ -116,9 +116,12 @@ def live(now: Now, args: Args) -> Cells:
         tables.group_rows(facts.groups(users, by_group), charges, known.prices, period=period, is_whole=is_whole,
                           dates=dates)
         if by_group
-        else tables.marked(tables.user_rows(users, charges, known.prices, period=period, is_whole=is_whole, dates=dates))
+        else tables.marked(
+            tables.user_rows(users, charges, known.prices, period=period, is_whole=is_whole, dates=dates)
+        )
     )  # fmt: skip
-    well = "Nothing is known to be wrong." if "seen" in answers and "gpus" in answers else "Not known."
+    is_told = "seen" in answers and "gpus" in answers and not facts.has_no_series(answers)
+    well = "Nothing is known to be wrong." if is_told else "Not known."
     return {
         **summary(answers, nodes, is_dcgm=picture.is_dcgm),
         "doubts": doubts(known, nodes) or None,

@@ -97,7 +97,7 @@ def _power(answers: Answers, nodes: Sequence[Node]) -> Cells:
 
 
 def _runs(answers: Answers, nodes: Sequence[Node]) -> Cells:
-    if "runs" not in answers:
+    if "runs" not in answers or facts.has_no_series(answers):
         return {"runs_now": units.MISSING, "runs_below": ""}
     rows = answers["runs"]
     users = {row.labels.get("user", "") for row in rows}
@@ -136,9 +136,8 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
     if picture.ahead:
         side = "ahead of" if picture.ahead > 0 else "behind"
         told.append(f"The engine's clock is {units.words(abs(picture.ahead))} {side} this server's; its time is shown.")
-    told_none = [name in known.answers and not known.answers[name] for name in ("gpus", "seen", "seen_before")]
-    if all(told_none) and not picture.is_dcgm:
-        told.append("The engine has no series of gpumon's exporters: scrape 'gpumon export' on the nodes.")
+    if facts.has_no_series(known.answers) and not picture.is_dcgm:
+        told.append(facts.NO_SERIES)
     return [{"text": one} for one in told]
 
 

@@ -62,16 +62,19 @@ class ClusterFeed:
         """Return the state for the head of every page. The caller holds `lock`."""
         picture = self.picture
         age = self._poller.silence(picture)
-        is_live = not picture.kept or age <= _SILENT
-        is_waking = not is_live and self._poller.is_waking(picture)
-        problem = "asking the engine" if is_waking else next(iter(picture.problems().values()), "no answer")
+        is_empty = facts.has_no_series(picture.answers()) and not picture.is_dcgm
+        answers_now = not picture.kept or age <= _SILENT
+        is_live = answers_now and not is_empty
+        is_waking = not answers_now and self._poller.is_waking(picture)
+        nothing = "no series of gpumon" if answers_now else "no answer"
+        problem = "asking the engine" if is_waking else next(iter(picture.problems().values()), nothing)
         return {
             "boot": self._boot,
             "seq": self._newest,
             "live": is_live,
             "state": "live" if is_live else problem,
             "interval": _SOON if self.is_awaited or is_waking or not picture.kept else TICK,
-            "age": None if is_live or not picture.answered else int(age),
+            "age": None if answers_now or not picture.answered else int(age),
             "ended": False,
             "label": _unreal(picture),
             "problem": "",
