@@ -27,9 +27,14 @@ def line(times: Times, mean: Iterable[float], **more: Any) -> Cells:
     return {"x": times, "mean": numbers(mean), **{name: value for name, value in more.items() if value is not None}}
 
 
+def moment(time: float) -> float:
+    """A time as all of a chart has it, in whole milliseconds: ends are rounded as points are, so none lies behind."""
+    return round(time, 3)
+
+
 def line_of(series: Series, **more: Any) -> Cells:
     """The line of a series: where it has buckets, with its lowest and highest values."""
-    times = [round(time, 3) for time in series.times]
+    times = [moment(time) for time in series.times]
     if not series.step:
         return line(times, series.mean, **more)
     return line(times, series.mean, low=numbers(series.low), high=numbers(series.high), step=series.step, **more)
@@ -72,7 +77,7 @@ def chart(panels: Sequence[Cells], begin: float, end: float, **more: Any) -> Cel
             lines.append({**drawn, "x": place})
         found.append({**one, "lines": lines})
     known: Mapping[str, Any] = {"axis": "time", "interval": 0.0, "runs": [], "events": [], "held": []}
-    return {**known, "begin": begin, "end": end, "times": lists, "panels": found, **more}
+    return {**known, "begin": moment(begin), "end": moment(end), "times": lists, "panels": found, **more}
 
 
 def ribbon(run: str, name: str, user: str, bands: Iterable[Sequence[Any]], phases: Iterable[Sequence[Any]]) -> Cells:
@@ -85,7 +90,7 @@ def ribbon(run: str, name: str, user: str, bands: Iterable[Sequence[Any]], phase
 
 def event(time: float, level: str, words: str) -> Cells:
     """A mark on the axis."""
-    return {"time": round(time, 3), "level": level, "text": words}
+    return {"time": moment(time), "level": level, "text": words}
 
 
 def numbers(values: Iterable[float]) -> list[float | None]:

@@ -15,7 +15,7 @@ from gpumon.history.query import MOST, History, Query
 from gpumon.missing import is_known
 from gpumon.panels import GPU_PANELS, Panel
 from gpumon.reports.events import details
-from gpumon_web.charts import Cells, chart, event, limit, line_of, metric_panel, ribbon
+from gpumon_web.charts import Cells, chart, event, limit, line_of, metric_panel, moment, ribbon
 from gpumon_web.gpu_held import held_by, held_hours
 
 USUAL = tuple(panel.metric.name for panel in GPU_PANELS[:4])
@@ -50,6 +50,7 @@ def gpu_chart(
     chosen = [panel for panel in given if panel.metric.name in window.panels] or given[: len(USUAL)]
     end = min(window.end, history.end) if is_known(history.end) else window.end  # nothing is known of what is to come
     begin = max(window.begin, history.begin) if is_known(history.begin) else window.begin
+    begin, end = moment(begin), moment(end)
     lines = history.query(Query(uuid, [panel.metric.name for panel in chosen], window.begin, end, window.points))
     keys = epochs.runs_on(uuid)
     hours = held_hours(log, uuid, begin, end)

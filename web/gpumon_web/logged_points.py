@@ -24,27 +24,30 @@ LoggedPoint = tuple[float, float, float, float]
 def logged_points(run: RunRow, series: RunSeries, name: str, epochs: Sequence[EpochSummary]) -> list[LoggedPoint]:
     """Return the known values of a metric in their order, none of them after the end of the run.
 
-    A sample sees what was logged last, also if that was in the epoch before: such a value is told once, at its end.
+    A sample sees what was logged last, also if that was in the epoch before: such a value is told once, at its end. An
+    epoch that goes on or broke off without a value has none, however long the one before is still seen.
     """
     course, step = series.columns[name], series.step
     over = run.ended if is_known(run.ended) else math.inf
     found = [
         (time, value, _finite(low, value), _finite(high, value))
         for place, (value, low, high) in enumerate(zip(course.mean, course.low, course.high, strict=True))
-        if math.isfinite(value) and (time := round(series.begun + (place + 0.5) * step, 3)) <= over
+        if math.isfinite(value) and (time := series.begun + (place + 0.5) * step) <= over
     ]
     times = [time for time, *_ in found]
-    ends = [(time, value) for time, value in _ends(epochs, name, over) if _is_seen(times, time, step)]
-    kept, since = [], 0
-    for ended, (_, before, *_) in zip([*ends, (math.inf, math.nan)], [(0.0, math.nan), *ends], strict=True):
-        until = bisect_left(times, ended[0] - step / 2)
+    ends = _ends(epochs, name, over)
+    is_logged_anew = _is_open(epochs, over) and name in epochs[-1].metrics
+    kept, since, before = [], 0, math.nan
+    for ended, value in [*ends, (math.inf, math.nan)]:
+        until = bisect_left(times, ended - step / 2)
         part = found[since:until]
-        if math.isfinite(ended[0]):
+        if math.isfinite(ended) or not is_logged_anew:
             part = [*dropwhile(lambda one, before=before: _has(one, before), part)]  # type: ignore[misc]
         kept += part
         # A cell in which an epoch ended may have values of two epochs.
-        since = max(until, bisect_right(times, ended[0] + step / 2))
-    return sorted([*kept, *((time, value, value, value) for time, value in ends)])
+        since, before = max(until, bisect_right(times, ended + step / 2)), value
+    seen = [(time, value, value, value) for time, value in ends if _is_seen(times, time, step)]
+    return sorted([*kept, *seen])
 
 
 def _ends(epochs: Sequence[EpochSummary], name: str, over: float) -> list[tuple[float, float]]:
@@ -53,11 +56,16 @@ def _ends(epochs: Sequence[EpochSummary], name: str, over: float) -> list[tuple[
     for one in epochs:
         # Not rounded: a moment behind the end of the last epoch has no place among epochs, and its value would be lost.
         ended = one.ended if is_known(one.ended) else min(over, one.begun + one.seconds)
-        if not is_known(one.ended) and one is epochs[-1] and not math.isfinite(over):
-            continue  # it is open
+        if one is epochs[-1] and _is_open(epochs, over):
+            continue
         if math.isfinite(ended) and math.isfinite(one.metrics.get(name, math.nan)):
             found.append((ended, one.metrics[name]))
     return found
+
+
+def _is_open(epochs: Sequence[EpochSummary], over: float) -> bool:
+    """Whether the last epoch goes on."""
+    return bool(epochs) and not is_known(epochs[-1].ended) and not math.isfinite(over)
 
 
 def _has(point: LoggedPoint, value: float) -> bool:

@@ -17,7 +17,7 @@ from gpumon.ledger.records import DeviceRow, MarkRow, RunRow
 from gpumon.metrics import BY_NAME
 from gpumon.missing import is_known
 from gpumon.text import clean
-from gpumon_web.charts import PLAIN, Cells, chart, event, limit, line, metric_panel, panel, ribbon
+from gpumon_web.charts import PLAIN, Cells, chart, event, limit, line, metric_panel, moment, panel, ribbon
 from gpumon_web.logged_points import logged_points
 from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of
 
@@ -94,7 +94,7 @@ def _reach(drawing: RunDrawing) -> tuple[float, float]:
             begins.append(series.begun)
             ends.append(series.begun + series.points * series.step)
     begin = min(begins, default=drawing.run.started)
-    return begin, max(ends, default=begin)
+    return moment(begin), moment(max(ends, default=begin))
 
 
 def _end(epoch: EpochSummary) -> float:
@@ -105,7 +105,7 @@ def _end(epoch: EpochSummary) -> float:
 
 def times_of(series: RunSeries) -> list[float]:
     """The times of the points of a series, s since 1970."""
-    return [round(series.begun + (place + 0.5) * series.step, 3) for place in range(series.points)]
+    return [moment(series.begun + (place + 0.5) * series.step) for place in range(series.points)]
 
 
 def _measured(drawing: RunDrawing) -> Iterator[Cells]:
@@ -192,7 +192,7 @@ def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks:
     logged = drawing.logged
     if name not in logged.columns:
         return _ends(ended, name)
-    odd = [round(time, 3) for time, _ in (drawing.diverged or diverged_points(logged)).get(name, ())]
+    odd = [moment(time) for time, _ in (drawing.diverged or diverged_points(logged)).get(name, ())]
     breaks = sorted([*breaks, *odd])
     times: list[float] = []
     mean: list[float | None] = []
@@ -208,7 +208,7 @@ def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks:
                 mean.append(None)
                 low.append(None)
                 high.append(None)
-        times.append(round(time, 3))
+        times.append(moment(time))
         mean.append(float(f"{value:.6g}"))
         low.append(float(f"{lowest:.6g}"))
         high.append(float(f"{highest:.6g}"))
@@ -224,12 +224,12 @@ def _ends(ended: Sequence[EpochSummary], name: str) -> Cells | None:
     points = points[:: max(1, -(-len(points) // MOST))]
     if not points:
         return None
-    return {**line([round(time, 3) for time, _ in points], [value for _, value in points]), "joined": True}
+    return {**line([moment(time) for time, _ in points], [value for _, value in points]), "joined": True}
 
 
 def _breaks(drawing: RunDrawing) -> list[float]:
     gaps = [begin for one in drawing.gpus[:1] for begin, _ in unsampled(one.series)]
-    return sorted(round(begin, 3) for begin in gaps)
+    return sorted(moment(begin) for begin in gaps)
 
 
 def _ribbon(drawing: RunDrawing, end: float) -> Cells:

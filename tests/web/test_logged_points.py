@@ -1,0 +1,69 @@
+"""What a run logged, by time: up to the end that the epochs have, and nothing of an epoch that logged nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.frame import RunState
+from tests.runs import BEGAN, Book
+from tests.web.charted import points
+from tests.web.served import Served
+
+
+def chart(
+    path: Path, losses: Sequence[float | None], seen: Sequence[float], state: RunState, *, late: int = 0
+) -> dict[str, Any]:
+    """The chart of a run whose epochs of 10 s logged these losses; `seen`: the loss of each second.
+
+    All epochs of a finished run ended, of others the last one did not. Each moment lies `late` ns behind its second.
+    """
+    with Book(path) as book:
+        zero = BEGAN * SECOND + late
+        ended = None if state is RunState.RUNNING else zero + len(seen) * SECOND
+        rank = book.rank(book.run("net-1a2b", started=zero, ended=ended, state=state), state=state)
+        for ordinal, loss in enumerate(losses):
+            begun = zero + 10 * ordinal * SECOND
+            is_over = ordinal < len(losses) - 1 or state is RunState.FINISHED
+            book.epoch(rank, ordinal, begun=begun, ended=begun + 10 * SECOND if is_over else None, seconds=10.0,
+                       metrics="{}" if loss is None else f'{{"loss": {loss}}}')  # fmt: skip
+        book.trace(rank, "", {"loss": [(value,) * 3 for value in seen]}, begun=zero)
+        served = Served((), [str(book.path)])
+    found: dict[str, Any] = served.json("/api/kept?page=run&id=net-1a2b")["figures"]["course"]
+    return found
+
+
+@pytest.mark.parametrize("late", [400_000, 500_001, 600_000, 999_999])
+def test_the_loss_of_the_last_epoch_lies_within_the_chart_whatever_part_of_a_millisecond_it_ended_at(
+    tmp_path: Path, late: int
+) -> None:
+    found = chart(tmp_path, [2.0, 1.0], [2.0] * 20, RunState.FINISHED, late=late)
+    *_, (time, loss) = points(found, "logged.loss")
+    assert loss == 1.0
+    assert found["begin"] < time <= found["end"]
+    ((_, held_until, _),) = found["held"]
+    assert time <= held_until, "it has the color of its user"
+
+
+@pytest.mark.parametrize("state", [RunState.FAILED, RunState.DIED, RunState.RUNNING])
+def test_an_epoch_that_logged_nothing_has_no_value_though_samples_still_see_that_of_the_one_before(
+    tmp_path: Path, state: RunState
+) -> None:
+    found = chart(tmp_path, [2.0, 1.0, None], [2.0] * 20 + [1.0] * 10, state)
+    after = [(round(time - BEGAN), loss) for time, loss in points(found, "logged.loss") if time >= BEGAN + 10]
+    assert after == [(10, 2.0), (20, 1.0)]
+
+
+def test_a_constant_that_an_open_epoch_logs_anew_is_drawn_up_to_its_newest_sample(tmp_path: Path) -> None:
+    found = chart(tmp_path, [2.0, 2.0, 2.0], [2.0] * 30, RunState.RUNNING)
+    assert points(found, "logged.loss")[-1] == (BEGAN + 29.5, 2.0)
+
+
+def test_a_new_value_of_an_open_epoch_is_drawn_from_where_it_was_logged(tmp_path: Path) -> None:
+    found = chart(tmp_path, [2.0, 1.0, 0.5], [2.0] * 20 + [1.0] * 5 + [0.5] * 5, RunState.RUNNING)
+    after = [(time - BEGAN, loss) for time, loss in points(found, "logged.loss") if time > BEGAN + 20]
+    assert after[-1] == (29.5, 0.5)
