@@ -16,7 +16,7 @@ from gpumon.missing import is_known
 from gpumon.panels import GPU_PANELS, Panel
 from gpumon.reports.events import details
 from gpumon_web.charts import Cells, chart, event, limit, line_of, metric_panel, moment, ribbon
-from gpumon_web.gpu_held import held_by, held_hours
+from gpumon_web.gpu_held import held_by
 
 USUAL = tuple(panel.metric.name for panel in GPU_PANELS[:4])
 """Panels until the viewer chooses others: what people look for."""
@@ -44,7 +44,7 @@ def gpu_chart(
     history: History, epochs: Epochs, sample: Sample, processes: Sequence[Process], interval: float, log: str,
     window: GpuChartWindow,
 ) -> Cells:  # fmt: skip
-    """The chart of a device; `log` is the file that keeps events and hours of holders, or empty."""
+    """The chart of a device; `log` is the file that keeps events and holders, or empty."""
     uuid = sample.device.uuid
     given = [panel for panel in GPU_PANELS if history.has(uuid, panel.metric.name)]
     chosen = [panel for panel in given if panel.metric.name in window.panels] or given[: len(USUAL)]
@@ -53,7 +53,6 @@ def gpu_chart(
     begin, end = moment(begin), moment(end)
     lines = history.query(Query(uuid, [panel.metric.name for panel in chosen], window.begin, end, window.points))
     keys = epochs.runs_on(uuid)
-    hours = held_hours(log, uuid, begin, end)
     return chart(
         [_panel(panel, sample, line_of(lines[panel.metric.name])) for panel in chosen],
         begin,
@@ -63,7 +62,7 @@ def gpu_chart(
         all=[{"key": panel.metric.name, "title": panel.title} for panel in given],
         runs=ribbons(epochs, keys, begin, end),
         events=_events(epochs, keys, uuid, log, begin, end),
-        held=[list(one) for one in held_by(begin, end, hours, epochs, keys, processes)],
+        held=[list(one) for one in held_by(begin, end, log, uuid, epochs, keys, processes)],
     )
 
 

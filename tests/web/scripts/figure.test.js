@@ -160,6 +160,16 @@ test("of a run, what lies before its first sample and behind its last was not se
   assert.deepStrictEqual(plain(gpumon.endsUnseen({ ...line, mean: line.mean.map(() => null) }, { begin: 2, end: 20 }, 3)), [[2, 20]]);
 });
 
+test("a line has the color of who holds the GPU a few samples ahead of what is known, and of nobody long after", () => {
+  const { gpumon } = load(["00", "52"]);
+  const colors = (held, goesOn, to) => plain(gpumon.holders({ held, goesOn, interval: 1 }, { from: 0, to }));
+  const held = [[10, 36, "root"]];
+  assert.deepStrictEqual(colors(held, true, 38), [[0, 10, ""], [10, 36, "root"], [36, 38, "root"]]);
+  assert.deepStrictEqual(colors(held, true, 516), [[0, 10, ""], [10, 36, "root"], [36, 516, ""]]);
+  assert.deepStrictEqual(colors(held, false, 38), [[0, 10, ""], [10, 36, "root"], [36, 38, ""]]);
+  assert.deepStrictEqual(colors([], true, 5), [[0, 5, ""]]);
+});
+
 test("lines that began anew are not put behind the old ones", async () => {
   const found = await live([made(NOW - 600, NOW)]);
   const before = found.shown.length;

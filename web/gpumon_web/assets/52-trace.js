@@ -109,6 +109,21 @@
     return silent || age > longest ? { from, age: Math.max(0, age) } : null;
   };
 
+  // Who held the GPU from `from` to `to`, without a gap; nobody in between. What goes on is a few samples ahead of its holder.
+  g.holders = function (doc, { from, to }) {
+    const found = [];
+    let at = from;
+    for (const [begin, end, user] of doc.held) {
+      if (end <= at || begin >= to) { continue; }
+      if (begin > at) { found.push([at, begin, ""]); }
+      found.push([Math.max(begin, at), Math.min(end, to), user]);
+      at = end;
+    }
+    const goesOn = doc.goesOn && found.length && to - at <= MISSED * (doc.interval || 1);
+    if (at < to) { found.push([at, to, goesOn ? found[found.length - 1][2] : ""]); }
+    return found;
+  };
+
   // `scale`: {x, y, base, from, to}; y of the base line where areas are filled, else undefined.
   g.trace = function (pen, given, scale, longest, color) {
     const line = stairs(given, scale);

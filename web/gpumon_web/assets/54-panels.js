@@ -171,7 +171,7 @@
         const longest = g.longest(line, doc.interval);
         const scale = { x: at.x, y: one.y, from: at.from, to: at.to, base: panel.zero && !panel.lists ? one.y(0) : undefined };
         if (line.role) { g.trace(pen, line, scale, longest, color(line.role)); continue; }
-        for (const [begin, end, user] of holders(at)) {
+        for (const [begin, end, user] of g.holders(doc, at)) {
           pen.save();
           pen.beginPath();
           pen.rect(Math.floor(at.x(begin)), one.top - 4, Math.ceil(at.x(end)) - Math.floor(at.x(begin)), one.height + 8);
@@ -181,20 +181,6 @@
         }
       }
       pen.restore();
-    }
-
-    // Who held the GPU in the view, without a gap; nobody in between.
-    function holders(at) {
-      const found = [];
-      let from = at.from;
-      for (const [begin, end, user] of doc.held) {
-        if (end <= from || begin >= at.to) { continue; }
-        if (begin > from) { found.push([from, begin, ""]); }
-        found.push([Math.max(begin, from), Math.min(end, at.to), user]);
-        from = end;
-      }
-      if (from < at.to) { found.push([from, at.to, doc.goesOn && found.length ? found[found.length - 1][2] : ""]); }
-      return found;
     }
 
     function limits(pen, one, at) {
