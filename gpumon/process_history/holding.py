@@ -1,4 +1,4 @@
-"""Who held a GPU from when to when, by the processes that the file has: whole spans, without what was used in them."""
+"""Holders of a GPU, from when to when, by the processes that the file has: whole spans, without what they used."""
 
 from __future__ import annotations
 

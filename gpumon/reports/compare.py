@@ -39,6 +39,8 @@ _OUTSIDE = 0.025
 _SEED = 20240229
 """Any: so that the same runs give the same answer."""
 _WIDE = 28
+SAME = "the same"
+"""Said of a difference that is 0 as it is written, and so is its interval."""
 SINGLE = "one value of each, and a single value has no confidence interval."
 
 T = TypeVar("T")
@@ -268,14 +270,20 @@ def verdict(found: Difference, measure: Measure[Any], *, single: bool = False) -
     if not is_known(found.value):
         return units.MISSING
     if found.value == 0 and not (found.low < 0 or found.high > 0):
-        return "the same"
+        return SAME
     scale = 1.0 if measure.in_points else found.share / found.value if found.value else NAN
     write = units.points if measure.in_points else units.change
+    whole = write(found.value * scale)
     if single:
-        return write(found.value * scale)
+        return SAME if _is_nothing(whole) else whole
     if not is_known(found.low):
-        return f"{write(found.value * scale)}, too few epochs to tell"
-    if not found.is_clear:
-        return "no clear difference"
+        return f"{whole}, too few epochs to tell"
     low, high = (write(end * scale).partition(" ")[0] for end in (found.low, found.high))
-    return f"{write(found.value * scale)} ({low} … {high})"
+    if _is_nothing(f"{whole} {low} {high}"):
+        return SAME
+    return f"{whole} ({low} … {high})" if found.is_clear else "no clear difference"
+
+
+def _is_nothing(text: str) -> bool:
+    """Whether all numbers of a text are 0, as they are written."""
+    return not any(letter in "123456789" for letter in text)

@@ -80,8 +80,11 @@ WHOLE: tuple[Measure[WholeRun], ...] = (*(_of_run(measure) for measure in _OF_TO
 
 
 def unknown_energy(names: Sequence[str], runs: Sequence[WholeRun]) -> Iterator[str]:
-    """Yield why the CPU energy of a run is unknown, for runs of which that is known."""
+    """Yield why the CPU energy of runs is unknown, of which that is known: runs with one reason together."""
+    by_reason: dict[str, list[str]] = {}
     for name, run in zip(names, runs, strict=True):
         reasons = dict.fromkeys(rank.package_unknown for rank in run.record.ranks if rank.package_unknown)
         if not is_known(run.package_energy) and reasons:
-            yield f"CPU energy of {name} is unknown: {'; '.join(reasons)}."
+            by_reason.setdefault("; ".join(reasons), []).append(name)
+    for reason, (*others, last) in by_reason.items():
+        yield f"CPU energy of {', '.join(others)}{' and ' if others else ''}{last} is unknown: {reason}."

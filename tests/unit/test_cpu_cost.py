@@ -161,14 +161,13 @@ def test_the_energy_of_the_packages_goes_on_over_a_restart_of_the_daemon(tmp_pat
 
 def test_why_the_energy_is_unknown_is_said_below_a_comparison(tmp_path: Path) -> None:
     records = []
-    for place in ("a", "b"):
+    for place in ("a", "b", "c"):
         make, ledger = Course(), Memory()
         marks = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.RUN_END, 9.0, -1, "")]
         keep(ledger, ticks(12, marks), LedgerRecorder(ledger, packages=PackageEnergy(str(tmp_path / "none"))))
         records.append(kept(ledger, tmp_path / place))
     said = [line for line in compare.lines(compare.compare(records), 0) if line.startswith("CPU energy of")]
-    assert said == [f"CPU energy of {name} is unknown: this machine shows no CPU package under {tmp_path}/none."
-                    for name in "AB"]  # fmt: skip
+    assert said == [f"CPU energy of A, B and C is unknown: this machine shows no CPU package under {tmp_path}/none."]
 
 
 BURN = "import time\nwhile time.process_time() < 0.3: pass\n"

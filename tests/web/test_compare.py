@@ -22,7 +22,7 @@ from gpumon.reports import compare
 from gpumon.reports.compare_whole import WHOLE
 from gpumon.reports.measure import small_joules_each
 from gpumon_web.compare_axis import EPOCHS, STEPS, TIME, axis_of
-from gpumon_web.compare_chart import compare_chart, course_of
+from gpumon_web.compare_chart import UNMEASURED, compare_chart, course_of
 from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS, least, numbers
 from gpumon_web.compared import compared_document, ids_of
 from gpumon_web.pages.compare import kept
@@ -365,3 +365,56 @@ def test_no_more_than_eight_are_ticked(browser: Browser, tmp_path: Path) -> None
         page.get_by_role("button", name="Tick none").click()
         expect(page.get_by_role("checkbox", name="Compare net8")).to_be_enabled()
         expect(page.get_by_role("checkbox", checked=True)).to_have_count(0)
+
+
+def test_energy_of_which_a_part_was_not_measured_has_no_last_value_and_says_why(tmp_path: Path) -> None:
+    path = three(tmp_path)
+    with Book(tmp_path / "other") as book:
+        training(book, IDS[0], 6)
+        training(book, IDS[1], 6, began=BEGAN + 900)
+        book.db.execute("UPDATE usage SET energy = NULL WHERE rank LIKE '%' AND ordinal = 3 AND rank IN"
+                        " (SELECT key FROM rank WHERE run = ?)", (IDS[1],))  # fmt: skip
+        chart = document(str(book.path), ",".join(IDS[:2]))["chart"]
+    (panel,) = (one for one in chart["panels"] if one["key"] == "energy")
+    whole, broken = panel["lines"]
+    assert "lost" not in whole
+    assert (broken["lost"]["at"], broken["lost"]["text"]) == (4, UNMEASURED)
+    assert [value is None for value in broken["mean"]] == [False] * 4 + [True] * 3
+    assert not any("lost" in line for panel in document(path)["chart"]["panels"] for line in panel["lines"])
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (compare.Difference(4e-4, 3e-4, 4.9e-4, 0.5), "the same"),
+        (compare.Difference(-4e-4, -4.9e-4, -3e-4, -0.5), "the same"),
+        (compare.Difference(4e-4, 3e-4, 0.02, 0.5), "0.0 points (0.0 … +2.0)"),
+        (compare.Difference(4e-4, -0.02, 0.02, 0.5), "no clear difference"),
+    ],
+)
+def test_a_difference_that_is_0_as_it_is_written_is_none_and_has_no_color(
+    tmp_path: Path, found: compare.Difference, text: str
+) -> None:
+    with Ledgers([three(tmp_path)]) as ledgers:
+        rows = {row.id: ledger for ledger, row in ledgers.candidates()}
+        told = compare.compare([rows[run].record(run) for run in IDS[:2]])
+    wait = next(one for one in told.lines if one.measure.name == "wait_share")
+    (row,) = numbers(told._replace(lines=[wait._replace(differences=[found])], whole=()), ["A", "B"])
+    (cell,) = row["of"]["B"]
+    said = cell["line"][1]
+    assert said["text"] == text
+    assert (said["css"] == "mut") == (text != "0.0 points (0.0 … +2.0)")
+
+
+def test_runs_that_go_on_say_by_how_much_their_gpus_are_older_than_their_losses(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        for place, run in enumerate(IDS[:2]):
+            training(book, run, 6, state=RunState.RUNNING, began=BEGAN + 900 * place)
+        known = document(str(book.path), ",".join(IDS[:2]))
+        book.db.execute("UPDATE trace SET step = step * 0.6 WHERE uuid != ''")
+        late = document(str(book.path), ",".join(IDS[:2]), TIME)
+    assert not any("late" in panel for panel in known["chart"]["panels"])
+    said = {panel["key"]: panel.get("late", "") for panel in late["chart"]["panels"]}
+    assert said["logged.loss"] == ""
+    assert re.fullmatch(r"2\d s older", said["gpu.power"])
+    assert any(note["text"].startswith("Last values of GPUs are up to 2") for note in late["notes"])

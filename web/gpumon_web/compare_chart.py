@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from gpumon import units
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series, thinned
+from gpumon.frame import RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record, RunTrace
@@ -27,6 +29,10 @@ MISSED = 3
 """Points that are missing in a row, from which on a line breaks."""
 LABEL_CELLS = 30
 USED = ("gpu.utilization", "gpu.memory_used")
+UNMEASURED = "unknown: of some time before, energy was not measured"
+"""Why a sum of energy has no value at its end."""
+LATE = 5.0
+"""Seconds by which values of GPUs are older than what was logged, from which on that is said."""
 _ROW, _LEAST = 18, 92
 """Height of what stands in the gutter for each run, and of a panel at least, px."""
 Points = Iterable[tuple[float, float]]
@@ -69,7 +75,9 @@ def coarse(series: RunSeries, names: Iterable[str], *, keeps_last: bool = False)
 def compare_chart(courses: Sequence[ComparedCourse], by: str) -> Cells | None:
     """The chart on the axis `by`; None where there is nothing to draw."""
     tall = max(_LEAST, 8 + _ROW * (len(courses) + 1))
-    panels = [{**one, "tall": tall, "lists": True} for one in (*_logged(courses), *_used(courses)) if one["lines"]]
+    late = {"late": f"{units.span(lag)} older"} if (lag := lag_of(courses)) else {}
+    panels = [{**one, "tall": tall, "lists": True}
+              for one in (*_logged(courses), *({**one, **late} for one in _used(courses))) if one["lines"]]  # fmt: skip
     if not panels:
         return None
     ends = [line["x"][-1] for one in panels for line in one["lines"]]
@@ -80,6 +88,24 @@ def compare_chart(courses: Sequence[ComparedCourse], by: str) -> Cells | None:
         all=[{"key": one["key"], "title": one["title"], "usual": one["unit"] != PLAIN or one["key"] in usual}
              for one in panels],
     )  # fmt: skip
+
+
+def lag_of(courses: Sequence[ComparedCourse]) -> float:
+    """Seconds by which values of GPUs of a run that goes on are older than what it logged last, of all the most.
+
+    0 where nobody would see it. The ledger gets an epoch as it ends, and lines from time to time.
+    """
+    return max((_lag(one) for one in courses if one.record.run.state is RunState.RUNNING and one.gpus), default=0.0)
+
+
+def _lag(course: ComparedCourse) -> float:
+    logged = [
+        time for name in _names(course) for time, value in _said(course, name)
+        if math.isfinite(value) and is_known(course.axis.place(time))
+    ]  # fmt: skip
+    seen = mean_of(course.gpus)
+    lag = max(logged, default=0.0) - (seen.begun + seen.points * seen.step)
+    return lag if lag >= LATE else 0.0
 
 
 def _logged(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
@@ -130,7 +156,7 @@ def _used(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
         together = power_of(course.gpus, series) if series is not None else None
         if series is not None and together is not None:
             power.append(_line(place, course, _seen(series, together)))
-        energy.append(_line(place, course, _energy(course, series, together)))
+        energy.append(_with_end(_line(place, course, _energy(course, series, together))))
     yield metric_panel("gpu.power", [one for one in power if one])
     yield {**panel("energy", "Energy", "joules", [one for one in energy if one]), "zero": True}
 
@@ -160,6 +186,14 @@ def _energy(course: ComparedCourse, series: RunSeries | None, power: Envelope | 
     for time, joules in parts:
         total += joules
         yield time, total
+
+
+def _with_end(drawn: Cells | None) -> Cells | None:
+    """A sum, with the place from which on it is not known, if there is one."""
+    if drawn is None or drawn["mean"][-1] is not None:
+        return drawn
+    last = max(place for place, value in enumerate(drawn["mean"]) if value is not None)
+    return {**drawn, "lost": {"at": drawn["x"][last + 1], "text": UNMEASURED}}
 
 
 def _line(place: int, course: ComparedCourse, points: Points, look: str | None = None) -> Cells | None:

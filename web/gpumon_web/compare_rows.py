@@ -8,7 +8,7 @@ from urllib.parse import quote
 from gpumon import units
 from gpumon.missing import is_known
 from gpumon.reports.about import COMMIT_LETTERS, written
-from gpumon.reports.compare import Comparison, MeasureComparison, letters, verdict
+from gpumon.reports.compare import SAME, Comparison, MeasureComparison, letters, verdict
 from gpumon.reports.compare_whole import BETWEEN, CPU
 from gpumon.reports.config_differences import ConfigComparison, ConfigDifference
 from gpumon.reports.run_json import known
@@ -118,7 +118,7 @@ def _measure(found: MeasureComparison, names: Named, *, single: bool) -> Cells:
     for name, told, one in zip(names[1:], others, found.differences, strict=True):
         said = verdict(one, measure, single=single)  # a value that is missing says so once
         wanted = WANTED.get(measure.name, 0) * one.value if one.is_clear and not single else 0.0
-        level = "ok" if wanted > 0 else "warn" if wanted < 0 else "mut"
+        level = "mut" if said == SAME else "ok" if wanted > 0 else "warn" if wanted < 0 else "mut"
         cells[name] = [line(text(told, "num"), *([text(said, level)] if said != told else []))]
     return {"key": f"{'whole' if single else 'epochs'} {measure.name}", "measure": measure.title, "of": cells}
 

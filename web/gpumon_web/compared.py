@@ -18,7 +18,7 @@ from gpumon.reports.compare import Comparison, compare
 from gpumon.reports.config_differences import config_differences
 from gpumon.reports.run_json import run_of
 from gpumon_web.compare_axis import TIME, axes_of, axis_of
-from gpumon_web.compare_chart import compare_chart, course_of
+from gpumon_web.compare_chart import ComparedCourse, compare_chart, course_of, lag_of
 from gpumon_web.compare_rows import (
     FEWEST,
     MOST,
@@ -86,7 +86,7 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
         "numbers": numbers(compared, names),
         "saved": saved(compared),
         "by_epochs": all(compared.epochs),
-        "notes": [{"text": note} for note in [*compared.notes, *_open(found, names, axis)]]
+        "notes": [{"text": note} for note in [*compared.notes, *_open(found, names, axis), *_late(courses)]]
         + [{"text": doubt, "about": "Caution", "level": "warn"} for doubt in compared.doubts],
         "differs": differs(config, names),
         "config_notes": config_notes(config, names),
@@ -101,6 +101,13 @@ def _open(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
     if axis == TIME or not going:
         return []
     return [f"{', '.join(going)} go{'es' if len(going) == 1 else ''} on: the open epoch is on the axis of time alone"]
+
+
+def _late(courses: Sequence[ComparedCourse]) -> list[str]:
+    """By how much the lines of a run that goes on are behind its epochs, in a sentence."""
+    lag = lag_of(courses)
+    said = f"Last values of GPUs are up to {units.span(lag)} older than those that runs logged: newer ones follow."
+    return [said] if lag else []
 
 
 def _counts(compared: Comparison) -> list[str]:

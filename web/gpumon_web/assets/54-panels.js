@@ -3,6 +3,7 @@
 // A document has `axis`, `begin`, `end`, `interval`, `panels`, `runs`, `events` and `held`. A panel: `key`, `title`, `unit`, `zero`
 // (its base is zero: it is filled), `top`, `limits` [{at, text}], and `lines`; a line: `x`, `mean`, `low` and `high`, `step`, a `role`
 // of the theme or none (the color of who holds the GPU), a `label`, and a `look` (dots, thin). All values are in base units.
+// A sum that is not known from some place on has that as `lost` {at, text}; a panel that is older than others says by how much (`late`).
 // One that `spans` is of something that was there from begin to end, seen or not. One that `goesOn` reaches to now, which is `until`; `silent` is the state of a GPU that has no values of now, {title, age}.
 "use strict";
 (function (g) {
@@ -277,7 +278,7 @@
     }
 
     // A panel whose lines have a value each: of what is over, the last one.
-    const headOf = (panel) => (panel.lists && !doc.goesOn ? `${panel.title}, last` : panel.title);
+    const headOf = (panel) => (panel.lists && !doc.goesOn ? `${panel.title}, ${panel.late || "last"}` : panel.title);
 
     // What a gutter says: the name, the newest value, and what was in the view.
     function said(one) {
@@ -314,7 +315,12 @@
         g.put(node.children[2], below);
         g.attribute(node.children[2], "title", below);
         if (one.panel.lists) {
-          one.panel.lines.forEach((_, nth) => g.put(node.children[3].children[nth].lastChild, one.facts[nth].last === null || (one.isNow && one.gone[nth]) ? t.MISSING : g.scale.write(one.panel.unit, one.facts[nth].last)));
+          one.panel.lines.forEach((line, nth) => {
+            const isLost = g.isLost(line, at.to);
+            const row = node.children[3].children[nth];
+            g.put(row.lastChild, isLost || one.facts[nth].last === null || (one.isNow && one.gone[nth]) ? t.MISSING : g.scale.write(one.panel.unit, one.facts[nth].last));
+            g.attribute(row, "title", isLost ? `${line.label}: ${line.lost.text}` : line.label);
+          });
         }
         const isBeyond = !one.panel.lists && one.facts[0] && !(one.isNow && one.gone[0]) && one.panel.limits.some((limit) => one.facts[0].last !== null && one.facts[0].last >= limit.at);
         node.classList.toggle("warn", isBeyond);
