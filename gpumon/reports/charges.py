@@ -78,9 +78,9 @@ def _json(amount: Amount) -> dict[str, Any] | None:
 def _shown(prices: Prices) -> Iterator[tuple[str, int, str]]:
     """Heading, weight and name in a charge of what has a price."""
     if prices.gpu_hour:
-        yield "COST", 70, "held"
-        yield "IDLE COST", 72, "idle_held"
+        yield "COST", 87, "held"
+        yield "IDLE COST", 55, "idle_held"
     if prices.has_energy:
-        yield "POWER COST", 60, "energy"
+        yield "POWER COST", 72, "energy"
     if is_known(prices.co2):
         yield "CO2", 50, "co2"

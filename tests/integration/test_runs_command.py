@@ -89,6 +89,8 @@ def test_the_list_has_the_costs_of_each_run_only_where_there_are_prices(
     for column, name in (("  COST", "held"), ("IDLE COST", "idle_held"), ("POWER COST", "energy")):
         end = heading.index(column) + len(column)
         assert ended[:end].endswith(f"{units.money(shown[name]['value'], 'EUR')}")
+    narrow = gpumon("runs", env={**priced, "COLUMNS": "80"}).stdout.splitlines()[0]
+    assert ("  COST" in narrow, "IDLE COST" in narrow) == (True, False), "the cost goes last"
     listed = json.loads(gpumon("runs", "list", "--json", env=priced).stdout)["runs"]
     assert next(one for one in listed if one["id"] == "resnet50-1a2b")["cost"] == shown
 
