@@ -12,8 +12,13 @@ from gpumon.errors import EXIT_NO_GPU, EXIT_OK
 
 
 @contextmanager
-def cluster_pictures(arguments: argparse.Namespace) -> Iterator[Callable[[], tuple[list[str], int]]]:
-    """A function that asks the engine, and returns the lines of the picture with the exit code for it."""
+def cluster_pictures(
+    arguments: argparse.Namespace, height: Callable[[], int]
+) -> Iterator[Callable[[], tuple[list[str], int]]]:
+    """A function that asks the engine, and returns the lines of the picture with the exit code for it.
+
+    `height`: tells how many lines there is room for; 0 for any number.
+    """
     engine, _ = open_engine(arguments)
     from gpumon.cluster.polling import ClusterPoller
     from gpumon.cluster.priced import cost_questions
@@ -28,9 +33,8 @@ def cluster_pictures(arguments: argparse.Namespace) -> Iterator[Callable[[], tup
     def picture() -> tuple[list[str], int]:
         found = poller.round()
         answered = found.answers().get("gpus")
-        return list(
-            lines(found, engine.name, period, terminal_width(), prices, groups)
-        ), EXIT_OK if answered else EXIT_NO_GPU
+        text = list(lines(found, engine.name, period, terminal_width(), prices, groups, height()))
+        return text, EXIT_OK if answered else EXIT_NO_GPU
 
     try:
         yield picture

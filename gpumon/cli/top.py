@@ -66,8 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.prometheus:
         from gpumon.cli.cluster_top import cluster_pictures
 
-        with cluster_pictures(arguments) as picture:
-            return _repeat(picture, arguments.interval if interval else CLUSTER_TICK, arguments.count or 0)
+        with cluster_pictures(arguments, _room) as picture:
+            tick = arguments.interval if interval else CLUSTER_TICK
+            return _repeat(picture, tick, arguments.count or 0, instead="print all with '-n 1 | less'")
     with _followed(where, arguments) as live:
         deadline = time.monotonic() + (_FIRST if reads_hardware(arguments) else _FIRST_SIMULATED)
         while live.latest() is None and time.monotonic() < deadline and not live.has_failed():
@@ -89,15 +90,20 @@ def _followed(where: Places, arguments: argparse.Namespace) -> AbstractContextMa
     return private_sampler(where, arguments)
 
 
-def _repeat(picture: Callable[[], tuple[list[str], int]], interval: float, count: int) -> int:
-    """Show pictures, `count` of them or without end where it is 0; return the code of the last one."""
-    clears = can_clear(os.environ) and sys.stdout.isatty()
+def _repeat(
+    picture: Callable[[], tuple[list[str], int]], interval: float, count: int, instead: str = "see 'gpumon status'"
+) -> int:
+    """Show pictures, `count` of them or without end where it is 0; return the code of the last one.
+
+    `instead`: what helps, beside a larger window, where a picture has more lines than the terminal.
+    """
+    clears = _clears()
     number, due, code = 0, time.monotonic(), EXIT_OK
     while True:
         text, code = picture()
         number += 1
         if clears:
-            _draw(text, first=number == 1)
+            _draw(text, instead, first=number == 1)
         else:
             print(*([""] if number > 1 else []), *text, sep="\n", flush=True)
         if number == count:
@@ -128,15 +134,37 @@ def can_clear(env: Mapping[str, str]) -> bool:
     return env.get("TERM", "") not in _DUMB
 
 
-def _draw(text: list[str], *, first: bool) -> None:
+def _clears() -> bool:
+    """Whether each picture takes the place of the one before."""
+    return can_clear(os.environ) and sys.stdout.isatty()
+
+
+def _room() -> int:
+    """Lines of a picture that all are seen at once; 0 for any number."""
+    return max(1, _height() - 1) if _clears() and _height() else 0
+
+
+def _draw(text: list[str], instead: str, *, first: bool) -> None:
     """One write for all: what stays the same does not flicker. What has no room is counted."""
     width, height = terminal_width(), _height()
     if height and len(text) >= height:
-        hidden = len(text) - height + 2
-        text = [*text[:-hidden], f"and {hidden} more lines: enlarge the window, or see 'gpumon status'"]
+        text = with_hint(text, width, height, instead)
     body = "\n".join(cut(line, width) + _TO_END_OF_LINE for line in text)
     sys.stdout.write((_HOME + _CLEAR if first else _HOME) + body + "\n" + _TO_END)
     sys.stdout.flush()
+
+
+def with_hint(text: list[str], width: int, height: int, instead: str) -> list[str]:
+    """As many lines as there is room for, and how many more there are, with what helps."""
+    from gpumon.reports.room import sentence
+
+    hint: list[str] = []
+    while True:
+        hidden = len(text) - height + 1 + len(hint)
+        told = list(sentence(f"and {hidden} more lines: enlarge the window, or {instead}", width))
+        if len(told) <= len(hint) or len(told) >= height:
+            return [*text[: max(0, height - 1 - len(told))], *told]
+        hint = told
 
 
 def _height() -> int:

@@ -18,64 +18,75 @@ from gpumon.groups import UserGroups
 from gpumon.missing import NAN, is_known
 from gpumon.prices import Prices
 from gpumon.reports.charges import cells, columns
-from gpumon.reports.text_table import TextColumn, draw
+from gpumon.reports.room import Table, shared, wrapped
+from gpumon.reports.text_table import TextColumn
 from gpumon.text import cut
 
-_MOST = 12
-"""Rows of a table; the rest is counted."""
+_FIRST = 5
+"""Rows of what is free and wrong that always stay."""
 _NAMES = 4
 """Nodes that a row names."""
+_LONGEST = 32
+"""Cells of the name of one of several nodes."""
 _FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 80, right=False, most=32),
          TextColumn("NODES", 90, right=False, least=12), TextColumn("GPUS", 95))  # fmt: skip
 _USERS = (TextColumn("USER", 100, right=False, most=24), TextColumn("GPUS NOW", 95),
-          TextColumn("IDLE NOW", 80), TextColumn("GPU-HOURS", 90), TextColumn("USED", 70),
-          TextColumn("ALLOCATED, IDLE", 75), TextColumn("ENERGY", 60))  # fmt: skip
+          TextColumn("IDLE NOW", 74), TextColumn("GPU-HOURS", 90), TextColumn("USED", 70),
+          TextColumn("ALLOCATED, IDLE", 80), TextColumn("ENERGY", 78))  # fmt: skip
 _RUNS = (TextColumn("RUN", 100, right=False, most=32), TextColumn("USER", 95, right=False, most=16),
          TextColumn("SLURM JOB", 60, right=False, most=16), TextColumn("NODES", 70, right=False, least=12),
          TextColumn("GPUS", 90), TextColumn("EPOCH", 85))  # fmt: skip
 _IDLE = (TextColumn("ALLOCATED, IDLE", 100, right=False, most=24), TextColumn("NODE", 95, right=False, most=32),
          TextColumn("GPU", 90, right=False), TextColumn("IDLE FOR", 85))  # fmt: skip
-_WRONG = (TextColumn("WHAT IS WRONG", 100, right=False, most=32), TextColumn("", 95, right=False))
+_WRONG = (TextColumn("WHAT IS WRONG", 95, right=False, most=32, least=13),
+          TextColumn("", 100, right=False, least=12))  # fmt: skip
 
 
 def lines(
     picture: ClusterPicture, name: str, period: Period, width: int = 0, prices: Prices | None = None,
-    groups: UserGroups | None = None,
+    groups: UserGroups | None = None, height: int = 0,
 ) -> Iterator[str]:  # fmt: skip
     """Yield the cluster at most `width` cells wide (0: as it comes); `name` is the engine's.
 
-    With `prices` users have their cost, and with `groups` a table of these follows.
+    With `prices` users have their cost, and with `groups` a table of these follows. Tables have fewer rows where all
+    would be more than `height` lines (0: however many); what is free and what is wrong come first.
     """
     nodes = facts.nodes(picture.answers(), picture.seen_at)
     answers = of_now(picture.answers(), nodes)
-    head = "  ·  ".join(_head(nodes, answers, picture, name))
-    yield cut(head, width) if width else head
-    for line in _problems(picture):
-        yield cut(line, width) if width else line
+    above = [*wrapped(_head(nodes, answers, picture, name), width)]
+    above += [cut(line, width) if width else line for line in _problems(picture)]
     if facts.has_no_series(answers) and not picture.is_dcgm:
-        yield cut(facts.NO_SERIES, width) if width else facts.NO_SERIES
-    yield from _table(_FREE, [_free(one) for one in facts.free(nodes)], width)
+        above.append(cut(facts.NO_SERIES, width) if width else facts.NO_SERIES)
+    yield from above
+    wrong = what_is_wrong(nodes, answers, tells_states=not picture.is_dcgm)
+    held = [(one.user or "unknown", one.node, one.gpu, units.words(one.seconds)) for one in facts.idle_holders(answers)]
+    tables = [
+        Table(_FREE, [_free(one) for one in facts.free(nodes)], least=_FIRST),
+        Table(_WRONG, [(one.node, one.text) for one in wrong], least=_FIRST),
+        *_of_users(answers, picture, period, prices, groups),
+        Table(_RUNS, [_run(one) for one in facts.runs(answers)]),
+        Table(_IDLE, held),
+    ]
+    yield from shared(tables, width, max(1, height - len(above)) if height else 0)
+
+
+def _of_users(
+    answers: facts.Answers, picture: ClusterPicture, period: Period, prices: Prices | None, groups: UserGroups | None
+) -> Iterator[Table]:
+    """Users, and where there are groups these."""
     users, is_whole = facts.users(answers, period), facts.is_whole(answers, period)
     charges = priced.charges(answers, prices, period) if prices else {}
     more = columns(prices) if prices else ()
     rows = [(*_user(one, is_whole=is_whole), *_cost(charges.get(one.name), prices)) for one in users]
     title = f"Time, energy{' and cost' if prices else ''} of users: {period.words}"
     title += f", {days(period, picture.at)}" if period.is_dated else ""
-    yield from _table((*_USERS, *more), rows, width, title)
-    if users and (gap := facts.gap(answers, period)):
-        yield cut(gap, width) if width else gap
+    yield Table((*_USERS, *more), rows, title, facts.gap(answers, period))
     if groups:
         told = facts.groups(users, groups)
         sums = [
             (*_user(one.sums, is_whole=is_whole), *_cost(priced.of_all(charges, one.users), prices)) for one in told
         ]
-        yield from _table((_USERS[0]._replace(heading="GROUP"), *_USERS[1:], *more), sums, width)
-    yield from _table(_RUNS, [_run(one) for one in facts.runs(answers)], width)
-    held = [(one.user or "unknown", one.node, one.gpu, units.words(one.seconds)) for one in facts.idle_holders(answers)]
-    yield from _table(_IDLE, held, width)
-    yield from _table(
-        _WRONG, [(one.node, one.text) for one in what_is_wrong(nodes, answers, tells_states=not picture.is_dcgm)], width
-    )
+        yield Table((_USERS[0]._replace(heading="GROUP"), *_USERS[1:], *more), sums)
 
 
 def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterPicture, name: str) -> Iterator[str]:
@@ -165,17 +176,6 @@ def _gpus(value: float) -> str:
 
 def _several(names: Sequence[str]) -> str:
     more = len(names) - _NAMES
-    return ", ".join(names[:_NAMES]) + (f" and {units.count(more)} more" if more > 0 else "")
-
-
-def _table(
-    columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int, title: str = ""
-) -> Iterator[str]:  # fmt: skip
-    if not rows:
-        return
-    yield ""
-    if title:
-        yield cut(title, width) if width else title
-    yield from draw(columns, rows[:_MOST], width)
-    if len(rows) > _MOST:
-        yield f"and {units.count(len(rows) - _MOST)} more"
+    return ", ".join(cut(name, _LONGEST) for name in names[:_NAMES]) + (
+        f" and {units.count(more)} more" if more > 0 else ""
+    )

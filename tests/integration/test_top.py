@@ -11,6 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
+import pytest
+
+from gpumon.cli.top import with_hint
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK
 from tests.nvml import Stub
 from tests.programs import PATIENCE, command, daemon, environment, gpumon, status, until
@@ -143,3 +146,12 @@ def test_status_has_the_width_of_a_terminal_and_a_pipe_has_all(live_dir: Path) -
         assert any(line.startswith("  7") and line.endswith("free") for line in terminal.output.splitlines())
     finally:
         terminal.close()
+
+
+@pytest.mark.parametrize(("width", "rows"), [(100, 3), (40, 5), (12, 30)])
+def test_what_helps_where_lines_have_no_room_is_said_whole(width: int, rows: int) -> None:
+    told = with_hint([f"line {at}" for at in range(90)], width, rows + 1, "print all with '-n 1 | less'")
+    assert len(told) == rows
+    shown = [line for line in told if line.startswith("line ")]
+    hint = " ".join(told[len(shown) :])
+    assert hint == f"and {90 - len(shown)} more lines: enlarge the window, or print all with '-n 1 | less'"

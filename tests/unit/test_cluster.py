@@ -28,6 +28,7 @@ from gpumon.cluster.questions import (
 )
 from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL, SILENT, SITE_RULES
 from gpumon.cluster.wrong import what_is_wrong
+from gpumon.prices import Prices
 from gpumon.reports.cluster_text import lines
 from tests.conftest import ROOT
 
@@ -299,6 +300,77 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     clock = HandClock()
     told = text(ClusterPoller(FakeEngine(), clock=clock.steady, now=clock.wall), width)
     assert width < 40 or max(map(len, told.splitlines())) <= width
+
+
+def of_many(width: int, height: int, **more: object) -> list[str]:
+    """The text of a cluster in which every table is long."""
+    names = [f"gn{number:02}" for number in range(40)]
+    answers = ANSWERS | {
+        "seen": [row(NOW - 3, instance=name) for name in names] + [row(NOW - 720, instance="gn99")],
+        "gpus": [row(1 + at % 7, instance=name, state="free") for at, name in enumerate(names)],
+        "models": [row(8, instance=name, model=f"NVIDIA H{100 + at}") for at, name in enumerate(names)],
+        "held_now": [row(1.0, user=f"user{at}") for at in range(30)],
+        "held_last-month": [row(3.6e8, user=f"user{at}") for at in range(30)],
+        "held_by_model_last-month": [row(3.6e8, user=f"user{at}", model="H100") for at in range(30)],
+        "runs": [row(1, run=f"r{at}", user="ada") for at in range(30)],
+        "idle_holders": [row(7200.0, instance=name, gpu="3", user="bob") for name in names],
+        "xids": [row(NOW - 60, instance=name, gpu="3", xid="79") for name in names[:9]],
+        "unreal": [row(40.0)],
+    }  # fmt: skip
+    kept = {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}
+    picture = ClusterPicture(NOW, kept, recorded=False, took=0.0)
+    return list(lines(picture, FakeEngine.name, Period.LAST_MONTH, width, **more, height=height))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 49), (40, 49), (80, 35), (120, 35)])
+def test_a_small_terminal_shows_some_rows_of_each_table_and_what_is_wrong_first(width: int, height: int) -> None:
+    told = of_many(width, height)
+    assert len(told) <= height
+    assert max(map(len, told)) <= width
+    headings = [line.split("  ")[0] for line in told if re.match("[A-Z]{3}", line)]
+    assert headings == ["FREE", "WHAT IS WRONG", "USER", "RUN", "ALLOCATED, IDLE"]
+    wrong = told.index(next(line for line in told if line.startswith("WHAT IS WRONG")))
+    assert re.fullmatch(r"gn99 +silent for 12 min", told[wrong + 1])
+    assert "XID 79" in told[wrong + 2]
+    assert "XID 79" in told[wrong + 5], "the others gave way"
+
+
+def test_in_the_least_room_what_is_free_and_wrong_keeps_its_rows() -> None:
+    told = of_many(80, 23)
+    assert sum("XID 79" in line for line in told[:20]) == 4
+    assert len(told) > 23, "what has no room is counted by the caller"
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_the_head_and_the_headings_wrap_and_lose_no_word(width: int) -> None:
+    told, whole = (" ".join(" ".join(of_many(wide, 0)).split()) for wide in (width, 0))
+    for said in (
+        f"{FakeEngine.name}", "155 of 155 GPUs free", "41 nodes, 1 silent", "40 nodes SIMULATED or REPLAY",
+        units.moment(NOW), "without gpumon's rules",
+        "Time, energy of users: the month before this one, 2026-12-01 to 2026-12-31",
+    ):  # fmt: skip
+        assert said in whole
+        assert said in told
+
+
+def test_of_costs_the_time_of_gpus_goes_last() -> None:
+    prices = Prices("EUR", {"H100": 2.0}, (0.3,) * 24, 1.2, 400.0)
+    for width in range(40, 150):
+        heading = next(line for line in of_many(width, 0, prices=prices) if line.startswith("USER"))
+        costs = re.findall("IDLE COST|POWER COST|CO2|COST", heading)
+        assert not costs or "COST" in costs, heading
+    assert "COST" in re.findall("IDLE COST|COST", next(
+        line for line in of_many(80, 0, prices=prices) if line.startswith("USER")))  # fmt: skip
+
+
+def test_a_name_of_300_letters_is_cut_in_a_pipe() -> None:
+    long = "n" * 300
+    answers = {"seen": [row(NOW - 3, instance=long)], "gpus": [row(8, instance=long, state="free")],
+               "runs": [row(1, run="r1", user="ada")], "run_places": [row(1, run="r1", instance=long)]}  # fmt: skip
+    picture = ClusterPicture(NOW, {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
+    told = "\n".join(lines(picture, FakeEngine.name, Period.WEEK))
+    assert told.count("n" * 31 + "…") == 2
+    assert "n" * 32 not in told
 
 
 def test_a_period_asks_nothing_about_others() -> None:
