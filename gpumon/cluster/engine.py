@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from gpumon.cluster.access import NO_ACCESS, EngineAccess
+from gpumon.cluster.steps import CLOSED, ELSEWHERE, FAILED, LATE, NO_ENGINE, REFUSED, SAYS, TOO_LONG
 from gpumon.errors import GpumonError, UsageError
 from gpumon.text import clean
 
@@ -30,6 +32,9 @@ _LONGEST_SAID = 160
 _LONGEST_LABEL = 200
 _FAILED, _TOO_MANY = 500, 429
 """HTTP statuses of what could not answer just now: from the first one on, and of too many requests."""
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
+"""The number of an error of the system, before its words."""
+_CLOSED_BY_SYSTEM = "connection refused"
 _MOST_APART = 10 * 366 * 86400.0
 """Seconds between two clocks; what is further away is no time."""
 
@@ -123,12 +128,15 @@ class Engine:
             with self._client.stream("POST", self._base.join(path), data=form) as response:
                 if response.is_redirect:
                     elsewhere = self._shown(_elsewhere(response))
-                    raise EngineError(f"{self._called} sends us elsewhere ({elsewhere}): give --prometheus that URL")
+                    raise EngineError(f"{self._called} {ELSEWHERE} ({elsewhere}): give --prometheus that URL")
                 return _document(response.status_code, self._read(response, deadline), self._shown)
         except httpx.TimeoutException as error:
-            raise EngineLateError(f"{self._called} has not answered within {self._patience:g} s") from error
+            raise EngineLateError(f"{self._called} {LATE} {self._patience:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
-            raise EngineError(f"cannot ask {self.name}: {self._shown(error) or 'no answer'}") from None
+            why = _ERRNO.sub("", self._shown(error))
+            if why.lower() == _CLOSED_BY_SYSTEM:
+                raise EngineError(f"{self._called} {CLOSED}") from None
+            raise EngineError(f"cannot ask {self.name}: {why or 'no answer'}") from None
 
     def _shown(self, text: object) -> str:
         """Words of the engine, or of a proxy before it, as people may see them: either may repeat what we showed it."""
@@ -139,11 +147,9 @@ class Engine:
         for part in response.iter_bytes():
             size += len(part)
             if monotonic() > deadline:  # a drip: no single read is late
-                raise EngineLateError(f"{self._called} has not answered within {self._patience:g} s")
+                raise EngineLateError(f"{self._called} {LATE} {self._patience:g} s")
             if size > MOST_BYTES:
-                raise EngineError(
-                    f"{self._called} answered with more than {MOST_BYTES // 2**20} MiB, which is not read"
-                )
+                raise EngineError(f"{self._called} {TOO_LONG} {MOST_BYTES // 2**20} MiB, which is not read")
             parts.append(part)
         return b"".join(parts)
 
@@ -191,13 +197,13 @@ def _document(status: int, body: bytes, shown: Callable[[object], str]) -> Mappi
     except (ValueError, RecursionError):
         found = None
     if status in (401, 403):
-        raise EngineError(f"the engine refuses us ({status}): see --prometheus-config")
+        raise EngineError(f"the engine {REFUSED} ({status}): see --prometheus-config")
     if isinstance(found, dict) and found.get("status") == "error":
-        raise EngineError(f"the engine says: {shown(found.get('error', ''))} ({status})")
+        raise EngineError(f"{SAYS}: {shown(found.get('error', ''))} ({status})")
     if status >= _FAILED or status == _TOO_MANY:  # of an engine that is there, or of a proxy before it
-        raise EngineError(f"an error came in the place of an answer: HTTP {status}")
+        raise EngineError(f"{FAILED}: HTTP {status}")
     if status != 200 or not isinstance(found, dict) or not isinstance(found.get("data"), dict):
-        raise EngineError(f"no Prometheus answers there: HTTP {status}")
+        raise EngineError(f"{NO_ENGINE}: HTTP {status}")
     return found
 
 

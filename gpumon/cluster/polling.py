@@ -31,6 +31,8 @@ _MOST_LATE = 4
 """Questions without an answer in time, one behind the other, after which a round asks no more, but for one turn."""
 _MOST_SUBJECTS = 16
 """Nodes and users that are asked for by themselves at a time: those that were looked at last."""
+_OF_NOW = ("seen", "gpus")
+"""Questions about what is so now, which each round asks that found no answer before."""
 _CLOCKS_APART = 10.0
 """Seconds by which the engine's clock may differ from ours before we take its time."""
 _LOOK_FOR_RULES = 300.0
@@ -80,6 +82,12 @@ class ClusterPicture(NamedTuple):
         return {name: one.rows for name, one in self.kept.items() if one.rows is not None}
 
     @property
+    def is_answered(self) -> bool:
+        """Whether the last round had any answer, or asked nothing of what changes from round to round."""
+        asked = [one for name in _OF_NOW if (one := self.kept.get(name, NEVER)).problem and one.asked >= self.began]
+        return self.heard >= self.began or not asked
+
+    @property
     def seen_at(self) -> float:
         """The moment at which nodes were asked for their newest samples: whether one is silent is of then."""
         return self.kept.get("seen", NEVER).at or self.at
@@ -118,6 +126,11 @@ class ClusterPoller:
         self._wake, self._stop = Event(), Event()
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gpumon-cluster")
         self._thread: Thread | None = None
+
+    @property
+    def engine_name(self) -> str:
+        """The engine's URL, for people."""
+        return self._engine.name
 
     def start(self) -> ClusterPoller:
         """Begin to ask, in a thread of its own."""

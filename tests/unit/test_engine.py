@@ -90,9 +90,9 @@ def test_each_fault_is_one_line(answer: Callable[[httpx.Request], httpx.Response
 
 def test_an_engine_that_is_down_is_named() -> None:
     def down(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("Connection refused", request=request)
+        raise httpx.ConnectError("[Errno 111] Connection refused", request=request)
 
-    assert refused(down) == "cannot ask http://prom:9090/base: Connection refused"
+    assert refused(down) == "the engine at http://prom:9090/base refuses connections"
 
 
 def test_an_engine_that_does_not_answer_is_left_after_its_time() -> None:

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from dash import Dash
 from flask.testing import FlaskClient
@@ -131,8 +131,14 @@ class Served:
         return sorted(found)
 
 
+class HasApp(Protocol):
+    """What has an app to be served."""
+
+    app: Dash
+
+
 @contextmanager
-def running(served: Served) -> Iterator[Any]:
+def running(served: HasApp) -> Iterator[Any]:
     """The server that people use, with the app, in a thread of this process."""
     server, ended = server_of(served.app, listen(Address(port=0))), threading.Event()
     server.is_over = ended.is_set
@@ -148,7 +154,7 @@ def running(served: Served) -> Iterator[Any]:
 
 
 @contextmanager
-def on_waitress(served: Served) -> Iterator[int]:
+def on_waitress(served: HasApp) -> Iterator[int]:
     """The port of such a server."""
     with running(served) as server:
         yield server.socket.getsockname()[1]

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, expect
 
 from gpumon.cluster import facts
 from gpumon.cluster.access import EngineAccess
@@ -17,6 +18,8 @@ from gpumon.cluster.engine import MOST_BYTES, Engine, EngineAnswer, EngineSeries
 from gpumon.cluster.questions import Period
 from gpumon.reports.cluster_text import lines
 from tests.web.clustered import ENGINE, NOW, Cluster, TableEngine, cluster, row
+from tests.web.conftest import visit
+from tests.web.served import on_waitress
 
 SECRET = "s3cr3t-t0ken"
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -78,7 +81,7 @@ def down(request: httpx.Request) -> httpx.Response:
 
 
 FAULTS: list[tuple[Answer, str]] = [
-    (down, "Connection refused"),
+    (down, "refuses connections"),
     (slow, "has not answered within 4 s"),
     (lambda _: httpx.Response(401, text="no"), "refuses us (401)"),
     (lambda _: httpx.Response(302, headers={"Location": "https://evil.example/login?a=b"}), "sends us elsewhere"),
@@ -113,7 +116,8 @@ def test_the_page_keeps_what_it_knew_and_says_what_happened_and_since_when(
     assert before["live"]
     backend.fault = fault
     first = served.after(15.0).page()
-    assert first["live"], "one round without an answer is no news yet"
+    assert (first["live"], first["answered"]) == (True, False), "numbers stay for a while, and are not said to be live"
+    assert said.lower() in first["state"].lower()
     assert first["values"]["free"] == before["values"]["free"]
     for panel in ("summary", "map", "free", "wrong"):
         age = first["values"][f"{panel}_age"]
@@ -122,17 +126,85 @@ def test_the_page_keeps_what_it_knew_and_says_what_happened_and_since_when(
     later = served.after(300.0).page()
     assert not later["live"]
     assert later["age"] == 315
+    assert ENGINE in later["step"], "it names whom to look at"
+    assert "daemon" not in later["step"]
+    assert later["values"]["foot"]["time"] == NOW, "what stands there is of then"
     assert said in later["state"]
     assert later["values"]["free"] == before["values"]["free"]
     for page in ("node", "person"):
         assert served.page(page, id="gn001")["values"]
     backend.fault = None
     again = served.after(15.0).page()
-    assert again["live"]
+    assert (again["live"], again["answered"], again["state"], again["step"]) == (True, True, "live", "")
     assert again["values"]["map_age"] is None
     told = json.dumps([first, later, again]) + caplog.text + "".join(capfd.readouterr())
     assert SECRET not in told
     assert "evil.example/login?a" not in told
+
+
+STEPS = {
+    "refuses connections": "whether Prometheus runs",
+    "within 4 s": "look at its load",
+    "(401)": "--prometheus-config",
+    "(403)": "--prometheus-config",
+    "HTTP 429": "raise its limit",
+    "HTTP 500": "log of Prometheus",
+    "HTTP 200": "the URL of Prometheus itself",
+    "MiB": "the URL of Prometheus itself",
+}
+"""Words of what is wrong, and of what is said to help."""
+ANSWERED: list[Answer] = [
+    down, slow, lambda _: httpx.Response(401), lambda _: httpx.Response(403), lambda _: httpx.Response(429),
+    lambda _: httpx.Response(500), lambda _: httpx.Response(200, text="garbage"),
+    lambda _: httpx.Response(200, content=b"x" * (MOST_BYTES + 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "words"), [*zip(ANSWERED, STEPS, strict=True)], ids=STEPS)
+def test_what_to_do_is_about_the_engine_and_the_reason_at_hand(fault: Answer, words: str) -> None:
+    backend, served = made()
+    served.after(0.0).page()
+    backend.fault = fault
+    served.after(15.0)
+    told = served.after(60.0).page()
+    assert words in told["state"]
+    assert STEPS[words] in told["step"]
+    assert ENGINE in told["step"]
+
+
+def test_a_question_that_fails_alone_leaves_the_others_answered() -> None:
+    backend, served = made()
+    served.after(0.0).page()
+    backend.broken = ("run:gpumon_gpus:listed", "user:gpumon_gpus_held")
+    assert served.after(60.0).page()["answered"]
+    assert served.after(1.0).page()["answered"], "a round that has nothing to ask is none without an answer"
+
+
+def test_a_browser_says_at_once_that_nothing_is_answered_and_then_what_to_do(browser: Browser) -> None:
+    engine = TableEngine(cluster(3))
+    served = Cluster(engine).after(0.0)
+    green = "getComputedStyle(document.querySelector('[data-bind=free]')).color"
+    with on_waitress(served) as port, visit(browser, f"http://127.0.0.1:{port}/") as visitor:
+        page = visitor.open("#/")
+        expect(page.locator("#live")).to_contain_text("live")
+        well = page.evaluate(green)
+        engine.down = "the engine refuses us (401): see --prometheus-config"
+        served.after(15.0)
+        page.reload()
+        expect(page.locator("#live")).to_contain_text("not answered · as of")
+        expect(page.locator("[data-bind=free]").first).to_have_text("4 of 16")
+        assert page.evaluate(green) != well
+        expect(page.locator("#problem")).to_be_hidden()
+        served.after(60.0)
+        page.reload()
+        expect(page.locator("#live")).to_have_text("stale")
+        expect(page.locator("#problem")).to_contain_text("file of --prometheus-config")
+        expect(page.locator("#problem")).not_to_contain_text("daemon")
+        engine.down = ""
+        served.after(15.0)
+        page.reload()
+        expect(page.locator("#live")).to_contain_text("live")
+        assert page.evaluate(green) == well
 
 
 def test_a_poller_whose_rounds_do_not_end_is_not_live() -> None:
@@ -187,7 +259,7 @@ def test_an_engine_that_never_answered_shows_a_page_that_claims_nothing() -> Non
     found = served.after(0.0).page()
     assert found["values"]["free"] == "–"
     assert found["values"]["map"] is None
-    assert found["values"]["map_age"]["text"].startswith("Unknown. Cannot ask http://prom:9090")
+    assert found["values"]["map_age"]["text"].startswith("Unknown. The engine at http://prom:9090 refuses connections")
     assert found["values"]["map_age"]["time"] == NOW
     assert found["values"]["wrong"] == [{"text": "Not known."}]
     assert not found["live"]

@@ -219,7 +219,7 @@ def test_where_nobody_listens_the_page_claims_nothing() -> None:
         found = served.after(0.0).page()
         served.poller.close()
     assert found["values"]["free"] == "–"
-    assert "Connection refused" in found["values"]["map_age"]["text"]
+    assert "refuses connections" in found["values"]["map_age"]["text"]
     assert not found["live"]
 
 

@@ -25,6 +25,8 @@
     server: null, // facts of the server for every page; null before the first numbers
     // connecting, live, stale, ended (a recording), reconnecting, locked
     state: "connecting", said: "", label: "", problem: "", leftOut: "",
+    step: "", // what to do, where the server knows more of that than the page
+    answered: true, // false: the last question that the server passed on had no answer, which is known before all is old
     recorded: false, // of another time than now
     now: NaN, // the time of the newest values
     age: 0, // seconds for which the daemon had been silent when it was last asked; null where that is not known
@@ -89,6 +91,8 @@
     feed.interval = delta.interval;
     feed.label = delta.label;
     feed.problem = delta.problem;
+    feed.step = delta.step || "";
+    feed.answered = delta.answered !== false;
     feed.leftOut = delta.left_out;
     feed.recorded = Boolean(delta.recorded);
     g.position.take(delta.play, feed.now);

@@ -106,7 +106,7 @@
   function color(state, used, isOld) {
     if (isOld) { return g.theme.color("mut", state === "busy" ? 0.3 : 0.15); }
     if (state === "busy") { return g.theme.color("acc", used === null ? HEAT[0] : HEAT[Math.min(3, Math.floor(used / 25))]); }
-    return state === "unknown" ? g.theme.color("mut", 0.35) : g.theme.color({ free: "ok", held_idle: "warn", lost: "bad" }[state]);
+    return state === "unknown" || (state === "free" && !g.feed.answered) ? g.theme.color("mut", 0.35) : g.theme.color({ free: "ok", held_idle: "warn", lost: "bad" }[state]);
   }
 
   function silent(pen, left, top, wide, tall) {

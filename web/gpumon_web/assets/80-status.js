@@ -13,10 +13,11 @@
 
   // A recording is never live: it plays, or stands.
   function stateWords() {
-    const { state, recorded, interval } = g.feed;
+    const { state, recorded, interval, answered } = g.feed;
     if (state !== "live") { return [WORDS[state], ""]; }
     if (!g.feed.server) { return ["waiting", ""]; }
     if (recorded) { return [g.position.isPaused ? "paused" : "playing", ` · ${g.text.clock(g.feed.now, g.feed.now)}`]; }
+    if (!answered) { return ["not answered", ` · as of ${g.text.clock(g.feed.now, g.feed.now)}`]; }
     if (g.feed.problem) { return ["no GPU can be read", ""]; } // what the machine says of itself is of now, and no GPU is
     return ["live", ` · ${interval >= 1 ? g.text.duration(interval).replace(".0", "") : `${Math.round(interval * 1000)} ms`}`];
   }
@@ -30,7 +31,7 @@
   g.status = function () {
     const feed = g.feed;
     const place = document.getElementById("live");
-    place.className = `live ${feed.state}${feed.state === "live" && (feed.problem || !feed.server) ? " without" : ""}`;
+    place.className = `live ${feed.state}${feed.state === "live" && (feed.problem || !feed.server || !feed.answered) ? " without" : ""}`;
     const [word, more] = stateWords();
     g.put(place, word + more);
     g.attribute(place, "title", feed.said);
@@ -41,6 +42,7 @@
       document.body.dataset.state = feed.state;
     }
     g.attribute(document.body, "data-fresh", String(feed.isFresh()));
+    g.attribute(document.body, "data-answered", String(feed.answered));
     g.attribute(document.body, "data-recorded", String(feed.recorded));
     g.player();
     g.title();
@@ -56,7 +58,7 @@
     const text = problemText();
     // The page of a machine without a GPU says why by itself.
     g.hide(problem, !text || (text === feed.problem && g.isWithoutGpus()));
-    g.fill(problem, text, () => [text, g.make("span", { class: "ago", "aria-hidden": "true" }), isOld() && !feed.recorded ? `. ${STEPS[feed.state]}` : ""]);
+    g.fill(problem, text, () => [text, g.make("span", { class: "ago", "aria-hidden": "true" }), isOld() && !feed.recorded ? `. ${(feed.state === "stale" && feed.step) || STEPS[feed.state]}` : ""]);
     const ago = problem.querySelector(".ago");
     if (ago) { g.put(ago, counts() ? ` (${g.text.span(feed.silence())} ago)` : ""); }
     clearTimeout(timer);

@@ -50,7 +50,7 @@
     let outline = "";
     let seen = null; // the view that is shown
     let wantsRest = false; // and waits for it
-    let wasFresh = true;
+    let looked = ""; // how values were drawn: as of now, as old, or as of now without an answer since
     let late = 0;
     const page = { title: section.dataset.title, build() { mount(section, ready); }, show, about, tick };
 
@@ -87,6 +87,8 @@
       load();
     }
 
+    const look = () => `${g.feed.isFresh()} ${g.feed.answered}`;
+
     // Of something else, nothing is known until it came.
     function clear() {
       for (const nodes of bound.values()) {
@@ -105,7 +107,7 @@
     // Everything anew.
     function about() {
       if (!bound) { return; }
-      wasFresh = g.feed.isFresh();
+      looked = look();
       for (const [name, nodes] of bound) { for (const node of nodes) { value(node, name); } }
       for (const table of tables) { table.draw(null); }
       places();
@@ -130,7 +132,7 @@
     // What is new, and what moves by itself; null: only the latter.
     function tick(news) {
       if (!bound) { return; }
-      if (wasFresh !== g.feed.isFresh()) { about(); }
+      if (looked !== look()) { about(); }
       for (const name of news ? news.values : []) { for (const node of bound.get(name) || []) { value(node, name); } }
       for (const table of tables) { table.draw(changed(news, table)); }
       for (const node of section.querySelectorAll("[data-kind=tiles]")) { value(node, node.dataset.bind); }

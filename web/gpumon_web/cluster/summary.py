@@ -158,5 +158,5 @@ def foot(known: ClusterNow) -> Cells | None:
     took = units.span(picture.took)
     return {
         "text": f"From {known.engine}{by}; the last round of questions took {took}. As of",
-        "time": picture.at,
+        "time": max((one.at for one in picture.kept.values() if one.rows is not None), default=picture.at),
     }
