@@ -126,6 +126,7 @@ def test_the_page_keeps_what_it_knew_and_says_what_happened_and_since_when(
     later = served.after(300.0).page()
     assert not later["live"]
     assert later["age"] == 315
+    assert all(value["time"] <= NOW for name, value in later["values"].items() if name.endswith("_age")), "each says it"
     assert ENGINE in later["step"], "it names whom to look at"
     assert "daemon" not in later["step"]
     assert later["values"]["foot"]["time"] == NOW, "what stands there is of then"

@@ -49,6 +49,10 @@ def not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
             return {"text": f"{'A part is unknown' if told else 'Unknown'}. {why}, since", "time": oldest.failing}
         some = "Some of what" if len(failing) < len(_named(known, questions)) else "What"
         return {"text": f"{why}. {some} stands here is of", "time": oldest.at}
+    told = [one for one in _named(known, questions) if one.rows is not None]
+    if told and not known.picture.is_answered:  # it was not asked yet, and would have no answer
+        why = next(iter(known.picture.problems().values()))
+        return {"text": f"{why[:1].upper()}{why[1:]}. What stands here is of", "time": min(one.at for one in told)}
     warned = next((one.warning for one in _named(known, questions) if one.warning), "")
     return {"text": f"A part may be missing: {warned}; as of", "time": known.picture.at} if warned else None
 

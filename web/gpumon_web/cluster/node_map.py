@@ -20,6 +20,8 @@ _COLUMNS = (3, 120)
 _DIGITS = 9
 """Of a node's number that are read."""
 _LAST_NUMBER = re.compile(r"^(.*?)(\d+)(\D*)$", re.ASCII | re.DOTALL)
+_HOST = re.compile(r"^[\w-]+(\.[\w-]+)*(:\d+)?$", re.ASCII)
+"""Names of hosts with or without a port: of others every letter may be what tells them apart."""
 _STATES = ("busy", "held_idle", "unknown", "lost", "free")
 """In the order of their cells in a node."""
 
@@ -39,7 +41,7 @@ def labels(names: Sequence[str]) -> Mapping[str, str]:
     """Return names without port and domain, as long as that tells nodes apart and leaves no bare number."""
     found = {name: name for name in names}
     for mark in (":", "."):
-        shorter = {name: label.partition(mark)[0] for name, label in found.items()}
+        shorter = {name: label.partition(mark)[0] if _HOST.match(label) else label for name, label in found.items()}
         if len(set(shorter.values())) == len(names) and not any(map(str.isdigit, shorter.values())):
             found = shorter
     return found
