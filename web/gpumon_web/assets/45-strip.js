@@ -45,14 +45,14 @@
       pen.fillStyle = g.theme.color("mut");
       pen.fillRect(now, 0, 1, height);
     }
-    const isUnseen = new Set(one.unseen.map(([slot]) => slot));
-    for (const [slot, share] of one.unseen) {
-      // Of a slot that was seen in part, the end beside what was not seen either, else the last of it.
-      const [from, to] = [edge(slot), Math.min(edge(slot + 1), now)];
-      const room = (edge(slot + 1) - from) * Math.min(1, share / 100);
-      const left = isUnseen.has(slot - 1) && !isUnseen.has(slot + 1) ? from : Math.max(from, to - room);
-      hatch(pen, left, Math.min(left + room, to), height, share);
-    }
+    const away = unseen(one, edge, now);
+    for (const { left, right, share } of away.values()) { hatch(pen, left, right, height, share); }
+    // What was seen of a slot lies beside its hatch, before what is still to come.
+    const seen = (slot) => {
+      const [from, to] = [edge(slot), Math.max(edge(slot), Math.min(edge(slot + 1), now))];
+      const { left, right } = away.get(slot) || { left: to, right: to };
+      return left > from || right >= to ? [from, Math.min(left, to)] : [right, to];
+    };
     const block = (user, left, top, wide, tall, used) => {
       pen.fillStyle = color(user, HELD);
       pen.fillRect(left, top, wide, tall);
@@ -64,35 +64,37 @@
     slots.forEach(({ slot, users }, at) => {
       const [from, to] = [edge(slot), edge(slot + 1)];
       if (one.is_bars) { bars(slots[at], from, to, width / one.slots > 3 * GAP ? GAP : 0, height, block); return; }
+      const [first, last] = seen(slot);
+      const room = last - first;
+      const share = (held) => (room > 0 ? Math.min(1, ((held / 100) * (to - from)) / room) : Math.min(1, held / 100)); // of what was seen
       if (one.is_mean) { // of several: each user's share of the height, from below; at a begin or an end of the width
         const [before, after] = [touches(slots[at - 1], slots[at]), touches(slots[at], slots[at + 1])];
-        const level = (user, held) => Math.max(held, before === after ? 0 : heldIn(slots[before ? at - 1 : at + 1], user));
+        const level = (user, held) => Math.max(share(held), before === after ? 0 : heldIn(slots[before ? at - 1 : at + 1], user) / 100);
         let base = height;
         for (const [user, held, used] of users) {
-          const tall = (height * level(user, held)) / 100;
-          const wide = ((to - from) * held) / level(user, held);
+          const tall = height * level(user, held);
+          const wide = (room * share(held)) / level(user, held);
           base -= tall;
-          block(user, before ? from : to - wide, base, wide, tall, used === null ? null : Math.min(1, used / held));
+          block(user, before ? first : last - wide, base, wide, tall, used === null ? null : Math.min(1, used / held));
         }
         return;
       }
       const sum = users.reduce((found, [, held]) => found + held, 0);
-      const [wide, share] = [Math.min(to, Math.max(from, now)) - from, Math.min(1, sum / 100)];
-      // A part of a slot is beside the slot that it continues; else nobody knows when in it, and its height says how much.
-      const isPlaced = isUnseen.has(slot) || touches(slots[at - 1], slots[at]) !== touches(slots[at], slots[at + 1]);
-      const room = isPlaced ? (to - from) * share : wide;
-      const tall = isPlaced || !wide ? height : height * Math.min(1, (share * (to - from)) / wide);
-      const left = leftOf(slots, at, from, to, room);
+      // A part of what was seen is beside the slot that it continues; else nobody knows when in it, and its height says how much.
+      const isPlaced = touches(slots[at - 1], slots[at]) !== touches(slots[at], slots[at + 1]);
+      const wide = isPlaced ? room * share(sum) : room;
+      const tall = isPlaced ? height : height * share(sum);
+      const left = leftOf(slots, at, first, last, wide);
       // Who shares it has a lane of it, the first at the top.
       slots[at].isLow = tall < height * NAMED;
       let top = height - tall;
       for (const [user, held, used] of users) {
         const lane = (tall * held) / sum;
-        block(user, left, top, room, lane, used === null ? null : Math.min(1, used / held));
+        block(user, left, top, wide, lane, used === null ? null : Math.min(1, used / held));
         top += lane;
       }
     });
-    if (one.events) { marks(pen, one.events, width, height); } else if (!one.is_bars && !one.is_mean) { names(pen, slots, edge, height); }
+    if (one.events) { marks(pen, one.events, width, height); } else if (!one.is_bars && !one.is_mean) { names(pen, slots, edge, seen, height); }
   }
 
   // Events, each at its share of the width: a cross is bad, a triangle a warning, a dot news; the worst on top.
@@ -127,6 +129,17 @@
   // Of a slot that was held in part, the end beside the slot that it continues.
   const leftOf = (slots, at, from, to, room) => (touches(slots[at - 1], slots[at]) || !touches(slots[at], slots[at + 1]) ? from : to - room);
 
+  // Where the hatch of each slot lies: beside what was not seen either, else at the end of the slot.
+  function unseen(one, edge, now) {
+    const slots = new Set(one.unseen.map(([slot]) => slot));
+    return new Map(one.unseen.map(([slot, share]) => {
+      const [from, to] = [edge(slot), Math.min(edge(slot + 1), now)];
+      const room = (edge(slot + 1) - from) * Math.min(1, share / 100);
+      const left = slots.has(slot - 1) && !slots.has(slot + 1) ? from : Math.max(from, to - room);
+      return [slot, { left, right: Math.min(left + room, to), share }];
+    }));
+  }
+
   const heldIn = ({ users }, user) => (users.find(([other]) => other === user) || [user, 0])[1];
 
   // The parts of each slot.
@@ -154,7 +167,7 @@
   }
 
   // The name of who held it alone, where there is room for it.
-  function names(pen, slots, edge, height) {
+  function names(pen, slots, edge, seen, height) {
     pen.font = `600 11.5px ${getComputedStyle(document.body).fontFamily}`;
     pen.textBaseline = "middle";
     let run = null;
@@ -173,8 +186,9 @@
       const user = users.length === 1 && !isLow ? users[0][0] : "";
       if (run && run.user === user && run.to === slot) { run.to = slot + 1; return; }
       write();
-      const room = (edge(slot + 1) - edge(slot)) * Math.min(1, users.reduce((sum, [, held]) => sum + held, 0) / 100);
-      run = { user, left: Math.max(0, leftOf(slots, at, edge(slot), edge(slot + 1), room)), to: slot + 1 };
+      const [first, last] = seen(slot);
+      const room = Math.min(last - first, ((edge(slot + 1) - edge(slot)) * users.reduce((sum, [, held]) => sum + held, 0)) / 100);
+      run = { user, left: Math.max(0, leftOf(slots, at, first, last, room)), to: slot + 1 };
     });
     write();
   }

@@ -1,0 +1,91 @@
+// Where a strip draws what was held and what was not seen: beside each other, never on each other.
+"use strict";
+const assert = require("node:assert");
+const test = require("node:test");
+const { load } = require("./browser.js");
+
+const HOUR = 60; // px, so that a px is a minute
+const TALL = 20;
+
+// What a strip of so many hours draws: blocks and hatches as [left, right] in minutes, blocks with the share of the height.
+async function drawn(one) {
+  const world = load(["00", "10", "20", "45"]);
+  const canvas = world.gpumon.strip({ shift: 0, is_bars: false, until: 1, label: "", ...one });
+  const blocks = [];
+  const hatches = [];
+  const pen = new Proxy({}, {
+    get: (own, name) => own[name] || ((...given) => {
+      if (name === "measureText") { return { width: 1000 }; }
+      const [left, , wide, tall] = given;
+      if (name === "fillRect" && tall > 2 && own.fillStyle.startsWith("rgba(") && wide > 1) { blocks.push([left, left + wide, tall / TALL]); }
+      if (name === "rect") { hatches.push([left, left + wide]); }
+      return undefined;
+    }),
+  });
+  Object.assign(canvas, { clientWidth: one.slots * HOUR, clientHeight: TALL, getContext: () => pen });
+  world.document.body = {};
+  await new Promise((done) => { setImmediate(done); });
+  const near = (all) => all.map((part) => part.map((each, at) => (at < 2 ? Math.round(each) : Math.round(each * 100) / 100)));
+  const now = one.until === undefined ? Infinity : one.until * one.slots * HOUR;
+  return { blocks: near(blocks.filter(([left]) => left < now)), hatches: near(hatches) };
+}
+
+// The first daemon of a machine began at 19:44:30; it is 19:53, and somebody held the GPU ever since.
+const FIRST = { slots: 24, until: (19 * 60 + 53) / (24 * 60), parts: [[19, "ann", 14, 14]], unseen: [...Array.from({ length: 19 }, (_, at) => [at, 100]), [19, 74]] };
+
+test("what was held since the first daemon lies behind the hatch, up to now", async () => {
+  const { blocks, hatches } = await drawn(FIRST);
+  const [, end] = hatches[hatches.length - 1];
+  assert.ok(Math.abs(end - (19 * 60 + 44)) <= 1);
+  assert.deepStrictEqual(blocks, [[end, 19 * 60 + 53, blocks[0][2]]]);
+  assert.ok(blocks[0][2] > 0.9, "all that was watched");
+});
+
+test("the mean of several lies there too", async () => {
+  const { blocks, hatches } = await drawn({ ...FIRST, is_mean: true });
+  const [, end] = hatches[hatches.length - 1];
+  assert.deepStrictEqual(blocks.map(([left, right]) => [left, right]), [[end, 19 * 60 + 53]]);
+  assert.ok(blocks[0][2] > 0.9);
+});
+
+test("what ended in the hour in which an outage ended is beside that outage only if it was held before", async () => {
+  const unseen = [[1, 50], [2, 40]];
+  const through = await drawn({ slots: 5, parts: [[0, "ann", 100, 0], [1, "ann", 50, 0], [2, "ann", 30, 0]], unseen });
+  assert.deepStrictEqual(through.hatches, [[90, 120], [120, 144]]);
+  assert.deepStrictEqual(through.blocks, [[0, 60, 1], [60, 90, 1], [144, 162, 1]]);
+  const later = await drawn({ slots: 5, parts: [[2, "ann", 30, 0]], unseen });
+  assert.deepStrictEqual(later.blocks, [[144, 180, 0.5]], "nobody knows when of the watched time");
+});
+
+test("what was held before an outage ends where the hatch begins", async () => {
+  const { blocks, hatches } = await drawn({ slots: 3, parts: [[0, "ann", 100, 0], [1, "ann", 25, 0]], unseen: [[1, 75], [2, 100]] });
+  assert.deepStrictEqual(hatches, [[75, 120], [120, 180]]);
+  assert.deepStrictEqual(blocks, [[0, 60, 1], [60, 75, 1]]);
+});
+
+test("what was held after an outage begins where the hatch ends, or later where it goes on", async () => {
+  const unseen = [[0, 100], [1, 50]];
+  const whole = await drawn({ slots: 3, parts: [[1, "ann", 50, 0], [2, "ann", 100, 0]], unseen });
+  assert.deepStrictEqual(whole.blocks, [[90, 120, 1], [120, 180, 1]]);
+  const part = await drawn({ slots: 3, parts: [[1, "ann", 25, 0], [2, "ann", 100, 0]], unseen });
+  assert.deepStrictEqual(part.blocks, [[105, 120, 1], [120, 180, 1]]);
+});
+
+test("blocks and hatches never lie on each other", async () => {
+  for (let seed = 1; seed < 200; seed += 1) {
+    let state = seed;
+    const chance = (most) => { state = (state * 48271) % 2147483647; return state % most; };
+    const unseen = [];
+    const parts = [];
+    for (let slot = 0; slot < 6; slot += 1) {
+      const away = [0, 0, 100, chance(100)][chance(4)];
+      if (away) { unseen.push([slot, away]); }
+      const held = chance(101 - away);
+      if (held) { parts.push([slot, ["ann", "bob"][chance(2)], held, 0]); }
+    }
+    const { blocks, hatches } = await drawn({ slots: 6, parts, unseen, is_mean: seed % 2 === 0 });
+    for (const [left, right] of blocks) {
+      for (const [from, to] of hatches) { assert.ok(right <= from + 2 || left >= to - 2, `${JSON.stringify({ seed, parts, unseen, blocks, hatches })}`); }
+    }
+  }
+});
