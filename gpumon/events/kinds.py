@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 
 class EventKind(NamedTuple):
@@ -20,6 +22,14 @@ class EventKind(NamedTuple):
     """Name of the kind that this one ends; empty for what has no begin of its own."""
     unseen: str = ""
     """Of what goes on for a while: name of the kind of event that closes it where nobody saw it end."""
+    states: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    """Label and severity of an event whose details have another state than what is usual."""
+
+    def told(self, details: Mapping[str, Any]) -> EventKind:
+        """Return the kind as an event with these details is told to people; programs get the same name."""
+        state = details.get("state")
+        label, severity = self.states.get(state if isinstance(state, str) else "", (self.label, self.severity))
+        return self._replace(label=label, severity=severity)
 
 
 NOT_SEEN = "not_seen"
@@ -33,7 +43,9 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     ),
     EventKind("run_began", "run began", "info", "When its first process here began.", unseen=NOT_SEEN),
     EventKind(
-        "run_ended", "run ended", "info", "When its last process here ended, by its own word.", ends="run_began"
+        "run_ended", "run ended", "info",
+        "When its last process here ended, by its own word; one that failed is `critical`, and told as \"run failed\".",
+        ends="run_began", states=MappingProxyType({"failed": ("run failed", "critical")}),
     ),
     EventKind(
         "run_died", "run died", "critical", "The last moment at which it surely lived: nobody reported its end.",

@@ -39,7 +39,7 @@ class LoggedEvent(NamedTuple):
 
     @property
     def severity(self) -> str:
-        """`info`, `warning` or `critical`; of an XID error that of its code, else that of its kind."""
+        """`info`, `warning` or `critical`; of an XID error that of its code, else that of its kind as it is told."""
         code = self.details.get("code") if self.kind.name == XID else None
         return xid_of(code).severity if isinstance(code, int) else self.kind.severity
 
@@ -104,18 +104,19 @@ def _read(
     for time, kind, device, user, run, cause, lasted, until, details in reversed(rows):
         known = BY_NAME.get(str(kind)) or EventKind(str(kind), str(kind).replace("_", " "), "info", "")
         name = str(user)
+        plain = people.plain(details_of(details), name)
         of = EventSubject(str(device), people.name(name), people.words(str(run), name), str(cause))
         if not is_named and (wanted.user not in ("", of.user) or wanted.run not in ("", of.run)):
             continue
         found.append(
             LoggedEvent(
                 time_ns=time,
-                kind=known,
+                kind=known.told(plain),
                 of=of,
                 device=numbers.get(of.device, of.device),
                 lasted=NAN if lasted is None else lasted,
                 until_ns=until or 0,
-                details=people.plain(details_of(details), name),
+                details=plain,
             )
         )
     return found[-limit:] if limit > 0 and not is_named else found

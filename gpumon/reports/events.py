@@ -100,8 +100,9 @@ def _about(event: LoggedEvent) -> Iterator[str]:
     if event.kind.name == NOT_SEEN and before is not None:
         yield before.label
     if event.kind.name.startswith("run_") or event.kind.name == "out_of_memory":
-        name = _text(event, "name")
-        yield from (part for part in (name if name not in event.of.run else "", _text(event, "state")) if part)
+        name, state = _text(event, "name"), _text(event, "state")
+        told = "" if state in event.kind.states else state  # its label says so
+        yield from (part for part in (name if name not in event.of.run else "", told) if part)
     if event.kind.name == XID and isinstance(code := found.get("code"), int):
         times = found.get("times")
         yield f"{code}: {xid_of(code).meaning}"

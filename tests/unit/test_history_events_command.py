@@ -90,7 +90,7 @@ def test_events_stand_in_the_order_of_their_times_with_their_details(filled: flo
         "daemon started nvml",
         "run began alice resnet50-1a2b",
         "out of memory 0 alice resnet50-1a2b asked for 2.0 GiB, 512 MiB free",
-        "run ended alice resnet50-1a2b failed, after 1 min",
+        "run failed alice resnet50-1a2b after 1 min",
         "throttling began 0 heat (hardware)",
         "throttling ended 0 heat (hardware), after 38 s",
         "allocated but idle 1 bob idle since it was first seen",
@@ -109,6 +109,11 @@ def test_json_has_exact_times_and_null_for_what_is_not_there(filled: float, prin
     assert (oom["kind"], oom["severity"], oom["time_ns"]) == ("out_of_memory", "critical", int(filled + 70) * SECOND)
     assert (lost["uuid"], lost["user"], lost["run"], lost["lasted"]) == (device(2).uuid, None, None, None)
     assert oom["details"]["asked"] == 2 * GIB
+
+
+def test_a_run_that_failed_is_critical_and_has_the_name_of_an_end(filled: float, printed: Printed) -> None:
+    (found,) = json.loads(printed("events", "--json", "--kind", "run_ended"))["events"]
+    assert (found["severity"], found["details"]["state"]) == ("critical", "failed")
 
 
 def test_json_of_an_xid_error_has_its_code_its_severity_and_its_nanosecond(filled: float, printed: Printed) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
 
 from gpumon.clock import SECOND
-from gpumon.frame import Tick
+from gpumon.frame import RunState, Tick
 from tests.activity import keep
-from tests.builders import TIME, device, process, sample, tick
+from tests.builders import TIME, device, process, run, sample, tick
 from tests.web.conftest import on_a_port, visit
 from tests.web.served import Served
 
@@ -73,6 +74,29 @@ def test_events_are_narrowed_by_kind_gpu_and_user(served: Served) -> None:
     assert kinds(shown(served, "user=bob")) == []
     assert "allocated but idle" in kinds(shown(served, "user=dave"))
     assert shown(served, "user=bob")["values"]["nothing"] == "No matching events."
+
+
+def test_a_run_that_failed_needs_attention_and_one_that_finished_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    ends = {"crasher": RunState.FAILED, "good": RunState.FINISHED}
+
+    def at(second: int) -> Tick:
+        states = {name: state if second > 60 else RunState.RUNNING for name, state in ends.items()}
+        runs = [
+            run(name, id=name, name=name, started=BEGAN + 5, updated=BEGAN + 60, state=state)
+            for name, state in states.items()
+        ]
+        return tick(1, [sample(0, utilization=0.8)], runs=runs, time_ns=(BEGAN + second) * SECOND,
+                    monotonic_ns=(50 + second) * SECOND, interval_ns=STEP * SECOND)  # fmt: skip
+
+    keep(path, map(at, range(0, HOUR, STEP)))
+    served = Served([tick(1, [sample(0, utilization=0.5)])], histories=[str(path)])
+    served.now = BEGAN + float(HOUR)
+    ended = [row for row in shown(served)["tables"]["events"]["cells"].values() if row["kind"].startswith("run ")]
+    shapes = {(row["kind"], row["event"][0]["line"][0]["css"]) for row in ended}
+    assert {("run failed", "state lost"), ("run ended", "state unknown")} <= shapes
+    attention = shown(served, "group=attention")["tables"]["events"]["cells"].values()
+    assert [row["kind"] for row in attention] == ["run failed"]
 
 
 def test_an_event_leads_to_its_moment_on_the_chart_of_its_gpu(served: Served) -> None:
