@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from gpumon import units
+from gpumon.analysis.thresholds import SAMPLED
 from gpumon.diagnosis.context import RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.run_rules import RUN_RULES
@@ -47,13 +48,15 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
 _WHOLE = 1.02
 FINE = "fine"
 """The kind of a verdict on an epoch that was as it should be."""
+PARTLY_SAMPLED = "incompletely_sampled"
+"""The kind of a verdict on an epoch of which too little was sampled to judge its GPUs."""
 
 
 class Verdict(NamedTuple):
     """One word for an epoch."""
 
     kind: str
-    """That of its first finding; else `running`, `not_finished` or `fine`."""
+    """That of its first finding; else `running`, `not_finished`, `incompletely_sampled` or `fine`."""
     text: str
     severity: Severity | None
     """None where nothing was judged."""
@@ -88,6 +91,8 @@ def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
         if running:
             return Verdict("running", "running", None)
         return Verdict("not_finished", "not finished", Severity.WARNING)
+    if is_partly_sampled(epoch):
+        return Verdict(PARTLY_SAMPLED, _sampled(epoch), None)
     return Verdict(FINE, "fine", Severity.INFO) if is_measured(epoch) else None
 
 
@@ -96,19 +101,30 @@ def _waits_in_part(stretch: EpochSummary) -> bool:
     return stretch.wait_share * stretch.seconds > _WHOLE * stretch.wait
 
 
+def is_partly_sampled(stretch: EpochSummary) -> bool:
+    """Whether too little of an epoch or a run was sampled for its measured values to stand for all of it."""
+    return stretch.sampled_share < SAMPLED
+
+
+def _sampled(epoch: EpochSummary) -> str:
+    share = units.percent(epoch.sampled_share)
+    return f"{share} sampled" if share != units.percent(0.0) else "not sampled"
+
+
 def is_measured(stretch: EpochSummary) -> bool:
     """Whether anything of an epoch or a run is known that the rules judge."""
     return is_known(stretch.wait_share) or any(is_known(stretch.value(name)) for name in _JUDGED)
 
 
 def epoch_findings(epoch: EpochSummary) -> list[Finding]:
-    """Return the findings about one epoch, by the rules for runs."""
+    """Return the findings about one epoch, by the rules for runs; its GPUs are judged if enough of it was sampled."""
+    is_judged = not is_partly_sampled(epoch)
     context = RunContext(
         subject=Subject("epoch", str(epoch.ordinal), f"epoch {epoch.epoch}"),
         wait_share=epoch.wait_share,
         waits_in_part=_waits_in_part(epoch),
-        throttled_share=epoch.value("throttled_share"),
-        idle_share=epoch.value("idle_share"),
+        throttled_share=epoch.value("throttled_share") if is_judged else NAN,
+        idle_share=epoch.value("idle_share") if is_judged else NAN,
         diverged=[name for name, value in epoch.metrics.items() if not math.isfinite(value)],
     )
     return diagnose(RUN_RULES, [context])

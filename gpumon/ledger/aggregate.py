@@ -87,6 +87,7 @@ def whole(record: Record, parts: Sequence[EpochSummary], now: float) -> EpochSum
                 for rank, peak in zip(record.ranks, peaks, strict=True)
             ]
         ),
+        sampled_share=seen_share(row for row in record.whole_epochs if row.ordinal == WHOLE_RUN),
     )
 
 

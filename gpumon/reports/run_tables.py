@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from gpumon import units
+from gpumon.diagnosis.past import is_partly_sampled
 from gpumon.frame import TRAINING
 from gpumon.ledger.combine import totals
 from gpumon.ledger.epoch_summary import EpochSummary
@@ -143,6 +144,12 @@ def live_peak(stretch: EpochSummary) -> str:
     return units.limited(peak.value, Unit.BYTES, "" if peak.reached else AT_MOST)
 
 
+def used_peak(stretch: EpochSummary) -> str:
+    """The most memory in use on a device: `31.0 GiB`, or `≥31.0 GiB` where part of the stretch was not sampled."""
+    sign = AT_LEAST if is_partly_sampled(stretch) else ""
+    return units.limited(stretch.value("memory_used_peak"), Unit.BYTES, sign)
+
+
 def _told(stretches: Sequence[EpochSummary], name: str) -> list[str]:
     """Return the values that were logged by a name, with equal decimals; empty where none was."""
     texts = iter(units.plains([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
@@ -159,7 +166,8 @@ def _row(title: str, stretch: EpochSummary, energy: str, further: Sequence[str])
         f"{units.percent(low)[:-1]}–{units.percent(high)}" if is_known(low) and is_known(high) else units.MISSING,
         units.percent(values["idle_share"]),
         live_peak(stretch),
-        *(units.number(values[f"{name}_peak"], Unit.BYTES) for name in ("run_reserved", "run_used", "memory_used")),
+        *(units.number(values[f"{name}_peak"], Unit.BYTES) for name in ("run_reserved", "run_used")),
+        used_peak(stretch),
         energy, units.figures(stretch.energy_per_step),
         units.figures(stretch.energy_per_sample),
         units.percent(values["throttled_share"]),

@@ -834,3 +834,15 @@ def test_epochs_of_a_recording_say_that_their_utilization_is_of_ticks(tmp_path: 
     feed = recent(gpus=5, source="replay", label="REPLAY x.gpumon")
     lines = shown(str(book.path), (160, 50), "down", feed=feed, player=FakePlayer(), now=float(START + 699))
     assert any("Epochs" in line and "util by ticks" in line for line in lines), "\n".join(lines)
+
+
+def test_an_epoch_that_was_hardly_sampled_says_so_in_place_of_a_verdict(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "gap-1", 4, course=False)
+        book.db.execute("UPDATE usage SET sampled = 0.03 * seconds WHERE ordinal = 1")
+    path = str(book.path)
+    (row,) = (line for line in shown(path, (200, 50), "end", "enter") if re.match(r"^[▌ ] *e1 ", line[:150]))
+    assert "3% sampled" in row
+    assert "≥42.0 GiB" in row
+    assert "fine" not in row
+    assert any("1 epoch partly sampled" in line for line in shown(path, (320, 50)))

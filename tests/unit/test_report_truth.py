@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gpumon import units
 from gpumon.clock import SECOND
+from gpumon.diagnosis.past import verdict
 from gpumon.errors import GpumonError
 from gpumon.figures.run import figure
 from gpumon.figures.run_series import run_series
@@ -336,3 +338,19 @@ def test_a_part_of_a_run_can_be_read_by_itself(book: Book) -> None:
     assert aggregate.whole(some, [], NOW).value("energy") > 0, "the totals are those of the whole run"
     assert len(times.phases) == 200
     assert {row.phase for row in times.usage} == {""}
+
+
+def test_an_epoch_that_was_hardly_sampled_is_not_called_fine_nor_its_peak_whole(book: Book) -> None:
+    training(book, epochs=4)
+    book.db.execute("UPDATE usage SET sampled = 0.03 * seconds WHERE ordinal = 1")
+    book.db.execute("UPDATE usage SET sampled = 0, energy = NULL, memory_used_peak = NULL WHERE ordinal = 2")
+    book.db.execute("UPDATE usage SET idle_share = 0.9, sampled = 0.1 * seconds WHERE ordinal = 3")
+    record = record_of(book)
+    epochs = aggregate.epochs(record)
+    judged = [verdict(one, running=False) for one in epochs]
+    assert [one and one.text for one in judged] == ["fine", "3% sampled", "not sampled", "10% sampled"]
+    assert [run_tables.used_peak(one) for one in epochs] == ["42.0 GiB", "≥42.0 GiB", units.MISSING, "≥42.0 GiB"]
+    book.db.execute("UPDATE epoch SET wait = 0.6 * seconds WHERE ordinal = 1")
+    told = verdict(aggregate.epochs(record_of(book))[1], running=False)
+    assert told is not None
+    assert told.kind == "input_bound", "the training itself measured its waits"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpumon.diagnosis.finding import Severity
-from gpumon.diagnosis.past import verdict
+from gpumon.diagnosis.past import is_partly_sampled, verdict
 from gpumon.frame import TRAINING, RunState
 from gpumon.json_value import shown
 from gpumon.ledger import phase_summary
@@ -44,6 +44,7 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
         **{name: None if found[name] is None else round(found[name], 3) for name in ("begun", "ended")},
         **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
         "framework_peak_reached": found["framework_peak_reached"],
+        "is_partly_sampled": is_partly_sampled(epoch),
         "beside": shown(sum(beside)) if beside else None,
         "verdict": {"kind": judged.kind, "text": judged.text, "level": OF_SEVERITY[judged.severity]}
         if judged

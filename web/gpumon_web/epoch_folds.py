@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from gpumon.diagnosis.past import Verdict, verdict
+from gpumon.diagnosis.past import Verdict, is_partly_sampled, verdict
 from gpumon.frame import TRAINING
 from gpumon.json_value import shown
 from gpumon.ledger.epoch_summary import EpochSummary
@@ -74,6 +74,7 @@ def _row(fold: Fold, beside: Mapping[int, float]) -> dict[str, Any]:
         "energy": mean(lambda one: one.value("energy")),
         "framework_peak": shown(peak.value),
         "framework_peak_reached": peak.reached,
+        "is_partly_sampled": any(map(is_partly_sampled, epochs)),
         "run_allocated_peak": most("run_allocated_peak"),
         "memory_used_peak": most("memory_used_peak"),
         "beside": _mean(beside.get(epoch.ordinal) for epoch in epochs),

@@ -143,7 +143,7 @@ def live_peak(one: Cells) -> tuple[str, float | None]:
         return "" if one["framework_peak_reached"] else "≤ ", one["framework_peak"]
     if one["run_allocated_peak"] is not None:
         return "≥ ", one["run_allocated_peak"]
-    return "", one["memory_used_peak"]
+    return "≥ " if one.get("is_partly_sampled") else "", one["memory_used_peak"]
 
 
 def rank(one: Cells) -> Cells:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpumon.diagnosis.past import is_partly_sampled
 from gpumon.json_value import shown
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
@@ -46,5 +47,6 @@ def _row(title: str, place: int, stretch: EpochSummary) -> dict[str, Any]:
         "steps": stretch.steps,
         "metrics": found["metrics"],
         "framework_peak_reached": found["framework_peak_reached"],
+        "is_partly_sampled": is_partly_sampled(stretch),
         **{name: None if found[name] is None else shown(found[name]) for name in MEASURED},
     }

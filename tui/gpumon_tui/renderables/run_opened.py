@@ -10,9 +10,10 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.diagnosis.finding import Severity
+from gpumon.diagnosis.past import is_partly_sampled
 from gpumon.frame import TRAINING
-from gpumon.metrics import Unit
 from gpumon.missing import is_known
+from gpumon.reports.run_tables import used_peak
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.attention import wrapped
 from gpumon_tui.renderables.run_list import SEVERE
@@ -47,6 +48,7 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
     """The columns of the table of a run's epochs, or of its steps."""
     longest = max((width(one.title.strip()) for one in (*run.rows[-1:], *run.beside)), default=0) + len(_GOES_ON)
     titles = min(max(8, longest), _title_cells(cells))
+    is_part = any(map(is_partly_sampled, [*run.rows.stretches, run.whole.of]))  # "≥" stands before such a peak
     metrics = [TableColumn(_heading(name), 8, right=True, keep=50 - place) for place, name in enumerate(run.metrics)]
     changes = [TableColumn("change", 7, right=True, keep=52)] if metrics else []
     return (
@@ -58,7 +60,7 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
         TableColumn("wait", 4, right=True, keep=85),
         TableColumn("util", 4, right=True, keep=98),
         TableColumn("idle", 4, right=True, keep=65),
-        TableColumn("mem max", 8, right=True, keep=55),
+        TableColumn("mem max", 8 + is_part, right=True, keep=55),
         TableColumn("energy", 9, right=True, keep=75),
         *(metrics[:1] and [metrics[0]._replace(keep=90)]),
         *changes,
@@ -118,7 +120,7 @@ def row(one: StretchRow, scale: RowScale) -> Row:
         Cell(units.percent(of.wait_share), theme.WARN if is_slow else theme.DIM),
         Cell(units.percent(of.value("utilization_mean")), style),
         Cell(units.percent(of.value("idle_share")), theme.WARN if idle else theme.DIM),
-        Cell(units.number(of.value("memory_used_peak"), Unit.BYTES), theme.DIM),
+        Cell(used_peak(of), theme.DIM),
         Cell(one.energy, style),
         *logged[:1],
         *([Cell(_change(one.logged_change), theme.DIM)] if logged else []),
@@ -142,7 +144,7 @@ def beside_row(one: StretchRow, scale: RowScale, cells: int, *, is_whole: bool) 
         Cell(units.percent(of.wait_share), style),
         Cell(units.percent(of.value("utilization_mean")), style),
         Cell(units.percent(of.value("idle_share")), style),
-        Cell(units.number(of.value("memory_used_peak"), Unit.BYTES), style),
+        Cell(used_peak(of), style),
         Cell(one.energy, style),
         *logged[:1],
         *([Cell("")] if logged else []),
@@ -207,8 +209,7 @@ def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
     whole, line = run.whole, [Segment(indent)]
     for value, what in (
         (state, ""), (units.span(run.seconds), ""), (_epochs(run), ""),
-        (whole.energy, ""), (by_ticks(run), ""),
-        (units.number(whole.of.value("memory_used_peak"), Unit.BYTES), " at most"),
+        (whole.energy, ""), (by_ticks(run), ""), (used_peak(whole.of), " at most"),
     ):  # fmt: skip
         fits = len(line) == 1 or length(line) + 5 + width(value + what) <= cells - side
         if value and value != units.MISSING and fits:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from gpumon import units
-from gpumon.diagnosis.past import brief, findings, is_measured
+from gpumon.diagnosis.past import brief, findings, is_measured, is_partly_sampled
 from gpumon.frame import NAN, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger, Ledgers
@@ -93,6 +93,9 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     is_over = record.run.state is not RunState.RUNNING
     if found:
         return RunDetail(total.wait_share, metric, found[0].summary, found[0].severity, is_over, brief(found[0]))
+    if missed := sum(map(is_partly_sampled, epochs)):
+        words = f"{units.counted(missed, 'epoch')} partly sampled"
+        return RunDetail(total.wait_share, metric, words, None, is_over)
     return RunDetail(total.wait_share, metric, "fine" if is_measured(total) else "", None, is_over)
 
 
