@@ -396,6 +396,26 @@ def test_the_rules_that_are_shipped_are_those_that_are_asked() -> None:
     assert all(f"record: {name}" in shipped for name in asked)
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([row(1, seconds="604800")], ""),
+        ([row(1, seconds="604800"), row(3, seconds="600000")], ""),  # a hundredth is as good as all
+        ([row(4, seconds="604800"), row(1, seconds="518400")], "1 node was not seen for 1 d"),
+        ([row(2, seconds="6.048e+05"), row(1, seconds="0"), row(2, seconds="518400")], "3 nodes were not seen for"),
+        ([], "Whether every node was seen"),
+        ([row(4, seconds="many")], "Whether every node was seen"),
+        ([row(4, seconds="NaN")], "4 nodes were not seen"),
+        ([row(4)], "Whether every node was seen"),
+    ],
+)  # fmt: skip
+def test_a_period_is_whole_only_where_every_node_was_seen_in_it(rows: list[EngineSeries], said: str) -> None:
+    answers = ANSWERS | {"covered_by_node_week": rows}
+    assert facts.is_whole(answers, Period.WEEK) == (not said)
+    assert facts.gap(answers, Period.WEEK).startswith(said)
+    assert not facts.is_whole({name: told for name, told in answers.items() if "by_node" not in name}, Period.WEEK)
+
+
 @pytest.mark.parametrize(("covered", "times"), [(3600.0, 2), (Period.WEEK.seconds, 1)])
 def test_sums_of_an_engine_that_has_little_yet_are_asked_as_often_as_they_change(covered: float, times: int) -> None:
     engine, clock = FakeEngine(), HandClock()
