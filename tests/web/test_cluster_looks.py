@@ -1,0 +1,96 @@
+"""The page of a cluster in Chromium: what has room, and what gives way to names of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from gpumon.cluster.engine import EngineSeries
+from gpumon_web.cluster.node_map import labels
+from tests.web.clustered import PRICES, Cluster, TableEngine, cluster, row
+from tests.web.conftest import visit
+from tests.web.served import on_waitress
+
+LONG = "node-with-a-long-name-" * 9 + "ab"
+
+
+def renamed(answers: dict[str, list[EngineSeries]], before: str, after: str) -> dict[str, list[EngineSeries]]:
+    """Answers in which a node has another name."""
+
+    def of(one: EngineSeries) -> EngineSeries:
+        is_it = one.labels.get("instance") == before
+        return one._replace(labels={**one.labels, "instance": after}) if is_it else one
+
+    return {name: [of(one) for one in rows] for name, rows in answers.items()}
+
+
+@contextmanager
+def opened(browser: Browser, answers: dict[str, list[EngineSeries]], width: int, place: str = "#/") -> Iterator[Page]:
+    served = Cluster(TableEngine(answers), prices=PRICES).after(0.0)
+    options: dict[str, Any] = {"viewport": {"width": width, "height": 900}}
+    with on_waitress(served) as port, visit(browser, f"http://127.0.0.1:{port}/", **options) as visitor:
+        page = visitor.open(place)
+        expect(page.locator(".page:not([hidden]) tbody tr").first).to_be_visible()
+        yield page
+
+
+@pytest.mark.parametrize("width", [1440, 1240, 1101, 1100, 1024, 900])
+def test_users_with_all_costs_fit_their_card(browser: Browser, width: int) -> None:
+    with opened(browser, cluster(3), width) as page:
+        expect(page.locator("table.people thead")).to_contain_text("CO₂")
+        inside = (
+            "table => { const box = table.closest('.card').getBoundingClientRect(); return [...table.querySelectorAll"
+        )
+        inside += "('th, td')].filter((one) => one.getBoundingClientRect().right > box.right + 0.5).length; }"
+        assert page.locator("table.people").evaluate(inside) == 0
+
+
+def test_a_long_name_of_a_node_takes_two_lines_of_its_tile_and_no_column_of_others(browser: Browser) -> None:
+    with opened(browser, renamed(cluster(3), "gn001", LONG), 1440) as page:
+        tile = page.locator(".nodetile").filter(has_text="node-with")
+        expect(tile).to_have_attribute("title", LONG)
+        assert tile.evaluate("one => one.querySelector('b').getBoundingClientRect().height") < 40
+        for table in ("runs", "free_gpus"):
+            link = page.locator(f"[data-rows={table}] .name").filter(has_text="node-with").first
+            expect(link).to_have_attribute("title", LONG)
+            assert link.evaluate("one => one.getBoundingClientRect().width") < 250
+            assert page.locator(f"[data-rows={table}] th").last.evaluate(
+                "one => one.getBoundingClientRect().right <= one.closest('.card').getBoundingClientRect().right"
+            )
+
+
+def test_names_that_are_no_hosts_are_told_whole() -> None:
+    names = ["rack/1/../node?x#y%41", "rack/1/../node?x#y%42", "gn01.lab.example:9835", "gn02"]
+    found = labels(names)
+    assert [found[name] for name in names[:2]] == names[:2]
+    assert found["gn01.lab.example:9835"] == "gn01"
+
+
+def test_a_phone_shows_the_whole_label_and_users_in_little_height(browser: Browser) -> None:
+    answers = cluster(3) | {"unreal": [row(38.0)]}
+    with opened(browser, answers, 390) as page:
+        label = page.locator("#label")
+        expect(label).to_have_text("SIMULATED or REPLAY: 38 nodes")
+        assert label.evaluate("one => one.scrollWidth <= one.clientWidth")
+        rows = page.locator("table.people tbody tr")
+        assert max(rows.evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")) < 150
+        wide = "all => all.every((one) => one.getBoundingClientRect().right <= innerWidth)"
+        assert page.locator("table.people tbody :is(td, th)").evaluate_all(wide)
+
+
+def test_what_is_wrong_with_a_node_stands_apart_from_its_gpus(browser: Browser) -> None:
+    served = Cluster(TableEngine(cluster(3))).after(0.0)
+    served.page("node", id="gn001")
+    served.after(15.0)
+    with on_waitress(served) as port, visit(browser, f"http://127.0.0.1:{port}/") as visitor:
+        page = visitor.open("#/node/gn001")
+        expect(page.locator("#page-node .look li").first).to_be_visible()
+        apart = page.evaluate(
+            "document.querySelector('#page-node .card').getBoundingClientRect().top"
+            " - document.querySelector('#page-node .look').getBoundingClientRect().bottom"
+        )
+        assert apart >= 10
