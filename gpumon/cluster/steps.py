@@ -1,4 +1,4 @@
-"""What people can do where an engine does not answer, by the words of what is wrong."""
+"""Steps that help where an engine does not answer, by the words of what is wrong."""
 
 from __future__ import annotations
 
