@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from gpumon.clock import SECOND
 from gpumon.frame import RunState
-from tests.runs import BEGAN, Book
+from tests.runs import BEGAN, Book, training, uuid_of
 from tests.web.charted import points
 from tests.web.served import Served
 
@@ -67,3 +68,17 @@ def test_a_new_value_of_an_open_epoch_is_drawn_from_where_it_was_logged(tmp_path
     found = chart(tmp_path, [2.0, 1.0, 0.5], [2.0] * 20 + [1.0] * 5 + [0.5] * 5, RunState.RUNNING)
     after = [(time - BEGAN, loss) for time, loss in points(found, "logged.loss") if time > BEGAN + 20]
     assert after[-1] == (29.5, 0.5)
+
+
+def test_the_mean_of_a_whole_run_is_the_one_of_its_headline_and_a_line_without_values_is_none(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "net-1a2b", 3, utilization=0.36, course=False)
+        (key,) = (row[0] for row in book.db.execute("SELECT key FROM rank"))
+        nothing = (math.nan,) * 3
+        columns = {"gpu.utilization": [(0.33,) * 3] * 35, "gpu.memory_used": [(4e9,) * 3] * 35,
+                   "gpu.run_allocated": [nothing] * 35}  # fmt: skip
+        book.trace(key, uuid_of(0), columns)
+        found = Served((), [str(book.path)]).json("/api/kept?page=run&id=net-1a2b")
+    panels = {one["key"]: one for one in found["figures"]["course"]["panels"]}
+    assert panels["gpu.utilization"]["whole"] == pytest.approx(found["values"]["utilization"])
+    assert len(panels["gpu.memory_used"]["lines"]) == 1

@@ -156,7 +156,7 @@ def test_time_before_the_first_account_is_not_seen_and_time_to_come_is_not_count
     served.now = OCTOBER + DAY + 12.5 * HOUR
     found = shown(served, "period=week&day=2026-10-02&zone=UTC")
     assert hours_of(found["values"]["unseen"]) == pytest.approx(4 * 3 * 24, rel=0.01)
-    assert found["values"]["unseen_below"].endswith("kept since Thu 1 Oct 00:00")
+    assert found["values"]["unseen_below"].endswith("the first kept hour is Thu 1 Oct 00:00")
     strip = found["tables"]["strips"]["cells"][device(3).uuid]["strip"]
     assert strip["unseen"] == [[slot, 100] for slot in range(3 * 24)]
     assert strip["label"] == "GPU 3: nobody while watched; not seen 72.0 h"

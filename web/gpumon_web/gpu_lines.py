@@ -8,7 +8,7 @@ from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.metrics import Unit
 from gpumon_web import levels
-from gpumon_web.holders import holder_names, idle_for
+from gpumon_web.holders import holder_of, idle_for
 from gpumon_web.page import Cells, Gpu, Now
 from gpumon_web.tokens import gpu_address, line, link, person, place, progress, run_address, run_name, tag, text
 
@@ -47,7 +47,10 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
     elif about["processes_unknown"]:
         lines.append(line(text(f"processes unknown: {about['processes_unknown']}"), css="mut"))
     elif (about["unlisted"] or not (about["empty"] or state in SILENT)) and not runs and not about["holders"]:
-        lines.append(line(text("unknown: the driver lists no process"), css="mut"))
+        # While nothing answers, nothing is listed either.
+        why = about["reason"] or "the GPU does not answer"
+        words = f"processes unknown: {why}" if state in SILENT else "unknown: the driver lists no process"
+        lines.append(line(text(words), css="mut"))
     if state in _TAGGED:
         for_long = "" if state == GpuState.ALLOCATED.value else idle_for(about, time)
         lines.append(line(tag(f"{GpuState(state).title}{for_long}", levels.OF_GPU[GpuState(state)], is_now=True)))
@@ -76,14 +79,10 @@ def power_text(power: float | None, limit: float | None, *, is_sum: bool = False
 
 
 def _holder(holder: Cells) -> Cells:
-    """A holder of memory without a run: user and programs, or the pid of a process that cannot be seen."""
+    """A holder of memory without a run, or how many others there are."""
     if holder["user"] is None:
         return line(text(f"and {holder['count']} more processes"), css="mut")
-    names = holder_names(holder)
-    if holder["user"]:
-        return line(person(holder["user"]), text(names, "name mut"), css="who")
-    pid = f"pid {holder['pid']}" if holder["count"] == 1 else f"{holder['count']} processes"
-    return line(text("unknown", "mut"), text(f"{names} ({pid})" if names else f"({pid})", "name mut"), css="who")
+    return line(*holder_of(holder), css="who")
 
 
 def _more(about: Cells, words: str) -> Cells:

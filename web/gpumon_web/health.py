@@ -97,7 +97,8 @@ def _ecc(sample: Sample) -> Cells:
         parts.append(f"{units.count(round(mended))} corrected")
     rows = [sample.value(f"gpu.rows_remapped_{kind}") for kind in ("corrected", "uncorrected")]
     if all(is_known(one) for one in rows):
-        parts.append(f"{units.count(round(sum(rows)))} rows remapped")
+        count = round(sum(rows))
+        parts.append(f"{units.count(count)} {'row' if count == 1 else 'rows'} remapped")
     if sample.value("gpu.remapping_pending") > 0 or sample.value("gpu.retirement_pending") > 0:
         parts.append("a reset is needed to replace memory")
     if sample.value("gpu.remapping_failed") > 0:

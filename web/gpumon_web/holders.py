@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gpumon import units
 from gpumon.metrics import Unit
 from gpumon_web.page import Cells
-from gpumon_web.tokens import share
+from gpumon_web.tokens import person, share, text
 
 
 def by_user(holders: Iterable[Cells]) -> list[tuple[str, str, float]]:
@@ -38,6 +38,17 @@ def holder_names(holder: Cells) -> str:
     """The programs of a holder: `python, train and 6 more`."""
     rest = holder["count"] - len(holder["names"])
     return ", ".join(holder["names"]) + (f" and {rest} more" if holder["names"] and rest > 0 else "")
+
+
+def holder_of(holder: Cells) -> list[Cells]:
+    """A holder without a run: user and programs, or the pid of a process that cannot be seen."""
+    names = holder_names(holder)
+    if holder["user"] is None:
+        return [text(f"and {holder['count']} more processes", "mut")]
+    if holder["user"]:
+        return [person(holder["user"]), text(names, "name mut")]
+    pid = f"pid {holder['pid']}" if holder["count"] == 1 else f"{holder['count']} processes"
+    return [text("unknown", "mut"), text(f"{names} ({pid})" if names else f"({pid})", "name mut")]
 
 
 def idle_for(about: Cells, time: float) -> str:

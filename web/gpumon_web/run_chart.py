@@ -10,7 +10,7 @@ from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import verdict
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points
-from gpumon.frame import Mark, RunState
+from gpumon.frame import NAN, Mark, RunState
 from gpumon.history.query import MOST
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, MarkRow, RunRow
@@ -52,6 +52,8 @@ class RunDrawing(NamedTuple):
     diverged: Mapping[str, Sequence[tuple[float, float]]] | None = None
     is_each: bool = False
     """Whether several GPUs are drawn each by itself, rather than as their mean."""
+    utilization: float = NAN
+    """Mean of the whole run on these GPUs, by all samples: a chart has none of its very begin."""
 
 
 def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
@@ -126,9 +128,11 @@ def _measured(drawing: RunDrawing) -> Iterator[Cells]:
         more: dict[str, Any] = {}
         if many > 1 and name != "gpu.power":
             more["below"] = f"mean of {many}, shade: lowest to highest"
+        if name == "gpu.utilization" and is_known(drawing.utilization):
+            more["whole"] = drawing.utilization
         if name == "gpu.memory_used":
             more |= _total(gpus[0].device)
-            if many == 1 and "gpu.run_allocated" in columns:
+            if many == 1 and "gpu.run_allocated" in columns and any(map(is_known, columns["gpu.run_allocated"].mean)):
                 drawn.append(line(times, columns["gpu.run_allocated"].mean, look=_THIN, label="allocated"))
         if name == "gpu.power":
             limits = [one.device.power_limit for one in gpus]

@@ -403,3 +403,10 @@ test("a sum of which a part is not known has no value where a view reaches that 
   assert.deepStrictEqual([3.9, 4, 9].map((to) => gpumon.isLost(broken, to)), [false, true, true]);
   assert.strictEqual(gpumon.isLost({}, 9), false);
 });
+
+test("the mean of a whole that is known better than by its points stands beside it, and of a part that of its points", () => {
+  const { gpumon } = load(["00", "50", "52", "53-gutter"]);
+  const facts = { low: 0, high: 1, mean: 0.33, last: 0.3, seen: 9, area: 0 };
+  const said = (more, isWhole) => gpumon.context({ unit: "ratio", limits: [], ...more }, facts, isWhole);
+  assert.deepStrictEqual([said({ whole: 0.36 }, true), said({ whole: 0.36 }, false), said({}, true)], ["mean 36 %", "mean 33 %", "mean 33 %"]);
+});

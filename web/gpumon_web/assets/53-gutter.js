@@ -34,6 +34,7 @@
     if (panel.unit === "watts") { return `mean ${write(facts.mean)}${panel.counted && isWhole ? "" : ` · ${t.joules(facts.area)}`}`; }
     if (panel.unit === "celsius") { return `max ${write(facts.high)}`; }
     if (panel.unit === "plain") { return isWhole ? `lowest ${write(facts.low)}` : `${write(facts.low)} to ${write(facts.high)}`; }
-    return `mean ${write(facts.mean)}`;
+    // Of the whole it may be known better than by its points, as the page says it elsewhere.
+    return `mean ${write(isWhole && t.known(panel.whole) ? panel.whole : facts.mean)}`;
   };
 })(window.gpumon);

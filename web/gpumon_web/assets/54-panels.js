@@ -317,9 +317,9 @@
         if (one.panel.lists) {
           one.panel.lines.forEach((line, nth) => {
             const isLost = g.isLost(line, at.to);
-            const row = node.children[3].children[nth];
-            g.put(row.lastChild, isLost || one.facts[nth].last === null || (one.isNow && one.gone[nth]) ? t.MISSING : g.scale.write(one.panel.unit, one.facts[nth].last));
-            g.attribute(row, "title", isLost ? `${line.label}: ${line.lost.text}` : line.label);
+            const each = node.children[3].children[nth];
+            g.put(each.lastChild, isLost || one.facts[nth].last === null || (one.isNow && one.gone[nth]) ? t.MISSING : g.scale.write(one.panel.unit, one.facts[nth].last));
+            g.attribute(each, "title", isLost ? `${line.label}: ${line.lost.text}` : line.label);
           });
         }
         const isBeyond = !one.panel.lists && one.facts[0] && !(one.isNow && one.gone[0]) && one.panel.limits.some((limit) => one.facts[0].last !== null && one.facts[0].last >= limit.at);

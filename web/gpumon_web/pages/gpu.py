@@ -20,7 +20,7 @@ from gpumon_web.fleet_summary import host
 from gpumon_web.gpu_chart import USUAL as USUAL_PANELS
 from gpumon_web.gpu_lines import SILENT
 from gpumon_web.health import attention
-from gpumon_web.holders import by_user, holder_names, idle_for, memory_parts
+from gpumon_web.holders import by_user, holder_of, idle_for, memory_parts
 from gpumon_web.last_day import last_day
 from gpumon_web.page import Args, Cells, Column, Gpu, Kept, Now, Page, Rows
 from gpumon_web.tokens import bar, gpu_address, line, link, person, progress, run_address, run_name, run_state, text
@@ -214,9 +214,7 @@ def who(gpu: Gpu, runs: Sequence[Cells]) -> list[Cells]:
     names = {run["user"] for run in runs}
     others = [one for one in gpu.about["holders"] if not one["run"] and one["user"] not in names]
     for one in others[:NAMED]:
-        named = person(one["user"]) if one["user"] else text("somebody", "mut")
-        what = holder_names(one) or f"pid {one['pid']}"
-        found.append(line(named, text(what, "mono name"), css="main"))
+        found.append(line(*holder_of(one), css="main"))
     if not found:
         state = GpuState(gpu.about["state"])
         words = "No process is on it." if gpu.about["empty"] else "Who is on it is not known."
@@ -287,7 +285,9 @@ def no_processes(about: Cells, now: Now) -> str | Cells:
         if not now.processes_known:
             return "This recording has no process data."
         return f"The process list is unknown: {about['processes_unknown']}."
-    if about["unlisted"] and about["state"] not in SILENT:
+    if about["state"] in SILENT:
+        return f"The process list is unknown: {about['reason'] or 'the GPU does not answer'}."
+    if about["unlisted"]:
         return "The driver lists no process, but memory is in use: its holder is unknown."
     return {"text": "No process uses this GPU.", "old": UNLISTED} if about["empty"] else UNLISTED
 

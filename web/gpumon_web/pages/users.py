@@ -222,7 +222,7 @@ def _since(devices: Sequence[KnownDevice], window: UserWindow) -> str:
     first = min((device.first for device in devices), default=window.begin)
     why = "no daemon watched, or a GPU did not answer"
     day = window.day(first) if window.begin < first < window.end else None
-    return f"{why}; kept since {day:%a} {day.day} {day:%b %H:%M}" if day else why
+    return f"{why}; the first kept hour is {day:%a} {day.day} {day:%b %H:%M}" if day else why
 
 
 def _sums_of(account: Account, before: Account, window: UserWindow, all_held: float) -> Cells:

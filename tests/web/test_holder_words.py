@@ -1,0 +1,50 @@
+"""The words for who holds a GPU: one name for one holder, and none for what nobody was asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpumon.metrics import Availability
+from gpumon_web.gpu_lines import who as row_of
+from gpumon_web.health import checks
+from gpumon_web.pages.gpu import no_processes
+from gpumon_web.pages.gpu import who as head_of
+from tests.builders import process, sample, tick
+from tests.web.served import Served
+
+
+def words(lines: list[dict[str, Any]]) -> list[str]:
+    return [" ".join(str(one.get("text") or one.get("tag") or one.get("person")) for one in line["line"])
+            for line in lines]  # fmt: skip
+
+
+def known(*ticks: Any) -> tuple[Any, Any]:
+    now = Served(ticks).known()
+    return now, now.gpus[0]
+
+
+def test_a_holder_whose_user_is_unknown_has_one_name_on_every_page() -> None:
+    for fields, said in (({"name": ""}, "unknown (pid 6607)"), ({"name": "python"}, "unknown python (pid 6607)")):
+        busy = sample(0, utilization=0.9, memory_used=4e9, memory_total=8e10)
+        now, gpu = known(tick(1, [busy], processes=[process(6607, user="", **fields)]))
+        assert words(row_of(gpu.about, (), now.time))[0] == said
+        assert words(head_of(gpu, ())) == [said]
+
+
+def test_of_a_gpu_whose_driver_does_not_answer_nobody_says_that_it_lists_no_process() -> None:
+    silent = sample(0, Availability.STALE, memory_used=4e9, memory_total=8e10)._replace(age=6.0)
+    now, gpu = known(tick(1, [silent]))
+    assert gpu.about["state"] == "stale"
+    said = [*words(row_of(gpu.about, (), now.time)), no_processes(gpu.about, now)]
+    assert not any("lists no process" in str(one) for one in said)
+    assert str(said[-1]) == f"The process list is unknown: {Availability.STALE.reason}."
+    now, gpu = known(tick(1, [sample(0, utilization=0.9, memory_used=4e9, memory_total=8e10)]))
+    assert "unknown: the driver lists no process" in words(row_of(gpu.about, (), now.time))
+
+
+def test_one_row_of_memory_is_a_row() -> None:
+    for count, said in ((0.0, "0 rows remapped"), (1.0, "1 row remapped"), (2.0, "2 rows remapped")):
+        of = sample(0, ecc_corrected=1.0, ecc_uncorrected=0.0, rows_remapped_corrected=count,
+                    rows_remapped_uncorrected=0.0)  # fmt: skip
+        (ecc,) = (one for one in checks(of) if one["title"] == "ECC")
+        assert said in ecc["more"]
