@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from gpumon.metrics import HOST_METRICS
 from tests.builders import sample, tick
@@ -46,6 +46,86 @@ def test_no_table_is_cut_on_a_small_desk(browser: Browser, opened: Opened, page:
         shown = visitor.open(opened.places[page])
         expect(shown.locator(f"{SHOWN} tbody tr").first).to_be_visible()
         assert shown.evaluate(CUT) == []
+
+
+@pytest.mark.parametrize("width", [880, 1024, 1200])
+def test_columns_of_epochs_leave_before_the_verdict_is_cut(browser: Browser, simulated: str, width: int) -> None:
+    with visit(browser, simulated, viewport={"width": width, "height": 768}) as visitor:
+        shown = visitor.open("#/run/sim-0-0")
+        expect(shown.locator(f"{SHOWN} table.epochs tbody tr").first).to_be_visible()
+        expect(shown.locator(f"{SHOWN} table.epochs")).to_have_attribute("data-less", re.compile("^1"))
+        assert shown.evaluate(CUT) == []
+        expect(shown.locator(f"{SHOWN} table.epochs th.c-verdict")).to_be_visible()
+        shown.set_viewport_size({"width": 1440, "height": 900})
+        expect(shown.locator(f"{SHOWN} table.epochs th.c-less").first).to_be_visible()
+        assert shown.evaluate(CUT) == []
+
+
+def test_the_gpus_of_a_run_are_one_row_of_buttons_on_a_phone(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link, viewport={"width": 390, "height": 844}) as visitor:
+        shown = visitor.open(opened.places["run"])
+        choice = shown.locator(f"{SHOWN} .seg[data-bind=devices]")
+        choice.wait_for(state="attached")
+        # As of a run on four GPUs.
+        tops = choice.evaluate("""(node) => {
+          node.closest('[hidden]')?.removeAttribute('hidden');
+          const button = (text) => gpumon.make('button', {type: 'button', text});
+          node.replaceChildren(...['Mean', 'GPU 0', 'GPU 1', 'GPU 2', 'GPU 3'].map(button));
+          return [...new Set([...node.children].map((one) => Math.round(one.getBoundingClientRect().top)))];
+        }""")
+        assert len(tops) == 1
+
+
+def test_a_document_shows_the_head_of_the_page_and_veils_before_any_script(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link) as visitor:
+        page = visitor.page
+        held: list[Route] = []
+        goes_on = False
+        page.route("**/*.js*", lambda route: route.continue_() if goes_on else held.append(route))
+        page.goto(visitor.link + opened.places["gpu"], wait_until="commit")
+        first = page.locator(".first")
+        expect(first.get_by_role("link")).to_have_text(["gpumon", "Fleet", "GPU", "Runs", "Users", "Events"])
+        expect(first.locator(".card i").first).to_be_visible()
+        expect(first.locator("main > i")).to_have_css("height", "22px")
+        assert "Loading" not in page.locator("body").inner_text()
+        top = first.locator(".top").bounding_box()
+        goes_on = True
+        for one in held:
+            one.continue_()
+        page.locator("body[data-state=live]").wait_for(state="attached")
+        expect(first).to_have_count(0)
+        after = page.locator("header.top").bounding_box()
+        assert top is not None
+        assert after is not None
+        assert abs(top["height"] - after["height"]) <= 1
+
+
+def test_a_layout_that_comes_late_is_not_filled_with_what_is_known_of_another_page(
+    browser: Browser, opened: Opened
+) -> None:
+    with visit(browser, opened.link) as visitor:
+        page = visitor.open("#/fleet")
+        held: list[Route] = []
+        late = re.compile("/api/layout.page=gpu")
+        page.route(late, lambda route: held.append(route))
+        with page.expect_request(late):
+            page.evaluate("location.hash = '#/gpu/1'")
+        page.evaluate("(place) => { location.hash = place; }", opened.places["run"])
+        expect(page.locator("#page-run h1")).not_to_be_empty()
+        with page.expect_response(late):
+            held[0].continue_()
+        expect(page.locator("#page-gpu h1")).to_be_attached()
+        expect(page.locator("#page-gpu h1")).to_be_empty()
+        page.evaluate("location.hash = '#/gpu/1'")
+        expect(page.locator("#page-gpu h1")).to_have_text("GPU 1")
+
+
+def test_the_tab_says_as_soon_as_the_head_that_nobody_answers(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link, strict=False) as visitor:
+        page = visitor.open("#/fleet")
+        page.route("**/api/delta*", lambda route: route.abort())
+        page.locator("body[data-state=reconnecting]").wait_for(state="attached")
+        assert page.title().startswith("reconnecting · ")
 
 
 def test_on_a_phone_names_and_values_of_panels_stand_beside_each_other(browser: Browser, opened: Opened) -> None:

@@ -24,6 +24,7 @@ from gpumon_web.complaints import Complaints, listen_to
 from gpumon_web.compress import Compressor
 from gpumon_web.credentials import peer_of
 from gpumon_web.environ import CHANNEL, JOB
+from gpumon_web.first_bytes import first_bytes
 from gpumon_web.gate import OPEN, Gate
 from gpumon_web.headers import add_headers, hash_of, policy
 from gpumon_web.limits import GUESSES, Buckets
@@ -58,12 +59,15 @@ class SlimDash(Dash):
     """Dash without the scripts of components that no page of ours has, and with ours as one."""
 
     ours: OneScript | None = None
+    first: str = ""
+    """Markup that is seen until the page is up."""
 
     def interpolate_index(self, **parts: Any) -> str:  # type: ignore[override]
         """The document, in the way that Dash gives for changing it."""
         parts["scripts"] = _UNUSED.sub("", parts["scripts"])
         if self.ours is not None:
             parts["scripts"] = self.ours.tags(parts["scripts"])
+        parts["app_entry"] = self.first + parts["app_entry"]
         return str(super().interpolate_index(**parts))  # type: ignore[no-untyped-call]
 
 
@@ -112,6 +116,7 @@ def _made(
     )
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = skeleton(pages, signs_out=gate.has_token)
+    app.first = first_bytes(pages)
     app.ours = OneScript.of(ASSETS)
     app.ours.add_to(app.server)
     complaints = Complaints()

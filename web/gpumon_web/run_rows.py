@@ -34,7 +34,7 @@ EPOCHS = (
         "peak", "Peak memory", help="Of live tensors by the framework's own counter (≤: reached before), or as read "
         "between steps (≥); else of the device", sorts_by="peak_bytes", is_number=True, css="c-extra",
     ),
-    Column("energy", "Energy", "joules", most="most_energy", css="c-extra"),
+    Column("energy", "Energy", "joules", most="most_energy", css="c-extra c-rare"),
     Column("logged", "Logged", "logged", css="logged", each_of="logged_names"),
     Column("verdict", "Verdict", "tag", sorts_by="verdict_text", css="c-verdict"),
 )  # fmt: skip

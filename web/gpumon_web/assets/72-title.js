@@ -9,7 +9,7 @@
     page = name || page;
     const { feed } = g;
     const told = feed.value("tab");
-    const isFresh = feed.isFresh();
+    const isFresh = feed.isFresh() && !["reconnecting", "locked"].includes(feed.state); // as the head of the page says it
     const said = (told && (isFresh ? told.text : told.old)) || page;
     const words = feed.server && !isFresh ? g.stateWord() : feed.recorded ? "replay" : "";
     const title = [words, said, (feed.server && feed.server.hostname) || "gpumon"].filter(Boolean).map((part) => part.slice(0, LONGEST)).join(" · ");

@@ -45,6 +45,7 @@
     let tables = [];
     let fields = [];
     let figures = [];
+    let boxes = []; // what lets columns leave
     let params = new URLSearchParams();
     let asked = 0;
     let outline = "";
@@ -67,9 +68,11 @@
       figures = [...section.querySelectorAll("[data-figure]")].map(g.figure)
         .concat([...section.querySelectorAll("[data-kept-figure]")].map(g.keptFigure));
       isLive = Boolean(section.querySelector("[data-figure]"));
+      boxes = [...section.querySelectorAll(".tablebox")].map(g.fitting);
+      if (section.hidden) { return; } // another page is open by now, and what is known is of that one
       for (const figure of figures) { figure.open(params); }
       about();
-      if (!section.hidden) { load(); }
+      load();
     }
 
     function show(given) {
@@ -78,6 +81,7 @@
       outline = "";
       if (!bound) { load(); return; } // what is kept comes while the layout does
       for (const one of [...tables, ...fields]) { one.open(params); }
+      for (const anew of boxes) { anew(); }
       if (isKept && !isLive && seen !== g.feed.view) { clear(); }
       seen = g.feed.view;
       clearTimeout(late);

@@ -137,6 +137,8 @@
   }
 
   function start() {
+    const first = document.querySelector(".first"); // what the document itself showed of the page
+    if (first) { first.remove(); }
     sections = [...document.querySelectorAll("[data-page]")];
     g.theme.start();
     // A skip link that changed the address would lead to another page.

@@ -1,0 +1,34 @@
+// Columns of a table that has not room for all: they leave by a written order, and none is cut at the edge of its card.
+"use strict";
+(function (g) {
+  const MOST = 5; // steps of the style sheet's order
+
+  // `box` around a table, which has the steps that were taken: `data-less="1 2"`. Gives what tries all columns anew.
+  g.fitting = function (box) {
+    const table = box.firstChild;
+    let width = 0;
+    let steps = 0;
+    let isDue = false;
+
+    function leave(count) {
+      steps = count;
+      g.attribute(table, "data-less", Array.from({ length: count }, (_, at) => at + 1).join(" ") || null);
+    }
+
+    function fit() {
+      isDue = false;
+      const room = box.clientWidth;
+      if (!room) { return; }
+      if (room > width && steps) { leave(0); }
+      width = room;
+      while (steps < MOST && box.scrollWidth > room) { leave(steps + 1); }
+    }
+
+    // In a frame of its own: what is changed while sizes are told would have to be told again.
+    const soon = () => { if (!isDue) { isDue = true; requestAnimationFrame(fit); } };
+    const watch = new ResizeObserver(soon);
+    watch.observe(box);
+    watch.observe(table);
+    return () => { width = 0; soon(); };
+  };
+})(window.gpumon);
