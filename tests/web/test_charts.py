@@ -162,7 +162,7 @@ def test_health_says_what_is_well_what_is_not_and_what_nobody_knows() -> None:
     # What the events tell of counters that grow between two samples is told here too.
     lately = checks(well, {"gpu.throttled_sw_thermal": 0.12, "gpu.throttled_hw_thermal": 0.0})[0]
     assert (lately["level"], lately["text"]) == ("warn", "none now")
-    assert lately["more"] == "throttled by heat (driver), 12 % at most · in the last 10 s"
+    assert lately["more"] == "· in the last 10 s throttled by heat (driver) for up to 12 % of a second"
     assert checks(well, {"gpu.throttled_sw_thermal": 0.0})[0]["text"] == "none"
     silent = {one["title"]: (one["level"], one["more"]) for one in checks(ill._replace(state=Availability.STALE))}
     assert silent["XID"] == ("bad", f"{xid_of(79).meaning} · when it last answered")

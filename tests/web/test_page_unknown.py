@@ -281,7 +281,7 @@ def test_what_is_old_is_dimmed_and_dated_and_nothing_is_claimed_of_now(browser: 
         bright = row(page, 0).locator(".c-power").evaluate("(one) => getComputedStyle(one).color")
         assert row(page, 0).locator("canvas").evaluate(_INK, [0.99]) == [True]
         served.live.age = 75.0
-        expect(page.locator("#problem")).to_contain_text("Stale: the daemon is silent. Last seen 19:49:59")
+        expect(page.locator("#problem")).to_contain_text("Stale: the daemon is silent. Last seen 19:49:59 GMT+5:30")
         expect(page.locator("#problem .ago")).to_have_text("(1 min ago)")
         expect(heads).not_to_contain_text("of 2")
         expect(page.locator("#page-fleet .chip")).to_have_count(0)
@@ -359,7 +359,7 @@ def test_a_server_that_is_gone_is_an_alert_with_the_time_of_what_is_shown(browse
         expect(page.locator("#page-fleet")).to_contain_text("70 %")
         visitor.context.set_offline(True)
         expect(page.locator("#problem")).to_contain_text("gpumon web does not answer")
-        expect(page.locator("#problem")).to_contain_text("Last seen 14:13:49")
+        expect(page.locator("#problem")).to_contain_text("Last seen 14:13:49 UTC")
         expect(page.locator(".fleet .state")).to_have_class("state stale")
 
 

@@ -65,7 +65,7 @@ def test_a_page_whose_token_is_revoked_says_how_to_sign_in_again(browser: Browse
         revoke_token(file, "phone")
         page.locator("body[data-state=locked]").wait_for(state="attached")
         expect(page.locator("#problem")).to_have_text("This browser is signed out: reload the page to sign in.")
-        page.reload()
+        page.get_by_role("link", name="reload the page to sign in").click()
         expect(page.get_by_role("heading")).to_have_text("Token required")
         page.get_by_label("Token").fill(named[1])
         page.keyboard.press("Enter")

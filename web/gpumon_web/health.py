@@ -78,10 +78,13 @@ def _throttling(sample: Sample, throttled: Mapping[str, float]) -> Cells:
     held = [reason for reason in reasons or () if reason != IDLE]
     words = f"clocks held by {', '.join(held)}" if held else "none now" if told else "none"
     # A sample says what holds the clocks at its moment, counters what has meanwhile.
-    more = [f"{metric.title[0].lower()}{metric.title[1:]}, {_share(throttled[metric.name])} at most" for metric in told]
+    more = [
+        f"{metric.title[0].lower()}{metric.title[1:]} for up to {_share(throttled[metric.name])} of a second"
+        for metric in told
+    ]
     if more:
-        more.append(f"in the last {LATELY:.0f} s")
-    return _check("Throttling", words, " · ".join(more), "warn" if told or HOT & {*held} else "ok")
+        more = [f"· in the last {LATELY:.0f} s {' and '.join(more)}"]
+    return _check("Throttling", words, " ".join(more), "warn" if told or HOT & {*held} else "ok")
 
 
 def _share(share: float) -> str:

@@ -10,7 +10,7 @@ from gpumon.frame import RunState
 
 OF_SEVERITY: Mapping[Severity | None, str] = {
     None: "",
-    Severity.INFO: "ok",
+    Severity.INFO: "",  # news, and neither well nor bad
     Severity.WARNING: "warn",
     Severity.CRITICAL: "bad",
 }

@@ -104,6 +104,14 @@ window.gpumon = window.gpumon || {};
     return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
   }
 
+  // The name of the viewer's time zone at a moment: `UTC`, `GMT+2`.
+  function zone(seconds) {
+    const at = new Date(seconds * 1000);
+    if (!known(seconds) || Number.isNaN(at.getTime())) { return ""; }
+    const part = new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts(at).find(({ type }) => type === "timeZoneName");
+    return part ? part.value : "";
+  }
+
   // A time of day, with its day where that is long ago.
   function clock(seconds, now) {
     const text = moment(seconds);
@@ -133,7 +141,7 @@ window.gpumon = window.gpumon || {};
   }
 
   g.text = {
-    MISSING, known, bytes, duration, brief, span, short, joules, plain, digits: padded, odd, moment, clock, age, when,
+    MISSING, known, bytes, duration, brief, span, short, joules, plain, digits: padded, odd, moment, zone, clock, age, when,
     percent: (value) => (known(value) ? `${fixed(value * 100, 0)} %` : MISSING),
     watts: (value) => (known(value) ? `${fixed(value, 0)} W` : MISSING),
     celsius: (value) => (known(value) ? `${fixed(value, 0)} °C` : MISSING),

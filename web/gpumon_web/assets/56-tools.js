@@ -44,7 +44,7 @@
   // Files of a chart; `name()` is what they are called.
   g.chartFiles = function (chart, name) {
     const stem = () => name().replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 80) || "chart";
-    const caption = () => [name(), (chart.doc.axis === "time" ? chart.range : [g.feed.now]).map(g.text.moment).join(" – ")].join(" · ");
+    const caption = () => [name(), (chart.doc.axis === "time" ? chart.range : [g.feed.now]).map(g.text.moment).join(" – ")].join(" · ") + ` ${g.text.zone(g.feed.now)}`.trimEnd();
     const item = (text, click) => g.make("button", { type: "button", text, click: () => { if (chart.doc) { click(); menu.close(); } } });
     const menu = g.menu("files",
       item("PNG", () => chart.png(caption(), (blob) => { if (blob) { g.saveFile(`${stem()}.png`, "image/png", blob); } })),
