@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from typing import Any
 
@@ -195,6 +196,30 @@ def test_a_full_bar_and_an_empty_one_differ_in_ascii_and_without_colors() -> Non
     for look in (ASCII, NONE):
         full, empty = (look.letters("▆▆━━", palette.ink(role)) for role in ("memory", "track"))
         assert not set(full) & set(empty)
+
+
+@pytest.mark.parametrize("theme", [theme.name for theme in THEMES if theme.reverses])
+def test_the_bar_of_the_selected_row_is_told_apart_from_its_track_where_the_row_is_reversed(theme: str) -> None:
+    def bars(theme: str) -> dict[bool, list[str]]:
+        found: dict[bool, list[str]] = {True: [], False: []}
+
+        async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+            await pilot.press("j")
+            await pilot.pause()
+            for strip in app.screen._compositor.render_strips()[3:9]:
+                line = "".join(segment.text for segment in strip)
+                if "▆" in line:
+                    found["▌" in line[:3]].append(line)
+
+        play(FakeFeed(), (120, 40), script, look=TerminalLook(theme=BY_NAME[theme]))
+        return found
+
+    found = bars(theme)
+    assert len(found[True]) == 1
+    assert re.search("▆▁", found[True][0])
+    assert found[False]
+    assert not any("▆▁" in line for line in found[False]), "colors tell it there"
+    assert "▆▁" not in bars("dark")[True][0]
 
 
 @pytest.mark.parametrize(

@@ -51,10 +51,17 @@ class TerminalLook(NamedTuple):
 
     def letters(self, text: str, style: Style | None) -> str:
         """Return a text in letters that the terminal has; what only color tells is told by them where there is none."""
-        if text.isascii() or (not self.is_ascii and self.depth is Depth.MANY):
+        if text.isascii() or not (self.is_ascii or self._has_no_tints(style)):
             return text
         role, share = _meant(style.color if style else None) or ("text", 1.0)
         return glyphs.plain(text, role, share) if self.is_ascii else glyphs.uncolored(text, role, share)
+
+    def _has_no_tints(self, style: Style | None) -> bool:
+        """Whether colors of a style do not all reach the terminal: it has few, or the row is in one on another."""
+        if self.depth is not Depth.MANY:
+            return True
+        back = _meant(style.bgcolor) if self.theme.reverses and style else None
+        return back is not None and back[0] == "select"
 
     def cells(self, style: Style | None, on: str = "ground", is_old: bool = False) -> Style:
         """Return a style as the terminal is to show it, on the ground of a role; faded where it is of what was."""
