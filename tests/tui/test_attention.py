@@ -14,7 +14,9 @@ from gpumon.diagnosis.grouping import grouped
 from gpumon.frame import Device, Sample
 from gpumon.metrics import Availability
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.renderables import overview_rows
 from gpumon_tui.renderables.attention import LAST_SEEN, UNKNOWN, attention, counted, selected_first, wrapped
+from gpumon_tui.renderables.placed import drawn
 from gpumon_tui.renderables.text_width import length, width
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.scrolled import Scrolled
@@ -47,6 +49,18 @@ def test_no_line_is_wider_than_its_room_and_no_word_is_lost(cells: int) -> None:
     if cells >= 20:
         words = " ".join(said(lines)).split()
         assert [word for word in long.summary.split() if word not in words] == []
+
+
+@pytest.mark.parametrize("name", ["a" * 200, "日本語" * 40])
+def test_a_long_name_is_cut_and_not_what_is_wrong(name: str) -> None:
+    one = Finding("kind", Severity.WARNING, Subject("run", "r", name), "waits for data 35 % of its time", "")
+    found = grouped([one])
+    row = overview_rows.finding_row(found[0], 80, 1, overview_rows.subject_cells(found, 0, 80))
+    line = "".join(segment.text for segment in drawn(row.pieces, 80))
+    assert one.summary in line
+    assert name[:5] in line
+    short = grouped([finding("3")])
+    assert overview_rows.subject_cells(short, 0, 80) == len("GPU 3")
 
 
 def test_a_word_without_room_is_cut() -> None:

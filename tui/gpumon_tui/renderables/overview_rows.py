@@ -22,8 +22,12 @@ from gpumon_tui.renderables.placed import Placed
 from gpumon_tui.renderables.text_width import Line, fit, safe, width
 
 MOST_FINDINGS = 3
+LEAST_SUBJECT = 12
+"""Cells of a finding's subject that are not given up for its sentence."""
 MARKS = {Severity.CRITICAL: "▲", Severity.WARNING: "△", Severity.INFO: "·"}
 INKS = {Severity.CRITICAL: theme.CRITICAL, Severity.WARNING: palette.ink("warn", bold=True), Severity.INFO: theme.DIM}
+_AROUND_SUBJECT = 6
+"""Cells of the mark, of gaps and of the margins beside a finding's subject and sentence."""
 ACTION_FROM = 100
 """Cells from which a finding stands with what to do about it."""
 
@@ -70,9 +74,15 @@ STATES = {
 
 
 def subject_cells(found: Sequence[FindingGroup], place: int, cells: int) -> int:
-    """Return the cells of a finding's subject: as many as of the others, where there is room."""
+    """Return the cells of a finding's subject: as many as of the others, where there is room.
+
+    On a narrow screen a long one is cut, and not the sentence that says what is wrong.
+    """
     sizes = [width(safe(one.title)) for one in found]
-    return min(20, max(sizes)) if cells >= ACTION_FROM else sizes[place]
+    if cells >= ACTION_FROM:
+        return min(20, max(sizes))
+    room = cells - _AROUND_SUBJECT - width(safe(found[place].first.summary))
+    return min(sizes[place], max(LEAST_SUBJECT, room))
 
 
 def finding_row(group: FindingGroup, cells: int, left: int, subject: int) -> Placed:
