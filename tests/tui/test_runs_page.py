@@ -32,7 +32,7 @@ from gpumon_tui.renderables.run_curves import LABELS
 from gpumon_tui.renderables.run_list import ORDERS
 from gpumon_tui.renderables.text_width import length
 from gpumon_tui.renderables.value_axis import axis_around
-from gpumon_tui.run_reading.compared import compared
+from gpumon_tui.run_reading.compared import _compared, compared
 from gpumon_tui.widgets.runs_sheet import RunsSheet
 from tests.fakes import FakeClock
 from tests.instructions import instructions
@@ -453,8 +453,8 @@ def test_a_comparison_is_that_of_runs_compare_with_what_differs_in_config(ledger
     found = compare.compare(records)
     for line in found.lines:
         (row,) = (one for one in lines if one.strip().startswith(f"{line.measure.title}  "))
-        for value in line.medians:
-            assert line.measure.write(value) in row
+        for value in line.measure.texts(line.medians):
+            assert value in row
         assert compare.verdict(line.differences[0], line.measure) in row
     for told in ("lr 0.8 was 0.4", "batch 512 was 256", "precision bf16 was fp32", "1 parameter is the same"):
         assert told in screen
@@ -491,10 +491,24 @@ def test_a_difference_that_epochs_have_anyway_is_not_called_one(ledger: str) -> 
     with Ledger(ledger) as opened:
         record = opened.record("resnet50-9c1e", phases=False)
     epochs = [epoch._replace(seconds=epoch.seconds + 0.01 * (epoch.ordinal % 3 - 1)) for epoch in record.epochs]
-    found = [one for one in headlines(compared(record, record._replace(epochs=epochs))) if "epoch" in one.what]
-    assert not any(one.is_clear for one in found)
-    time = next(one for one in found if one.unit == "×")
-    assert time.detail.startswith("no clear difference: ") or time.what == "the same time an epoch"
+    found = compared(record, record._replace(epochs=epochs))
+    noisy = [epoch._replace(seconds=epoch.seconds + 0.3 * (epoch.ordinal % 3 - 1)) for epoch in record.epochs[:-1]]
+    unclear = compared(record._replace(epochs=noisy), record)
+    (row,) = (one for one in unclear.rows if one.name == "seconds")
+    assert row.share
+    assert row.verdict == "no clear difference"
+    assert not any(one.is_clear for one in headlines(found) if "epoch" in one.what)
+    assert not any(one.unit == "×" for one in headlines(unclear)), "the table has it"
+
+
+def test_values_of_two_runs_side_by_side_have_one_unit_and_one_precision(ledger: str) -> None:
+    with Ledger(ledger) as opened:
+        first, other = (opened.record(run, phases=False) for run in ("resnet50-77ab", "resnet50-9c1e"))
+    comparison = compare.compare((first, other))
+    energy = next(line for line in comparison.lines if line.measure.name == "energy")
+    pace = next(line for line in comparison.lines if line.measure.name == "steps_per_second")
+    assert _compared(energy._replace(medians=(2472.0, 4128.0)), single=False).values == ("0.69 Wh", "1.15 Wh")
+    assert _compared(pace._replace(medians=(4.0, 11.5)), single=False).values == ("4.00", "11.50")
 
 
 def test_settings_that_are_equal_stand_behind_a_key_and_all_are_sorted(ledger: str) -> None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 LEAST = 28
 """Cells of a number with its words, at least."""
 HEIGHT = ROWS + 3
-UNCLEAR = "no clear difference"
 _CLEAR, _QUIET = palette.ink("run", bold=True), palette.ink("dim", bold=True)
 
 
@@ -33,13 +32,13 @@ class Headline(NamedTuple):
     what: str
     """Its words: `less energy an epoch`."""
     detail: str
-    """Both values, and whether epochs differ as much anyway."""
+    """Both values."""
     is_clear: bool
 
 
 def headlines(runs: ComparedRuns) -> Iterator[Headline]:
-    """Yield what is known, the most wanted first."""
-    rows = {one.name: one for one in (runs.rows if runs.by_epochs else runs.whole)}
+    """Yield what is known, the most wanted first; a difference that epochs have anyway is left to the table."""
+    rows = {one.name: one for one in (runs.rows if runs.by_epochs else runs.whole) if not _is_unclear(one)}
     each = " an epoch" if runs.by_epochs else ""
     if (time := rows.get("seconds")) and is_known(time.share) and time.share > -1:
         yield _time(time, each)
@@ -78,9 +77,11 @@ def _percent(one: ComparedRow, what: str) -> Headline:
 
 
 def _headline(one: ComparedRow, number: str, unit: str, what: str) -> Headline:
-    detail = f"{one.values[1]}, was {one.values[0]}"
-    is_unclear = not one.is_clear and bool(one.share) and is_known(one.low)
-    return Headline(number, unit, what, f"{UNCLEAR}: {detail}" if is_unclear else detail, one.is_clear)
+    return Headline(number, unit, what, f"{one.values[1]}, was {one.values[0]}", one.is_clear)
+
+
+def _is_unclear(one: ComparedRow) -> bool:
+    return not one.is_clear and bool(one.share) and is_known(one.low)
 
 
 def _learned(runs: ComparedRuns) -> Headline | None:

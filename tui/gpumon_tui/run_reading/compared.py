@@ -65,13 +65,14 @@ def _written(one: ConfigDifference, place: int) -> str:
 
 def _compared(line: compare.MeasureComparison, *, single: bool) -> ComparedRow:
     (found,) = line.differences
+    baseline, own = line.measure.texts(line.medians)
     points = line.measure.in_points
     scale = 1.0 if points else found.share / found.value if found.value else 0.0
     ends = sorted((found.low * scale, found.high * scale)) if is_known(found.low * scale) else (NAN, NAN)
     return ComparedRow(
         name=line.measure.name,
         title=line.measure.title,
-        values=(line.measure.write(line.medians[0]), line.measure.write(line.medians[1])),
+        values=(baseline, own),
         difference=line.measure.write(abs(found.value)),
         verdict=compare.verdict(found, line.measure, single=single),
         share=found.value * scale,
