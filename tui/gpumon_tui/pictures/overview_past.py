@@ -24,7 +24,7 @@ from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.section import SectionPicture
 from gpumon_tui.renderables import epoch_lines
 from gpumon_tui.renderables.epoch_lines import EpochLine
-from gpumon_tui.renderables.event_rows import EventRow, joined, rows_of
+from gpumon_tui.renderables.event_rows import EventRow, all_rows
 from gpumon_tui.renderables.lean_section import LeanColumn, LeanPlace, fitting, headings, put_row
 from gpumon_tui.renderables.overview_rows import loss_name
 from gpumon_tui.renderables.placed import Placed
@@ -139,7 +139,8 @@ class EpochPicture(SectionPicture):
         self._await_end(ranks.first.id, stretches)
         newer = self._live(ranks, stretches)
         known = [(epoch_lines.of_ledger(one), one.of.value("energy")) for one in reversed(kept.rows)]
-        return _with_energy([*newer, *(known[1:] if newer and newer[-1][0].title == last.title else known)])
+        lines = [*newer, *(known[1:] if newer and newer[-1][0].title == last.title else known)]
+        return _with_energy(lines, [one.of.value("energy") for one in kept.beside])
 
     def _await_end(self, run_id: str, newer: Sequence[Stretch]) -> None:
         """Ask the ledger anew for an epoch that has ended: it alone knows for sure with which values that was."""
@@ -188,9 +189,11 @@ class EpochPicture(SectionPicture):
         return line, power * seconds
 
 
-def _with_energy(lines: Sequence[tuple[EpochLine, float]]) -> list[EpochLine]:
-    """Rows with their energy, in one unit."""
-    texts = units.energies([joules for _, joules in lines])
+def _with_energy(lines: Sequence[tuple[EpochLine, float]], beside: Sequence[float] = ()) -> list[EpochLine]:
+    """Rows with their energy, in the unit that they have on the page of their run, `beside` what else stands there."""
+    from gpumon_tui.run_reading.opened import energies  # loads what reads ledgers, and the first picture has no epoch
+
+    texts = energies([joules for _, joules in lines], beside)
     return [
         line._replace(energy=text if is_known(joules) else "")
         for (line, joules), text in zip(lines, texts, strict=True)
@@ -216,7 +219,7 @@ class EventPicture(SectionPicture):
         seen = tuple(happened.seen)
         is_of_now = not view.age > 0
         shows = id(logged), len(seen), seen[-1:], tuple(labels.items()), is_of_now
-        self._found = self._joined.get(0, shows, lambda: rows_of(joined(logged, seen), labels, is_of_now=is_of_now))
+        self._found = self._joined.get(0, shows, lambda: all_rows(logged, seen, labels, is_of_now=is_of_now))
         return [one.key for one in self._found]
 
     def row(self, place: int) -> Placed:

@@ -41,7 +41,7 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     outside = [row for row in outside_rows(record, epochs, total, phases=True) if row[1].ordinal > STEP_ROWS]
     beside = [*outside, ("all", total)]
     metrics = names([*made, total])
-    energies = _energies([one.value("energy") for one in made], [one.value("energy") for _, one in beside])
+    in_one_unit = energies([one.value("energy") for one in made], [one.value("energy") for _, one in beside])
     logged = {name: column([*made, *(row for _, row in beside)], name) for name in metrics}
     phases: dict[int, list[PhaseRow]] = {}
     for part in record.phases:
@@ -50,7 +50,7 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
 
     def row(place: int, title: str, of: EpochSummary, before: EpochSummary | None, judged: bool) -> StretchRow:
         return StretchRow(
-            title=title, of=of, took_change=_change(of, before), energy=energies[place], peak=live_peak(of),
+            title=title, of=of, took_change=_change(of, before), energy=in_one_unit[place], peak=live_peak(of),
             parts=_parts(record, of.ordinal, phases.get(of.ordinal, ())) if not is_by_steps else (),
             logged=[logged[name][place] for name in metrics],
             logged_change=_metric_change(metrics[0], of, before) if metrics else NAN,
@@ -111,8 +111,11 @@ def _names(rows: Sequence[PhaseRow]) -> Sequence[str]:
     return sorted(places, key=lambda name: places[name])
 
 
-def _energies(rows: Sequence[float], beside: Sequence[float]) -> list[str]:
-    """In one unit; but of many small ones of a long run in their own: in kWh they would all be 0.001."""
+def energies(rows: Sequence[float], beside: Sequence[float]) -> list[str]:
+    """Return energies (J) of rows and of what stands beside them in one unit.
+
+    Many small ones of a long run have their own: in kWh they would all be 0.001.
+    """
     most, whole = (max((one for one in of if is_known(one)), default=NAN) for of in (rows, beside))
     if most * _FAR < whole:
         return [*units.energies(rows), *units.energies(beside)]
