@@ -19,6 +19,7 @@ from gpumon.frame import NAN, Frame, RunState
 from gpumon.live import LiveState
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.event_sheet import EventSheet
+from gpumon_tui.renderables.event_rows import all_rows
 from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, FakePlayer
@@ -137,6 +138,38 @@ def test_a_stop_of_a_daemon_is_one_event_and_what_went_on_says_for_how_long_it_w
     assert any("end not seen" in line for line in found), "of what began before all of this"
     ended = [line for line in found if "throttling" in line][1:]
     assert not any("≥" in line for line in ended), "its end was seen"
+
+
+def restarted(gap: float) -> list[LoggedEvent]:
+    """A log in which a daemon ran for 10 minutes, and the next one began `gap` seconds after its end."""
+    first = [event(2000, "throttling_began", gpu, cause="gpu.throttled_hw_thermal") for gpu in range(4)]
+    ends = [
+        event(1400, "not_seen", gpu, cause="gpu.throttled_hw_thermal", of="throttling_began", lasted=600)
+        for gpu in range(4)
+    ]
+    again = [
+        event(1400 - gap, "throttling_began", gpu, cause="gpu.throttled_hw_thermal", ongoing=True, at_least=True)
+        for gpu in range(4)
+    ]
+    stop, start = event(1400, "daemon_stopped", lasted=600), event(1400 - gap, "daemon_started", source="nvml")
+    return [*first, event(1500, "run_died", user="bob", run="vit-77"), *ends, stop, start, *again]
+
+
+def test_a_restart_is_one_event_that_says_for_how_long_nobody_watched() -> None:
+    found = rows(opened((160, 40), read=lambda path: restarted(76)))
+    (restart,) = [line for line in found if "daemon restarted" in line]
+    assert "nobody watched for 1 min" in restart
+    assert "before and after it: throttling on GPU 0–3" in restart
+    assert sum("throttling began" in line for line in found) == 4
+    assert not any("end not seen" in line or "daemon started" in line for line in found)
+    assert any("run died" in line for line in found)
+
+
+def test_a_daemon_that_stopped_does_not_take_the_time_that_it_ran() -> None:
+    (row,) = [
+        one for one in all_rows(restarted(400), (), {}, is_of_now=True) if one.event.kind.name == "daemon_stopped"
+    ]
+    assert (row.took, row.words) == ("", "nobody watched for 6 min, had run for 10 min")
 
 
 def test_what_has_not_ended_goes_on_only_as_long_as_somebody_sees_it() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 from gpumon.errors import GpumonError
 from gpumon.events.kinds import BY_NAME
 from gpumon.events.query import LoggedEvent, read_events
+from gpumon.reports.restarts import RESTARTED, with_restarts
 from gpumon_web.device_strips import last_hours
-from gpumon_web.restarts import RESTARTED, with_restarts
 
 HOURS: Mapping[str, int] = {"24h": 24, "7d": 7 * 24, "31d": 31 * 24}
 """Hours of each window, by its name in the address."""

@@ -28,7 +28,7 @@ from gpumon_tui.renderables.event_lines import (
     heading,
     row_line,
 )
-from gpumon_tui.renderables.event_rows import ALL, GROUPS, EventRow, is_of, joined, matching, rows_of
+from gpumon_tui.renderables.event_rows import ALL, GROUPS, EventRow, all_rows, is_of, matching
 from gpumon_tui.renderables.event_strip import (
     STRIP_FROM,
     StripSpan,
@@ -141,7 +141,7 @@ class EventSheet(Lines):
         of = (tuple(labels.items()), len(seen), seen[-1:], is_of_now)
         if of != self._of or logged is not self._logged:
             self._of, self._logged = of, logged
-            self._all = rows_of(joined(logged, seen), labels, is_of_now=is_of_now)
+            self._all = all_rows(logged, seen, labels, is_of_now=is_of_now)
             self._counts = Counter({name: sum(is_of(row, name) for row in self._all) for name in GROUPS})
             self._chosen_of = None
         self.problem = self._why(is_here, answer.problem if answer else "", answer is None or answer.found is None)

@@ -13,6 +13,7 @@ from gpumon.events.query import LoggedEvent
 from gpumon.frame import NAN
 from gpumon.missing import is_known
 from gpumon.reports.events import details
+from gpumon.reports.restarts import RESTARTED, LastedEvent, went_on_words, with_restarts
 from gpumon_tui.renderables.text_width import safe
 
 SAME = 2 * SECOND
@@ -29,6 +30,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Kinds by the name of what they are about; of severities, none: they are asked of each event."""
 _SEVERITIES = {"critical": "critical", "warnings": "warning"}
+_ENDS_OF_DAEMONS = ("daemon_stopped", RESTARTED.name)
+"""Kinds that last no time themselves: for how long the daemon had run until then passes for how long it was down."""
+_NO_RESTARTS: Mapping[tuple[int, str], LastedEvent] = {}
 _GOOD = ("gpu_back", "driver_reloaded", "idle_ended")
 
 
@@ -85,7 +89,27 @@ def joined(logged: Sequence[LoggedEvent], seen: Iterable[Occurrence]) -> list[Lo
     return sorted(found, key=lambda one: one.time_ns, reverse=True)
 
 
-def rows_of(events: Sequence[LoggedEvent], labels: Mapping[str, str], *, is_of_now: bool = True) -> list[EventRow]:
+def all_rows(
+    logged: Sequence[LoggedEvent], seen: Iterable[Occurrence], labels: Mapping[str, str], *, is_of_now: bool
+) -> list[EventRow]:
+    """Return rows of the log, oldest first, with its restarts as one each, and of what frames told; the newest first.
+
+    `labels` and `is_of_now` as in `rows_of`.
+    """
+    told = with_restarts(logged)
+    restarts = {_key(one.event): one for one in told if one.unwatched is not None}
+    return rows_of(joined([one.event for one in told], seen), labels, is_of_now=is_of_now, restarts=restarts)
+
+
+def _key(event: LoggedEvent) -> tuple[int, str]:
+    """The same for the same end of a daemon."""
+    return event.time_ns, event.kind.name
+
+
+def rows_of(
+    events: Sequence[LoggedEvent], labels: Mapping[str, str], *, is_of_now: bool = True,
+    restarts: Mapping[tuple[int, str], LastedEvent] = _NO_RESTARTS,
+) -> list[EventRow]:  # fmt: skip
     """Return rows of events, the newest first; `labels` are the numbers of GPUs by UUID, as far as they are known.
 
     Of what began, and whose end nobody saw, the row says for how long it was seen at least, and there is no other: one
@@ -96,7 +120,8 @@ def rows_of(events: Sequence[LoggedEvent], labels: Mapping[str, str], *, is_of_n
     for place, event in enumerate(events):
         if place not in closing:
             until_ns = seen_until.get(place, 0 if is_of_now else event.until_ns)
-            rows.append(_row(event, labels, (until_ns - event.time_ns) / SECOND if until_ns else NAN))
+            at_least = (until_ns - event.time_ns) / SECOND if until_ns else NAN
+            rows.append(_row(event, labels, at_least, restarts.get(_key(event))))
     return rows
 
 
@@ -115,11 +140,20 @@ def _unseen(events: Sequence[LoggedEvent]) -> tuple[Mapping[int, int], Collectio
     return seen_until, closing
 
 
-def _row(event: LoggedEvent, labels: Mapping[str, str], at_least: float) -> EventRow:
+def _row(
+    event: LoggedEvent, labels: Mapping[str, str], at_least: float, restart: LastedEvent | None = None
+) -> EventRow:
     gpu, user = safe(_gpu(event, labels)), safe(event.of.user)
-    said = (event.of.run, details(event, timed=False))
+    said = [event.of.run, details(event, timed=False)]
+    lasted = event.lasted
+    if restart is not None and restart.unwatched is not None:
+        said += [f"nobody watched for {units.words(restart.unwatched)}", went_on_words(restart, labels)]
+    if event.kind.name in _ENDS_OF_DAEMONS:
+        if is_known(lasted):
+            said.append(f"had run for {units.words(lasted)}")
+        lasted = NAN
     words = ", ".join([safe(part) for part in said if part])
-    took = "ongoing" if event.until_ns else units.words(event.lasted) if is_known(event.lasted) else ""
+    took = "ongoing" if event.until_ns else units.words(lasted) if is_known(lasted) else ""
     if is_known(at_least):
         took = f"≥ {units.short(at_least)}" if at_least >= 1.0 else ""
     severity = event.severity
