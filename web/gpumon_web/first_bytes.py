@@ -1,4 +1,4 @@
-"""What the document itself shows until the scripts have put the page up: its head with all tabs, and veils."""
+"""The first sight of every page, in the document itself until the scripts have put the page up: its head, and veils."""
 
 from __future__ import annotations
 
