@@ -295,7 +295,7 @@ def test_a_gpu_whose_counters_tell_of_heat_is_not_called_unthrottled() -> None:
     assert dict(facts(told, is_hot=True))["throttled"] == "heat"
     nobody, columns = GpuHolder("", False, "", ()), gpu_columns(200)
     for word, said in (("busy", "no"), (HEAT_THROTTLED, "heat")):
-        label = GpuLabel(word, theme.WARN, word == "busy")
+        label = GpuLabel(word, theme.WARN, word == "busy", is_hot=word == HEAT_THROTTLED)
         row = gpu_row(GpuLine(told, GpuState.BUSY, label, "", nobody, NAN, NAN, NAN, []), columns)
         assert {begin: text.strip() for begin, text, _ in row}[columns.throttled] == said
 

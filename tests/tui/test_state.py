@@ -9,6 +9,7 @@ from math import inf, isnan, nan
 import pytest
 
 from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.progress import progress, share_done, time_left
 from gpumon.analysis.ranks import Ranks, memory_of, ranks_of
 from gpumon.diagnosis.finding import Severity
@@ -29,6 +30,7 @@ from gpumon_tui.renderables.overview_rows import RUN_COLUMNS, run_texts
 from gpumon_tui.renderables.run_list import of_frame
 from gpumon_tui.textual_private.flow_control import PATIENCE, FlowControl
 from gpumon_tui.view import View
+from tests.builders import frame_of, sample, tick
 from tests.tui.fakes import GIB, START, FakeFeed
 
 
@@ -389,3 +391,14 @@ def test_missing_numbers_are_no_level() -> None:
     assert not history.has("GPU-0000", "gpu.power")
     assert history.last("GPU-0000", "gpu.power") != history.last("GPU-0000", "gpu.power")
     assert nan != history.peak("GPU-0000", "gpu.power", 0.0, inf)
+
+
+def test_a_gpu_that_heat_slows_and_that_does_nothing_for_its_holder_keeps_the_word_that_its_time_belongs_to() -> None:
+    history = RecentHistory()
+    for second in range(1, 4):
+        history.add(frame_of(tick(second, [sample(0, utilization=0.0, throttled_hw_thermal=float(second))])))
+    (one,) = frame_of(tick(3, [sample(0, utilization=0.0)])).samples
+    label = gpu_status(one, history, GpuState.HELD)
+    assert (label.word, label.is_hot) == ("allocated, idle", True)
+    assert label.style == gpu_status(one, history, GpuState.BUSY).style, "and the color says that something is wrong"
+    assert gpu_status(one, history, GpuState.BUSY).word == "heat-throttled"

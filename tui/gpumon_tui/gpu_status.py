@@ -29,6 +29,8 @@ class GpuLabel(NamedTuple):
     style: Style
     quiet: bool
     """Nothing a person has to look at, so that a run's epoch may stand in its place."""
+    is_hot: bool = False
+    """Whether heat lowers its clocks, whatever the word says."""
 
 
 _LIMITS = frozenset(metric.limit for metric in GPU_METRICS)
@@ -50,7 +52,10 @@ def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: flo
     if state not in SILENT:
         severity = heat({metric.name: history.last(uuid, metric.name) for metric in THERMAL})
         if severity is not Severity.INFO:
-            return GpuLabel(HEAT_THROTTLED, theme.CRITICAL if severity is Severity.CRITICAL else theme.WARN, False)
+            # What holds a GPU and does nothing keeps its word: all that counts or times it says the same.
+            word = state_word(sample, state, age) if state is GpuState.HELD else HEAT_THROTTLED
+            style = theme.CRITICAL if severity is Severity.CRITICAL else theme.WARN
+            return GpuLabel(word, style, quiet=False, is_hot=True)
     word = state_word(sample, state, age)
     return GpuLabel(word, _STYLES.get(state, theme.DIM), state in _QUIET)
 

@@ -10,7 +10,7 @@ from gpumon.analysis.progress import progress
 from gpumon.frame import NAN, Sample
 from gpumon.missing import is_known
 from gpumon_tui import theme
-from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuLabel, gpu_status, holder, of_now
+from gpumon_tui.gpu_status import GpuLabel, gpu_status, holder, of_now
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.pictures.picture import Picture
@@ -68,8 +68,7 @@ class ChartsPicture(Picture):
             edge=view.freshness.edge,
             sent=view.history.last(uuid, "gpu.pcie_sent") if plan.small else NAN,
             fine=fine, who=self._who(sample) if len(view.samples) == 1 else [],
-            is_hot=self._label(sample).word == HEAT_THROTTLED,
-            oldest=view.history.begin, interval=interval,
+            is_hot=self._label(sample).is_hot, oldest=view.history.begin, interval=interval,
         )  # fmt: skip
         return gpu_charts(gpu, plan, self.size.width, self._plots)[: self.size.height]
 

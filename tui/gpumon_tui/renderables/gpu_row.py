@@ -12,7 +12,7 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import NAN, Sample
 from gpumon.metrics import BY_NAME, Availability
 from gpumon_tui import palette, theme
-from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
+from gpumon_tui.gpu_status import GpuHolder, GpuLabel
 from gpumon_tui.levels import level
 from gpumon_tui.renderables.gpu_columns import GpuColumns
 from gpumon_tui.renderables.gpu_facts import throttled
@@ -126,7 +126,7 @@ def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) ->
     if columns.state:
         number(columns.state, units.performance_state(sample.value("gpu.performance_state")), theme.DIM)
     if columns.throttled:
-        is_hot = not gpu.label.quiet and gpu.label.word == HEAT_THROTTLED
+        is_hot = gpu.label.is_hot
         text = throttled(sample, is_hot=is_hot) or units.MISSING
         style = theme.FAINT if text in ("no", units.MISSING) else gpu.label.style if is_hot else theme.PLAIN
         row.put(columns.throttled, fit(text, 11), style)
