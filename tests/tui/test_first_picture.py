@@ -9,6 +9,7 @@ import pytest
 from rich.color import ColorSystem
 from rich.console import Console
 
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.metrics import Availability
 from gpumon_tui import themes
 from gpumon_tui.app import GpumonApp
@@ -166,3 +167,26 @@ def test_no_epoch_is_told_of_before_all_frames_are_taken_in(monkeypatch: pytest.
     shown = "\n".join(drawn_first(machine(8), (200, 50), LOOKS["dark"]).text())
     assert "reading the last frames" in shown
     assert not re.search(r"e\d+ ▸", shown), "an epoch of long ago does not go on"
+
+
+def test_gpus_are_judged_by_the_last_minutes_while_an_hour_of_frames_is_taken_in() -> None:
+    feed = FakeFeed(seconds=400)
+    whole, view = View(), View()
+    for frame in feed.frames:
+        whole.add(frame)
+    whole.frame = view.frame = feed.frames[-1]
+    for frame in feed.frames[:5]:
+        view.add(frame)
+    view.filling = True
+    view.last_minutes.take(feed.frames)
+    states = [status.state for status in view.statuses]
+    assert GpuState.HELD in states
+    assert states == [status.state for status in whole.statuses]
+    feed.advance()
+    view.frame = feed.frames[-1]
+    view.last_minutes.take(feed.frames[-1:])
+    assert [status.state for status in view.statuses] == states, "frames that come meanwhile count too"
+    view.filling = False
+    for frame in feed.frames[5:]:
+        view.add(frame)
+    assert [status.state for status in view.statuses] == states

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from itertools import pairwise
 from pathlib import Path
 
+from gpumon.analysis.gpu_state import Activity
 from gpumon.cli.private_sampler import private_sampler
+from gpumon.clock import SECOND
 from gpumon.live import CATCHING_UP
 from gpumon.paths import places
+from gpumon.sources.sim.source import SimSource
+from tests.fakes import FakeClock
 
 PATIENCE = 120.0
 BEHIND = 30.0
@@ -29,3 +34,31 @@ def test_a_view_sees_a_simulation_once_it_has_caught_up_and_until_then_says_that
         assert live.state().live
         assert len(live.since(0)) > 600, "the past is there"
     assert texts == {CATCHING_UP}
+
+
+class SlowClock(FakeClock):
+    """A clock by which something takes a moment whenever it is looked at."""
+
+    def monotonic(self) -> int:
+        self.advance(0.001)
+        return super().monotonic()
+
+
+def test_the_seconds_in_which_its_past_is_made_up_are_no_gap_for_which_idleness_is_forgotten() -> None:
+    clock = SlowClock()
+    source = SimSource(clock=clock)
+    activity = Activity()
+    moments: list[int] = []
+    for seconds in (8.0, 1.0, 30.0):  # to store the past takes long; then something else does
+        for reading in source.read():
+            moments.append(reading.monotonic_ns)
+            activity.watch(
+                reading.samples, monotonic_ns=reading.monotonic_ns, time=reading.time_ns / SECOND, interval=1.0
+            )
+        clock.advance(seconds)
+    apart = [(after - before) / SECOND for before, after in pairwise(moments)]
+    assert max(apart) < 1.1
+    idle = activity.idle_since(reading.samples[6].device.uuid)
+    assert idle is not None
+    assert idle.seconds > 600
+    assert len(source.read()) == 1, "what is late from then on is left out, as of any source"

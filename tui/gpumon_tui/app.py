@@ -154,6 +154,8 @@ class GpumonApp(Stage):
                     self.instead.read_past(self._take_past)
                 view.frame = frames[-1]
         self._take_in()
+        if view.filling:
+            view.last_minutes.take(frames)
         has_aged = self._judge_freshness()
         self.news.take(view)
         if not has_aged and not frames and view.frame is not None:

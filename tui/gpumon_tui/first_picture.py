@@ -73,6 +73,7 @@ def first_view(
     for frame in frames:
         if monotonic() >= until:
             view.filling = True
+            view.last_minutes.take(frames)
             break
         view.add(frame)
     silence = 0.0

@@ -29,6 +29,7 @@ from gpumon_tui.feed import Player
 from gpumon_tui.freshness import freshness
 from gpumon_tui.happened import Happened
 from gpumon_tui.kept_runs import KeptRuns
+from gpumon_tui.last_minutes import LastMinutes
 from gpumon_tui.look import TerminalLook
 from gpumon_tui.memo import Memo
 from gpumon_tui.process_list.facts import ProcessFacts, facts_of
@@ -108,9 +109,8 @@ class View:
         self.epochs = Epochs()
         self.logged = LoggedEpochs()
         self.activity = Activity()
-        self.origin = Origin("")
-        self.driver = Driver()
-        self.hostname = ""
+        self.last_minutes = LastMinutes()
+        self.origin, self.driver, self.hostname = Origin(""), Driver(), ""
         self.state = LiveState(False, WAITING, self._interval)
         self.frame: Frame | None = None
         self.freshness = freshness(self.state, self.origin, None, False, 0.0)
@@ -218,7 +218,8 @@ class View:
     def _judge(self) -> None:
         frame, live = self.frame, not self.age
         if frame is not None and self._states_of != (frame, live, self.filling):
-            self._judged = gpu_statuses(frame, self.ranks, self.activity, live)
+            activity = self.last_minutes.judged_by(self.activity, filling=self.filling)
+            self._judged = gpu_statuses(frame, self.ranks, activity, live)
             self._states = {status.sample.device.uuid: status.state for status in self._judged}
             self._states_of = frame, live, self.filling
 

@@ -36,6 +36,8 @@ class SimSource:
         begin = clock.time() - HISTORY * SECOND
         self._offset = begin - self._zero
         self._last = -1
+        self._is_behind = False
+        """Whether time went by while the past was made up, which the next `read` tells of too."""
         owner = {gpu: job for job in jobs for gpu in job.gpus}
         self._gpus = [
             SimulatedGpu(index, seed, model, owner.get(index), faults.get(index, {})) for index in range(count)
@@ -78,10 +80,19 @@ class SimSource:
         )  # fmt: skip
 
     def read(self) -> Sequence[Reading]:
-        """The machine now; the first time the last 10 minutes too, a second apart, oldest first."""
+        """The machine now; the first time the last 10 minutes too, a second apart, oldest first.
+
+        To make these up may take seconds, in which nothing was sampled: the second time has them, so that no gap
+        makes views forget for how long a GPU is idle.
+        """
         now = self._clock.monotonic()
-        first = [now - SECOND * back for back in range(HISTORY, 0, -1)] if self._last < 0 else []
-        return [self._reading(moment) for moment in [*first, now]]
+        is_first, since = self._last < 0, self._zero + self._last
+        earlier: Sequence[int] = range(since + SECOND, now, SECOND) if self._is_behind else ()
+        if is_first:
+            earlier = [now - SECOND * back for back in range(HISTORY, 0, -1)]
+        found = [self._reading(moment) for moment in [*earlier, now]]
+        self._is_behind = is_first and self._clock.monotonic() > now
+        return found
 
     def _reading(self, monotonic_ns: int) -> Reading:
         until = monotonic_ns - self._zero
