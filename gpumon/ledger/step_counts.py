@@ -29,8 +29,9 @@ class StepCounts:
         self._complete = not any(rank.lost_events for rank in record.ranks)
 
     def epoch(self, row: EpochRow) -> int | None:
-        """Those of an epoch of one rank."""
-        return row.steps if row.steps or (self._run and not begun_only(row)) else None
+        """Those of an epoch of one rank; of one that has not ended none may only not have been heard of yet."""
+        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+        return row.steps if row.steps or (self._run and row.ended == row.ended) else None
 
     def phase(self, row: PhaseRow) -> int | None:
         """Those of a phase of one rank's epoch."""

@@ -354,3 +354,12 @@ def test_an_epoch_that_was_hardly_sampled_is_not_called_fine_nor_its_peak_whole(
     told = verdict(aggregate.epochs(record_of(book))[1], running=False)
     assert told is not None
     assert told.kind == "input_bound", "the training itself measured its waits"
+
+
+def test_an_epoch_that_never_ended_does_not_claim_to_have_made_no_step(book: Book) -> None:
+    book.run(state=RunState.DIED)
+    key = book.rank("resnet50-1a2b")
+    book.epoch(key, 0, steps=16)
+    book.epoch(key, 1, steps=0, seconds=2.0, ended=None)
+    whole, open_one, _ = cells_of(record_of(book))
+    assert (whole["STEPS"], open_one["STEPS"]) == ("16", units.MISSING)
