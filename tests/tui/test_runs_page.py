@@ -860,3 +860,15 @@ def test_an_epoch_that_was_hardly_sampled_says_so_in_place_of_a_verdict(tmp_path
     assert "≥42.0 GiB" in row
     assert "fine" not in row
     assert any("1 epoch partly sampled" in line for line in shown(path, (320, 50)))
+
+
+def test_an_epoch_in_which_a_run_died_is_not_marked_as_the_one_that_goes_on(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        for name, state in (("dead-1", RunState.DIED), ("on-2", RunState.RUNNING)):
+            training(book, name, 3, course=False, state=state)
+            book.db.execute(f"UPDATE run SET updated = {int(NOW) * SECOND} WHERE id = '{name}'")
+            book.db.execute(f"UPDATE epoch SET ended = NULL WHERE ordinal = 2 AND rank LIKE '%{name}%'")
+    path = str(book.path)
+    for name, sign in (("dead-1", "e2 …"), ("on-2", "e2 ▸")):
+        lines = [line[:150] for line in shown(path, (200, 50), "slash", *name, "enter", "enter")]
+        assert any(re.match(rf"^[▌ ] *{sign} ", line) for line in lines), lines

@@ -174,6 +174,7 @@ class EpochPicture(SectionPicture):
     def _line(self, ranks: Ranks, one: Stretch, before: Stretch | None) -> tuple[EpochLine, float]:
         """A row that says nothing of what was logged nor of energy yet, and the energy (J)."""
         view, seconds = self.view, one.end - one.begin
+        is_on = ranks.state is RunState.RUNNING
         change = NAN
         if before is not None and before.finished and one.finished and before.end > before.begin:
             change = seconds / (before.end - before.begin) - 1
@@ -185,7 +186,9 @@ class EpochPicture(SectionPicture):
             utilization = sum(shares) / len(shares) if shares else NAN
             power = sum(watts) if watts else NAN
         pace = steps_per_second_in(view.epochs, ranks.first.key, one.begin, one.end)
-        line = EpochLine(f"e{one.epoch}", seconds, change, pace, NAN, utilization, NAN, "", (), not one.finished)
+        line = EpochLine(
+            f"e{one.epoch}", seconds, change, pace, NAN, utilization, NAN, "", (), not one.finished and is_on
+        )
         return line, power * seconds
 
 

@@ -9,6 +9,7 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.missing import is_known
+from gpumon.reports.run_tables import OPEN
 from gpumon_tui import theme
 from gpumon_tui.renderables.lean_section import LeanColumn, Told
 from gpumon_tui.renderables.text_width import Line, safe
@@ -87,8 +88,8 @@ def texts(one: EpochLine, of: Sequence[LeanColumn], decimals: int) -> list[Told 
 
 def of_ledger(one: StretchRow) -> EpochLine:
     """Return a row of an opened run."""
-    of = one.of
+    of, title = one.of, one.title + (OPEN if one.goes_on and not one.is_running else "")
     return EpochLine(
-        one.title, of.seconds, one.took_change, of.steps_per_second, of.wait_share, of.value("utilization_mean"),
-        of.value("idle_share"), one.energy, one.logged, one.goes_on,
+        title, of.seconds, one.took_change, of.steps_per_second, of.wait_share, of.value("utilization_mean"),
+        of.value("idle_share"), one.energy, one.logged, one.is_running,
     )  # fmt: skip

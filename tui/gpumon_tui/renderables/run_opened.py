@@ -13,7 +13,7 @@ from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import is_partly_sampled
 from gpumon.frame import TRAINING
 from gpumon.missing import is_known
-from gpumon.reports.run_tables import used_peak
+from gpumon.reports.run_tables import OPEN, used_peak
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.attention import wrapped
 from gpumon_tui.renderables.run_list import SEVERE
@@ -105,14 +105,15 @@ _HAS: Mapping[int, Callable[[EpochSummary], bool]] = {
 def row(one: StretchRow, scale: RowScale) -> Row:
     """An epoch in a row."""
     of = one.of
-    style = STRONG if one.goes_on else theme.PLAIN
+    style = STRONG if one.is_running else theme.PLAIN
+    sign = _GOES_ON if one.is_running else OPEN if one.goes_on else ""
     judged = one.verdict
     severity = judged.severity if judged is not None else None
     is_slow = judged is not None and judged.kind == INPUT_BOUND
     idle = judged is not None and judged.kind == "mostly_idle"
     logged = [Cell(text, style) for text in one.logged]
     return (
-        Cell(one.title + (_GOES_ON if one.goes_on else ""), theme.RUN),
+        Cell(one.title + sign, theme.RUN),
         Cell(units.span(of.seconds), style),
         Cell(_change(one.took_change), theme.DIM),
         Cell("", parts=went(one, scale.longest, BAR)),

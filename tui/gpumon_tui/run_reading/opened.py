@@ -56,6 +56,7 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
             logged_change=_metric_change(metrics[0], of, before) if metrics else NAN,
             verdict=verdict(of, goes_on) if judged else None,
             costs=priced.cells(of, is_epoch=judged, is_whole=of is total) if priced else (),
+            is_running=goes_on and not is_known(of.ended),
         )  # fmt: skip
 
     def made_row(place: int) -> StretchRow:

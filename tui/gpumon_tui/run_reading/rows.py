@@ -90,6 +90,8 @@ class StretchRow(NamedTuple):
     verdict: Verdict | None
     costs: Sequence[str] = ()
     """Amounts below the headings of `OpenRun.costs`."""
+    is_running: bool = False
+    """Whether its run is in it now: one that is over may have an epoch that has not ended and never will."""
 
     @property
     def goes_on(self) -> bool:
