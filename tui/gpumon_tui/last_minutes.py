@@ -10,7 +10,7 @@ from gpumon.frame import Frame
 
 
 class LastMinutes:
-    """What the newest frames tell of who is idle, for as long as the older ones are not all taken in."""
+    """Activity of GPUs by the newest frames, for as long as the older ones are not all taken in."""
 
     def __init__(self) -> None:
         self._activity: Activity | None = None
