@@ -22,7 +22,7 @@ from gpumon_tui.renderables.placed import Placed
 from gpumon_tui.renderables.text_width import Line, fit, safe, width
 
 MOST_FINDINGS = 3
-LEAST_SUBJECT = 12
+LEAST_SUBJECT = 14
 """Cells of a finding's subject that are not given up for its sentence."""
 MARKS = {Severity.CRITICAL: "▲", Severity.WARNING: "△", Severity.INFO: "·"}
 INKS = {Severity.CRITICAL: theme.CRITICAL, Severity.WARNING: palette.ink("warn", bold=True), Severity.INFO: theme.DIM}
