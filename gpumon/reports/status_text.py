@@ -110,7 +110,8 @@ def _told(
     found = Judged(frame, before, live)
     for status in found.gpus:
         run = runs.get(status.sample.run)
-        who = _who(list(status.processes), run) or ("held by an unknown process" if status.is_unlisted else "")
+        others = [ranks for ranks in status.runs if run is not None and all(one.key != run.key for one in ranks.all)]
+        who = _who(list(status.processes), run, others) or ("held by an unknown process" if status.is_unlisted else "")
         word = status.word(0.0 if live else age)
         yield _gpu(status.sample, frame.host, word, who)
         if run is not None and (parts := _parts(status.sample)):
@@ -119,7 +120,8 @@ def _told(
     if found.runs:
         from gpumon.diagnosis.rank_rules import notes  # for runs alone: this command is to be quick
     for ranks in found.runs:
-        yield _run(ranks, frame, found.progress(ranks))
+        far = found.progress(ranks)  # what is left goes by a run of which nobody knows now whether it goes on
+        yield _run(ranks, frame, far if live else far._replace(left=math.nan))
         for incident in notes(ranks, found.epochs.faults([run.key for run in ranks.all])):
             yield BELOW + incident.summary
         if ranks.is_distributed:
@@ -152,7 +154,9 @@ def _gpu(sample: Sample, host: Sequence[float], word: str, who: str) -> GpuRow:
     label, model = sample.device.label, _model(sample)
     if sample.state not in (Availability.OK, Availability.STALE):
         return GpuRow(label, model, f"{sample.state.title}: {sample.reason}")
+    # The last one known of a driver that hangs would pass for one of now, as in the terminal view.
     utilization, power, limit = (sample.value(f"gpu.{key}") for key in ("utilization", "power", "power_limit"))
+    utilization = math.nan if sample.state is Availability.STALE else utilization
     memory = units.of_total(sample.value("gpu.memory_used"), sample.value("gpu.memory_total"))
     if sample.device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST:
         used, total = (host[HOST_INDEX[name]] for name in ("host.memory_used", "host.memory_total"))
@@ -171,10 +175,13 @@ def _plain(row: GpuRow, width: int) -> str:
     return (f"{head}  {row.bar} {row.utilization:>4}  {row.memory:>14}  {row.degrees:>5}  {row.power}  {who}").rstrip()
 
 
-def _who(held: list[Process], run: Run | None) -> str:
+def _who(held: list[Process], run: Run | None, runs: Sequence[Ranks] = ()) -> str:
+    """The run in force, the other `runs` on the GPU, and processes of others."""
     if run is not None:
-        others = [process for process in held if process.user not in ("", run.user)]
-        return ", ".join(part for part in (f"{run.user}: {run.name} {_epoch(run)}", _who(others, None)) if part)
+        keys = {one.key for ranks in runs for one in ranks.all}
+        others = [process for process in held if process.user not in ("", run.user) and process.run not in keys]
+        told = [f"{one.user}: {one.name} {_epoch(one)}" for one in (run, *(ranks.first for ranks in runs))]
+        return ", ".join(part for part in (*told, _who(others, None)) if part)
     groups: dict[tuple[str, str], list[Process]] = {}
     for process in held:
         groups.setdefault((process.user or "unknown user", process.name or f"pid {process.pid}"), []).append(process)

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpumon.clock import SECOND
 from gpumon.frame import Driver, Frame, Origin, Sample
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
 from gpumon.missing import NAN
 from gpumon.reports.status_json import document
 from gpumon.reports.status_processes import process_lines
 from gpumon.reports.status_text import bar, lines
-from tests.builders import device, frame_of, process, run, sample, tick
+from tests.builders import TIME, device, frame_of, process, run, sample, tick
 
 ODD = st.sampled_from([float("nan"), float("inf"), float("-inf"), -1.0, 0.0, 0.5, 1e300, 2.0**64, 1e-320])
 STATES = st.sampled_from([state for state in Availability if state is not Availability.ABSENT])
@@ -105,6 +106,33 @@ def test_values_that_stand_still_say_since_when() -> None:
     assert "stale" not in shown(of)[1]
     late = sample(0, Availability.STALE, utilization=0.97)._replace(age=7.0)
     assert "stale 7.0 s" in shown(frame_of(tick(1, [late])))[1]
+
+
+def test_the_utilization_of_a_gpu_that_hangs_is_not_told_as_one_of_now() -> None:
+    late = sample(0, Availability.STALE, utilization=0.96)._replace(age=7.0)
+    line = shown(frame_of(tick(1, [late])))[1]
+    assert "96" not in line
+    assert "·" * 10 + "    –" in line
+    assert "96%" in shown(frame_of(tick(1, [sample(0, utilization=0.96)])))[1]
+
+
+NOW = TIME / SECOND
+
+
+def test_of_a_run_that_nobody_watches_no_time_left_is_told() -> None:
+    of = frame_of(tick(1, [sample(0)], [], [run(epoch=5, epochs=10, started=NOW - 500, epoch_started=NOW - 10)]))
+    assert any("left" in line for line in shown(of))
+    assert not any("left" in line for line in shown(of, live=False, age=12.0))
+
+
+def test_a_gpu_names_all_runs_on_it() -> None:
+    one, other = run(), run(key="second", id="second", name="victim")
+    on = sample(0, run=one.key)
+    held = [process(pid=1, run=one.key), process(pid=2, run=other.key)]
+    line = shown(frame_of(tick(1, [on], held, [one, other])))[1]
+    assert one.name in line
+    assert "victim" in line
+    assert "victim" not in shown(frame_of(tick(1, [on], held[:1], [one])))[1]
 
 
 @pytest.mark.parametrize("state", [Availability.LOST, Availability.FAILED, Availability.NO_PERMISSION])

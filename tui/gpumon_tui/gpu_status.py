@@ -81,8 +81,8 @@ class GpuHolder(NamedTuple):
     """Where the run is, for a narrow column: `8/90`."""
 
 
-def holder(sample: Sample, run: Run | None, processes: Sequence[Process]) -> GpuHolder:
-    """Return the run or the processes on a device."""
+def holder(sample: Sample, run: Run | None, processes: Sequence[Process], runs: int = 0) -> GpuHolder:
+    """Return the run or the processes on a device, of which `runs` are known to be on it."""
     users = tuple(dict.fromkeys(safe(process.user) for process in processes if process.user))
     if run is not None:
         brief = (
@@ -90,7 +90,8 @@ def holder(sample: Sample, run: Run | None, processes: Sequence[Process]) -> Gpu
             if run.epoch >= 0
             else place_text(run).removeprefix("step ")
         )
-        return GpuHolder(safe(run.name), True, place_text(run), (safe(run.user),) if run.user else users, brief)
+        more = f" +{runs - 1}" if runs > 1 else ""
+        return GpuHolder(safe(run.name) + more, True, place_text(run), (safe(run.user),) if run.user else users, brief)
     if not processes:
         return GpuHolder("unknown process" if has_unlisted_holder(sample, processes) else "", False, "", ())
     more = f" +{len(processes) - 1}" if len(processes) > 1 else ""

@@ -219,7 +219,7 @@ class GpuTablePicture(Picture):
         gpu = GpuLine(
             sample=sample, state=state, idle=idle,
             label=gpu_status(sample, view.history, state, view.freshness.frame_age),
-            holder=holder(sample, run, status.processes), left=self._left(run.id) if run else NAN,
+            holder=holder(sample, run, status.processes, len(status.runs)), left=self._left(run.id) if run else NAN,
             received=last(uuid, "gpu.pcie_received") if columns.received else NAN,
             sent=last(uuid, "gpu.pcie_sent") if columns.sent else NAN, history=self._history(uuid, grid),
             bracket=bracket, is_selected=uuid == view.subject,

@@ -85,7 +85,7 @@ class ChartsPicture(Picture):
         is_idle = status.state is GpuState.HELD and status.since is not None and status.since.seconds >= 60
         idle = status.since if is_idle else None
         since = f" {'> ' if idle.at_least else ''}{units.short(idle.seconds)}" if idle is not None else ""
-        who = holder(sample, run, status.processes)
+        who = holder(sample, run, status.processes, len(status.runs))
         line: Line = [Segment(label.word + since, label.style)]
         for text, style in (
             (", ".join(who.users), theme.PLAIN), (who.name, theme.RUN if who.is_run else theme.PLAIN),
