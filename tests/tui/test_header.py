@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pytest
 from textual.pilot import Pilot
 
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import Run
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.gpu_status import holder
+from gpumon_tui.renderables.header import _counts
+from tests.builders import run, sample
 from tests.tui.fakes import LIVE, FakeFeed, recent
 from tests.tui.screen import play, text
 
@@ -84,13 +89,34 @@ def test_that_none_is_free_is_said_only_where_that_is_known_of_all() -> None:
     assert "free" not in one_lost
 
 
+def test_one_word_stands_for_one_state_where_there_is_little_room() -> None:
+    class Shown(NamedTuple):
+        samples: Sequence[GpuState]
+
+        def judged(self, sample: GpuState) -> GpuState:
+            return sample
+
+    def counts(*states: GpuState) -> str:
+        return "".join(part.text for part in _counts(Shown(states), is_brief=True))  # type: ignore[arg-type]
+
+    assert counts(GpuState.HELD, GpuState.IDLE, GpuState.LOST) == "1 held idle · 1 idle · 1 lost"
+    assert counts(GpuState.HELD, GpuState.LOST) == "1 idle · 1 lost"
+
+
 def test_of_gpus_that_do_not_answer_no_power_is_told() -> None:
     line = head(without_driver(), 160)
     assert "no GPU answers" in line
     assert "kW" not in line
-    assert "3.19 of 4.90 kW" in head(hardware(lost=(3,)), 160), "of the seven that answer"
-    assert "3.19 of 4.90 kW" in head(hardware(stale=(3,)), 160), "of the seven that answer now"
+    assert "3.19 of 4.90 kW, 7 of 8 GPUs" in head(hardware(lost=(3,)), 160), "of the seven that answer"
+    assert "3.19 of 4.90 kW, 7 of 8 GPUs" in head(hardware(stale=(3,)), 160), "of the seven that answer now"
+    assert "GPUs" not in head(hardware(), 160)
     assert "– of 5.60 kW" in head(hardware(stale=tuple(range(8))), 160)
+
+
+def test_a_gpu_with_two_runs_says_that_there_is_another() -> None:
+    one = run()
+    assert holder(sample(0, run=one.key), one, (), 2).name == f"{one.name} +1"
+    assert holder(sample(0, run=one.key), one, (), 1).name == one.name
 
 
 def test_old_numbers_are_not_told_as_those_of_now() -> None:

@@ -54,6 +54,8 @@ _COUNTED = (
     (GpuState.FREE, "free", "free", "util"),
 )
 """Each state with its words, in full and where room is short, and the role of its number."""
+_HELD_BESIDE_IDLE = "held idle"
+"""Allocated and idle, where others are idle of which it is not known whether they are allocated."""
 _SILENT = frozenset((Availability.LOST, Availability.NO_DRIVER))
 
 
@@ -189,6 +191,8 @@ def _counts(view: View, *, is_brief: bool) -> Line:
             continue
         if state is GpuState.BUSY:
             full = short = busy_word(judged)
+        elif state is GpuState.HELD and states[GpuState.IDLE]:
+            short = _HELD_BESIDE_IDLE
         if parts:
             parts.append(_text(" · ", "faint"))
         is_good = state is GpuState.FREE and count
@@ -199,7 +203,8 @@ def _counts(view: View, *, is_brief: bool) -> Line:
 
 def _power(view: View) -> Line:
     """Power of the GPUs that answer now, and their limit; `–` where one of them does not tell, or none answers now."""
-    samples = [one for one in view.samples if not one.device.is_instance and one.state not in _SILENT]
+    every = [one for one in view.samples if not one.device.is_instance]
+    samples = [one for one in every if one.state not in _SILENT]
     if not samples:
         return []
     samples = [one for one in samples if one.state is not Availability.STALE] or samples
@@ -211,7 +216,8 @@ def _power(view: View) -> Line:
     value = f"{watts / scale:.{digits}f}" if isfinite(watts) and not is_old else "–"
     room = len(f"{limit / scale:.{digits}f}") if isfinite(limit) else 0
     of = f" of {limit / scale:.{digits}f} {unit}" if isfinite(limit) else f" {unit}"
-    return [_text(value.rjust(room), "strong", bold=True), _text(of, "dim")]
+    part = f", {len(samples)} of {len(every)} GPUs" if len(samples) < len(every) else ""
+    return [_text(value.rjust(room), "strong", bold=True), _text(of + part, "dim")]
 
 
 def _or_0(value: float) -> float:
