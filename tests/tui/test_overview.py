@@ -22,6 +22,7 @@ from gpumon.missing import NAN
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
+from gpumon_tui.pictures.overview_past import _with_energy
 from gpumon_tui.renderables import epoch_lines, kept_plot
 from gpumon_tui.renderables.cells import painted
 from gpumon_tui.renderables.epoch_lines import EpochLine
@@ -574,3 +575,9 @@ def test_a_loss_of_any_size_fits_into_its_column() -> None:
         text, _ = loss_text(run_of(metrics={"loss": loss}))
         assert len(text) <= LOSS
         assert float(text) == pytest.approx(loss, rel=0.1)
+
+
+def test_epochs_have_their_energy_in_the_unit_of_the_page_of_their_run() -> None:
+    line = EpochLine("e3", 95.0, 0.147, 2.94, 0.14, 0.88, 0.04, "", (), False)
+    assert [one.energy for one in _with_energy([(line, 3245.0)], [9000.0])] == ["0.90 Wh"]
+    assert [one.energy for one in _with_energy([(line, 3245.0)])] == ["3,245 J"]
