@@ -196,7 +196,7 @@ def _with_energy(lines: Sequence[tuple[EpochLine, float]], beside: Sequence[floa
     """Rows with their energy, in the unit that they have on the page of their run, `beside` what else stands there."""
     from gpumon_tui.run_reading.opened import energies  # loads what reads ledgers, and the first picture has no epoch
 
-    texts = energies([joules for _, joules in lines], beside)
+    texts = energies([joules for _, joules in lines], beside)[: len(lines)]
     return [
         line._replace(energy=text if is_known(joules) else "")
         for (line, joules), text in zip(lines, texts, strict=True)
