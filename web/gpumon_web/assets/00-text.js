@@ -19,15 +19,13 @@ window.gpumon = window.gpumon || {};
 
   const thousands = (text) => text.replace(/^-?\d+/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ","));
 
-  // As Python's `.2e` and `.4g`: an exponent has two digits.
+  // As Python's `.2e`, and `.4g` of what is no whole number of five digits: an exponent has two digits.
   const exponent = (text) => text.replace(/e([+-])(\d)$/, "e$10$2");
   function general(value) {
     const size = value === 0 ? 0 : Math.floor(Math.log10(Math.abs(value)));
     const digits = Math.max(0, 3 - size);
     const text = fixed(value, digits);
-    if (Math.abs(Number(text)) < 1e4) { return digits ? text.replace(/\.?0+$/, "") : text; }
-    const scaled = fixed(value / 10 ** (size - 3), 0);
-    return exponent(Number(scaled * 10 ** (size - 3)).toExponential(3).replace(/\.?0+e/, "e"));
+    return digits ? text.replace(/\.?0+$/, "") : text;
   }
 
   function bytes(value) {
@@ -85,7 +83,7 @@ window.gpumon = window.gpumon || {};
     if (odd(value)) { return odd(value); }
     if (!known(value)) { return MISSING; }
     if (value !== 0 && !(Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6)) { return exponent(value.toExponential(2)); }
-    return general(value);
+    return Math.abs(value) >= 9999.5 ? fixed(value, 0) : general(value);
   }
 
   // The same in a column: with its last zeros, so that the points of most rows stand below each other; a count has none.
