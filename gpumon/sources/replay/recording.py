@@ -104,7 +104,8 @@ class RecordingSource:
         self._current = None
         self._next = next(self._frames, None)
         self._due = time_ns(self._next) if self._next else 0
-        self._position = max(place_ns, self._due)
+        # A frame of that very moment is due once it plays on; the first of all comes while paused, too.
+        self._position = max(place_ns - 1, self._due)
 
     def _check_begin(self) -> None:
         if self._next is None:
