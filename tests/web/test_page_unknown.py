@@ -417,7 +417,8 @@ def test_a_loss_that_is_no_number_is_an_alarm_and_no_missing_value(browser: Brow
 
 def test_a_gpu_that_works_and_lists_no_process_is_not_said_to_have_none(browser: Browser) -> None:
     served = Served(
-        tick(number, [gpu(0, memory_total=float("nan"), memory_used=0.5 * 2**30), gpu(1, memory_used=0.0)]) for number in range(1, 9)
+        tick(number, [gpu(0, memory_total=float("nan"), memory_used=0.5 * 2**30), gpu(1, memory_used=0.0)])
+        for number in range(1, 9)
     )
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open("#/fleet")
