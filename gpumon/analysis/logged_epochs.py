@@ -11,7 +11,8 @@ from gpumon.missing import is_known
 
 EPOCHS, RUNS = 64, 64
 """Epochs kept of each run, and runs."""
-_TELLING = (Mark.EPOCH_END, Mark.EPOCH_ABORTED, Mark.LOG)
+_ENDS = (Mark.EPOCH_END, Mark.EPOCH_ABORTED)
+_TELLING = (*_ENDS, Mark.LOG)
 """Boundaries that tell what was logged in the epoch whose number they have. That of a run tells the last once more."""
 
 
@@ -30,7 +31,8 @@ class LoggedEpochs:
     """Values by run, epoch and name; of a distributed run those of its first rank.
 
     A board shows what was logged last of each name, and not when: a value is one of the epoch in which it was seen to
-    change, or whose end tells it. Of epochs shorter than a tick the ledger alone knows all.
+    change, and of one that has ended only if its end tells it, too. Of epochs shorter than a tick, and of values that
+    are logged with every step, the ledger alone knows the last.
     """
 
     def __init__(self) -> None:
@@ -41,7 +43,7 @@ class LoggedEpochs:
 
     def add(self, frame: Frame) -> None:
         """Take in what the runs of a frame logged."""
-        told = [one for one in frame.boundaries if one.metrics and one.epoch >= 0 and one.mark in _TELLING]
+        told = [one for one in frame.boundaries if one.epoch >= 0 and one.mark in _TELLING]
         follows = frame.is_full and 0 <= frame.number - self._seen <= 1
         if frame.is_full:
             self._seen = frame.number
@@ -61,7 +63,9 @@ class LoggedEpochs:
             }  # fmt: skip
             for boundary in told:
                 if boundary.run == run.key:
-                    of[boundary.epoch] = {**of.get(boundary.epoch, {}), **boundary.metrics}
+                    # The frame before an end is up to a tick older: more may have been logged until then.
+                    before_it = {} if boundary.mark in _ENDS else of.get(boundary.epoch, {})
+                    of[boundary.epoch] = {**before_it, **boundary.metrics}
             while len(of) > EPOCHS:
                 del of[min(of)]
             if len(self._of) > RUNS:

@@ -102,6 +102,16 @@ def test_a_value_that_the_end_of_an_epoch_tells_is_of_that_epoch() -> None:
     assert [logged.of("id", epoch) for epoch in (0, 1)] == [{"loss": 2.0, "val_loss": 2.5}, {"loss": 1.0}]
 
 
+def test_a_value_that_the_end_of_an_epoch_does_not_tell_is_not_the_last_of_it() -> None:
+    logged = LoggedEpochs()
+    logged.add(frame(runs=(run(1, 1.0, 0, loss=2.0, val_loss=2.5),)))
+    logged.add(frame(runs=(run(2, 2.0, 0, loss=1.9, val_loss=2.4),)))
+    assert logged.of("id", 0) == {"loss": 1.9, "val_loss": 2.4}
+    end = boundary(9, 2.5, 9, Mark.EPOCH_END)._replace(epoch=0, metrics={"val_loss": 2.3})
+    logged.add(frame(runs=(run(3, 3.0, 1, loss=1.7, val_loss=2.3),), boundaries=(end,)))
+    assert logged.of("id", 0) == {"val_loss": 2.3}, "steps between the two frames logged other losses"
+
+
 def test_an_epoch_whose_end_was_not_seen_has_no_last_value() -> None:
     logged = LoggedEpochs()
     for number, epoch, loss in ((1, 0, 2.0), (2, 0, 1.9), (9, 1, 1.5), (10, 1, 1.4), (11, 2, 1.3)):
