@@ -50,8 +50,9 @@ def gpu_chart(
     chosen = [panel for panel in given if panel.metric.name in window.panels] or given[: len(USUAL)]
     end = min(window.end, history.end) if is_known(history.end) else window.end  # nothing is known of what is to come
     begin = max(window.begin, history.begin) if is_known(history.begin) else window.begin
-    begin, end = moment(begin), moment(end)
+    # Asked for as it is: a sample at the very end may lie behind that in whole milliseconds.
     lines = history.query(Query(uuid, [panel.metric.name for panel in chosen], window.begin, end, window.points))
+    begin, end = moment(begin), moment(end)
     keys = epochs.runs_on(uuid)
     return chart(
         [_panel(panel, sample, line_of(lines[panel.metric.name])) for panel in chosen],

@@ -104,8 +104,7 @@ class RecordingSource:
         self._current = None
         self._next = next(self._frames, None)
         self._due = time_ns(self._next) if self._next else 0
-        # A frame of that very moment is due once it plays on; the first of all comes while paused, too.
-        self._position = max(place_ns - 1, self._due)
+        self._position = max(place_ns, self._due)
 
     def _check_begin(self) -> None:
         if self._next is None:
