@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon.figures.axes import instant, numbers_of, placed
+from gpumon.figures.axes import instant, numbers_of
 from gpumon.figures.escape import literal
+from gpumon.figures.logged_points import LoggedPoint, broken_off, logged_points
 from gpumon.figures.run_series import RunSeries
+from gpumon.frame import NAN
 from gpumon.history.query import MOST
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.missing import is_known
@@ -23,9 +25,13 @@ BANDS = 120
 
 
 def logged_lines(
-    logged: RunSeries, epochs: Sequence[EpochSummary], unsampled: Sequence[tuple[float, float]], diverged: Diverged
-) -> list[tuple[str, list[Line]]]:
-    """Logged metrics: each one's line where it is kept, its value at the end of each epoch as a dot, NaN as a cross."""
+    logged: RunSeries, epochs: Sequence[EpochSummary], unsampled: Sequence[tuple[float, float]], diverged: Diverged,
+    over: float = NAN,
+) -> list[tuple[str, list[Line]]]:  # fmt: skip
+    """Logged metrics: each one's line where it is kept, its value at the end of each epoch as a dot, NaN as a cross.
+
+    `over`: when the run ended; NaN while it goes on.
+    """
     ended = [epoch for epoch in epochs if is_known(epoch.ended)]
     names = dict.fromkeys([*logged.columns, *(name for epoch in ended for name in epoch.metrics), *diverged])
     found = []
@@ -40,10 +46,10 @@ def logged_lines(
             breaks = sorted([*unsampled, *((time, time) for time, _ in odd)])
             lines.append({
                 "mode": "lines", "name": literal(name, NAME_CELLS), "hovertemplate": "%{y}",
-                **_joined(logged, mean, breaks),
+                **_joined(logged_points(over, logged, name, epochs), breaks),
             })  # fmt: skip
         if dots and not (known and len(dots) > BANDS):
-            points = _thinned(dots if known else at_end)
+            points = _thinned(dots if known else sorted([*at_end, *((time, NAN) for time in broken_off(epochs, over))]))
             lines.append({
                 "mode": "markers" if known else "lines+markers", "marker": {"size": 5},
                 "x": [instant(time) for time, _ in points], "y": numbers_of([value for _, value in points], 1, None),
@@ -60,19 +66,13 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, flo
     return points[:: max(1, -(-len(points) // MOST))]
 
 
-def _joined(logged: RunSeries, values: Sequence[float], breaks: Sequence[tuple[float, float]]) -> Line:
-    """A line from each value to the next one, as not every moment has one; broken at `breaks`."""
-    cells = numbers_of(values, 1, None)
-    if None not in cells and not breaks:
-        return {"y": cells, **placed(logged)}
+def _joined(points: Sequence[LoggedPoint], breaks: Sequence[tuple[float, float]]) -> Line:
+    """A line from each value to the next one, as not every moment has one; broken at `breaks`, and where it is NaN."""
     x: list[int] = []
     y: list[float | None] = []
     gaps = [*breaks, (math.inf, math.inf)]
     place = 0
-    for point, value in enumerate(cells):
-        if value is None:
-            continue
-        time = logged.begun + (point + 0.5) * logged.step
+    for time, value, *_ in points:
         if time >= gaps[place][1]:
             while time >= gaps[place][1]:
                 place += 1
@@ -80,7 +80,7 @@ def _joined(logged: RunSeries, values: Sequence[float], breaks: Sequence[tuple[f
                 x.append(instant(gaps[place - 1][0]))
                 y.append(None)
         x.append(instant(time))
-        y.append(value)
+        y.append(*numbers_of([value], 1, None))
     return {"x": x, "y": y, "connectgaps": False}
 
 

@@ -23,6 +23,7 @@ from gpumon.figures.run_background import (
 )
 from gpumon.figures.run_series import RunSeries, diverged_points
 from gpumon.figures.scales import scale_of
+from gpumon.frame import NAN
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, MarkRow
 from gpumon.metrics import BY_NAME, Unit
@@ -47,17 +48,18 @@ def figure(
     spans: Sequence[Span] = (),
     diverged: Diverged | None = None,
     whole: RunSeries | None = None,
+    over: float = NAN,
 ) -> Figure:
     """Utilization, memory, power, temperature and what was logged, on one time axis with the epochs behind.
 
     `spans`: the phases that are no training, which are shaded. `diverged`: what was logged and is no number,
     else as `logged` has it. `whole`: the lines of the whole run, where `series` are those of a part of it: the figure
-    has the same panels and the same axis.
+    has the same panels and the same axis. `over`: when the run ended, in s since 1970; NaN while it goes on.
     """
     diverged = diverged or diverged_points(logged)
     whole = whole or series
-    panels = list(_panels(series, logged, device, epochs, diverged))
-    of_whole = panels if whole is series else _panels(whole, logged, device, epochs, diverged)
+    panels = list(_panels(series, logged, device, epochs, diverged, over))
+    of_whole = panels if whole is series else _panels(whole, logged, device, epochs, diverged, over)
     panels = [panel for panel, (_, lines, _) in zip(panels, of_whole, strict=True) if lines]
     height = 1 / max(1, len(panels))
     data: list[Line] = []
@@ -97,7 +99,12 @@ def figure(
 
 
 def _panels(
-    series: RunSeries, logged: RunSeries, device: DeviceRow | None, epochs: Sequence[EpochSummary], diverged: Diverged
+    series: RunSeries,
+    logged: RunSeries,
+    device: DeviceRow | None,
+    epochs: Sequence[EpochSummary],
+    diverged: Diverged,
+    over: float,
 ) -> Iterator[tuple[str, list[Line], dict[str, Any]]]:
     columns = series.columns
     if "gpu.utilization" in columns:
@@ -115,7 +122,7 @@ def _panels(
             if name == "gpu.power":
                 axis["rangemode"] = "tozero"
             yield BY_NAME[name].title, lines, axis
-    for i, (name, lines) in enumerate(logged_lines(logged, epochs, unsampled(series), diverged)[:LOGGED]):
+    for i, (name, lines) in enumerate(logged_lines(logged, epochs, unsampled(series), diverged, over)[:LOGGED]):
         look = {"color": f"@u{(3, 6, 4, 0, 2, 1)[i % 6]}"}
         drawn = [
             {**line, "line": {**look, "width": 1.6}, "marker": {**look, **line.get("marker", {})}} for line in lines

@@ -62,6 +62,7 @@ def page(
             epochs=epochs,
             marks=record.marks,
             spans=spans,
+            over=record.run.ended,
         )
         for device in devices
     ]

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from gpumon.analysis.memory import PARTS
+from gpumon.clock import SECOND
 from gpumon.figures.dates import dated
 from gpumon.figures.run import figure
 from gpumon.figures.run_background import BANDS
 from gpumon.figures.run_series import RunSeries, bridged, run_series, thinned
-from gpumon.frame import NAN
+from gpumon.frame import NAN, RunState
 from gpumon.history.downsample import Envelope
 from gpumon.history.query import MOST
 from gpumon.ledger import aggregate, phase_summary
@@ -50,7 +51,9 @@ def drawn(book: Book, run_id: str = "resnet50-1a2b") -> dict[str, Any]:
     course = run_series(record, traces, uuid_of(0))
     logged = run_series(record, traces, "")
     spans = phase_summary.spans(record)
-    return figure(course, logged, record.devices[0], aggregate.epochs(record), record.marks, spans)
+    return figure(
+        course, logged, record.devices[0], aggregate.epochs(record), record.marks, spans, over=record.run.ended
+    )
 
 
 def test_a_spike_stays_when_points_are_joined() -> None:
@@ -291,7 +294,7 @@ def test_memory_is_not_stacked_over_a_time_that_nobody_sampled(book: Book) -> No
 
 
 def test_a_logged_line_is_joined_over_moments_without_a_value_and_broken_where_nothing_was_sampled(book: Book) -> None:
-    training(book, epochs=1, course=False)
+    training(book, epochs=1, seconds=40.0, course=False)
     (record, _) = read(book)
     book.trace(record.ranks[0].key, uuid_of(0), {
         "gpu.memory_used": [(4e9,) * 3] * 20 + [(NAN,) * 3] * 20 + [(4e9,) * 3] * 20,
@@ -299,8 +302,34 @@ def test_a_logged_line_is_joined_over_moments_without_a_value_and_broken_where_n
     every = [(1.0,) * 3 if point % 10 == 0 and not 20 <= point < 40 else (NAN,) * 3 for point in range(60)]
     book.trace(record.ranks[0].key, "", {"loss": every})
     (line,) = [line for line in drawn(book)["data"] if line.get("name") == "loss"]
-    assert line["y"] == [1.0, 1.0, None, 1.0, 1.0]
+    assert line["y"] == [1.0, 1.0, None, 1.0, 1.0, 2.4], "the last is that of the end of the epoch"
     assert line["connectgaps"] is False
+
+
+def broke_off(book: Book, course: bool) -> dict[str, Any]:
+    """The line of a run whose second epoch broke off without a value and was made again; `course`: losses by second."""
+    rank = book.rank(book.run(ended=(BEGAN + 30) * SECOND, state=RunState.FINISHED))
+    book.device(rank)
+    book.epoch(rank, 0, metrics='{"loss": 2.0}')
+    book.epoch(rank, 1, ended=None, metrics="{}")
+    book.epoch(rank, 2, epoch=1, metrics='{"loss": 1.0}')
+    if course:
+        book.trace(rank, "", {"loss": [(2.0,) * 3] * 25 + [(1.0,) * 3] * 5})
+    return next(line for line in drawn(book)["data"] if "lines" in line["mode"] and line["name"].startswith("loss"))
+
+
+def test_a_logged_line_is_not_carried_through_an_epoch_that_broke_off(book: Book) -> None:
+    line = broke_off(book, course=True)
+    points = [(at / 1000 - BEGAN, value) for at, value in zip(line["x"], line["y"], strict=True)]
+    assert [one for one in points if 9.9 < one[0] < 27] == [(10.0, 2.0), (20.0, None), (25.5, 1.0), (26.5, 1.0)]
+    assert points[-1] == (30.0, 1.0), "its end tells it"
+
+
+def test_a_line_of_ends_of_epochs_has_a_gap_where_one_broke_off(book: Book) -> None:
+    line = broke_off(book, course=False)
+    assert [(at / 1000 - BEGAN, value) for at, value in zip(line["x"], line["y"], strict=True)] == [
+        (10.0, 2.0), (20.0, None), (30.0, 1.0),
+    ]  # fmt: skip
 
 
 def test_a_loss_that_is_no_number_is_marked_and_no_part_of_the_line(book: Book) -> None:

@@ -70,6 +70,22 @@ def test_a_new_value_of_an_open_epoch_is_drawn_from_where_it_was_logged(tmp_path
     assert after[-1] == (29.5, 0.5)
 
 
+@pytest.mark.parametrize("has_samples", [True, False])
+def test_no_line_leads_from_before_an_epoch_that_broke_off_to_behind_it(tmp_path: Path, has_samples: bool) -> None:
+    with Book(tmp_path) as book:
+        end = (BEGAN + 30) * SECOND
+        rank = book.rank(book.run("net-1a2b", ended=end, state=RunState.FINISHED), ended=end, state=RunState.FINISHED)
+        book.epoch(rank, 0, metrics='{"loss": 2.0}')
+        book.epoch(rank, 1, ended=None, metrics="{}")
+        book.epoch(rank, 2, epoch=1, metrics='{"loss": 1.0}')
+        if has_samples:
+            book.trace(rank, "", {"loss": [(2.0,) * 3] * 25 + [(1.0,) * 3] * 5})
+        found = Served((), [str(book.path)]).json("/api/kept?page=run&id=net-1a2b")["figures"]["course"]
+    after = [(time - BEGAN, loss) for time, loss in points(found, "logged.loss") if time >= BEGAN + 9.75]
+    assert after[:2] == [(10.0, 2.0), (20.0, None)]
+    assert after[-1] == (30.0, 1.0)
+
+
 def test_the_mean_of_a_whole_run_is_the_one_of_its_headline_and_a_line_without_values_is_none(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "net-1a2b", 3, utilization=0.36, course=False)

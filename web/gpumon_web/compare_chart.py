@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gpumon import units
+from gpumon.figures.logged_points import logged_points
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series, thinned
 from gpumon.frame import RunState
@@ -19,7 +20,6 @@ from gpumon.missing import is_known
 from gpumon.text import clean
 from gpumon_web.charts import PLAIN, Cells, chart, line, metric_panel, panel
 from gpumon_web.compare_axis import RunAxis
-from gpumon_web.logged_points import logged_points
 from gpumon_web.run_chart import CHECKED, LOGGED, NAME_CELLS, ROLES, is_loss, times_of
 from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of
 
@@ -128,7 +128,7 @@ def _said(course: ComparedCourse, name: str) -> Points:
     if name not in course.logged.columns or name.startswith(CHECKED):
         return [(one.ended, one.metrics.get(name, math.nan)) for one in course.epochs if is_known(one.ended)]
     series = course.logged
-    values = [(time, value) for time, value, *_ in logged_points(course.record.run, series, name, course.epochs)]
+    values = [(time, value) for time, value, *_ in logged_points(course.record.run.ended, series, name, course.epochs)]
     odd = [(time, math.nan) for time, _ in diverged_points(series).get(name, ())]
     return sorted([*values, *odd, *_pauses(course, [time for time, _ in values])])
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import verdict
+from gpumon.figures.logged_points import broken_off, logged_points
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points
 from gpumon.frame import NAN, Mark, RunState
@@ -18,7 +19,6 @@ from gpumon.metrics import BY_NAME
 from gpumon.missing import is_known
 from gpumon.text import clean
 from gpumon_web.charts import PLAIN, Cells, chart, event, limit, line, metric_panel, moment, panel, ribbon
-from gpumon_web.logged_points import logged_points
 from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of
 
 LOGGED = 12
@@ -178,7 +178,7 @@ def _logged(drawing: RunDrawing) -> Iterator[Cells]:
             continue
         lines = [one for one in (_line(drawing, ended, name, breaks),) if one]
         for other in (one for one, base in pairs.items() if base == name):
-            dots = _ends(ended, other)
+            dots = _ends(ended, other, drawing)
             if dots is not None:
                 lines.append({**dots, "role": _INK, "look": _DOTS, "label": clean(other, NAME_CELLS)})
         if lines and found < LOGGED:
@@ -195,7 +195,7 @@ def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks:
     """The values of one metric joined, as not every moment has one: with a gap where nothing was seen."""
     logged = drawing.logged
     if name not in logged.columns:
-        return _ends(ended, name)
+        return _ends(ended, name, drawing)
     odd = [moment(time) for time, _ in (drawing.diverged or diverged_points(logged)).get(name, ())]
     breaks = sorted([*breaks, *odd])
     times: list[float] = []
@@ -203,7 +203,7 @@ def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks:
     low: list[float | None] = []
     high: list[float | None] = []
     place = 0
-    for time, value, lowest, highest in logged_points(drawing.run, logged, name, drawing.epochs):
+    for time, value, lowest, highest in logged_points(drawing.run.ended, logged, name, drawing.epochs):
         if place < len(breaks) and time >= breaks[place]:
             while place < len(breaks) and time >= breaks[place]:
                 place += 1
@@ -213,21 +213,22 @@ def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks:
                 low.append(None)
                 high.append(None)
         times.append(moment(time))
-        mean.append(float(f"{value:.6g}"))
-        low.append(float(f"{lowest:.6g}"))
-        high.append(float(f"{highest:.6g}"))
+        for part, told in ((mean, value), (low, lowest), (high, highest)):
+            part.append(float(f"{told:.6g}") if is_known(told) else None)
     if not times:
-        return _ends(ended, name)
+        return _ends(ended, name, drawing)
     envelope = {"low": low, "high": high} if low != mean or high != mean else {}
     return {"x": times, "mean": mean, "joined": True, **envelope}
 
 
-def _ends(ended: Sequence[EpochSummary], name: str) -> Cells | None:
-    """Values logged by the end of each epoch; None where that is nothing."""
+def _ends(ended: Sequence[EpochSummary], name: str, drawing: RunDrawing) -> Cells | None:
+    """Values logged by the end of each epoch, and a gap behind each that broke off; None where there is no value."""
     points = [(epoch.ended, epoch.metrics[name]) for epoch in ended if math.isfinite(epoch.metrics.get(name, math.nan))]
     points = points[:: max(1, -(-len(points) // MOST))]
     if not points:
         return None
+    breaks = [(time, NAN) for time in broken_off(drawing.epochs, drawing.run.ended) if time < points[-1][0]]
+    points = sorted([*points, *breaks])
     return {**line([moment(time) for time, _ in points], [value for _, value in points]), "joined": True}
 
 

@@ -12,7 +12,6 @@ from itertools import dropwhile
 
 from gpumon.figures.run_series import RunSeries
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import RunRow
 from gpumon.missing import is_known
 
 MISSED = 3
@@ -21,14 +20,17 @@ LoggedPoint = tuple[float, float, float, float]
 """Time (s since 1970), mean, lowest and highest value."""
 
 
-def logged_points(run: RunRow, series: RunSeries, name: str, epochs: Sequence[EpochSummary]) -> list[LoggedPoint]:
-    """Return the known values of a metric in their order, none of them after the end of the run.
+def logged_points(
+    ended: float, series: RunSeries, name: str, epochs: Sequence[EpochSummary]
+) -> list[LoggedPoint]:  # fmt: skip
+    """Return the values of a metric in their order, none of them after the end of the run, `ended` (NaN: it goes on).
 
     A sample sees what was logged last, also if that was in the epoch before: such a value is told once, at its end. An
     epoch that goes on or broke off without a value has none, however long the one before is still seen.
+    Behind one that broke off the values are NaN: those of a later epoch do not follow from it.
     """
     course, step = series.columns[name], series.step
-    over = run.ended if is_known(run.ended) else math.inf
+    over = ended if is_known(ended) else math.inf
     found = [
         (time, value, _finite(low, value), _finite(high, value))
         for place, (value, low, high) in enumerate(zip(course.mean, course.low, course.high, strict=True))
@@ -38,16 +40,29 @@ def logged_points(run: RunRow, series: RunSeries, name: str, epochs: Sequence[Ep
     ends = _ends(epochs, name, over)
     is_logged_anew = _is_open(epochs, over) and name in epochs[-1].metrics
     kept, since, before = [], 0, math.nan
-    for ended, value in [*ends, (math.inf, math.nan)]:
-        until = bisect_left(times, ended - step / 2)
+    for end, value in [*ends, (math.inf, math.nan)]:
+        until = bisect_left(times, end - step / 2)
         part = found[since:until]
-        if math.isfinite(ended) or not is_logged_anew:
+        if math.isfinite(end) or not is_logged_anew:
             part = [*dropwhile(lambda one, before=before: _has(one, before), part)]  # type: ignore[misc]
         kept += part
         # A cell in which an epoch ended may have values of two epochs.
-        since, before = max(until, bisect_right(times, ended + step / 2)), value
+        since, before = max(until, bisect_right(times, end + step / 2)), value
     seen = [(time, value, value, value) for time, value in ends if _is_seen(times, time, step)]
-    return sorted([*kept, *seen])
+    known = [*kept, *seen]
+    last = max((time for time, *_ in known), default=-math.inf)
+    breaks = [(time, math.nan, math.nan, math.nan) for time in broken_off(epochs, ended) if time < last]
+    return sorted([*known, *breaks], key=lambda point: (point[0], not is_known(point[1])))
+
+
+def broken_off(epochs: Sequence[EpochSummary], ended: float) -> list[float]:
+    """Return when epochs broke off, as far as that was seen; `ended`: when the run did, NaN while it goes on."""
+    over = ended if is_known(ended) else math.inf
+    return [
+        min(over, one.begun + one.seconds) for place, one in enumerate(epochs)
+        if not is_known(one.ended) and is_known(one.begun + one.seconds)
+        and not (place == len(epochs) - 1 and _is_open(epochs, over))
+    ]  # fmt: skip
 
 
 def _ends(epochs: Sequence[EpochSummary], name: str, over: float) -> list[tuple[float, float]]:
