@@ -150,6 +150,7 @@ def _machine_app(
     where: Places, arguments: argparse.Namespace, people: People, thread: Work
 ) -> Iterator[Callable[[Gate], Dash]]:  # fmt: skip
     """Yield what makes the app of this machine."""
+    from gpumon.database.read import wait_at_most
     from gpumon_web.accounts import Accounts
     from gpumon_web.app import make_app
     from gpumon_web.feed import Feed
@@ -158,7 +159,9 @@ def _machine_app(
     from gpumon_web.routes import Sources
     from gpumon_web.runs import Runs
     from gpumon_web.work import processes
+    from gpumon_web.worker import LOCKED_FOR
 
+    wait_at_most(LOCKED_FOR)
     with _watched(where, arguments) as (live, ledgers), _recording(live, arguments.speed, people) as recording:
         feed = Feed(named_frames(live, people), recording.extent if recording else None)
         work = named_work(processes(), people)

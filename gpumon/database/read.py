@@ -30,24 +30,30 @@ def words_of(error: Exception) -> str:
     return LOCKED if is_locked else str(error)
 
 
-def open_to_read(path: str, *, any_thread: bool = False) -> tuple[sqlite3.Connection, int]:
+def open_to_read(
+    path: str, *, any_thread: bool = False, patience: float | None = None
+) -> tuple[sqlite3.Connection, int]:  # fmt: skip
     """A connection that only reads and has read something, and the version of the file; 0 of one that is being made.
 
-    `any_thread`: the caller sees to it that only one uses it at a time. Raises sqlite3.Error.
+    `any_thread`: the caller sees to it that only one uses it at a time; `patience`: seconds to wait for a writer that
+    holds the file for itself, where they are not those of this process. Raises sqlite3.Error.
     """
     try:
-        return _connect_to_read(path, "mode=ro", any_thread)
+        return _connect_to_read(path, "mode=ro", any_thread, patience)
     except sqlite3.Error as error:
         # Without a writer there is no index of the write-ahead log, and here we may not make one: but then the file
         # stands still.
         if error.sqlite_errorname not in _CLOSED_TO_US or os.path.exists(f"{path}-shm"):
             raise
-        return _connect_to_read(path, "immutable=1", any_thread)
+        return _connect_to_read(path, "immutable=1", any_thread, patience)
 
 
-def _connect_to_read(path: str, how: str, any_thread: bool) -> tuple[sqlite3.Connection, int]:
+def _connect_to_read(
+    path: str, how: str, any_thread: bool, patience: float | None
+) -> tuple[sqlite3.Connection, int]:  # fmt: skip
     uri = f"file:{quote(os.path.abspath(path))}?{how}"
-    connection = sqlite3.connect(uri, uri=True, timeout=Patience.seconds, check_same_thread=not any_thread)
+    wait = Patience.seconds if patience is None else patience
+    connection = sqlite3.connect(uri, uri=True, timeout=wait, check_same_thread=not any_thread)
     try:
         connection.isolation_level = None  # transactions begin and end where we say
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -41,14 +41,18 @@ class Reach(NamedTuple):
 class KeptFile:
     """The history at `path`, or none while that is empty. Safe to use from several threads.
 
-    Never raises for what the file is.
+    Never raises for what the file is. While it cannot be read, it answers with what it has read before.
     """
 
-    def __init__(self, path: str = "", now: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, path: str = "", now: Callable[[], float] | None = None, patience: float | None = None
+    ) -> None:  # fmt: skip
+        """`patience`: seconds to wait for a program that has locked the file, where they are not those of all."""
         self.path = path
         self.problem = ""
         """Why nothing can be read, for people; empty while all is well, or where there is no file yet."""
         self._now = now or time.time
+        self._patience = patience
         self._lock = Lock()
         self._db: sqlite3.Connection | None = None
         self._look_at = self._open_at = -inf
@@ -67,6 +71,8 @@ class KeptFile:
             self._shut()
             self._lines.clear()
             self._fresh.clear()
+            self._known.clear()
+            self._reach = {}
             self._look_at = self._open_at = -inf
             self.path, self.problem = path, ""
 
@@ -81,9 +87,12 @@ class KeptFile:
         with self._lock:
             self._look()
             key = (shape.number, subject)
-            if key not in self._known:
-                self._known[key] = self._ask(lambda db: _metrics(db, shape, subject), frozenset())
-            return self._known[key]
+            if key in self._known:
+                return self._known[key]
+            found = self._ask(lambda db: _metrics(db, shape, subject), frozenset())
+            if not self.problem:
+                self._known[key] = found
+            return found
 
     def lines(self, shape: TierShape, subject: str, metrics: Sequence[str]) -> dict[str, Line]:
         """Everything that a tier has of some metrics; one that it does not have is missing."""
@@ -117,11 +126,13 @@ class KeptFile:
             return
         self._look_at = now + _LOOK
         version = self._ask(lambda db: int(db.execute("PRAGMA data_version").fetchone()[0]), -1)
+        if self.problem:
+            return
         if version != self._version or version == -1:
             self._version = version
             self._fresh.clear()
             self._known.clear()
-            self._reach = self._ask(self._reaches, {})
+            self._reach = self._ask(self._reaches, self._reach if version != -1 else {})
 
     def _reaches(self, db: sqlite3.Connection) -> dict[int, Reach]:
         found = {}
@@ -178,7 +189,7 @@ class KeptFile:
                 self._open_at = now + _RETRY
                 if not os.path.exists(self.path):
                     return nothing
-                self._db, version = open_file(self.path, any_thread=True)
+                self._db, version = open_file(self.path, any_thread=True, patience=self._patience)
                 if not version:
                     self._shut()
                     self.problem = ""

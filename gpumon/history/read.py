@@ -38,12 +38,12 @@ class OpenFile(NamedTuple):
         return self.version >= _WITH_PROCESSES
 
 
-def open_file(path: str, *, any_thread: bool = False) -> OpenFile:
-    """Return the file at `path`, which the caller closes; `any_thread`: it lets only one use it at a time.
+def open_file(path: str, *, any_thread: bool = False, patience: float | None = None) -> OpenFile:
+    """Return the file at `path`, which the caller closes; `any_thread` and `patience`: as of `open_to_read`.
 
     Raises sqlite3.Error, and NewerFile for one that a later gpumon wrote.
     """
-    found = OpenFile(*open_to_read(path, any_thread=any_thread))
+    found = OpenFile(*open_to_read(path, any_thread=any_thread, patience=patience))
     if found.version > VERSION:
         found.connection.close()
         raise NewerFile(f"{path} was written by a newer gpumon: upgrade gpumon")

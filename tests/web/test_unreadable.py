@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gpumon.database.read import LOCKED, open_to_read
-from gpumon.frame import Origin, RunState
+from gpumon.clock import SECOND
+from gpumon.database.read import LOCKED, Patience, open_to_read
+from gpumon.frame import Origin, RunState, Tick
+from gpumon.history.tiers import SHAPES
 from gpumon.ledger.migrations import VERSION
 from gpumon.origin import SIMULATED
 from gpumon_web.work import WorkerProcess
 from gpumon_web.worker import LOCKED_FOR
 from tests.builders import device, process, run, sample, tick
+from tests.months import fill
+from tests.programs import until
 from tests.runs import Book, training, uuid_of
+from tests.web.charted import points
 from tests.web.conftest import PATIENCE_MS, on_a_port, visit
 from tests.web.served import Served
 
 NET, OTHER = "net-1a2b", "net-3c4d"
+NOW = time.time() // 7200 * 7200 - 300
 NEWER = "was written by a newer gpumon"
 
 
@@ -74,6 +83,76 @@ def test_a_locked_ledger_keeps_the_process_that_reads_for_pages_no_longer_than_a
     finally:
         work.close()
     assert wait_of(str(ledger)) >= 1000, "who reads for himself waits until it is made"
+
+
+def with_history(path: Path) -> Served:
+    """A GPU with a month of history before its frames, in a file of its own."""
+    served = Served([of_now(number) for number in range(1, 5)], devices=1)
+    fill(str(path), [device(0).uuid], NOW, lambda *_: (0.4, 0.5, 0.6), [SHAPES[-1]])
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA journal_mode = TRUNCATE")  # as on a network file system, where a reader is locked out
+    served.feed.history.look_in(str(path))
+    served.live.history_file = lambda: str(path)  # type: ignore[method-assign]
+    return served
+
+
+def of_now(number: int) -> Tick:
+    return tick(number, [sample(0, utilization=0.5)], time_ns=round((NOW + number) * SECOND))
+
+
+@contextmanager
+def history_locked(path: Path) -> Iterator[None]:
+    """Nobody else may read the file."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        other.execute("CREATE TABLE held (of INTEGER)")
+        yield
+        other.execute("ROLLBACK")
+
+
+def test_a_tick_does_not_wait_for_a_locked_history(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    served = with_history(path)
+    with history_locked(path):
+        begun = time.monotonic()
+        told = served.told("gpu", gpu="0")
+        assert served.known().gpus
+        waited = time.monotonic() - begun
+    assert told["values"]
+    assert waited < 0.5 * Patience.seconds, "of one look that had its way, a program waits that long"
+
+
+def test_a_chart_of_a_locked_history_says_so_and_has_what_was_read_before(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    served = with_history(path)
+    asked = "/api/gpu?gpu=0&window=2678400"
+    with history_locked(path):
+        found = served.json(asked)
+        assert LOCKED in found["problem"]
+        assert len(points(found["chart"], "gpu.utilization")) <= 5, "those of the frames"
+    served = with_history(tmp_path / "other.sqlite")
+    whole = len(points(served.json(asked)["chart"], "gpu.utilization"))
+    assert whole > 100
+    numbers = count(5)
+
+    def asked_anew() -> Any:
+        served.writer.append(of_now(next(numbers)))
+        found = served.json(asked)
+        return found if "problem" in found else None
+
+    with history_locked(tmp_path / "other.sqlite"):
+        found = until(asked_anew)
+    assert LOCKED in found["problem"]
+    assert len(points(found["chart"], "gpu.utilization")) >= whole
+
+
+def test_a_page_of_a_gpu_says_that_its_history_is_locked(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    served = with_history(path)
+    with history_locked(path), on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/gpu/0?window=2678400")
+        expect(page.locator("#page-gpu .card > .empty:visible")).to_contain_text(LOCKED)
+        expect(page.locator("#page-gpu .plot canvas").first).to_be_visible()
 
 
 @pytest.mark.parametrize("query", [f"page=run&id={NET}", "page=runs", f"page=compare&runs={NET},{OTHER}"])

@@ -32,6 +32,8 @@ FIRST_WINDOW = float(USUAL.seconds)
 """Seconds that a page gets when it opens."""
 POINTS = 900
 """Points that it gets for them at most."""
+LOCKED_FOR = 0.02
+"""Seconds for which a tick waits for a history that another program has locked: without it, it has its frames."""
 PACE = 0.5
 """Seconds between points at least: a faster ring is for figures, not for a page that ticks."""
 COLUMNS = tuple(panel.metric.name for panel in GPU_PANELS)
@@ -87,7 +89,7 @@ class Feed:
         self.live = live
         self._play = play
         self.lock = Lock()
-        self.history = open_history(keep=keep, metrics=BY_NAME)
+        self.history = open_history(keep=keep, metrics=BY_NAME, patience=LOCKED_FOR)
         self.epochs = Epochs()
         self.logged = Logged()
         self.fleet = Fleet()

@@ -122,12 +122,15 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
                     first, last = (max(oldest, newest - length) if length else oldest), newest
                 history, epochs, known = feed.history.whole(uuid), feed.epochs.only(uuid), feed.known()
                 processes = [one for one in frame.processes if one.uuid == uuid]
-                interval, log = frame.interval, feed.live.history_file()
+                # A file that cannot be read now is not asked, and waited for, again by each part of the chart.
+                interval, log = frame.interval, "" if feed.history.problem else feed.live.history_file()
 
             def make() -> Packed:
                 window = GpuChartWindow(first, last, points, panels)
                 made = gpu_chart(history, epochs, sample, processes, interval, log, window)
-                return _packed({"uuid": uuid, "begin": first, "end": last, "known": known, "chart": made})
+                found = {"uuid": uuid, "begin": first, "end": last, "known": known, "chart": made}
+                problem = feed.history.problem
+                return _packed({**found, "problem": problem} if problem else found)
 
             return make
 

@@ -6,6 +6,7 @@
   const ROOM = 240; // points that come until the chart is asked for again
   const FUTURE = 600; // s beyond now that are asked for, so that a zoom that reaches to now goes on
   const SLACK = 600; // s that a link may reach beyond what there is
+  const UNREAD = 10000; // ms after which a chart without its history is asked for again
   const FEW = 200;
   const MANY = 1200;
   const t = g.text;
@@ -38,6 +39,7 @@
     let rest = 0;
     let timer = 0;
     let first = true;
+    let lacks = Infinity; // when to ask again, as the history could not be read
     let beyond = ""; // what a link asked for that there is not
 
     for (const button of options) {
@@ -99,7 +101,7 @@
       const now = values.get(outlineName);
       const panels = choice.isKnown ? choice.shown() : choice.wanted || usualPanels.split(" ");
       const wanted = JSON.stringify([g.feed.resets, subject, view, panels]);
-      if (!must && wanted === asked && (now === outline || performance.now() < rest)) {
+      if (!must && wanted === asked && (now === outline || performance.now() < rest) && performance.now() < lacks) {
         if (chart.doc && !g.feed.isFresh()) { again(); }
         return;
       }
@@ -118,6 +120,7 @@
       pending = true;
       ask(`${address}${encodeURIComponent(subject)}&points=${points}&panels=${encodeURIComponent(panels.join(","))}${query}`, (found, took) => {
         pending = false;
+        lacks = !found || found.problem ? performance.now() + UNREAD : Infinity;
         rest = performance.now() + Math.max(2000, 20000 * took);
         if (!found) { asked = ""; return; }
         known = t.known(found.known.begin) ? [found.known.begin, found.known.end] : null;
@@ -126,7 +129,7 @@
         const isSilent = silent() && doc.panels.some((panel) => panel.lines.some((line) => line.x.length));
         const drawable = !outside && (isSilent || doc.panels.some((panel) => panel.lines.some((line) => line.mean.some((value) => value !== null))));
         g.hide(place, !drawable);
-        const text = outside || beyond || (drawable ? kept(found.known) : "No samples in this period.");
+        const text = unread(found.problem) || outside || beyond || (drawable ? kept(found.known) : "No samples in this period.");
         g.hide(note, !text);
         g.put(note, text);
         g.put(cells, drawable ? [about(doc), since(found.known)].filter(Boolean).join("; ") : "");
@@ -172,6 +175,8 @@
       }
       return "";
     }
+
+    const unread = (why) => (why ? `The history cannot be read now: ${why}. What is shown was read before, or is new.` : "");
 
     const kept = (all) => (view.window === "all" && !view.range && all.cut ? `Only the last ${t.span(all.end - all.begin)} are kept.` : "");
 
