@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from gpumon import units
 from gpumon.diagnosis.comparison_rules import ComparedRun, doubts
-from gpumon.frame import NAN
+from gpumon.frame import NAN, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
@@ -114,8 +114,23 @@ def compare(records: Sequence[Record], begun: Sequence[Sequence[EpochSummary]] =
         _compared(MEASURES, counted),
         [doubt.summary for doubt in doubts(sides)],
         _compared(WHOLE, [[run] for run in wholes]),
-        [*unknown_energy(names, wholes)],
+        [*unknown_energy(names, wholes), *_broken_off(names, records, begun)],
     )
+
+
+def _broken_off(
+    names: Sequence[str], records: Sequence[Record], begun: Sequence[Sequence[EpochSummary]]
+) -> Iterator[str]:  # fmt: skip
+    """Epochs that no median has, as nobody saw their end: a sentence for each run; the one that goes on is none."""
+    for name, record, epochs in zip(names, records, begun, strict=True):
+        goes_on = epochs[-1:] if record.run.state is RunState.RUNNING else []
+        found = [one for one in epochs if not is_known(one.ended) and one not in goes_on]
+        if not found or len(found) == len(epochs):
+            continue
+        last = found[-1]
+        after = f" after {units.span(last.seconds)}" if last.seconds > 0 else ""
+        others = f", as {len(found) - 1} before it did: they count" if len(found) > 1 else " and counts"
+        yield f"{name}: epoch {last.epoch} broke off{after}{others} in no median of epochs."
 
 
 def _compared(measures: Sequence[Measure[T]], of: Sequence[Sequence[T]]) -> list[MeasureComparison]:

@@ -69,6 +69,30 @@ def test_the_open_epoch_of_a_run_that_goes_on_is_said_to_be_on_the_axis_of_time_
     assert not any("goes on" in text for text in by[TIME])
 
 
+def test_an_epoch_that_broke_off_is_said_to_be_left_out_and_why(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, IDS[0], 6)
+        training(book, IDS[1], 6, state=RunState.FAILED, began=BEGAN + 900)
+        book.db.execute("UPDATE epoch SET ended = NULL, seconds = 4.2, metrics = '{}' WHERE ordinal = 5"
+                        " AND rank IN (SELECT key FROM rank WHERE run = ?)", (IDS[1],))  # fmt: skip
+    by = {axis: [one["text"] for one in document(str(book.path), by=axis)["notes"]] for axis in (EPOCHS, TIME)}
+    for texts in by.values():
+        assert "B: epoch 5 broke off after 4.2 s and counts in no median of epochs." in texts
+    [said] = [text for text in by[EPOCHS] if "has one that broke off" in text]
+    assert said.startswith("B second")
+    assert said.endswith("the axis of time alone has it")
+    assert not any("has one that broke off" in text for text in by[TIME])
+
+
+def test_the_epoch_that_goes_on_did_not_break_off(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, IDS[0], 6)
+        training(book, IDS[1], 6, state=RunState.RUNNING, began=BEGAN + 900)
+        book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 5"
+                        " AND rank IN (SELECT key FROM rank WHERE run = ?)", (IDS[1],))  # fmt: skip
+    assert not any("broke off" in one["text"] for one in document(str(book.path))["notes"])
+
+
 def test_energies_of_a_step_have_one_precision() -> None:
     assert small_joules_each([51.0, 51.1, NAN]) == ["51.0 J", "51.1 J", "–"]
     assert small_joules_each([0.00002, 3.0]) == ["2e-05 J", "3 J"]

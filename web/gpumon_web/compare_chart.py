@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gpumon import units
-from gpumon.figures.logged_points import logged_points
+from gpumon.figures.logged_points import broken_off, logged_points
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series, thinned
 from gpumon.frame import RunState
@@ -126,7 +126,9 @@ def _names(course: ComparedCourse) -> list[str]:
 def _said(course: ComparedCourse, name: str) -> Points:
     """Values that a run logged under a name, by time; what was no number, and what nobody saw, breaks the line."""
     if name not in course.logged.columns or name.startswith(CHECKED):
-        return [(one.ended, one.metrics.get(name, math.nan)) for one in course.epochs if is_known(one.ended)]
+        breaks = [(time, math.nan) for time in broken_off(course.epochs, course.record.run.ended)]
+        ends = [(one.ended, one.metrics.get(name, math.nan)) for one in course.epochs if is_known(one.ended)]
+        return sorted([*ends, *breaks])
     series = course.logged
     values = [(time, value) for time, value, *_ in logged_points(course.record.run.ended, series, name, course.epochs)]
     odd = [(time, math.nan) for time, _ in diverged_points(series).get(name, ())]

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from gpumon import units
 from gpumon.errors import GpumonError
+from gpumon.figures.logged_points import broken_off
 from gpumon.frame import NAN, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
@@ -77,6 +78,7 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
     axis = by if by in axes else axes[0]
     courses = [course_of(name, one.record, one.epochs, axis_of(axis, one.record, one.epochs), one.traces)
                for name, one in zip(names, found, strict=True)]  # fmt: skip
+    said = [*compared.notes, *_open(found, names, axis), *_broken(found, names, axis), *_late(courses)]
     return {
         "ids": ids, "gone": gone, "problem": problem,
         "runs": [{**run, "counts": counts} for run, counts in zip(runs, _counts(compared), strict=True)],
@@ -86,7 +88,7 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
         "numbers": numbers(compared, names),
         "saved": saved(compared),
         "by_epochs": all(compared.epochs),
-        "notes": [{"text": note} for note in [*compared.notes, *_open(found, names, axis), *_late(courses)]]
+        "notes": [{"text": note} for note in said]
         + [{"text": doubt, "about": "Caution", "level": "warn"} for doubt in compared.doubts],
         "differs": differs(config, names),
         "config_notes": config_notes(config, names),
@@ -101,6 +103,16 @@ def _open(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
     if axis == TIME or not going:
         return []
     return [f"{', '.join(going)} go{'es' if len(going) == 1 else ''} on: the open epoch is on the axis of time alone"]
+
+
+def _broken(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
+    """Runs of which an epoch broke off, which has no place on the axis for the same reason."""
+    if axis == TIME:
+        return []
+    some = [name for name, one in zip(names, found, strict=True) if broken_off(one.epochs, one.record.run.ended)]
+    lacks = "has one that broke off" if len(some) == 1 else "have some that broke off"
+    return [f"{', '.join(some)} {lacks}: how much of an epoch was done is not known, and the axis of time alone has it"
+            ] if some else []  # fmt: skip
 
 
 def _late(courses: Sequence[ComparedCourse]) -> list[str]:
