@@ -62,8 +62,23 @@ def test_time_that_nobody_watched_is_said_and_hatched(served: Served) -> None:
     assert row["kind"] == "daemon stopped"
     assert row["took"] in ("nobody watched for 1 h", "nobody watched for 1 h 1 min")
     strip = found["tables"]["lanes"]["cells"][device(0).uuid]["strip"]
-    assert [share for _, share in strip["unseen"]], "the hours without a daemon"
+    assert [share for _, share, *_ in strip["unseen"]], "the hours without a daemon"
     assert strip["parts"]
+
+
+def test_an_outage_within_an_hour_has_its_place_in_that_hour(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    down = range(HOUR + 900, HOUR + 2100, STEP)
+    keep(path, ticks(range(0, down.start, STEP)), kill=True)
+    keep(path, ticks(range(down.stop, 3 * HOUR, STEP)), kill=True)
+    served = Served(ticks(range(3)), histories=[str(path)])
+    served.now = BEGAN + 3.0 * HOUR
+    strip = shown(served)["tables"]["lanes"]["cells"][device(0).uuid]["strip"]
+    begin = served.now // HOUR * HOUR - 23 * HOUR  # of the window: 24 hours of the clock with this one
+    [(slot, share, at)] = [one for one in strip["unseen"] if len(one) == 3]
+    since = begin + (slot + at / 100) * HOUR
+    assert since == pytest.approx(BEGAN + down.start, abs=60)
+    assert share == pytest.approx(100 * len(down) * STEP / HOUR, abs=2)
 
 
 def test_events_are_narrowed_by_kind_gpu_and_user(served: Served) -> None:

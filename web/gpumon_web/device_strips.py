@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpumon.accounting.query import HourUse, KnownDevice, by_user, read_accounts
 from gpumon.accounting.summary import NOTICED
+from gpumon.clock import SECOND
 from gpumon.errors import GpumonError
+from gpumon.events.query import EventFilter, read_events
+from gpumon.frame import NAN
 from gpumon.history.tiers import HOUR
+from gpumon.missing import is_known
 from gpumon.vendors import PARTS
 
 DAY = 24
@@ -17,14 +21,26 @@ DAY = 24
 MOST_SLOTS = 8000
 """Slots of all GPUs together, beyond which one stands for several hours."""
 _STEPS = (1, 2, 3, 6, 12)
+MISPLACED = 90.0
+"""Seconds by which an outage may differ from what accounts have not seen: ticks are added up in tens."""
 LONGEST_SLOT = _STEPS[-1] * HOUR
 """Seconds."""
 
 
+class Outage(NamedTuple):
+    """A stretch of time in which nobody watched (s since 1970)."""
+
+    begin: float
+    end: float
+
+
 def device_strip(
-    hours: Sequence[HourUse], device: KnownDevice, begin: float, end: float, now: float, devices: int
+    hours: Sequence[HourUse], device: KnownDevice, begin: float, end: float, now: float, devices: int,
+    outages: Sequence[Outage] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """Holders of a GPU from `begin` to `end`, in hundredths of each slot; what is after `now` is still to come.
+
+    What was not seen of a slot has its place in it, too, where `outages` are all of that.
 
     Hours are those of UTC: where the window begins within one, slot 0 is the first whole one, `shift` slots behind
     the begin, and slot -1 is partly before it.
@@ -45,11 +61,38 @@ def device_strip(
         expected = min(since + length, now) - since
         missing = expected - sum(max(hour.use.observed, hour.use.metered) for hour in found)
         if not device.uuid.startswith(PARTS) and missing > NOTICED:
-            unseen.append([at, max(1, round(100 * missing / length))])
+            unseen += _placed(at, since, length, missing, outages)
     return {
         "device": device, "slots": (end - begin) / length, "shift": (first - begin) / length, "parts": parts,
         "unseen": unseen, "step": length,
     }  # fmt: skip
+
+
+def _placed(at: int, since: float, length: float, missing: float, outages: Sequence[Outage]) -> list[list[Any]]:
+    """What was not seen of a slot, in hundredths, and where that begins if it is known."""
+    within = [(max(one.begin, since), min(one.end, since + length)) for one in outages]
+    within = [(begin, end) for begin, end in within if end - begin > NOTICED / 2]
+    if (
+        missing < length - NOTICED
+        and within
+        and abs(sum(end - begin for begin, end in within) - missing) <= MISPLACED * len(within)
+    ):
+        return [[at, max(1, round(100 * (end - begin) / length)), round(100 * (begin - since) / length, 1)]
+                for begin, end in within]  # fmt: skip
+    return [[at, max(1, round(100 * missing / length))]]
+
+
+def outages_of(path: str, begin: float, end: float) -> list[Outage]:
+    """Return when no daemon watched this machine, as far as its log of events tells. Raises GpumonError."""
+    found, since = [], NAN
+    for one in read_events(path, begin, end, EventFilter(kinds=("daemon_started", "daemon_stopped"))):
+        time = one.time_ns / SECOND
+        if one.kind.name == "daemon_stopped":
+            since = time
+        elif is_known(since):
+            found.append(Outage(since, time))
+            since = NAN
+    return found
 
 
 def slot_hours(hours: float, devices: int) -> int:
@@ -64,7 +107,8 @@ def last_hours(paths: Sequence[str], now: float, count: int = DAY) -> tuple[floa
     if not paths:
         return begin, end, []
     kept = read_accounts(paths[0], begin, end)
-    return begin, end, [device_strip(kept.hours, one, begin, end, now, len(kept.devices)) for one in kept.devices]
+    gaps = outages_of(paths[0], begin, end)
+    return begin, end, [device_strip(kept.hours, one, begin, end, now, len(kept.devices), gaps) for one in kept.devices]
 
 
 def day_document(paths: Sequence[str], now: float) -> dict[str, Any]:

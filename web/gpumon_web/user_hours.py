@@ -13,7 +13,7 @@ from gpumon.groups import UserGroups
 from gpumon.people import in_force, under
 from gpumon.prices import Prices
 from gpumon.reports import accounts
-from gpumon_web.device_strips import LONGEST_SLOT, device_strip
+from gpumon_web.device_strips import LONGEST_SLOT, device_strip, outages_of
 from gpumon_web.user_window import UserWindow, user_window
 
 Holding = Mapping[str, tuple[str, Sequence[str]]]
@@ -57,6 +57,7 @@ def _document(
     try:
         kept = _within(paths, window, now, groups) if paths else nothing
         earlier = _within(paths, window.beside(-1), now, groups) if paths else nothing
+        outages = outages_of(paths[0], window.begin - LONGEST_SLOT, window.end) if paths else []
     except GpumonError as error:
         return {**document, "problem": str(error), "group": None, "before": None, "days": [], "devices": [], "gpus": [],
                 "known_devices": []}  # fmt: skip
@@ -86,7 +87,8 @@ def _document(
         if user
         else [],
         "devices": [
-            device_strip(drawn, device, window.begin, window.end, now, len(kept.devices)) for device in kept.devices
+            device_strip(drawn, device, window.begin, window.end, now, len(kept.devices), outages)
+            for device in kept.devices
         ],
     }
 

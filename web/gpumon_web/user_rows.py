@@ -121,7 +121,7 @@ def strip_words(found: Cells) -> str:
             continue
         hours[who or "unknown"] = hours.get(who or "unknown", 0.0) + held / 100 * found["step"]
     held_by = ", ".join(f"{who} {hours_text(held)}" for who, held in sorted(hours.items(), key=lambda one: -one[1]))
-    unseen = sum(share for at, share in found["unseen"] if at >= 0) / 100 * found["step"]
+    unseen = sum(share for at, share, *_ in found["unseen"] if at >= 0) / 100 * found["step"]
     if unseen:
         held_by = f"{held_by or 'nobody while watched'}; not seen {hours_text(unseen)}"
     return f"{device_name(found['device'])}: {held_by or 'nobody'}"

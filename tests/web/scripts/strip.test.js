@@ -89,3 +89,17 @@ test("blocks and hatches never lie on each other", async () => {
     }
   }
 });
+
+test("an outage within an hour is hatched where it was, and what was held lies on both sides of it", async () => {
+  const parts = [[0, "ann", 100, 0], [1, "ann", 67, 0], [2, "ann", 100, 0]];
+  const { blocks, hatches } = await drawn({ slots: 3, parts, unseen: [[1, 33.3, 25]] });
+  assert.deepStrictEqual(hatches, [[75, 95]]);
+  assert.deepStrictEqual(blocks.map(([left, right]) => [left, right]), [[0, 60], [60, 75], [95, 120], [120, 180]]);
+  assert.ok(blocks.every(([, , tall]) => tall > 0.95));
+});
+
+test("two outages of one hour are two hatches", async () => {
+  const { blocks, hatches } = await drawn({ slots: 1, parts: [[0, "ann", 80, 0]], unseen: [[0, 10, 20], [0, 10, 60]] });
+  assert.deepStrictEqual(hatches, [[12, 18], [36, 42]]);
+  assert.deepStrictEqual(blocks.map(([left, right]) => [left, right]), [[0, 12], [18, 36], [42, 60]]);
+});

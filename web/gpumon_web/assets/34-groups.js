@@ -159,10 +159,13 @@
         const sum = sums.get(key) || { slot, user, held: 0, used: 0, known: true };
         sums.set(key, { ...sum, held: sum.held + held, used: sum.used + (used || 0), known: sum.known && used !== null });
       }
-      for (const [slot, share] of one.unseen) { unseen.set(slot, (unseen.get(slot) || 0) + share); }
+      for (const [slot, share, at] of one.unseen) {
+        const key = JSON.stringify(at === undefined ? [slot] : [slot, at]); // all of them miss the same outage of the daemon
+        unseen.set(key, (unseen.get(key) || 0) + share);
+      }
     }
     const of = strips.length;
     const parts = [...sums.values()].sort((a, b) => a.slot - b.slot).map((one) => [one.slot, one.user, one.held / of, one.known ? one.used / of : null]);
-    return [g.strip({ ...strips[0], is_mean: true, parts, unseen: [...unseen].map(([slot, share]) => [slot, share / of]), label: strips.map((one) => one.label).join("; ") })];
+    return [g.strip({ ...strips[0], is_mean: true, parts, unseen: [...unseen].map(([key, share]) => { const [slot, ...at] = JSON.parse(key); return [slot, share / of, ...at]; }), label: strips.map((one) => one.label).join("; ") })];
   };
 })(window.gpumon);

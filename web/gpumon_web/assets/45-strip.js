@@ -9,7 +9,7 @@
   const NAMED = 0.6; // of the height, from which on a block has room for a name
   const TO_COME = 0.07;
 
-  // `one`: {slots, shift, parts: [[slot, user, held, used or null]], unseen: [[slot, share]], until, is_bars, label, marks, events}; shares in
+  // `one`: {slots, shift, parts: [[slot, user, held, used or null]], unseen: [[slot, share, begin or nothing]], until, is_bars, label, marks, events}; shares in
   // hundredths of a slot, `until` the share of all slots that is not still to come; one that `ends_now` has nothing behind that.
   g.strip = function (one) {
     const canvas = g.make("canvas", { class: one.is_bars ? "strip bars" : "strip", role: "img", "aria-label": one.label, title: one.label });
@@ -46,14 +46,24 @@
       pen.fillRect(now, 0, 1, height);
     }
     const away = unseen(one, edge, now);
-    for (const { left, right, share } of away.values()) { hatch(pen, left, right, height, share); }
-    // What was seen of a slot lies beside its hatch, before what is still to come.
+    for (const { left, right, share, holes } of away.values()) {
+      for (const hole of holes || [{ left, right, share }]) { hatch(pen, hole.left, hole.right, height, hole.share); }
+    }
+    // What was seen of a slot lies beside its hatch, before what is still to come: on both sides of one that is within it.
     const seen = (slot) => {
       const [from, to] = [edge(slot), Math.max(edge(slot), Math.min(edge(slot + 1), now))];
-      const { left, right } = away.get(slot) || { left: to, right: to };
+      const { left, right, holes } = away.get(slot) || { left: to, right: to };
+      if (holes) { return [from, to]; }
       return left > from || right >= to ? [from, Math.min(left, to)] : [right, to];
     };
+    const holes = [...away.values()].flatMap((one) => one.holes || []);
     const block = (user, left, top, wide, tall, used) => {
+      const hole = holes.find((one) => one.left < left + wide && one.right > left);
+      if (!hole) { whole(user, left, top, wide, tall, used); return; }
+      if (hole.left > left) { whole(user, left, top, hole.left - left, tall, used); }
+      if (hole.right < left + wide) { block(user, hole.right, top, left + wide - hole.right, tall, used); }
+    };
+    const whole = (user, left, top, wide, tall, used) => {
       pen.fillStyle = color(user, HELD);
       pen.fillRect(left, top, wide, tall);
       pen.fillStyle = color(user);
@@ -65,7 +75,8 @@
       const [from, to] = [edge(slot), edge(slot + 1)];
       if (one.is_bars) { bars(slots[at], from, to, width / one.slots > 3 * GAP ? GAP : 0, height, block); return; }
       const [first, last] = seen(slot);
-      const room = last - first;
+      const within = ((away.get(slot) || {}).holes || []).reduce((sum, hole) => sum + hole.right - hole.left, 0);
+      const room = last - first - within;
       const share = (held) => (room > 0 ? Math.min(1, ((held / 100) * (to - from)) / room) : Math.min(1, held / 100)); // of what was seen
       if (one.is_mean) { // of several: each user's share of the height, from below; at a begin or an end of the width
         const [before, after] = [touches(slots[at - 1], slots[at]), touches(slots[at], slots[at + 1])];
@@ -73,7 +84,7 @@
         let base = height;
         for (const [user, held, used] of users) {
           const tall = height * level(user, held);
-          const wide = (room * share(held)) / level(user, held);
+          const wide = within ? last - first : (room * share(held)) / level(user, held);
           base -= tall;
           block(user, before ? first : last - wide, base, wide, tall, used === null ? null : Math.min(1, used / held));
         }
@@ -81,8 +92,8 @@
       }
       const sum = users.reduce((found, [, held]) => found + held, 0);
       // A part of what was seen is beside the slot that it continues; else nobody knows when in it, and its height says how much.
-      const isPlaced = touches(slots[at - 1], slots[at]) !== touches(slots[at], slots[at + 1]);
-      const wide = isPlaced ? room * share(sum) : room;
+      const isPlaced = !within && touches(slots[at - 1], slots[at]) !== touches(slots[at], slots[at + 1]);
+      const wide = isPlaced ? room * share(sum) : room + within;
       const tall = isPlaced ? height : height * share(sum);
       const left = leftOf(slots, at, first, last, wide);
       // Who shares it has a lane of it, the first at the top.
@@ -129,10 +140,21 @@
   // Of a slot that was held in part, the end beside the slot that it continues.
   const leftOf = (slots, at, from, to, room) => (touches(slots[at - 1], slots[at]) || !touches(slots[at], slots[at + 1]) ? from : to - room);
 
-  // Where the hatch of each slot lies: beside what was not seen either, else at the end of the slot.
+  // Where the hatch of each slot lies: where its outages were if that is known, else beside what was not seen either, else at the end of the slot.
   function unseen(one, edge, now) {
     const slots = new Set(one.unseen.map(([slot]) => slot));
+    const placed = new Map();
+    for (const [slot, share, begin] of one.unseen) {
+      if (begin === undefined) { continue; }
+      const [from, wide] = [edge(slot), edge(slot + 1) - edge(slot)];
+      const left = Math.round(from + (wide * begin) / 100);
+      const hole = { left, right: Math.min(now, Math.max(left + 1, Math.round(left + (wide * share) / 100))), share };
+      const { holes } = placed.get(slot) || { holes: [] };
+      holes.push(hole);
+      placed.set(slot, { left: Math.min(...holes.map((each) => each.left)), right: Math.max(...holes.map((each) => each.right)), share, holes });
+    }
     return new Map(one.unseen.map(([slot, share]) => {
+      if (placed.has(slot)) { return [slot, placed.get(slot)]; }
       const [from, to] = [edge(slot), Math.min(edge(slot + 1), now)];
       const room = (edge(slot + 1) - from) * Math.min(1, share / 100);
       const left = slots.has(slot - 1) && !slots.has(slot + 1) ? from : Math.max(from, to - room);
