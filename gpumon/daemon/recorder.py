@@ -58,6 +58,8 @@ class Recorder:
         """Number of the newest frame at the last heartbeat."""
         self._log = DaemonLog(lambda text: self.say(text))
         self._calls = CallsFile(sampler.source, directory, self._tell) if directory else None
+        self._publishes = True
+        """Whether a new ring has its name at once."""
         self._former: RingWriter | None = None
         """A ring that has lost its place, for as long as it takes to make another."""
         self.has_caught_up = False
@@ -133,9 +135,16 @@ class Recorder:
         self.say(line)  # which is set later
 
     def take_one(self) -> None:
-        """One round, without waiting."""
+        """One round, without waiting; a new ring of what is no hardware is published once all of it is there.
+
+        A simulation begins with minutes that it makes up: who saw these come would take them for now.
+        """
+        self._publishes = Capability.LIVE in self.sampler.source.capabilities
         for tick in self.sampler.ticks():
             self.store(tick)
+        self._publishes = True
+        if self.writer is not None:
+            self.writer.publish()
 
     def begin_anew(self) -> None:
         """Begin another private ring with the next tick: what comes does not follow what is there."""
@@ -199,7 +208,7 @@ class Recorder:
         try:
             return RingWriter.create(
                 f"{self.directory}/{RING}", len(uuids), interval, continues=continues,
-                former=former.fd if former else None, uuids=uuids, spare=spare,
+                former=former.fd if former else None, uuids=uuids, spare=spare, publish=self._publishes,
             )  # fmt: skip
         except FileNotFoundError as error:
             raise self._gone() from error

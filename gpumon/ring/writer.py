@@ -60,6 +60,8 @@ class RingWriter:
     ) -> None:
         self.fd = fd
         self.path = path
+        self._unpublished = ""
+        """Name of the file while readers are not to find it; empty once it has its own."""
         self.layout = layout
         self.lost_writes = 0
         self.is_failing = False
@@ -100,10 +102,11 @@ class RingWriter:
         uuids: Collection[str] = (),
         spare: int = 0,
         mode: int = 0o644,
+        publish: bool = True,
     ) -> RingWriter:
         """Put a new ring at `path`, with rows for `devices`, and for `spare` more.
 
-        `uuids`: of those devices, where they are known.
+        `uuids`: of those devices, where they are known. Without `publish` the file has its name from `publish()` on.
 
         The frames of the one that was there are kept when it came from the source `continues`, in
         this boot; `former` is a descriptor of it, where it has lost its name. `interval` in ns.
@@ -120,7 +123,9 @@ class RingWriter:
                 writer._take_over(past)
             writer.heartbeat()
             os.fchmod(fd, mode)
-            os.rename(temporary, path)
+            writer._unpublished = temporary
+            if publish:
+                writer.publish()
         except BaseException:
             os.close(fd)
             with suppress(FileNotFoundError):
@@ -204,10 +209,19 @@ class RingWriter:
         own = os.fstat(self.fd)
         return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
 
+    def publish(self) -> None:
+        """Give the file its name, where readers find it."""
+        if self._unpublished and self.path is not None:
+            os.rename(self._unpublished, self.path)
+            self._unpublished = ""
+
     def close(self) -> None:
-        """Say that the writer stopped; the file stays for readers."""
+        """Say that the writer stopped; the file stays for readers, unless it was never published."""
         self.heartbeat(STOPPED)
         os.close(self.fd)
+        if self._unpublished:
+            with suppress(FileNotFoundError):
+                os.unlink(self._unpublished)
 
     def _write(self, tick: Tick, number: int, boundaries: Sequence[Boundary], is_full: bool = True) -> int:
         """Write a frame; returns how many of `boundaries` it took."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,8 @@ from gpumon.clock import SECOND
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
 from gpumon.errors import UsageError
-from gpumon.frame import Boundary, Mark
-from gpumon.live import Live
+from gpumon.frame import Boundary, Frame, Mark, Tick
+from gpumon.live import Live, connect
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind
 from gpumon.origin import SIMULATED
 from gpumon.paths import Places
@@ -52,6 +53,32 @@ def test_it_runs_on_a_machine_that_has_been_up_for_a_minute() -> None:
     assert len(live.window("10m")) == 600
     live.close()
     recorder.close()
+
+
+def test_a_follower_never_takes_the_made_up_minutes_for_now(tmp_path: Path) -> None:
+    clock = FakeClock(START)
+    recorder = Recorder(make_sampler("sim", Places(), clock, 1.0), clock, str(tmp_path))
+    live = connect(str(tmp_path))
+    seen: list[Frame | None] = []
+
+    class Looks:
+        name, writes, problem = "looks", "looks", ""
+
+        def add(self, tick: Tick) -> None:
+            seen.append(live.latest())
+
+        def close(self) -> None:
+            pass
+
+    recorder.followers.append(Looks())
+    recorder.take_one()
+    newest = live.latest()
+    assert (len(seen), set(seen)) == (601, {None})
+    assert newest is not None
+    assert (newest.number, newest.monotonic_ns) == (601, START)
+    live.close()
+    recorder.close()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("ring.")]
 
 
 def test_the_first_read_tells_of_ten_minutes() -> None:
