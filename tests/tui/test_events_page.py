@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from itertools import takewhile
 from typing import Any
 
@@ -18,6 +19,8 @@ from gpumon.events.query import LoggedEvent
 from gpumon.frame import NAN, Frame, RunState
 from gpumon.live import LiveState
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.asked import Asked
+from gpumon_tui.happened import Happened
 from gpumon_tui.pages.event_sheet import EventSheet
 from gpumon_tui.renderables.event_rows import all_rows
 from tests.crossed import crossed
@@ -283,9 +286,9 @@ def recording(seconds: int, player: FakePlayer, size: tuple[int, int] = (120, 40
 
 
 def test_the_strip_of_a_recording_spans_its_time() -> None:
-    lines = recording(700, FakePlayer(START, START + 1399))
+    lines = recording(190, FakePlayer(START, START + 379))
     assert "24 hours" not in "\n".join(lines)
-    assert "20 s a cell" in "\n".join(lines)
+    assert "5 s a cell" in "\n".join(lines)
     strip = strip_of(lines, "recording")
     assert 30 <= len(strip) <= 40  # half of it has been played, and what comes is no line
     assert "·" not in strip
@@ -297,8 +300,44 @@ def test_a_recording_whose_end_is_not_known_is_drawn_as_far_as_it_was_played() -
     assert "·" not in strip
 
 
-def test_a_recording_is_said_to_keep_no_log() -> None:
-    assert "a recording keeps no log" in "\n".join(recording(100, FakePlayer()))
+def test_a_recording_is_said_to_keep_no_log_and_what_of_it_was_read() -> None:
+    said = " ".join(" ".join(recording(100, FakePlayer())).split())
+    assert re.search(
+        r"a recording keeps no log of events: these are of what was read of it, 14:\d\d:\d\d to 14:\d\d", said
+    )
+
+
+def lacking(frame: Frame) -> Frame:
+    """The frame as it is once only its values are kept."""
+    found = copy(frame)
+    found.is_full = False
+    return found
+
+
+def test_values_of_before_the_frames_that_were_read_for_events_vouch_for_none() -> None:
+    feed = FakeFeed(seconds=700, source="replay", label="REPLAY x.gpumon")
+    frames = feed.frames
+    feed.frames = [*map(lacking, frames[:-1]), frames[-1]]
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+        await settled(app, pilot)
+
+    strip = strip_of(play(feed, (120, 40), script, player=FakePlayer(START, START + 1399)), "recording")
+    assert strip[-1] != "·"
+    assert set(strip[:-1].strip("▇▄")) <= {"·"}
+
+
+def test_events_of_frames_that_were_left_out_are_not_vouched_for() -> None:
+    feed = FakeFeed(seconds=300)
+    happened = Happened(Asked())
+    happened.add(feed.frames[:100], feed.origin(), feed.driver())
+    assert len(happened.all_seen()) > 0
+    assert happened.since == feed.frames[0].time
+    happened.add([lacking(frame) for frame in feed.frames[100:200]], feed.origin(), feed.driver())
+    happened.add(feed.frames[200:], feed.origin(), feed.driver())
+    happened.all_seen()
+    assert (happened.since, happened.until) == (feed.frames[200].time, feed.frames[-1].time)
 
 
 def test_the_log_of_this_machine_is_not_mixed_with_a_simulation() -> None:

@@ -23,7 +23,7 @@ AT_ONCE = 10
 _MOST = 1000
 """Events kept: the oldest go first."""
 _MOST_WAITING = 200
-"""Frames that wait to be looked through; a ring has fewer that are full."""
+"""Frames that wait to be looked through, at most, and with which it begins; a ring has fewer that are full."""
 _READ_EVERY = 20.0
 """Seconds after which the log is read anew while it is shown."""
 
@@ -34,21 +34,30 @@ class Happened:
     def __init__(self, asked: Asked, read: OpenEvents | None = None) -> None:
         self.asked = asked
         self._read = read
-        self._waiting: deque[tuple[Frame, Origin, Driver]] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[tuple[Frame, Origin, Driver]] = deque()
         self.forget()
 
     def forget(self) -> None:
         """Begin anew, as with frames of another source."""
         self._waiting.clear()
         self.since = 0.0
-        """s since 1970 of the first frame; 0 before it."""
+        """s since 1970 of the first frame; 0 before it. From here to `until` no frame was left out."""
+        self.until = 0.0
+        """s since 1970 of the last frame that was looked through."""
         self.seen: deque[Occurrence] = deque(maxlen=_MOST)
         self._watches: _Watches | None = None
 
     def add(self, frames: Sequence[Frame], origin: Origin, driver: Driver) -> None:
-        """Take frames; those without runs and processes are left out."""
-        self._waiting.extend((frame, origin, driver) for frame in frames if frame.is_full)
-        self._look(AT_ONCE)
+        """Take frames; where some come without runs and processes, all begins anew with those after them."""
+        for place in range(len(frames) - 1, -1, -1):
+            if not frames[place].is_full:
+                self.forget()
+                frames = frames[place + 1 :]
+                break
+        if self._watches is None:
+            frames = frames[-_MOST_WAITING:]
+        self._waiting.extend((frame, origin, driver) for frame in frames)
+        self._look(max(AT_ONCE, len(self._waiting) - _MOST_WAITING))
 
     def _look(self, most: int) -> None:
         while self._waiting and most:
@@ -56,6 +65,7 @@ class Happened:
             frame, origin, driver = self._waiting.popleft()
             if self._watches is None:
                 self._watches, self.since = _Watches(), frame.time
+            self.until = frame.time
             self.seen.extend(self._watches.add(tick_of(frame, origin, driver)))
 
     def all_seen(self) -> Sequence[Occurrence]:

@@ -156,7 +156,7 @@ class EventSheet(Lines):
     def _why(self, is_here: bool, problem: str, is_missing: bool) -> str:
         """Why the log is not among the rows."""
         if Capability.NOW not in self.view.origin.capabilities:
-            return "a recording keeps no log of events: these are of what has been played of it"
+            return "a recording keeps no log of events: these are of what was read of it"
         if not is_here:
             return "no log is kept of values that are not of this machine"
         if problem:
@@ -179,7 +179,10 @@ class EventSheet(Lines):
         lines: list[Line] = [title, *blank]
         if height >= _DAY_FROM and cells >= STRIP_FROM:
             span = self._span(cells, side)
-            shows = (id(rows), len(rows), rows[:1], span.grid, span.grid.at(span.now), view.history.first_frame, cells)
+            shows = (
+                id(rows), len(rows), rows[:1], span.grid, span.grid.at(span.now), view.history.first_frame, cells,
+                view.happened.since, bool(self.problem), view.filling,
+            )  # fmt: skip
             lines += [*self._time_row.get(0, shows, lambda: self._over_time(span, cells, side)), *blank]
         if self.problem:
             told = wrapped(safe(self.problem + self._since()), cells - 2 * side)
@@ -220,14 +223,16 @@ class EventSheet(Lines):
         return ["nothing has happened" + (f" since {units.clock(since)}" if self.problem and since else "")]
 
     def _since(self) -> str:
-        """The begin of what is known without a log; what began before, and was told of later, may stand there too."""
-        since = self.view.happened.since
-        if not self._all or not since:
+        """The time that is known without a log; what began before, and was told of later, may stand there too."""
+        since, until = self.view.happened.since, self.view.happened.until
+        if not since:
             return ""
         # A simulation begins with minutes that nobody has watched: they are made up as the rest.
         can = self.view.origin.capabilities
-        seen = "simulated" if Capability.NOW in can and Capability.LIVE not in can else "watched"
-        older = ", older rows as told then" if self._all[-1].time < since - 1.0 else ""
+        older = ", older rows as told then" if self._all and self._all[-1].time < since - 1.0 else ""
+        if Capability.NOW not in can:
+            return f", {units.clock(since)} to {units.clock(until)}{older}"
+        seen = "watched" if Capability.LIVE in can else "simulated"
         return f"; {seen} since {units.clock(since)}{older}"
 
     def _span(self, cells: int, side: int) -> StripSpan:
@@ -242,10 +247,12 @@ class EventSheet(Lines):
         view, grid = self.view, span.grid
         gpus = [sample.device.uuid for sample in view.samples]
         seen = watched(view.history, gpus, grid, view.frame.interval if view.frame else 1.0)
-        oldest = view.history.first_frame
+        first, oldest = grid.at(view.happened.since), view.history.first_frame
         if not span.ends_now and is_known(oldest):  # of what was played, the history has the last frames only
-            first, until = grid.at(view.happened.since), grid.at(oldest)
+            until = grid.at(oldest)
             seen = [known or first <= place < until for place, known in enumerate(seen)]
+        if self.problem:  # values of before that are known as well, and nobody looked for events there
+            seen = [known and place >= first for place, known in enumerate(seen)]
         return event_strip(self.rows, span, seen, cells, side)
 
     def on_click(self, event: events.Click) -> None:
