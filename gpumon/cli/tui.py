@@ -22,6 +22,7 @@ from gpumon.cli.options import (
     source_of,
 )
 from gpumon.cli.private_sampler import ledger_at, private_sampler
+from gpumon.cli.simulated import Simulated
 from gpumon.cli.streams import say
 from gpumon.errors import GpumonError
 from gpumon.live import Live, follow
@@ -123,11 +124,8 @@ def _show(
 ) -> int:
     from gpumon_tui.unused import left_out
 
-    def simulation() -> AbstractContextManager[Live]:
-        return private_sampler(where, argparse.Namespace(source="sim", interval=1.0, speed=1.0, gpm=True))
-
+    simulated = Simulated(where) if reads_hardware(arguments) else None
     interval = min(max(interval, 0.25), 1.0)
-    asked = not reads_hardware(arguments)
     with _begun(live, interval, arguments, None if daemon else restart) as taken:
         with left_out():
             from gpumon_tui import session
@@ -135,12 +133,13 @@ def _show(
         return session.run(
             live,
             interval=interval,
-            simulation=None if asked else simulation,
+            simulation=simulated.begin if simulated else None,
+            simulated_ledgers=simulated.ledgers if simulated else None,
             past=lambda: _past(where),
             daemon=daemon,
             restart=restart,
             player=live.playback,
-            ledgers=lambda: _ledgers(own(), ledger_paths(where) if not asked and _is_here(live) else ()),
+            ledgers=lambda: _ledgers(own(), ledger_paths(where) if simulated and _is_here(live) else ()),
             readonly=arguments.readonly,
             read_events=lambda path: _events(where, path),
             notify=arguments.notify,

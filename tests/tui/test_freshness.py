@@ -356,6 +356,27 @@ def test_a_simulation_in_the_place_of_this_machine_has_none_of_its_runs(tmp_path
     play(without_gpu(), WIDE, script, simulation=simulation, ledgers=lambda: Ledgers([str(book.path)]))
 
 
+def test_a_simulation_has_the_runs_of_its_own_ledger_alone(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "simulated").mkdir()
+    with Book(tmp_path / "here") as here, Book(tmp_path / "simulated") as simulated:
+        training(here, "a-real-run-1a2b", 3, began=BEGAN - 4000, course=False)
+        training(simulated, "a-made-up-run-3c4d", 3, began=BEGAN - 4000, course=False)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.view.kept.simulated = lambda: Ledgers([str(simulated.path)])
+        await pilot.press("4")
+        await appears(app, pilot, "a-real-run")
+        await pilot.press("s")
+        await appears(app, pilot, "a-made-up-run")
+        assert "a-real-run" not in "\n".join(text(app))
+        await pilot.press("s")
+        await appears(app, pilot, "a-real-run")
+        assert "a-made-up-run" not in "\n".join(text(app))
+
+    play(without_gpu(), WIDE, script, simulation=simulation, ledgers=lambda: Ledgers([str(here.path)]))
+
+
 def test_a_machine_with_gpus_is_never_simulated() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         before = text(app)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from gpumon.analysis.gpu_state import Activity
 from gpumon.cli.private_sampler import private_sampler
+from gpumon.cli.simulated import Simulated
 from gpumon.clock import SECOND
+from gpumon.errors import GpumonError
 from gpumon.live import CATCHING_UP
 from gpumon.paths import places
 from gpumon.sources.sim.source import SimSource
@@ -34,6 +39,23 @@ def test_a_view_sees_a_simulation_once_it_has_caught_up_and_until_then_says_that
         assert live.state().live
         assert len(live.since(0)) > 600, "the past is there"
     assert texts == {CATCHING_UP}
+
+
+def test_the_simulation_in_the_place_of_a_machine_keeps_the_losses_of_its_past_epochs_until_it_ends() -> None:
+    simulated, deadline = Simulated(places()), time.monotonic() + PATIENCE
+    with pytest.raises(GpumonError):
+        simulated.ledgers()
+    for _ in range(2):
+        losses: list[float] = []
+        with simulated.begin():
+            while not losses and time.monotonic() < deadline:
+                time.sleep(0.05)
+                with suppress(GpumonError), simulated.ledgers() as ledgers:
+                    for ledger, run in ledgers.candidates("sim-0-0"):
+                        losses = [epoch.metrics["loss"] for epoch in ledger.record(run.id).epochs if epoch.metrics]
+        assert losses
+        with pytest.raises(GpumonError):
+            simulated.ledgers()
 
 
 class SlowClock(FakeClock):

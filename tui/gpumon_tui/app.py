@@ -121,7 +121,6 @@ class GpumonApp(Stage):
         if view.forget_said(monotonic()):
             self.footer.show()
         if self.seeking.has_arrived(feed):
-            view.kept.forget()
             self._begin_anew()
             view.paused = bool(player and player.is_paused)
             self.draw()
@@ -347,6 +346,7 @@ class GpumonApp(Stage):
         self._newest, self._taken, self._latest = 0, 0, None
         self._waiting.clear()
         self.view.forget()
+        self.view.kept.forget()
         self.news.forget()
         self._came = self._clock.monotonic()
         for page in self.pages.values():

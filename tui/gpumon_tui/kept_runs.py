@@ -42,14 +42,20 @@ class KeptRuns:
         self._opened: list[tuple[str, str, bool]] = []
         """Questions of runs with all their rows, the latest last."""
         self.is_away: Callable[[], bool] = lambda: False
-        """Whether what is on screen is not of this machine, as its runs are: then nothing is known of any."""
+        """Whether what is on screen is a simulation: its runs are not those of this machine."""
+        self.simulated: OpenLedgers | None = None
+        """Opens the ledger of that; without it nothing is known of any of its runs."""
         self.prices: Prices | None = None
         """Costs of runs, where prices are configured."""
 
     @property
     def can_read(self) -> bool:
         """Whether there are ledgers to read at all."""
-        return self._open is not None and not self.is_away()
+        return self._opens is not None
+
+    @property
+    def _opens(self) -> OpenLedgers | None:
+        return self.simulated if self.is_away() else self._open
 
     @property
     def is_all_listed(self) -> bool:
@@ -130,8 +136,8 @@ class KeptRuns:
     def _ask(
         self, question: tuple[Any, ...], read: Callable[[Ledgers], T], good_for: float | Callable[[T], float] = OFTEN
     ) -> Answer[T]:
-        open_ledgers = self._open
-        if open_ledgers is None or self.is_away():
+        open_ledgers = self._opens
+        if open_ledgers is None:
             return _NO_LEDGER
 
         def answer() -> T:

@@ -31,6 +31,7 @@ def run(
     *,
     interval: float = 1.0, simulation: Simulation | None = None, past: Past | None = None, player: Player | None = None,
     ledgers: OpenLedgers | None = None,
+    simulated_ledgers: OpenLedgers | None = None,
     readonly: bool = False,
     read_events: OpenEvents | None = None,
     remembered: Remembered | None = None,
@@ -42,6 +43,7 @@ def run(
 ) -> int:  # fmt: skip
     """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
 
+    `simulated_ledgers` opens what a simulation keeps of its runs while it is shown.
     `readonly`: no signal is sent to a process.
     `daemon` finds one that begins later: from then on it is shown.
     `restart` restarts the daemon that is shown, or that `daemon` found.
@@ -55,7 +57,7 @@ def run(
         feed, interval=interval, simulation=simulation, past=past, player=player, ledgers=ledgers,
         read_events=read_events, daemon=daemon,
     )  # fmt: skip
-    app.view.kept.prices = prices
+    app.view.kept.prices, app.view.kept.simulated = prices, simulated_ledgers
     app.view.is_readonly, app.restart.by, app.taken = readonly, restart, taken
     encoding = sys.__stderr__.encoding if sys.__stderr__ is not None else ""
     app.view.remembered = remembered or Remembered(path_of(os.environ))
