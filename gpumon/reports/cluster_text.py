@@ -10,7 +10,7 @@ from gpumon.cluster.amounts import hours, kwh, watts
 from gpumon.cluster.calendar_month import days
 from gpumon.cluster.of_now import may_include, of_now
 from gpumon.cluster.parts import answer_to, part
-from gpumon.cluster.polling import ClusterPicture
+from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.questions import Period
 from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
 from gpumon.cost.charge import NO_CHARGE, Charge

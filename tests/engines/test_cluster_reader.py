@@ -11,7 +11,8 @@ import pytest
 from gpumon.cluster import facts
 from gpumon.cluster.engine import Engine
 from gpumon.cluster.gpus import of_node, of_user, quoted
-from gpumon.cluster.polling import ClusterPicture, ClusterPoller
+from gpumon.cluster.picture import ClusterPicture
+from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.questions import QUESTIONS, Period, Question
 from gpumon.cluster.recorded import RULE_INTERVAL
 from gpumon.cluster.wrong import what_is_wrong

@@ -17,7 +17,8 @@ from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
 from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
 from gpumon.cluster.kept import KeptAnswer
 from gpumon.cluster.parts import part
-from gpumon.cluster.polling import UNWATCHED, ClusterPicture, ClusterPoller
+from gpumon.cluster.picture import ClusterPicture
+from gpumon.cluster.polling import UNWATCHED, ClusterPoller
 from gpumon.cluster.questions import (
     QUESTIONS,
     SMALL,

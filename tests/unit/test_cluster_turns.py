@@ -8,7 +8,8 @@ import pytest
 
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineLateError, EngineSeries
 from gpumon.cluster.facts import users
-from gpumon.cluster.polling import ClusterPicture, ClusterPoller
+from gpumon.cluster.picture import ClusterPicture
+from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.priced import charges, cost_questions
 from gpumon.cluster.questions import QUESTIONS, THERE, Period, of_users
 from gpumon.prices import Prices

@@ -9,10 +9,11 @@ from typing import Any
 from dash import Dash
 from flask.testing import FlaskClient
 
+from gpumon.cluster.asking import AskedEngine
 from gpumon.cluster.calendar_month import dated
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
 from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
-from gpumon.cluster.polling import AskedEngine, ClusterPoller
+from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import MONTHS, QUESTIONS, THERE, Question, of_users
 from gpumon.groups import UserGroups

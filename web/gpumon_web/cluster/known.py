@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.cluster.facts import Answers
 from gpumon.cluster.kept import KeptAnswer
-from gpumon.cluster.polling import ClusterPicture
+from gpumon.cluster.picture import ClusterPicture
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.page import Cells, Now

@@ -10,7 +10,8 @@ from typing import Any
 from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.gpus import of_node, of_user
-from gpumon.cluster.polling import ClusterPicture, ClusterPoller
+from gpumon.cluster.picture import ClusterPicture
+from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import MONTHS, Period, Question, of_users
 from gpumon.cluster.steps import what_to_do

@@ -1,0 +1,58 @@
+"""The picture of a cluster: everything that is known of it at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from gpumon.cluster.engine import EngineSeries
+from gpumon.cluster.kept import NEVER, KeptAnswer
+
+_OF_NOW = ("seen", "gpus")
+"""Questions about what is so now, which each round asks that found no answer before."""
+
+
+class ClusterPicture(NamedTuple):
+    """Everything that is known at a moment."""
+
+    at: float
+    """When the engine was last asked, s since 1970; 0 before."""
+    kept: Mapping[str, KeptAnswer]
+    recorded: bool
+    """Whether the engine has the recorded series of our rules."""
+    took: float
+    """Seconds for all that was asked in the last round."""
+    is_dcgm: bool = False
+    """Whether the engine has nothing but NVIDIA's exporters."""
+    ahead: float = 0.0
+    """Seconds by which the engine's clock is ahead of ours, where it is another; its time is taken then."""
+    answered: float = 0.0
+    """When anything was last answered, s since 1970, by our clock; 0: never."""
+    by_hour: bool = True
+    """Whether the engine records sums by the hour."""
+    began: float = -inf
+    """When the round that made it began, by the steady clock."""
+    looked: bool = True
+    """Whether the engine told which series it has, when asked last: else nobody knows whether the rules are there."""
+    heard: float = -inf
+    """The same as `answered`, by the steady clock."""
+
+    def answers(self) -> dict[str, Sequence[EngineSeries]]:
+        """Return the rows of all that was ever answered."""
+        return {name: one.rows for name, one in self.kept.items() if one.rows is not None}
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the last round had any answer, or asked nothing of what changes from round to round."""
+        asked = [one for name in _OF_NOW if (one := self.kept.get(name, NEVER)).problem and one.asked >= self.began]
+        return self.heard >= self.began or not asked
+
+    @property
+    def seen_at(self) -> float:
+        """The moment at which nodes were asked for their newest samples: whether one is silent is of then."""
+        return self.kept.get("seen", NEVER).at or self.at
+
+    def problems(self) -> dict[str, str]:
+        """Return why some are not of now, by question."""
+        return {name: one.problem for name, one in self.kept.items() if one.problem}
