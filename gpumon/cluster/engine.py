@@ -11,6 +11,7 @@ import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from hashlib import blake2s
 from time import monotonic
 from time import time as wall_clock
 from types import MappingProxyType
@@ -30,6 +31,8 @@ PATIENCE = 4.0
 _LONGEST_SAID = 160
 """Letters of an engine's error that are repeated."""
 _LONGEST_LABEL = 200
+_HEAD, _TAIL, _MARK = 32, 16, 3
+"""Letters of a longer name from its two ends, and bytes of the mark that tells it from others with the same ends."""
 _FAILED, _TOO_MANY = 500, 429
 """HTTP statuses of what could not answer just now: from the first one on, and of too many requests."""
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
@@ -223,7 +226,12 @@ def _vector(found: Mapping[str, Any], shown: Callable[[object], str]) -> EngineA
 @lru_cache(maxsize=65536)
 def _label(text: object) -> str:
     """A name or value of a label as people may see it: the same few thousand come again and again."""
-    return clean(str(text))[:_LONGEST_LABEL]
+    whole = str(text)
+    shown = clean(whole, _LONGEST_LABEL + 1)
+    if len(shown) <= _LONGEST_LABEL:
+        return shown
+    mark = blake2s(whole.encode(errors="surrogatepass"), digest_size=_MARK).hexdigest()
+    return f"{clean(whole[:_HEAD])}…{clean(whole[-_TAIL:])}~{mark}"
 
 
 def _row(one: Any) -> EngineSeries:

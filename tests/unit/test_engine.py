@@ -64,6 +64,17 @@ def test_text_of_an_engine_is_hostile() -> None:
     assert all(len(name) <= 256 and len(value) <= 256 for name, value in row.labels.items())
 
 
+def test_long_names_that_differ_anywhere_are_told_apart() -> None:
+    names = ["n" * 300 + end for end in ("", "1", "2")]
+    names += ["n" * 100 + middle + "n" * 200 for middle in "ab"]
+    rows = engine(lambda _: httpx.Response(200, json=vector(*(({"instance": name}, "1") for name in names)))).ask(
+        "x", 1
+    )
+    assert len({row.labels["instance"] for row in rows.rows}) == len(names)
+    assert [row.told["instance"] for row in rows.rows] == names, "to ask for them"
+    assert all(len(row.labels["instance"]) < 80 for row in rows.rows)
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
