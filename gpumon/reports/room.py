@@ -12,7 +12,7 @@ from gpumon.text import cut, text_width
 BETWEEN = "  ·  "
 """Between two parts of a line."""
 MOST = 12
-"""Rows of a table; the rest is counted."""
+"""Rows of a table where there is a height; the rest is counted."""
 LEAST = 3
 """The same in little room."""
 
@@ -54,13 +54,13 @@ def sentence(text: str, width: int) -> Iterator[str]:
 
 
 def shared(tables: Sequence[Table], width: int, height: int) -> Iterator[str]:
-    """Yield tables that have rows, each behind an empty line, in at most `height` lines (0: without end).
+    """Yield tables that have rows, each behind an empty line, in at most `height` lines (0: each whole).
 
     The longest gives way first, down to its `least` rows; where that does not do, those that are like others down to a
     row. What has no room even then is left to the caller.
     """
     found = [one for one in tables if one.rows]
-    counts = [min(len(one.rows), MOST) for one in found]
+    counts = [min(len(one.rows), MOST) if height else len(one.rows) for one in found]
     for floor in (0, 1):
         least = [one.least if one.least > LEAST or not floor else floor for one in found]
         while height and sum(map(_height, found, counts, [width] * len(found))) > height:

@@ -336,6 +336,15 @@ def test_a_small_terminal_shows_some_rows_of_each_table_and_what_is_wrong_first(
     assert "XID 79" in told[wrong + 5], "the others gave way"
 
 
+def test_a_file_has_every_row_of_every_table() -> None:
+    told = of_many(0, 0)
+    assert not any(re.match(r"and [0-9]+ more", line) for line in told)
+    assert sum("XID 79" in line for line in told) == 9
+    assert {line.split()[0] for line in told if line} >= {f"user{at}" for at in range(30)} | {
+        f"r{at}" for at in range(30)
+    }
+
+
 def test_in_the_least_room_what_is_free_and_wrong_keeps_its_rows() -> None:
     told = of_many(80, 23)
     assert sum("XID 79" in line for line in told[:20]) == 4
