@@ -131,7 +131,8 @@ class Engine:
             with self._client.stream("POST", self._base.join(path), data=form) as response:
                 if response.is_redirect:
                     elsewhere = self._shown(_elsewhere(response))
-                    raise EngineError(f"{self._called} {ELSEWHERE} ({elsewhere}): give --prometheus that URL")
+                    instead = "give --prometheus that URL, or credentials where it is a login"
+                    raise EngineError(f"{self._called} {ELSEWHERE} ({elsewhere}): {instead}")
                 return _document(response.status_code, self._read(response, deadline), self._shown)
         except httpx.TimeoutException as error:
             raise EngineLateError(f"{self._called} {LATE} {self._patience:g} s") from error

@@ -20,7 +20,7 @@ _STEPS = (
     (CLOSED, _RUNS),
     (LATE, "Prometheus at {engine} may have too much to do: look at its load, and whether gpumon's rules are loaded."),
     (TOO_MANY, "Prometheus at {engine}, or the proxy before it, takes no more questions for now: raise its limit."),
-    (ELSEWHERE, "Start 'gpumon web' with the URL to which {engine} sends."),
+    (ELSEWHERE, "Start 'gpumon web' with the URL to which {engine} sends, or with credentials where that is a login."),
     (TOO_LONG, _URL),
     (NO_ENGINE, _URL),
     (FAILED, _LOG),
