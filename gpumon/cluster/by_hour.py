@@ -28,12 +28,15 @@ _NO_TIME = 0.001
 _KNOWN = 0.995
 """Share of the minutes of a period that its hours have to know."""
 _MINUTES = "cluster:gpumon_gpu_power_watts:sum"
-PROOF = "cluster:gpumon_recorded:sum1h"
-"""Seconds of an hour of which there are samples by the minute."""
+PROOF = "cluster:gpumon_recorded_v2:sum1h"
+"""Seconds of an hour of which there are samples by the minute, recorded by this version of the rules."""
 NODES = "instance:gpumon_gpus_free:count"
 """A sample a minute of each node that tells its GPUs."""
 _NODES_SEEN = "instance:gpumon_seen:sum1h"
 """Seconds of an hour in which a node told its GPUs."""
+COUNTED = "gpumon_user_held_seconds_total"
+PER_USER = "instance_user:gpumon_user_held_seconds:last1h"
+"""The counter of a user on a node, as it was told last: it grows while they hold a GPU."""
 _LOOKED = "65m:1m"
 """The last sample of an hour, and where an engine looks for it."""
 
@@ -61,6 +64,7 @@ HOURS: Mapping[str, str] = {
         )
     },
     _NODES_SEEN: f"count_over_time({NODES}[1h] offset {_LATE:g}s) * {RULE_INTERVAL:g}",
+    PER_USER: f"sum by (instance, user) (max by (instance, uuid, user) (last_over_time({COUNTED}[1h])))",
     PROOF: f"count_over_time({_MINUTES}[1h] offset {_LATE:g}s) * {RULE_INTERVAL:g}",
 }  # fmt: skip
 """Expressions by the name of what they record."""

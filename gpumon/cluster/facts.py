@@ -6,17 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
-from gpumon import units
+from gpumon.cluster.coverage import is_whole
 from gpumon.cluster.engine import EngineSeries
-from gpumon.cluster.questions import SECONDS, STEP, Period
+from gpumon.cluster.questions import Period
 from gpumon.cluster.recorded import SILENT
-from gpumon.cost.charge import WHOLE
+from gpumon.cluster.rows import Answers, node_of, single
 from gpumon.frame import NAN
 from gpumon.groups import NO_GROUP, UserGroups
 from gpumon.missing import is_known
 
-Answers = Mapping[str, Sequence[EngineSeries]]
-"""Rows by question; a question that was never answered is not in it."""
 _MOST = 0.95
 """Share of a user's held time of which it must be known whether it was used, before a share is told."""
 MOST_GPUS = 1024
@@ -221,72 +219,6 @@ def without_use(answers: Answers, period: Period) -> set[str]:
     return now - {row.labels.get("user", "") for row in answers[held] if row.value > 0}
 
 
-def covered(answers: Answers, period: Period) -> float:
-    """Return the seconds of a period of which the engine has samples; NaN where it did not say."""
-    return single(answers, f"covered_{period}")
-
-
-def length(answers: Answers, period: Period) -> float:
-    """Return the seconds of a period; of a month of the calendar of that which was asked for."""
-    told = next((row.labels["of"] for row in answers.get(f"covered_{period}", ()) if "of" in row.labels), "")
-    return float(told) if told.isdecimal() else period.seconds
-
-
-def is_whole(answers: Answers, period: Period) -> bool:
-    """Whether the engine is known to have samples of each node of all of a period: else sums are at least so much.
-
-    Of a node that came or went for good it is not known what it did before or after.
-    """
-    return has_all(answers, period) and unseen(answers, period) == {}
-
-
-def has_all(answers: Answers, period: Period) -> bool:
-    """Whether the engine has samples of all of a period, of whatever node."""
-    return covered(answers, period) >= WHOLE * length(answers, period)
-
-
-def unseen(answers: Answers, period: Period) -> Mapping[float, int] | None:
-    """Return how many nodes were not seen for how many seconds of a period; None where nobody told."""
-    rows, whole = answers.get(f"covered_by_node_{period}", ()), length(answers, period)
-    found: dict[float, int] = {}
-    for row in rows:
-        try:
-            missing = whole - float(row.labels.get(SECONDS, ""))
-        except ValueError:
-            return None
-        if not missing <= (1 - WHOLE) * whole:
-            found[missing] = found.get(missing, 0) + round(row.value)
-    return found if rows else None
-
-
-def at_least(text: str, *, is_whole: bool) -> str:
-    """The text of a sum, marked where it may be more."""
-    return text if is_whole or text == units.MISSING else f"≥ {text}"
-
-
-def gap(answers: Answers, period: Period) -> str:
-    """Return a sentence on a period of which the engine has only a part; empty where it has all."""
-    if has_all(answers, period):
-        return _gap_of_nodes(unseen(answers, period), period)
-    known = covered(answers, period)
-    of = f"samples of {units.words(known)} of" if is_known(known) else "not told that it has all of"
-    if not is_known(known) and f"covered_{period}" in answers:
-        if not answers.get(f"held_{period}"):
-            return f"The engine has no samples of {period.words}."
-        of = f"samples of less than {units.words(STEP)} of"  # it is looked at in such steps
-    return f"The engine has {of} {period.words}: sums are at least so much."
-
-
-def _gap_of_nodes(found: Mapping[float, int] | None, period: Period) -> str:
-    if found is None:
-        return f"Whether every node was seen in all of {period.words} is not known: sums are at least so much."
-    if not found:
-        return ""
-    count, most = sum(found.values()), units.words(max(found))
-    who = "1 node was" if count == 1 else f"{units.counted(count, 'node')} were"
-    return f"{who} not seen for {'' if count == 1 else 'up to '}{most} of {period.words}: sums are at least so much."
-
-
 def groups(found: Sequence[ClusterUser], named: UserGroups) -> list[UserGroup]:
     """Return the groups of these users, by held seconds of the period, the most first; last who is in none."""
     by_name = {one.name: one for one in found}
@@ -339,19 +271,8 @@ def dcgm_alone(answers: Answers) -> int:
     return round(value) if is_known(value) else 0
 
 
-def single(answers: Answers, name: str) -> float:
-    """Return the value of an answer of one row; NaN without one."""
-    rows = answers.get(name, ())
-    return rows[0].value if len(rows) == 1 else NAN
-
-
 def _by(answers: Answers, name: str, label: str) -> dict[str, float]:
     return {row.labels.get(label, ""): row.value for row in answers.get(name, ())}
-
-
-def node_of(row: EngineSeries) -> str:
-    """Return the node that a row is of."""
-    return row.labels.get("instance", "")
 
 
 def _by_node(rows: Sequence[EngineSeries]) -> dict[str, float]:

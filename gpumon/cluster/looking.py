@@ -20,7 +20,7 @@ _LOOK_AGAIN = 2 * TICK
 
 
 class EngineLook:
-    """What an engine has; it is asked again from time to time, and after a question that failed."""
+    """Looks at what an engine has; it is asked again from time to time, and after a question that failed."""
 
     def __init__(self, engine: AskedEngine, questions: Sequence[Question], clock: Callable[[], float]) -> None:
         self._engine = engine

@@ -28,7 +28,7 @@ _ANSWERS = (
     ("runs|run_nodes|run_places", "runs"),
     ("epochs|planned", "epochs"),
     ("held_now|idle_now", "GPUs now"),
-    ("covered_.*", "how much of the time is known"),
+    ("covered_.*|away_.*", "how much of the time is known"),
     ("held_by_model_.*", "cost"),
     ("idle_held_by_model_.*", "idle cost"),
     ("energy_at_.*|energy_lately_.*", "power cost"),

@@ -6,18 +6,20 @@ only some look at, such as one node, is asked while they do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from threading import Event, Lock, Thread
 from time import monotonic
 from time import time as wall_clock
 
 from gpumon.cluster.asking import AskedEngine, Asking
+from gpumon.cluster.away import away_questions
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
-from gpumon.cluster.kept import NEVER, next_answer, of_one_moment
+from gpumon.cluster.kept import NEVER, KeptAnswer, next_answer, of_one_moment
 from gpumon.cluster.looking import EngineLook
 from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.questions import QUESTIONS, Question
+from gpumon.cluster.rows import Answers
 from gpumon.cluster.turns import NOT_ASKED, TICK, due, put_off_longest, turns
 from gpumon.missing import is_known
 
@@ -33,11 +35,14 @@ class ClusterPoller:
     def __init__(
         self, engine: AskedEngine, questions: Sequence[Question] = QUESTIONS, clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = wall_clock,
+        follow: Callable[[Answers, float], Sequence[Question]] = away_questions,
     ) -> None:  # fmt: skip
+        """`follow`: tells, by what was answered up to a moment, what else is to be asked."""
         self._engine = engine
         self._questions = questions
         self._clock = clock
         self._now = now
+        self._follow = follow
         self._lock = Lock()
         self._picture = ClusterPicture(0.0, {}, recorded=False, took=0.0)
         self._asking = Asking(engine)
@@ -106,10 +111,31 @@ class ClusterPoller:
         began, ours, before, look = self._clock(), self._now(), self._picture, self._look
         apart = look.apart(before.ahead)
         at = ours + apart
-        kept, answered = dict(before.kept), before.answered
+        kept = dict(before.kept)
         if look.look(at):  # what was not there before may be now
             kept = {name: one._replace(asked=-inf) for name, one in kept.items()}
-        asked, is_small = self._asked(), look.is_small
+        asked = self._asked()
+        kept = self._ask(asked, kept, began, at)
+        more = self._follow({name: one.rows for name, one in kept.items() if one.rows is not None}, at)
+        if self._answered >= began:  # of an engine that answers nothing no more is asked
+            kept = self._ask(more, kept, began, at)
+        wanted = {one.name for one in (*asked, *more)}
+        kept = {name: one for name, one in kept.items() if name in wanted}
+        has_rules = all(one.asks_recorded(look.there, is_small=False) for one in asked)
+        answered = ours if self._answered >= began else before.answered
+        made = ClusterPicture(
+            at, kept, has_rules, self._clock() - began, look.is_dcgm, apart, answered, is_known(look.hours.phase),
+            began, look.has_looked, self._answered,
+        )  # fmt: skip
+        with self._lock:
+            self._picture = made
+        return made
+
+    def _ask(
+        self, asked: Sequence[Question], kept: Mapping[str, KeptAnswer], began: float, at: float
+    ) -> dict[str, KeptAnswer]:
+        """Ask those that are due, and return all that is known then."""
+        look, is_small, known = self._look, self._look.is_small, dict(kept)
         recorded = {one.name: one.asks_recorded(look.there, is_small=is_small) for one in asked}
         intervals = {one.name: one.interval(recorded=recorded[one.name], is_small=is_small) for one in asked}
         found = due(turns(asked), kept, intervals, began)
@@ -122,19 +148,11 @@ class ClusterPoller:
                 asked_at = was.asked if problem == NOT_ASKED else began
                 news[question.name] = next_answer(was, answer, problem, asked_at, at)
                 if answer is not None:
-                    answered, self._answered = ours, began
+                    self._answered = began
                 if problem or (answer is not None and was.rows and not answer.rows):
                     look.look_soon()
-            kept |= of_one_moment(before.kept, news, at, intervals[turn[0].name])
-        kept = {name: one for name, one in kept.items() if name in recorded}
-        has_rules = all(one.asks_recorded(look.there, is_small=False) for one in asked)
-        made = ClusterPicture(
-            at, kept, has_rules, self._clock() - began, look.is_dcgm, apart, answered, is_known(look.hours.phase),
-            began, look.has_looked, self._answered,
-        )  # fmt: skip
-        with self._lock:
-            self._picture = made
-        return made
+            known |= of_one_moment(kept, news, at, intervals[turn[0].name])
+        return known
 
     def _asked(self) -> list[Question]:
         """Questions of now: those of all, and of what somebody looks at."""

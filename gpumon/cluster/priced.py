@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from gpumon.cluster.by_tariff import LATELY, fitted
-from gpumon.cluster.facts import Answers, is_whole, without_use
+from gpumon.cluster.coverage import doubt
+from gpumon.cluster.facts import without_use
 from gpumon.cluster.questions import ROLLING, STEP, Period, Question, energy_of, hours_of, seldom, sums
 from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL, TOLD
+from gpumon.cluster.rows import Answers
 from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.history.tiers import HOUR
 from gpumon.prices import HOURS, Prices
@@ -64,9 +66,13 @@ def charges(answers: Answers, prices: Prices, period: Period) -> dict[str, Charg
             co2=amount(used, prices.co2) if used is not None and isfinite(prices.co2) else UNKNOWN,
         )
     found = dict.fromkeys(without_use(answers, period), _nothing(prices)) | found
-    if is_whole(answers, period):
-        return found
-    return {user: Charge(*(part._replace(complete=False) for part in one)) for user, one in found.items()}
+    known = doubt(answers, period)
+    return {user: one if known.is_whole(user) else least(one) for user, one in found.items()}
+
+
+def least(charge: Charge) -> Charge:
+    """Return a charge as one of at least so much."""
+    return Charge(*(part._replace(complete=False) for part in charge))
 
 
 def _nothing(prices: Prices) -> Charge:

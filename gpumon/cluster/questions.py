@@ -28,10 +28,12 @@ from gpumon.history.tiers import HOUR
 
 STEP = 300
 """Seconds between samples of what is summed up without rules; it divides an hour."""
-_COARSE = 900
+COARSE = 900
 """The same of nodes in a week or longer, where their hours are not recorded: of a thousand there are many."""
-_OF_NODES = 300.0
+AWAY_EVERY = 300.0
 """Seconds after which it is asked at the earliest how long nodes were seen."""
+AWAY = 32
+"""Nodes not seen in all of a period, up to which it is asked who was on them."""
 _SCRAPES = 30.0
 """Seconds between scrapes of a large cluster: what its exporters tell changes no more often."""
 _DAY = 24 * HOUR
@@ -43,8 +45,6 @@ THROTTLED = 0.01
 """Share of time from which on a throttled node is told."""
 
 
-SECONDS = "seconds"
-"""The label that tells for how long nodes were seen."""
 _RECORD = re.compile(r"\w+:gpumon_\w+:\w+")
 PROOFS = (PAGE_RULES, SITE_RULES)
 """Of the rules of the page, and of the others: series that tell whether the rules are there. Many others need not be,
@@ -197,16 +197,16 @@ def _known_of(period: Period) -> str:
 
 
 def _covered_by_node(period: Period) -> Question:
-    """Numbers of nodes by the seconds of a period in which they were seen: of 1,000 that is a few rows."""
-    window, step = period.selector, STEP if period is Period.DAY else _COARSE
+    """Seconds of a period in which nodes were seen, of those that were seen least: of 1,000 that is a few rows."""
+    window, step = period.selector, STEP if period is Period.DAY else COARSE
 
-    def counted(seconds: str) -> str:
-        return f'count_values("{SECONDS}", round({seconds}, {RULE_INTERVAL:g}))'
+    def least(seconds: str) -> str:
+        return f"bottomk({AWAY + 1}, {seconds})"
 
     raw = f"count_over_time((count by (instance) ({TOLD}))[{window}:{STEP}s]) * {STEP}"
     return Question(
-        f"covered_by_node_{period}", counted(f"count_over_time({NODES}[{window}:{step}s]) * {step}"), counted(raw),
-        max(seldom(period), _OF_NODES), by_hour=counted(seen_by_hour(window)) if period in BY_HOUR else "",
+        f"covered_by_node_{period}", least(f"count_over_time({NODES}[{window}:{step}s]) * {step}"), least(raw),
+        max(seldom(period), AWAY_EVERY), by_hour=least(seen_by_hour(window)) if period in BY_HOUR else "",
         selector=window, together=_known_of(period),
     )  # fmt: skip
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpumon import units
-from gpumon.cluster.facts import Answers, Node, in_order, node_of
+from gpumon.cluster.facts import Node, in_order
+from gpumon.cluster.rows import Answers, node_of
 
 _UNKNOWN = "with GPUs in an unknown state"
 _OF_TARGETS = {

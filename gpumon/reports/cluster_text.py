@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpumon import units
-from gpumon.cluster import facts, priced
+from gpumon.cluster import coverage, facts, priced
 from gpumon.cluster.amounts import hours, kwh, watts
 from gpumon.cluster.calendar_month import days
 from gpumon.cluster.of_now import may_include, of_now
 from gpumon.cluster.parts import answer_to, part
 from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.questions import Period
+from gpumon.cluster.rows import Answers, single
 from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.groups import UserGroups
@@ -71,25 +72,28 @@ def lines(
 
 
 def _of_users(
-    answers: facts.Answers, picture: ClusterPicture, period: Period, prices: Prices | None, groups: UserGroups | None
+    answers: Answers, picture: ClusterPicture, period: Period, prices: Prices | None, groups: UserGroups | None
 ) -> Iterator[Table]:
     """Users, and where there are groups these."""
-    users, is_whole = facts.users(answers, period), facts.is_whole(answers, period)
+    users, doubt = facts.users(answers, period), coverage.doubt(answers, period)
     charges = priced.charges(answers, prices, period) if prices else {}
     more = columns(prices) if prices else ()
-    rows = [(*_user(one, is_whole=is_whole), *_cost(charges.get(one.name), prices)) for one in users]
-    title = f"Time, energy{' and cost' if prices else ''} of users: {period.words}"
+    rows = [(*_user(one, is_whole=doubt.is_whole(one.name)), *_cost(charges.get(one.name), prices)) for one in users]
+    title = f"{'Time, energy and cost' if prices else 'Time and energy'} of users: {period.words}"
     title += f", {days(period, picture.at)}" if period.is_dated else ""
-    yield Table((*_USERS, *more), rows, title, facts.gap(answers, period))
+    yield Table((*_USERS, *more), rows, title, coverage.gap(answers, period))
     if groups:
         told = facts.groups(users, groups)
-        sums = [
-            (*_user(one.sums, is_whole=is_whole), *_cost(priced.of_all(charges, one.users), prices)) for one in told
-        ]
+        sums = []
+        for one in told:
+            is_whole, charge = doubt.is_whole_of(one.sums.name, groups), priced.of_all(charges, one.users)
+            sums.append(
+                (*_user(one.sums, is_whole=is_whole), *_cost(charge if is_whole else priced.least(charge), prices))
+            )
         yield Table((_USERS[0]._replace(heading="GROUP"), *_USERS[1:], *more), sums)
 
 
-def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterPicture, name: str) -> Iterator[str]:
+def _head(nodes: Sequence[facts.Node], answers: Answers, picture: ClusterPicture, name: str) -> Iterator[str]:
     yield name
     if "gpus" not in answers or (facts.has_no_series(answers) and not picture.is_dcgm):
         yield "GPUs unknown"
@@ -117,7 +121,7 @@ def _head(nodes: Sequence[facts.Node], answers: facts.Answers, picture: ClusterP
         yield f"{units.counted(alone, 'more node')} with NVIDIA's exporter alone"
     if unreal := facts.unreal(answers):
         yield f"{units.counted(unreal, 'node')} SIMULATED or REPLAY"
-    if is_known(power := facts.single(answers, "power")):
+    if is_known(power := single(answers, "power")):
         yield " ".join(filter(None, (watts(power), may_include(nodes))))
     yield units.moment(picture.at)
     if picture.kept and picture.looked and not picture.recorded:
@@ -145,7 +149,7 @@ def _free(one: facts.FreeGpus) -> Sequence[str]:
 
 def _user(one: facts.ClusterUser, *, is_whole: bool) -> Sequence[str]:
     texts = hours(one.held_seconds), hours(one.idle_seconds), kwh(one.energy)
-    held, idle, energy = (facts.at_least(text, is_whole=is_whole) for text in texts)
+    held, idle, energy = (coverage.at_least(text, is_whole=is_whole) for text in texts)
     return one.name or "unknown", _gpus(one.held), _gpus(one.idle), held, units.percent(one.used), idle, energy
 
 

@@ -15,6 +15,7 @@ from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.questions import QUESTIONS, Period, Question
 from gpumon.cluster.recorded import RULE_INTERVAL
+from gpumon.cluster.rows import single
 from gpumon.cluster.wrong import what_is_wrong
 from gpumon.exporters.dialects import DialectOptions
 from gpumon.reports.cluster_text import lines
@@ -91,7 +92,7 @@ def test_nodes_are_as_their_exporters_told(pictures: dict[str, ClusterPicture], 
     assert (third.name, third.silent > 0, third.count("free")) == ("gn10", True, 0)
     assert (first.models, first.silent, second.silent) == ([MODEL], 0.0, 0.0)
     alive = 550 + 450 + 100 + 100 + 500 + 350
-    assert facts.single(pictures[name].answers(), "power") == alive, "a node that is silent is not in it"
+    assert single(pictures[name].answers(), "power") == alive, "a node that is silent is not in it"
     assert first.busy == pytest.approx((0.9 + 0.7) / 4, rel=0.01), "mean utilization of its 4 GPUs"
 
 
@@ -237,7 +238,7 @@ def test_a_site_with_dcgm_alone_tells_what_that_knows(tmp_path: Path) -> None:
     (node,) = facts.nodes(picture.answers(), NOW)
     assert (node.name, node.total, node.count("busy"), node.count("free")) == ("gn1:9400", 4, 2, 0)
     assert node.models == [MODEL]
-    assert facts.single(picture.answers(), "power") == 550 + 450 + 100 + 100
+    assert single(picture.answers(), "power") == 550 + 450 + 100 + 100
     assert node.busy == pytest.approx((0.9 + 0.7) / 4)
 
 

@@ -27,7 +27,7 @@ def priced(energy: float, at: dict[int, float], lately: dict[int, float], covere
         return [EngineSeries({"user": "ada"}, kwh * KWH)] if kwh else []
 
     answers = {"energy_day": of(energy), "covered_day": [EngineSeries({}, covered)],
-               "covered_by_node_day": [EngineSeries({"seconds": f"{covered:.0f}"}, 1)]}  # fmt: skip
+               "covered_by_node_day": [EngineSeries({"instance": "gn1"}, covered)]}  # fmt: skip
     for place in (0, 1):
         answers[f"energy_at_{place}_day"] = of(at.get(place, 0.0))
         answers[f"energy_lately_{place}_day"] = of(lately.get(place, 0.0))
@@ -63,7 +63,7 @@ def test_who_had_no_gpu_in_a_month_that_is_known_whole_had_no_hours_and_no_cost(
         "held_by_model_last-month": [EngineSeries(ada | {"model": "T4"}, 3600.0)],
         "idle_held_by_model_last-month": [EngineSeries(ada | {"model": "T4"}, 0.0)],
         "covered_last-month": [EngineSeries({"of": "2592000"}, 2592000.0)],
-        "covered_by_node_last-month": [EngineSeries({"seconds": "2592000"}, 1)],
+        "covered_by_node_last-month": [EngineSeries({"instance": "gn1"}, 2592000.0)],
     }  # fmt: skip
     prices = Prices("EUR", {"T4": 0.5}, (0.1,) * 24)
     found = charges(answers, prices, Period.LAST_MONTH)

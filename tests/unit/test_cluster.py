@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from gpumon import units
-from gpumon.cluster import facts
-from gpumon.cluster.by_hour import HOURS, PHASE_ASKED, placed
+from gpumon.cluster import coverage, facts
+from gpumon.cluster.away import away_questions
+from gpumon.cluster.by_hour import HOURS, PHASE_ASKED, PROOF, placed
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
 from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
@@ -29,6 +30,7 @@ from gpumon.cluster.questions import (
 )
 from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL, SILENT, SITE_RULES
 from gpumon.cluster.wrong import what_is_wrong
+from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon.reports.cluster_text import lines
 from tests.conftest import ROOT
@@ -52,7 +54,7 @@ ANSWERS: dict[str, list[EngineSeries]] = {
     "power": [row(5600.0)],
     "held_now": [row(13.0, user="ada"), row(0.0, user="gone")],
     "covered_week": [row(Period.WEEK.seconds)],
-    "covered_by_node_week": [row(4, seconds="604800")],
+    "covered_by_node_week": [row(604800.0, instance=name) for name in ("gn1", "gn2", "gn10", "gn23")],
     "held_week": [row(360_000.0, user="ada"), row(3600.0, user="bob")],
     "judged_week": [row(360_000.0, user="ada"), row(60.0, user="bob")],
     "busy_week": [row(180_000.0, user="ada")],
@@ -95,7 +97,7 @@ class FakeEngine:
             return EngineAnswer([row(1.0 + self.nodes, __name__=name) for name in self.names])
         if expression == PHASE_ASKED:
             return EngineAnswer([row(NOW - 600.0)] if self.hours else [])
-        if "cluster:gpumon_recorded:sum1h" in expression:
+        if PROOF in expression:
             return EngineAnswer([row(1.0, of=one) for one in self.hours])
         names = [
             one.name for one in (*QUESTIONS, *OF_GPUS)
@@ -357,7 +359,7 @@ def test_the_head_and_the_headings_wrap_and_lose_no_word(width: int) -> None:
     for said in (
         f"{FakeEngine.name}", "155 of 155 GPUs free", "41 nodes, 1 silent", "40 nodes SIMULATED or REPLAY",
         units.moment(NOW), "without gpumon's rules",
-        "Time, energy of users: the month before this one, 2026-12-01 to 2026-12-31",
+        "Time and energy of users: the month before this one, 2026-12-01 to 2026-12-31",
     ):  # fmt: skip
         assert said in whole
         assert said in told
@@ -406,24 +408,81 @@ def test_the_rules_that_are_shipped_are_those_that_are_asked() -> None:
     assert all(f"record: {name}" in shipped for name in asked)
 
 
+def away(**seconds: float) -> dict[str, list[EngineSeries]]:
+    """Answers of a week in which nodes were seen for so long, and nothing is known of who was on them."""
+    return ANSWERS | {"covered_by_node_week": [row(value, instance=name) for name, value in seconds.items()]}
+
+
+DAY_LESS = 518_400.0
+
+
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("seen", "said"),
     [
-        ([row(1, seconds="604800")], ""),
-        ([row(1, seconds="604800"), row(3, seconds="600000")], ""),  # a hundredth is as good as all
-        ([row(4, seconds="604800"), row(1, seconds="518400")], "1 node was not seen for 1 d"),
-        ([row(2, seconds="6.048e+05"), row(1, seconds="0"), row(2, seconds="518400")], "3 nodes were not seen for"),
-        ([], "Whether every node was seen"),
-        ([row(4, seconds="many")], "Whether every node was seen"),
-        ([row(4, seconds="NaN")], "4 nodes were not seen"),
-        ([row(4)], "Whether every node was seen"),
+        ({"gn1": 604_800.0}, ""),
+        ({"gn1": 604_800.0, "gn2": 600_000.0}, ""),  # a hundredth is as good as all
+        ({"gn1": 604_800.0, "gn2": DAY_LESS}, "Not seen in all of the last week: gn2 for 1 d. Who was on it is not"),
+        (
+            {"gn1": 0.0, "gn2": DAY_LESS, "gn3": 600.0, "gn4": DAY_LESS, "gn5": DAY_LESS},
+            "Not seen in all of the last week: gn1 for 7 d, gn3 for 6 d 23 h, gn2 for 1 d and 2 more. Who was on them",
+        ),
+        ({f"gn{at}": DAY_LESS for at in range(33)}, "Not seen in all of the last week: gn0 for 1 d, gn1 for 1 d, "
+         "gn10 for 1 d and more than 29 others. Who was on them is not known, so all sums are at least so much"),
+        ({}, "Whether every node was seen"),
     ],
 )  # fmt: skip
-def test_a_period_is_whole_only_where_every_node_was_seen_in_it(rows: list[EngineSeries], said: str) -> None:
-    answers = ANSWERS | {"covered_by_node_week": rows}
-    assert facts.is_whole(answers, Period.WEEK) == (not said)
-    assert facts.gap(answers, Period.WEEK).startswith(said)
-    assert not facts.is_whole({name: told for name, told in answers.items() if "by_node" not in name}, Period.WEEK)
+def test_a_period_is_whole_only_where_every_node_was_seen_in_it(seen: dict[str, float], said: str) -> None:
+    answers = away(**seen)
+    assert coverage.is_whole(answers, Period.WEEK) == (not said)
+    assert coverage.gap(answers, Period.WEEK).startswith(said)
+    assert coverage.doubt(answers, Period.WEEK).is_whole("ada") == (not said)
+    assert not coverage.is_whole({name: told for name, told in answers.items() if "by_node" not in name}, Period.WEEK)
+
+
+def test_only_the_sums_of_who_was_on_a_node_that_was_away_are_at_least_so_much() -> None:
+    answers = away(gn1=604_800.0, gn2=604_800.0 - 3 * 3600) | {
+        "away_users_week gn2": [row(1.0, instance="gn2", user="bob")],
+        "away_times_week gn2": [row(NOW - 86_400, instance="gn2", what="left"), row(1, instance="gn2", what="gaps")],
+    }  # fmt: skip
+    picture = ClusterPicture(NOW, {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
+    told = "\n".join(lines(picture, FakeEngine.name, Period.WEEK, groups=UserGroups({"ada": "a", "bob": "b"})))
+    since = units.moment(NOW - 86_400)[:-3]
+    assert (
+        f"Not seen in all of the last week: gn2 for 3 h (from {since}). "
+        "Sums of who was on it in this time are at least so much (≥)."
+    ) in told
+    assert re.search("^ada .* 100 h", told, re.MULTILINE)
+    assert re.search("^bob .*≥ 1.0 h", told, re.MULTILINE)
+    assert re.search("^b .*≥ 1.0 h", told, re.MULTILINE)
+    assert not re.search("^(a|ada) .*≥", told, re.MULTILINE)
+    assert coverage.missing_part(answers, Period.WEEK, "bob") == "gn2 not seen for 3 h"
+    assert coverage.missing_part(answers, Period.WEEK, "ada") == ""
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ({"came": NOW - 3600.0}, "7 d (not before {})"),
+        ({"left": NOW - 3600.0, "gaps": 1.0}, "7 d (from {})"),
+        ({"left": NOW - 3600.0, "gaps": 2.0}, "7 d in all (from {})"),
+        ({}, "7 d."),
+    ],
+)  # fmt: skip
+def test_a_node_that_came_or_went_says_when(times: dict[str, float], said: str) -> None:
+    rows = [row(at, instance="gn2", what=what) for what, at in times.items()]
+    told = coverage.gap(away(gn2=0.0) | {"away_times_week gn2": rows}, Period.WEEK)
+    assert said.format(units.moment(NOW - 3600.0)[:-3]) in told
+
+
+def test_who_was_on_nodes_that_were_away_is_asked_by_their_names_in_the_same_round() -> None:
+    engine = FakeEngine()
+    engine.answers = away(gn1=604_800.0, **{'g"n.2': 0.0})
+    poller = ClusterPoller(engine, of_period(QUESTIONS, Period.WEEK), clock=HandClock().steady, now=HandClock().wall)
+    picture = poller.round()
+    (asked,) = [text for text, _ in engine.asked if "unless on (instance, user)" in text]
+    assert r'gpumon_user_held_seconds_total{instance=~"g\"n\\.2"}' in asked
+    assert picture.kept['away_users_week g"n.2'].rows == []
+    assert not away_questions(ANSWERS, NOW), "every node was seen"
 
 
 @pytest.mark.parametrize(("covered", "times"), [(3600.0, 2), (Period.WEEK.seconds, 1)])

@@ -87,7 +87,7 @@ def cluster(nodes: int) -> dict[str, list[EngineSeries]]:
     for period, hours in lengths.items():
         found[f"held_{period}"] = [row(3600 * hours * 3, user="ada"), row(3600 * hours * 2, user="bob")]
         found[f"covered_{period}"] = [row(3600 * hours, **({"of": f"{3600 * hours:.0f}"} if "-" in period else {}))]
-        found[f"covered_by_node_{period}"] = [row(nodes, seconds=f"{3600 * hours:.0f}")]
+        found[f"covered_by_node_{period}"] = [row(3600 * hours, instance=name) for name in names[:33]]
         found[f"judged_{period}"] = found[f"held_{period}"]
         found[f"busy_{period}"] = [row(3600 * hours * 2.7, user="ada")]
         found[f"idle_held_{period}"] = [row(0.0, user="ada"), row(3600 * hours * 2, user="bob")]

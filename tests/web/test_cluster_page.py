@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.cluster import facts
+from gpumon.cluster import coverage, facts
 from gpumon.cluster.amounts import kwh
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.priced import cost_questions
@@ -486,7 +486,8 @@ def test_an_engine_that_has_sums_of_a_few_minutes_is_not_said_to_have_none() -> 
     text = Cluster(TableEngine(answers)).after(0.0).values()["users_age"]["text"]
     assert text == "The engine has samples of less than 5 min of the last week: sums are at least so much."
     assert (
-        facts.gap({"covered_week": [], "held_week": []}, Period.WEEK) == "The engine has no samples of the last week."
+        coverage.gap({"covered_week": [], "held_week": []}, Period.WEEK)
+        == "The engine has no samples of the last week."
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumon.cluster.facts import Answers
 from gpumon.cluster.kept import KeptAnswer
 from gpumon.cluster.picture import ClusterPicture
+from gpumon.cluster.rows import Answers
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.page import Cells, Now

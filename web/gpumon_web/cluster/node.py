@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.amounts import watts
-from gpumon.cluster.facts import Answers, in_order
+from gpumon.cluster.facts import in_order
 from gpumon.cluster.gpus import of_node
+from gpumon.cluster.rows import Answers, single
 from gpumon.cluster.wrong import what_is_wrong
 from gpumon.frame import NAN
 from gpumon.json_value import shown
@@ -100,7 +101,7 @@ def _nothing(known: ClusterNow, node: facts.Node | None, name: str) -> str:
 
 def _facts(node: facts.Node, answers: Answers) -> list[Cells]:
     power = [] if node.silent else [row.value for row in answers.get(f"node_power {node.name}", ())]
-    newest = facts.single(answers, f"node_newest {node.name}")
+    newest = single(answers, f"node_newest {node.name}")
     newest = newest if is_known(newest) else node.seen
     told = [
         fact("Model", ", ".join(node.models)),

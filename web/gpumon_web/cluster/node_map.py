@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from gpumon import units
 from gpumon.analysis.thresholds import PAUSE
-from gpumon.cluster.facts import Answers, Node, in_order
+from gpumon.cluster.facts import Node, in_order
 from gpumon.cluster.questions import SMALL
+from gpumon.cluster.rows import Answers
 from gpumon.missing import is_known
 from gpumon_web.cluster.words import percent
 from gpumon_web.page import Cells

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon.cluster import facts, priced
+from gpumon.cluster import coverage, facts, priced
 from gpumon.cluster.calendar_month import days
 from gpumon.cluster.gpus import OF_GPUS
 from gpumon.cluster.kept import NEVER
@@ -105,19 +105,20 @@ def live(now: Now, args: Args) -> Cells:
     silent = sum(1 for node in nodes if node.silent)
     gpus, unseen = sum(node.total for node in nodes if not node.silent), len(unseen_nodes(nodes, answers))
     costs = [one.name for one in priced.cost_questions(known.prices, periods=(period,))]
-    of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs)
+    away = [name for name in picture.kept if name.startswith(f"away_users_{period} ")]
+    of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs, *away)
     charges = priced.charges(answers, known.prices, period) if known.prices else {}
-    users, is_whole = facts.users(answers, period), facts.is_whole(answers, period)
-    gap = facts.gap(answers, period)
+    users, doubt = facts.users(answers, period), coverage.doubt(answers, period)
+    gap = coverage.gap(answers, period)
     asked_at = picture.kept.get(f"held_{period}", NEVER).at or picture.at
     dates = days(period, asked_at) if period.is_dated else ""
     by_group = known.groups if args["by"] == GROUP else None
     rows = (
-        tables.group_rows(facts.groups(users, by_group), charges, known.prices, period=period, is_whole=is_whole,
+        tables.group_rows(facts.groups(users, by_group), by_group, charges, known.prices, period=period, doubt=doubt,
                           dates=dates)
         if by_group
         else tables.marked(
-            tables.user_rows(users, charges, known.prices, period=period, is_whole=is_whole, dates=dates)
+            tables.user_rows(users, charges, known.prices, period=period, doubt=doubt, dates=dates)
         )
     )  # fmt: skip
     is_told = "seen" in answers and "gpus" in answers and not facts.has_no_series(answers)

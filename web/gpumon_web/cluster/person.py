@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon import units
-from gpumon.cluster import facts, priced
+from gpumon.cluster import coverage, facts, priced
 from gpumon.cluster.amounts import hours, kwh
-from gpumon.cluster.facts import Answers, ClusterRun, ClusterUser, in_order
+from gpumon.cluster.facts import ClusterRun, ClusterUser, in_order
 from gpumon.cluster.gpus import of_user
 from gpumon.cluster.of_now import of_now
 from gpumon.cluster.questions import ROLLING, Period
+from gpumon.cluster.rows import Answers
 from gpumon.frame import NAN
 from gpumon.json_value import shown
 from gpumon.missing import is_known
@@ -129,16 +129,14 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
     answers, prices = known.answers, known.prices
     charge = priced.charges(answers, prices, period).get(name) if prices else None
     one = _of(answers, name, period) or ClusterUser(name)
-    is_whole, known_for = facts.is_whole(answers, period), facts.covered(answers, period)
-    part = "" if is_whole else ", not every node seen" if facts.has_all(answers, period) else (
-        f", {units.words(known_for)} of it known" if is_known(known_for) else ""
-    )  # fmt: skip
+    is_whole, part = coverage.doubt(answers, period).is_whole(name), coverage.missing_part(answers, period, name)
 
     def sum_of(text: str) -> str:
-        return facts.at_least(text, is_whole=is_whole)
+        return coverage.at_least(text, is_whole=is_whole)
 
     return {
-        "key": period.value, "period": f"{period.heading}{part}", "seconds": facts.length(answers, period),
+        "key": period.value, "period": ", ".join(filter(None, (period.heading, part))),
+        "seconds": coverage.length(answers, period),
         "time": sum_of(hours(one.held_seconds)),
         "held": shown(one.held_seconds), "used": percent(one.used), "used_share": shown(one.used),
         "idle": sum_of(hours(one.idle_seconds)), "idle_seconds": shown(one.idle_seconds),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon import units
-from gpumon.cluster import facts
+from gpumon.cluster import coverage, facts
 from gpumon.cluster.amounts import energy, watts_of
-from gpumon.cluster.facts import Answers, Node
+from gpumon.cluster.facts import Node
 from gpumon.cluster.of_now import may_include
 from gpumon.cluster.questions import SMALL, Period
 from gpumon.cluster.recorded import LISTED
+from gpumon.cluster.rows import Answers, single
 from gpumon.frame import NAN
 from gpumon.json_value import shown
 from gpumon.missing import is_known
@@ -76,24 +77,24 @@ def _use(nodes: Sequence[Node], answers: Answers) -> Cells:
     counted = [node for node in nodes if not node.silent and is_known(node.busy) and node.total]
     total = sum(node.total for node in counted)
     mean = sum(node.busy * node.total for node in counted) / total if total else NAN
-    day = facts.single(answers, "busy_of_day")
+    day = single(answers, "busy_of_day")
     return {"use": shown(mean), "use_below": f"{percent(day)} over {_of_day(answers)}" if is_known(day) else ""}
 
 
 def _of_day(answers: Answers) -> str:
     """The part of a day of which the engine has samples."""
-    known = facts.covered(answers, Period.DAY)
-    if facts.is_whole(answers, Period.DAY):
+    known = coverage.covered(answers, Period.DAY)
+    if coverage.is_whole(answers, Period.DAY):
         return "24 h"
     return units.words(known) if is_known(known) else "a part of 24 h"
 
 
 def _power(answers: Answers, nodes: Sequence[Node]) -> Cells:
-    power = facts.single(answers, "power")
-    day = facts.single(answers, "energy_of_day")
-    spent = f"{facts.at_least(energy(day), is_whole=facts.is_whole(answers, Period.DAY))} in 24 h"
+    power = single(answers, "power")
+    day = single(answers, "energy_of_day")
+    spent = f"{coverage.at_least(energy(day), is_whole=coverage.is_whole(answers, Period.DAY))} in 24 h"
     below = spent if is_known(day) else "", may_include(nodes) if is_known(power) else ""
-    return {"power": watts_of(power, facts.single(answers, "limit")), "power_below": "; ".join(filter(None, below))}
+    return {"power": watts_of(power, single(answers, "limit")), "power_below": "; ".join(filter(None, below))}
 
 
 def _runs(answers: Answers, nodes: Sequence[Node]) -> Cells:
@@ -143,7 +144,7 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
 
 def _adds_up_minutes(known: ClusterNow, nodes: Sequence[Node]) -> bool:
     """Whether a large cluster lacks sums by hour, and has so much history that it matters."""
-    has_history = facts.covered(known.answers, Period.MONTH) > Period.DAY.seconds
+    has_history = coverage.covered(known.answers, Period.MONTH) > Period.DAY.seconds
     return bool(known.picture.kept) and not known.picture.by_hour and len(nodes) > SMALL and has_history
 
 

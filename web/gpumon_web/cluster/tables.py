@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from gpumon import units
 from gpumon.cluster.amounts import hours, kwh
-from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup, at_least
-from gpumon.cluster.priced import of_all
+from gpumon.cluster.coverage import Doubt, at_least
+from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup
+from gpumon.cluster.priced import least, of_all
 from gpumon.cluster.questions import Period
 from gpumon.cost.charge import Charge
-from gpumon.groups import NO_GROUP
+from gpumon.groups import NO_GROUP, UserGroups
 from gpumon.json_value import exact, shown
 from gpumon.missing import is_known
 from gpumon.prices import Prices
@@ -84,37 +85,39 @@ def _together(one: FreeGpus) -> str:
 
 def user_rows(
     found: Sequence[ClusterUser], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None,
-    *, period: Period, is_whole: bool, dates: str = "",
+    *, period: Period, doubt: Doubt, dates: str = "",
 ) -> Rows:  # fmt: skip
     """Users with what they hold now, held in the period, and what that costs.
 
-    `is_whole`: whether all of the period is known; else sums are at least so much. `dates`: those of a month.
+    `doubt`: whose sums of the period are at least so much. `dates`: those of a month.
     """
     priced = charges or {}
     most = _most(found)
     return Rows(
         {"key": one.name or " ", "user": who(one.name), "name": one.name or None, "search": one.name.lower(),
-         "basis": _basis(period, dates, priced.get(one.name), prices, is_whole=is_whole),
-         **_sums(one, most, is_whole), **cost_cells(priced.get(one.name), prices)}
+         "basis": _basis(period, dates, priced.get(one.name), prices, is_whole=doubt.is_whole(one.name)),
+         **_sums(one, most, doubt.is_whole(one.name)), **cost_cells(priced.get(one.name), prices)}
         for one in found
     )  # fmt: skip
 
 
 def group_rows(
-    found: Sequence[UserGroup], charges: Mapping[str, Charge] | None = None, prices: Prices | None = None,
-    *, period: Period, is_whole: bool, dates: str = "",
+    found: Sequence[UserGroup], groups: UserGroups, charges: Mapping[str, Charge] | None = None,
+    prices: Prices | None = None, *, period: Period, doubt: Doubt, dates: str = "",
 ) -> Rows:  # fmt: skip
     """Groups with what their users hold now, held in the period, and what that costs."""
-    most = _most([one.sums for one in found])
-    return Rows(
-        {
-            "key": one.sums.name, "user": [line(_group(one.sums.name), text(_members(one.users), "mut"), css="who")],
-            "name": one.sums.name, "search": " ".join((one.sums.name, *one.users)).lower(),
-            "basis": _basis(period, dates, of_all(charges or {}, one.users), prices, is_whole=is_whole),
-            **_sums(one.sums, most, is_whole), **cost_cells(of_all(charges or {}, one.users), prices),
-        }
-        for one in found
-    )  # fmt: skip
+    most, rows = _most([one.sums for one in found]), Rows()
+    for one in found:
+        name, is_whole = one.sums.name, doubt.is_whole_of(one.sums.name, groups)
+        charge = of_all(charges or {}, one.users)
+        charge = charge if is_whole else least(charge)
+        rows.append({
+            "key": name, "user": [line(_group(name), text(_members(one.users), "mut"), css="who")],
+            "name": name, "search": " ".join((name, *one.users)).lower(),
+            "basis": _basis(period, dates, charge, prices, is_whole=is_whole),
+            **_sums(one.sums, most, is_whole), **cost_cells(charge, prices),
+        })  # fmt: skip
+    return rows
 
 
 def _basis(period: Period, dates: str, charge: Charge | None, prices: Prices | None, *, is_whole: bool) -> str:

@@ -1,0 +1,169 @@
+"""Parts of a period that an engine knows: those of which it has samples, and nodes that it did not see in all of it.
+
+Sums of a period are at least so much where a part is missing. Where that is a part of some nodes, those of the users
+who are known to have been on one of these in that period are; of who was on one only while it was not seen, and never
+told behind, nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gpumon import units
+from gpumon.cluster.questions import AWAY, STEP, Period
+from gpumon.cluster.rows import Answers, node_of, single
+from gpumon.cost.charge import WHOLE
+from gpumon.groups import NO_GROUP, UserGroups
+from gpumon.missing import NAN, is_known
+
+_NAMED = 3
+"""Nodes that a sentence names."""
+
+
+class Doubt(NamedTuple):
+    """Doubt about sums of a period: users whose sums may be more."""
+
+    everyone: bool
+    nodes: Mapping[str, Sequence[str]]
+    """Nodes that were not seen all the time, by the users who were on them."""
+
+    def is_whole(self, user: str) -> bool:
+        """Whether the sums of a user are known in full."""
+        return not self.everyone and user not in self.nodes
+
+    def is_whole_of(self, group: str, groups: UserGroups) -> bool:
+        """Whether those of a group are, of which a user may be in no table."""
+        return not self.everyone and all(groups.of_user.get(user, NO_GROUP) != group for user in self.nodes)
+
+
+def covered(answers: Answers, period: Period) -> float:
+    """Return the seconds of a period of which the engine has samples; NaN where it did not say."""
+    return single(answers, f"covered_{period}")
+
+
+def length(answers: Answers, period: Period) -> float:
+    """Return the seconds of a period; of a month of the calendar of that which was asked for."""
+    told = next((row.labels["of"] for row in answers.get(f"covered_{period}", ()) if "of" in row.labels), "")
+    return float(told) if told.isdecimal() else period.seconds
+
+
+def is_whole(answers: Answers, period: Period) -> bool:
+    """Whether the engine is known to have samples of each node of all of a period: else sums are at least so much.
+
+    Of a node that came or went for good it is not known what it did before or after.
+    """
+    return has_all(answers, period) and unseen(answers, period) == {}
+
+
+def has_all(answers: Answers, period: Period) -> bool:
+    """Whether the engine has samples of all of a period, of whatever node."""
+    return covered(answers, period) >= WHOLE * length(answers, period)
+
+
+def unseen(answers: Answers, period: Period) -> Mapping[str, float] | None:
+    """Return the seconds of a period in which nodes were not seen, the longest first; None where nobody told.
+
+    It has no more than one node beyond those whose users are asked for.
+    """
+    rows, whole = answers.get(f"covered_by_node_{period}", ()), length(answers, period)
+    missing = {node_of(row): whole - row.value for row in rows if whole - row.value > (1 - WHOLE) * whole}
+    return dict(sorted(missing.items(), key=lambda one: (-one[1], one[0]))) if rows else None
+
+
+def doubt(answers: Answers, period: Period) -> Doubt:
+    """Return whose sums of a period are at least so much."""
+    if is_whole(answers, period):
+        return Doubt(False, {})
+    missing = unseen(answers, period)
+    told = answers.get(users_of(period, missing or {}))
+    if told is None or not has_all(answers, period):
+        return Doubt(True, {})
+    nodes: dict[str, list[str]] = {}
+    for row in told:
+        nodes.setdefault(row.labels.get("user", ""), []).append(node_of(row))
+    return Doubt(False, nodes)
+
+
+def users_of(period: Period, nodes: Mapping[str, float]) -> str:
+    """Return the name of the question who was on these nodes: of others it is another question."""
+    return " ".join((f"away_users_{period}", *sorted(nodes)))
+
+
+def times_of(period: Period, nodes: Mapping[str, float]) -> str:
+    """Return the name of the question when the first of these nodes were away."""
+    return " ".join((f"away_times_{period}", *sorted(named(nodes))))
+
+
+def named(nodes: Mapping[str, float]) -> Sequence[str]:
+    """Return those of the nodes that a sentence names."""
+    return list(nodes)[:_NAMED]
+
+
+def at_least(text: str, *, is_whole: bool) -> str:
+    """The text of a sum, marked where it may be more."""
+    return text if is_whole or text == units.MISSING else f"≥ {text}"
+
+
+def gap(answers: Answers, period: Period) -> str:
+    """Return a sentence on a period of which the engine has only a part; empty where it has all."""
+    if has_all(answers, period):
+        return _gap_of_nodes(answers, period)
+    known = covered(answers, period)
+    of = f"samples of {units.words(known)} of" if is_known(known) else "not told that it has all of"
+    if not is_known(known) and f"covered_{period}" in answers:
+        if not answers.get(f"held_{period}"):
+            return f"The engine has no samples of {period.words}."
+        of = f"samples of less than {units.words(STEP)} of"  # it is looked at in such steps
+    return f"The engine has {of} {period.words}: sums are at least so much."
+
+
+def missing_part(answers: Answers, period: Period, user: str) -> str:
+    """Return a few words on what of a user's period is not known; empty where nothing is."""
+    found, missing = doubt(answers, period), unseen(answers, period)
+    if found.is_whole(user):
+        return ""
+    if not has_all(answers, period):
+        known = covered(answers, period)
+        return f"{units.words(known)} of it known" if is_known(known) else ""
+    away = [node for node in missing or {} if node in found.nodes.get(user, ())]
+    if not missing or not away:
+        return "not every node seen"
+    more = f" and {units.counted(len(away) - 1, 'more node')}" if len(away) > 1 else ""
+    return f"{away[0]} not seen for {units.words(missing[away[0]])}{more}"
+
+
+def _gap_of_nodes(answers: Answers, period: Period) -> str:
+    missing = unseen(answers, period)
+    if missing is None:
+        return f"Whether every node was seen in all of {period.words} is not known: sums are at least so much."
+    if not missing:
+        return ""
+    first, more = named(missing), len(missing) - len(named(missing))
+    rows = answers.get(times_of(period, missing), ())
+    times = {(node_of(row), row.labels.get("what", "")): row.value for row in rows}
+    told = [f"{node} for {_how_long(node, missing[node], times)}" for node in first]
+    if more:
+        told.append(f"more than {AWAY - len(first)} others" if len(missing) > AWAY else f"{more} more")
+    nodes = told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
+    return f"Not seen in all of {period.words}: {nodes}. {_whose(doubt(answers, period), it=len(missing) == 1)}"
+
+
+def _how_long(node: str, seconds: float, times: Mapping[tuple[str, str], float]) -> str:
+    """Time for which a node was not seen, and since or until when, as far as that is known."""
+    left, came = (times.get((node, what), NAN) for what in ("left", "came"))
+    text = units.words(seconds)
+    if times.get((node, "gaps"), 0.0) + is_known(came) > 1:
+        text += " in all"
+    if is_known(came):
+        return f"{text} (not before {units.moment(came)[:-3]})"
+    return f"{text} (from {units.moment(left)[:-3]})" if is_known(left) else text
+
+
+def _whose(found: Doubt, *, it: bool) -> str:
+    nodes = "it" if it else "one of them"
+    if found.everyone:
+        return f"Who was on {'it' if it else 'them'} is not known, so all sums are at least so much (≥)."
+    if not found.nodes:
+        return f"Nobody is known to have been on {nodes} in this time."
+    return f"Sums of who was on {nodes} in this time are at least so much (≥)."
