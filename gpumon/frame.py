@@ -40,6 +40,9 @@ class RunState(IntEnum):
     INTERRUPTED = 4  # stopped by the user: Ctrl-C, SIGINT, the stop button of a notebook
 
 
+ENDED_BADLY = (RunState.FAILED, RunState.DIED)  # otherwise than their users wanted
+
+
 class FrameworkMemory(NamedTuple):
     """Device memory as a training's framework reports it: bytes, and counts since its process began."""
 

@@ -14,6 +14,8 @@ from gpumon.text import clean
 LARGEST = (1 << 31) - 1
 PAUSED = "paused"
 """Phase of a run whose training may continue, as when a framework validates after it trained: this time is not its."""
+NEWS_FOR = 600.0
+"""Seconds for which a run that ended badly, or ran out of memory, is news, and stays in every view."""
 
 
 class RunFacts(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpumon.run_facts import NEWS_FOR
+
 PAUSE = 60.0
 """Seconds: a pause between two epochs, or a validation on the CPU, is not idleness."""
 GAP = 3.0
@@ -24,7 +26,7 @@ OVERDUE = 3.0
 """Times the usual length of an epoch after which the one that is open tells nothing of those to come: it may hang."""
 LONG_IDLE = 300.0
 """Seconds without work after which allocated memory, or a free GPU, is worth a finding."""
-RECENT = 600.0
+RECENT = NEWS_FOR
 """Seconds for which a run that ended badly, or ran out of memory, is news."""
 JUDGED_FROM = 300.0
 """Seconds of a live run that must have been watched before shares of its time are judged."""

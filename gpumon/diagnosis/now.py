@@ -11,7 +11,7 @@ from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.diagnosis.finding import Finding
-from gpumon.frame import Frame, RunState
+from gpumon.frame import ENDED_BADLY, Frame
 from gpumon.metrics import Availability
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
     One of them tells how fast counters grow, a minute a pause from idleness; of what is idle, more of them tell for
     how long.
     """
-    ended_badly = any(run.memory.ooms > 0 or run.state in (RunState.FAILED, RunState.DIED) for run in newest.runs)
+    ended_badly = any(run.memory.ooms > 0 or run.state in ENDED_BADLY for run in newest.runs)
     if not ended_badly:
         if not needs_past(gpu_statuses(newest, ranks_of(newest.runs))):
             return live.since(max(0, newest.number - _RATE_OF))

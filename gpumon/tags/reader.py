@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.errors import BoardError
-from gpumon.frame import Boundary, Run
+from gpumon.frame import ENDED_BADLY, Boundary, Run, RunState
 from gpumon.paths import Places, tag_dirs
 from gpumon.run_about import NOTHING_TOLD, About
+from gpumon.run_facts import NEWS_FOR
 from gpumon.tags.listing import Listing, Unchanged, is_of_its_user, name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.refusals import Place, Refusals
@@ -28,6 +29,10 @@ from gpumon.tags.wire import Memory
 
 SHOWN_AFTER_END = 60 * SECOND
 """Time for which an ended run stays in the list."""
+NEWS_AFTER_END = round(NEWS_FOR * SECOND)
+"""The same of one that failed or died: who comes back after a while is to hear of it."""
+_NEWS_PER_USER = 16
+"""Boards of one user that stay for longer than others: a script that fails again and again hides nobody's processes."""
 BOARDS_PER_USER = 256
 """Boards of one user that are read; those of runs that have ended give way to new ones."""
 _GIVES_WAY_AFTER = 2
@@ -67,9 +72,9 @@ class _End(NamedTuple):
 class TagReader:
     """Reads all boards that this user can see, under the directories of `where`.
 
-    `proc` is the root of procfs; `clock` gives the time. Without `past`, runs that were over for longer than
-    `SHOWN_AFTER_END` when they were first seen are left out; a ledger wants them once. Nothing that lies in a board
-    directory makes it raise, wait, or grow without bound.
+    `proc` is the root of procfs; `clock` gives the time. Without `past`, runs that are no longer shown when they are
+    first seen are left out; a ledger wants them once. Nothing that lies in a board directory makes it raise, wait, or
+    grow without bound.
     """
 
     def __init__(self, where: Places, proc: str = "/proc", clock: Clock | None = None, *, past: bool = True) -> None:
@@ -112,7 +117,7 @@ class TagReader:
                 withdrawn.append(board.name)
                 self._forget(place, board, self._end(place, board, times))
                 continue
-            is_over = bool(board.ended) and self._is_over(place, board, times)
+            is_over = bool(board.ended) and self._is_over(place, board, run.state, times)
             if is_over and not self._past:
                 self._forget(place, board, self._end(place, board, times))
                 continue
@@ -155,9 +160,13 @@ class TagReader:
             self._ended[place] = _End(self._polls, times.monotonic_ns - ago)
         return self._ended[place]
 
-    def _is_over(self, place: Place, board: Watched, times: Times) -> bool:
+    def _is_over(self, place: Place, board: Watched, state: RunState, times: Times) -> bool:
         """Whether a run that has ended did so too long ago to be shown."""
-        return times.monotonic_ns - self._end(place, board, times).monotonic_ns > SHOWN_AFTER_END
+        ago = times.monotonic_ns - self._end(place, board, times).monotonic_ns
+        if ago <= SHOWN_AFTER_END or state not in ENDED_BADLY:
+            return ago > SHOWN_AFTER_END
+        newer = (end.monotonic_ns for other, end in self._ended.items() if self._boards[other].uid == board.uid)
+        return ago > NEWS_AFTER_END or sum(times.monotonic_ns - end < ago for end in newer) >= _NEWS_PER_USER
 
     def _forget(self, place: Place, board: Watched, end: _End) -> None:
         """Let go of a board that was read to its end."""

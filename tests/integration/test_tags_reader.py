@@ -15,6 +15,7 @@ from zlib import crc32
 import pytest
 
 import gpumon
+from gpumon.analysis.thresholds import RECENT
 from gpumon.clock import SECOND
 from gpumon.errors import BoardError
 from gpumon.frame import Boundary, Mark, RunState
@@ -166,6 +167,40 @@ def test_one_look_does_not_show_a_run_that_was_over_long_ago(start: Start, tmp_p
     clock.advance(SHOWN_AFTER_END / SECOND + 1)
     assert TagReader(where, clock=clock, past=False).poll().runs == []
     assert len(TagReader(where, clock=clock).poll().runs) == 1, "a ledger that was not there then"
+
+
+@pytest.mark.parametrize(("end", "state"), [("raise SystemExit(1)", RunState.FAILED), ("kill", RunState.DIED)])
+def test_a_run_that_ended_badly_is_shown_for_as_long_as_that_is_news(
+    start: Start, tmp_path: Path, end: str, state: RunState
+) -> None:
+    child = start(WAITING.format(end="pass" if end == "kill" else end))
+    hear(child)
+    child.kill() if end == "kill" else tell(child)
+    child.wait()
+    where = Places(explicit=str(tmp_path), uid=os.getuid())
+    clock = FakeClock(time.monotonic_ns(), time.time_ns())
+    watching = TagReader(where, clock=clock)
+    assert [run.state for run in watching.poll().runs] == [state]
+    clock.advance(RECENT - 10)
+    assert [run.state for run in watching.poll().runs] == [state], "who comes back after a while hears of it"
+    new = TagReader(where, clock=clock, past=False)
+    assert [run.state for run in new.poll().runs] == [state], "also from a daemon that begins then"
+    clock.advance(20)
+    watching.poll()
+    assert watching.poll().runs == []
+
+
+def test_a_script_that_fails_again_and_again_fills_no_list(start: Start, tmp_path: Path) -> None:
+    code = "import gpumon\nfor number in range(40):\n    try:\n        with gpumon.run(f'try {number}'): 1 / 0\n"
+    child = start(code + "    except ZeroDivisionError: pass")
+    child.wait()
+    where = Places(explicit=str(tmp_path), uid=os.getuid())
+    clock = FakeClock(time.monotonic_ns(), time.time_ns())
+    watching = TagReader(where, clock=clock)
+    assert len(watching.poll().runs) == 40
+    clock.advance(SHOWN_AFTER_END / SECOND + 1)
+    watching.poll()
+    assert {run.name for run in watching.poll().runs} == {f"try {number}" for number in range(24, 40)}, "the newest"
 
 
 def test_a_run_that_ended_before_anybody_looked_is_told_in_full(start: Start, reader: TagReader) -> None:

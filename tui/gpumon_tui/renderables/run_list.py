@@ -13,13 +13,13 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.finding import Severity
-from gpumon.frame import NAN, RunState
+from gpumon.frame import ENDED_BADLY, NAN, RunState
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
 from gpumon_tui.renderables.text_width import Line, safe, width
-from gpumon_tui.run_reading.rows import ENDED_BADLY, ListedRun, text_of
+from gpumon_tui.run_reading.rows import ListedRun, text_of
 
 if TYPE_CHECKING:
     from gpumon_tui.run_reading.rows import RunDetail

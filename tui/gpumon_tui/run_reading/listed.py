@@ -8,13 +8,13 @@ from contextlib import suppress
 
 from gpumon import units
 from gpumon.diagnosis.past import brief, findings, is_measured, is_partly_sampled
-from gpumon.frame import NAN, RunState
+from gpumon.frame import ENDED_BADLY, NAN, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow, RunSummary
 from gpumon.reports.run_list import done, state
 from gpumon_tui.run_reading.logged import first_metric
-from gpumon_tui.run_reading.rows import ENDED_BADLY, ListedRun, RunDetail, text_of
+from gpumon_tui.run_reading.rows import ListedRun, RunDetail, text_of
 
 FIRST = 200
 """Runs that are looked into before there is an answer at all."""

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from gpumon.ledger.epoch_summary import EpochSummary
     from gpumon.ledger.records import Record
 
-ENDED_BADLY = (RunState.FAILED, RunState.DIED)
-"""States of runs that ended otherwise than their users wanted."""
-
 
 class ListedRun(NamedTuple):
     """A run of the list, wherever it is known from: the frame on screen, or a ledger."""
