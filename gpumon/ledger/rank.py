@@ -59,7 +59,7 @@ class RankRecorder:
         """Rows of steps that were written last."""
         self._peak = NAN
         self._moments: list[Moment] = []
-        """Steps and wait as the last two ticks had them."""
+        """Steps and wait as the last two ticks had them; of one that is over, those until its end."""
         self._alive_at = 0
         self._is_presumed = False
         """Whether it has ended, and how is not known yet."""
@@ -75,7 +75,8 @@ class RankRecorder:
         if about is not None and about is not self._about:
             self._about, self.dirty = about, True
         self._highest()
-        self._moments = [*self._moments[-1:], Moment(tick.monotonic_ns, run.step, run.wait)]
+        if not self.end_ns:  # what was until its end is kept for as long as samples of that time are awaited
+            self._moments = [*self._moments[-1:], Moment(tick.monotonic_ns, run.step, run.wait)]
         if run.state == RunState.RUNNING:
             self._alive_at = tick.monotonic_ns
         by_uuid = {sample.device.uuid: sample for sample in tick.samples} if run.gpus else {}

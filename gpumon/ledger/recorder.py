@@ -256,7 +256,7 @@ class LedgerRecorder:
                 rank.whole_ns, rank.dirty = rank.timeline.left_ns, True
             if over or is_last or waited >= WRITE_EVERY or (rank.dirty and waited >= _SOON):
                 rank.dirty, rank.written_at = False, tick.monotonic_ns
-                self._add(rank, horizon, batch)
+                self._add(rank, max(horizon, rank.end_ns) if over else horizon, batch)
                 if over or tick.monotonic_ns - rank.traced_at >= TRACE_EVERY:
                     rank.traced_at = tick.monotonic_ns
                     batch.add(rank.trace_rows())

@@ -623,6 +623,21 @@ def test_a_killed_run_keeps_the_steps_that_it_made_since_the_last_tick() -> None
     assert epoch["seconds"] == pytest.approx(0.55)
 
 
+def test_a_killed_run_keeps_its_last_steps_while_samples_of_the_driver_are_awaited() -> None:
+    ledger = Memory()
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.2, 0, step=50)]
+    alive = run(gpus=(GPU,), started=TIME / SECOND + 1, step=50, wait=0.0, updated=TIME / SECOND + 5)
+    dead = alive._replace(state=RunState.DIED, step=70, wait=0.25, updated=TIME / SECOND + 5.75)
+    # The driver's samples are three seconds late: so late is it known what the GPU did until the end.
+    late = [{GPU: [((n - 3) * SECOND, 1.0)]} if n > 3 else {} for n in range(16)]
+    ticks = [on(n, of=alive if n < 6 else dead)._replace(utilization_samples=late[n]) for n in range(16)]
+    keep(ledger, spread(ticks, events), close=False)
+    epoch = ledger.row("epoch", KEY, 0)
+    assert (epoch["ended"], epoch["steps"], epoch["wait"]) == (None, 20, 0.25)
+    assert epoch["seconds"] == pytest.approx(3.55)
+
+
 def test_epochs_with_one_number_are_told_apart_and_what_is_logged_later_goes_to_the_last() -> None:
     ledger = Memory()
     make = Course()
