@@ -182,6 +182,7 @@ class Ledger:
     def _listed(self, run: RunRow) -> RunSummary:
         run_id = self._as_written(run.id)
         ended = self._count(f"SELECT count(DISTINCT ordinal) FROM epoch WHERE rank {_RANKS} AND ended > 0", run_id)
+        newest = f"SELECT epoch, max(ordinal) FROM epoch WHERE rank {_RANKS} GROUP BY rank"  # its number is of that row
         gpus = self._count(f"SELECT count(DISTINCT uuid) FROM device WHERE rank {_RANKS}", run_id)
         usage = f"SELECT * FROM usage WHERE rank {_RANKS} AND phase = '{WHOLE_EPOCH}'"
         rows = usage_rows(self._columns(f"{usage} AND ordinal = {WHOLE_RUN}", run_id))
@@ -194,6 +195,7 @@ class Ledger:
             energy=came_to[USAGE_INDEX["energy"]],
             utilization=came_to[USAGE_INDEX["utilization_mean"]],
             tags=tuple(in_force().words(tag, self._user(run_id)) for tag in self._tags(run_id)),
+            newest=self._count(f"SELECT coalesce(min(epoch), -1) FROM ({newest})", run_id),
         )
 
     def about(self, run_id: str) -> Particulars:

@@ -83,6 +83,8 @@ class RunSummary(NamedTuple):
     utilization: float
     """Mean over devices."""
     tags: Sequence[str] = ()
+    newest: int = -1
+    """Number of the epoch in which it is or ended, of its slowest rank; -1 before the first."""
 
 
 class NoteRow(NamedTuple):

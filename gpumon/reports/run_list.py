@@ -19,7 +19,7 @@ COLUMNS = (
     TextColumn("STARTED", 86),
     TextColumn("TIME", 82),
     TextColumn("STATE", 90, right=False),
-    TextColumn("EPOCHS", 88),
+    TextColumn("EPOCH", 88),
     TextColumn("GPUS", 40),
     TextColumn("UTIL", 70),
     TextColumn("ENERGY", 75),
@@ -55,20 +55,16 @@ def state(run: RunRow, now: float) -> str:
     return "unseen" if run.unseen(now) else run.state.name.lower()
 
 
-def done(listed: RunSummary) -> str:
-    """Epochs done of those planned: `12/90`. After a resume those before it count; a run without epochs has none."""
-    run = listed.run
-    before = max(0, run.first_epoch - run.base) if listed.done else 0
-    if run.epochs:
-        return f"{listed.done + before}/{run.epochs}"
-    return str(listed.done) if listed.done else units.MISSING
+def place(listed: RunSummary) -> str:
+    """Return the epoch in which a run is or ended, as all views count it: `12/90`, whether or not that was done."""
+    return units.epoch_place(listed.newest, listed.run.epochs, listed.run.base)
 
 
 def _row(listed: RunSummary, now: float) -> tuple[str, ...]:
     run = listed.run
     return (
         run.id, run.name if run.name not in run.id else "", run.user, units.age(run.started, now),
-        units.span(run.lasted(now)), state(run, now), done(listed), str(listed.gpus or units.MISSING),
+        units.span(run.lasted(now)), state(run, now), place(listed), str(listed.gpus or units.MISSING),
         units.percent(listed.utilization), units.number(listed.energy, Unit.JOULES),
         ", ".join(listed.tags), run.resumes,
         run.hostname, run.framework or run.label,

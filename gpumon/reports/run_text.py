@@ -104,10 +104,10 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
         yield f"not seen by a daemon since {units.moment(run.updated)}"
     yield f"{units.moment(run.started)}, {units.span(run.lasted(now))}"
     ended = sum(is_known(epoch.ended) for epoch in epochs)
-    planned = f" of {run.epochs}" if run.epochs else ""
+    counted = f"of {run.epochs} epochs done" if run.epochs else "epochs"
     before = max(0, run.first_epoch - run.base) if epochs else 0
-    if epochs or planned:
-        yield f"{ended + before}{planned} epochs" + (f" ({ended} in this run)" if before else "")
+    if epochs or run.epochs:
+        yield f"{ended + before} {counted}" + (f" ({ended} in this run)" if before else "")
     else:
         yield "no epochs"
     if run.resumes:

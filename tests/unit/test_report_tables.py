@@ -183,10 +183,20 @@ def test_a_resumed_run_counts_the_epochs_before_it(book: Book) -> None:
     book.epoch(key, 0, epoch=40)
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
-    assert run_list.done(listed) == "41/90"
+    assert run_list.place(listed) == "41/90"
     text = "\n".join(run_text.lines(record_of(book), NOW, 0))
-    assert "41 of 90 epochs (1 in this run)" in text
+    assert "41 of 90 epochs done (1 in this run)" in text
     assert "resumes resnet50-0000" in text
+
+
+def test_a_run_that_died_within_an_epoch_is_listed_at_it_and_counts_those_that_it_did(book: Book) -> None:
+    training(book, epochs=3)
+    book.db.execute("UPDATE run SET epochs = 4")
+    book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
+    with Ledger(str(book.path)) as ledger:
+        (listed,) = ledger.runs()
+    assert (run_list.place(listed), listed.done) == ("3/4", 2), "as a frame has it: the place of its newest epoch"
+    assert "2 of 4 epochs done" in "\n".join(run_text.lines(record_of(book), NOW, 0))
 
 
 def test_ranks_have_rows_and_one_that_died_is_shown_unasked(book: Book) -> None:
@@ -207,7 +217,7 @@ def test_tables_fit_the_width_and_lose_the_least_important_first(book: Book, wid
         listing = list(run_list.lines(ledger.runs(), NOW, width))
     assert max(map(text_width, listing)) <= width
     assert "RUN" in listing[0]
-    assert "EPOCHS" in listing[0]
+    assert "EPOCH" in listing[0]
     text = list(run_text.lines(record_of(book), NOW, width))
     table = text[text.index("") + 1 :]
     assert max(map(text_width, table[: table.index("")])) <= width

@@ -243,8 +243,11 @@ def _epochs(run: OpenRun) -> str:
     if run.is_by_steps:
         return units.counted(len(run.rows), "row") + " of steps"
     ended = sum(is_known(one.ended) for one in run.rows.stretches)
-    planned = run.record.run.epochs
-    return f"{ended} of {planned} epochs" if planned else units.counted(ended, "epoch") if run.rows else "no epochs"
+    of = run.record.run
+    before = max(0, of.first_epoch - of.base) if run.rows else 0
+    if of.epochs:
+        return f"{ended + before} of {of.epochs} epochs done"
+    return units.counted(ended, "epoch") if run.rows else "no epochs"
 
 
 def _judged(severity: Severity | None) -> Style:

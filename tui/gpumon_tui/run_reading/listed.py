@@ -12,7 +12,7 @@ from gpumon.frame import ENDED_BADLY, NAN, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow, RunSummary
-from gpumon.reports.run_list import done, state
+from gpumon.reports.run_list import place, state
 from gpumon_tui.run_reading.logged import first_metric
 from gpumon_tui.run_reading.rows import ListedRun, RunDetail, text_of
 
@@ -100,13 +100,13 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
 
 
 def _listed(one: RunSummary, now: float) -> ListedRun:
-    run, far, told = one.run, done(one), state(one.run, now)
-    first, _, planned = far.partition("/")
+    run, told = one.run, state(one.run, now)
+    before = max(0, run.first_epoch - run.base) if one.done else 0  # a run that was resumed went on with these
     return ListedRun(
         id=run.id, name=run.name, user=run.user, state=told,
         is_over=run.state is not RunState.RUNNING or run.unseen(now) > 0,
-        ended_badly=run.state in ENDED_BADLY, gpus=one.gpus, done=far,
-        share=min(1.0, int(first) / int(planned)) if planned.isdecimal() and int(planned) else NAN,
+        ended_badly=run.state in ENDED_BADLY, gpus=one.gpus, place=place(one),
+        share=min(1.0, (one.done + before) / run.epochs) if run.epochs else NAN,
         started=run.started, seconds=run.lasted(now), left=NAN, utilization=one.utilization, energy=one.energy,
         tags=tuple(one.tags), text=text_of(run.name, run.id, run.user, run.framework, told, *one.tags), is_kept=True,
     )  # fmt: skip

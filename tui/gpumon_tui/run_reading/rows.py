@@ -27,8 +27,8 @@ class ListedRun(NamedTuple):
     """Whether it goes on no more, or is not known to."""
     ended_badly: bool
     gpus: int
-    done: str
-    """Epochs done of those planned: `12/90`; of a run that goes on the one it is in: `12 (13/90)`."""
+    place: str
+    """The epoch in which it ended: `13/90`; of a run that goes on that in which it is: `12 (13/90)`."""
     share: float
     """The same as a share; NaN without a plan."""
     started: float
