@@ -30,9 +30,9 @@ from gpumon.tags.wire import Memory
 SHOWN_AFTER_END = 60 * SECOND
 """Time for which an ended run stays in the list."""
 NEWS_AFTER_END = round(NEWS_FOR * SECOND)
-"""The same of one that failed or died: who comes back after a while is to hear of it."""
+"""The same of one that failed or died: a person who comes back after a while is to hear of it."""
 _NEWS_PER_USER = 16
-"""Boards of one user that stay for longer than others: a script that fails again and again hides nobody's processes."""
+"""Boards of one user that stay for longer than others: a script that fails again and again does not fill the frames."""
 BOARDS_PER_USER = 256
 """Boards of one user that are read; those of runs that have ended give way to new ones."""
 _GIVES_WAY_AFTER = 2
