@@ -237,6 +237,7 @@ def test_columns_are_of_round_length_at_multiples_of_it() -> None:
             assert grid.end > NOW
             assert grid.end - NOW <= grid.step * (cells // 24 + 1)
     assert step_of(600, 120) == 5.0
+    assert all(step_of(600, cells) * cells <= 600 * 4 / 3 for cells in range(60, 121)), "10 min are never shown as 20"
     assert step_of(3600, 120) == 30.0
 
 

@@ -9,8 +9,8 @@ from gpumon.missing import is_known
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 STEPS = (
-    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0,
-    *(number * MINUTE for number in (1, 2, 3, 5, 10, 15, 20, 30)),
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 40.0,
+    *(number * MINUTE for number in (1, 2, 3, 4, 5, 10, 15, 20, 30)),
     *(number * HOUR for number in (1, 2, 3, 4, 6, 8, 12)), *(number * DAY for number in (1, 2, 5, 10)),
 )  # fmt: skip
 """Seconds a column may last. From the length of each tier of kept history on they are whole cells of it, so that a
