@@ -15,7 +15,7 @@ from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.renderables.text_width import length
 from gpumon_tui.screens.help import Explained
 from gpumon_tui.view import View
-from tests.tui.fakes import FakeFeed
+from tests.tui.fakes import FakeFeed, FakePlayer
 from tests.tui.screen import play
 
 COLORED = TerminalLook()
@@ -61,6 +61,15 @@ def test_keys_that_mean_something_else_in_other_tools_are_named_in_few_lines(pag
 def test_a_key_that_has_another_use_on_a_page_is_not_named_there() -> None:
     assert "g" in {one.shown for one in habits(OVERVIEW)}
     assert "g" not in {one.shown for one in habits(PROCESSES)}
+
+
+@pytest.mark.parametrize("can_seek", [True, False])
+def test_keys_that_take_a_recording_elsewhere_are_named_where_it_can_go(can_seek: bool) -> None:
+    view = View()
+    view.player = player = FakePlayer()
+    player.can_seek = can_seek
+    told = "\n".join("".join(part.text for part in line) for line in Explained(view, OVERVIEW).told(120))
+    assert ("a recording: back or forward a minute" in told) == can_seek
 
 
 def test_every_habit_is_of_a_key_that_exists() -> None:

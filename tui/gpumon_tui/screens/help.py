@@ -96,9 +96,12 @@ class Explained(Text):
         look = self.view.look
         write = spelled if look.is_ascii else str
         is_colored = look.depth is not Depth.NONE
+        player = self.view.player
+        goes_nowhere = player is not None and not player.can_seek  # as a log
         keys = [
             (f"{write(key.shown):>7} ", write(key.what))
             for key in told_on(self.page, is_readonly=self.view.is_readonly)
+            if not (goes_nowhere and key.action == "seek")
         ]
         elsewhere = write(" · ".join(f"{one.shown}: {one.there}" for one in habits(self.page)))
         meant = signs(is_colored=is_colored)
