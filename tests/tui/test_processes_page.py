@@ -197,6 +197,21 @@ def test_every_column_sorts_by_its_heading_and_again_the_other_way_round() -> No
     play(recent(), (120, 40), script)
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+def test_the_column_by_which_it_is_sorted_is_always_there_and_marked(columns: int) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3")
+        page = app.page
+        assert isinstance(page, ProcessesPage)
+        line = page.sheet._heading_at + page.sheet.region.y
+        for _ in page.sheet.rows.orders:
+            await pilot.press("comma")
+            await pilot.pause()
+            assert sum(arrow in text(app)[line] for arrow in "▼▲") == 1, page.sheet.rows.order
+
+    play(recent(), (columns, 24), script)
+
+
 def test_the_list_of_columns_sorts_too_and_stays_remembered_on_the_page() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "o")

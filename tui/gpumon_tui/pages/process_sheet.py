@@ -184,7 +184,7 @@ class ProcessSheet(Lines):
             self._heading_at, self._first = -1, len(lines)
             return [*lines, *([Segment(f" {line}", _DIM)] for line in self._empty(cells))][:height]
         columns = rows.user_columns if rows.is_by_user else needed(rows.all)
-        self._columns = placed(columns, cells)
+        self._columns = placed(columns, cells, rows.order.name)
         self._heading_at = len(lines)
         lines.append(heading(self._columns, cells, *rows.order))
         self._first = len(lines)

@@ -40,8 +40,11 @@ def margin(cells: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def placed(columns: tuple[ProcessColumn[Any], ...], cells: int) -> tuple[PlacedColumn, ...]:
-    """Return the columns that have room in a table of so many cells, the least needed left out first."""
+def placed(columns: tuple[ProcessColumn[Any], ...], cells: int, sorted_by: str = "") -> tuple[PlacedColumn, ...]:
+    """Return the columns that have room in a table of so many cells, the least needed left out first.
+
+    The column by which it is sorted stays: its heading has the mark of the order.
+    """
     is_wide = cells >= WIDE
     gap, edge = (2, 2) if is_wide else (1, 1)
 
@@ -59,9 +62,9 @@ def placed(columns: tuple[ProcessColumn[Any], ...], cells: int) -> tuple[PlacedC
     def taken(of: list[ProcessColumn[Any]]) -> int:
         return sum(map(room, of)) + sum(apart(before, one) for before, one in pairwise(of))
 
-    chosen = [column for column in columns if column.from_cells <= cells]
+    chosen = [column for column in columns if column.from_cells <= cells or column.name == sorted_by]
     while len(chosen) > 1 and taken(chosen) > cells - 2 * edge:
-        chosen.remove(min(chosen, key=lambda column: column.keep))
+        chosen.remove(min(chosen, key=lambda column: (column.name == sorted_by, column.keep)))
     spare = cells - 2 * edge - taken(chosen)
     found: list[PlacedColumn] = []
     for column in chosen:
