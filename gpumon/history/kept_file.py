@@ -89,7 +89,7 @@ class KeptFile:
             key = (shape.number, subject)
             if key in self._known:
                 return self._known[key]
-            found = self._ask(lambda db: _metrics(db, shape, subject), frozenset())
+            found: frozenset[str] = self._ask(lambda db: _metrics(db, shape, subject), frozenset())
             if not self.problem:
                 self._known[key] = found
             return found

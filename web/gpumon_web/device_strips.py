@@ -69,7 +69,7 @@ def device_strip(
 
 
 def _placed(at: int, since: float, length: float, missing: float, outages: Sequence[Outage]) -> list[list[Any]]:
-    """What was not seen of a slot, in hundredths, and where that begins if it is known."""
+    """Hundredths of a slot that were not seen, and where those begin if that is known."""
     within = [(max(one.begin, since), min(one.end, since + length)) for one in outages]
     within = [(begin, end) for begin, end in within if end - begin > NOTICED / 2]
     if (
