@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.web.conftest import CHROMIUM
+from tests import chromium
 from tests.web.sources import MADE, REAL, Opened
 from tests.web.states import STATES
 
@@ -79,7 +79,7 @@ def main() -> None:
     folder, wanted = Path(sys.argv[1]), sys.argv[2:]
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=chromium.program(), args=chromium.ARGUMENTS)
         for source in dict.fromkeys(one.source for one in SHOTS if not wanted or one.source in wanted):
             with tempfile.TemporaryDirectory() as directory:
                 opened: AbstractContextManager[Opened] = _SOURCES[source](Path(directory))
