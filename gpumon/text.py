@@ -7,14 +7,16 @@ people. They enter gpumon through `clean` and are shown as plain text only.
 from __future__ import annotations
 
 # General categories of Unicode that move a cursor, hide, reorder, or cannot be encoded: controls
-# (C0, DEL, C1), formats (bidirectional and zero-width marks, tags), surrogates, line and paragraph
-# separators, and what this Python does not know.
+# (C0, DEL, C1), formats (bidirectional and zero-width marks, tags, the joiner of emoji), surrogates, line and
+# paragraph separators, and what this Python does not know.
 _HARMFUL = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp", "Cn"))
 # Letters and marks by category, but invisible: Hangul fillers, the combining grapheme joiner, and
-# variation selectors, on whose width terminals disagree.
-_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0") | {
+# variation selectors, on whose width terminals disagree. A symbol that is one: the braille pattern without dots.
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {
     chr(code) for code in (*range(0xFE00, 0xFE10), *range(0x180B, 0x1810), *range(0xE0100, 0xE01F0))
 }
+_SPACE = "Zs"
+"""Spaces: with one of another kind than the usual, `a b` would look like another name."""
 _MARKS = frozenset(("Mn", "Me"))
 _MARKS_ON_A_LETTER = 2
 
@@ -36,7 +38,7 @@ def clean(text: str, limit: int = 256) -> str:
     marks = 0
     for character in text:
         kind = category(character)
-        if kind in _HARMFUL or character in _INVISIBLE:
+        if kind in _HARMFUL or character in _INVISIBLE or (kind == _SPACE and character != " "):
             safe.append(_spell(ord(character)))
             marks = 0
         elif kind in _MARKS:

@@ -92,6 +92,19 @@ def test_an_escape_may_be_cut_but_never_revived() -> None:
     assert clean("abc\x1b", 5) == "abc\\x"
 
 
-@pytest.mark.parametrize("text", ["a\U000e0100b", "a\U0001d173b", "a\u3164b", "a\u115fb", "ก" + "\u0e49" * 20])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\U000e0100b",
+        "a\U0001d173b",
+        "a\u3164b",
+        "a\u115fb",
+        "a\u2800b",
+        "a\xa0b",
+        "alice\u3000",
+        "👩\u200d💻",
+        "ก" + "\u0e49" * 20,
+    ],
+)
 def test_rarer_invisible_and_stacking_characters_are_spelled_out(text: str) -> None:
     assert clean(text) != text

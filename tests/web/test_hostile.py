@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, expect
 
 from gpumon_web.pages import PAGES
-from tests.builders import tick
+from tests.builders import process, sample, tick
 from tests.programs import PATIENCE, environment, until
+from tests.web.conftest import on_a_port, visit
 from tests.web.served import Served
 from tests.web.test_serve import ask, web
 
@@ -120,6 +122,21 @@ def check(live_dir: Path, count: int) -> None:
         assert served == 8, "a viewer beside them gets his ticks"
         assert resident(server.pid) < before + 15, "MB"
         assert server.poll() is None
+
+
+def test_a_name_from_right_to_left_moves_no_other_word(browser: Browser) -> None:
+    name = "אליס"
+    gpus = [sample(gpu, utilization=0.5) for gpu in range(2)]
+    served = Served([tick(1, gpus, [process(1, 0, user=name, name="12")])])
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        who = visitor.open("#/").locator("#page-fleet tbody tr").first.get_by_text(name, exact=True)
+        expect(who).to_be_visible()
+        assert who.evaluate("(one) => getComputedStyle(one).unicodeBidi") == "isolate"
+        left = who.bounding_box()
+        program = visitor.page.locator("#page-fleet tbody tr").first.get_by_text("12", exact=True).bounding_box()
+        assert left is not None
+        assert program is not None
+        assert left["x"] < program["x"], "who, and then what"
 
 
 def test_random_and_hostile_requests_meet_no_error_of_ours(live_dir: Path) -> None:
