@@ -163,7 +163,9 @@ def _machine_app(
 
     wait_at_most(LOCKED_FOR)
     with _watched(where, arguments) as (live, ledgers), _recording(live, arguments.speed, people) as recording:
-        feed = Feed(named_frames(live, people), recording.extent if recording else None)
+        plays = live.playback if recording is None else None
+        extent = (lambda: (plays.begin, plays.end)) if plays is not None else None
+        feed = Feed(named_frames(live, people), recording.extent if recording else None, extent=extent)
         work = named_work(processes(), people)
         # The history is of this machine: a simulation or a recording that this process plays has none.
         is_own = arguments.source is not None

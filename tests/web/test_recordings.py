@@ -66,6 +66,22 @@ def moves(page: Page, place: str) -> None:
         until(lambda seen=seen: table.inner_text() != seen)  # type: ignore[misc]
 
 
+def test_a_log_shows_how_far_it_is_and_why_nothing_moves_it(browser: Browser, tmp_path: Path) -> None:
+    log = tmp_path / "gpus.csv"
+    head = "timestamp, index, utilization.gpu [%]\n"
+    log.write_text(head + "".join(f"2026/11/01 10:00:{second:02}.000, 0, 50 %\n" for second in range(60)))
+    with (
+        web("--source", f"replay:{log}", "--speed", "20", env=own_places(tmp_path)) as link,
+        visit(browser, link) as visitor,
+    ):
+        page = visitor.open("#/")
+        bar = page.locator("#player progress")
+        expect(bar).to_be_visible()
+        expect(page.locator("#player")).to_contain_text("'gpumon record' makes a recording of it")
+        expect(page.locator("#player button")).to_have_count(0)
+        until(lambda: bar.evaluate("(one) => one.value === one.max && one.max === 59"))
+
+
 @both
 def test_the_fleet_shows_what_the_file_has(
     browser: Browser, recordings: Path, tmp_path: Path, name: str, gpus: int, speed: int

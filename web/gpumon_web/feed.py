@@ -81,13 +81,18 @@ class Frames(Protocol):
 class Feed:
     """The live data of the pages. Safe to use from several threads; one frame is taken in once.
 
-    `play` says of a recording that viewers may take elsewhere what a player of it must know; `keep`: frames of which
+    `play` says of a recording that viewers may take elsewhere what a player of it must know; `extent`: the first and
+    the last moment of a log that only goes on (s since 1970), NaN where that is not known; `keep`: frames of which
     values are kept for lines.
     """
 
-    def __init__(self, live: Frames, play: Callable[[], dict[str, Any]] | None = None, *, keep: int = KEEP) -> None:
+    def __init__(
+        self, live: Frames, play: Callable[[], dict[str, Any]] | None = None, *, keep: int = KEEP,
+        extent: Callable[[], tuple[float, float]] | None = None,
+    ) -> None:  # fmt: skip
         self.live = live
         self._play = play
+        self._extent = extent
         self.lock = Lock()
         self.history = open_history(keep=keep, metrics=BY_NAME, patience=LOCKED_FOR)
         self.epochs = Epochs()
@@ -134,7 +139,12 @@ class Feed:
             "left_out": self.frame.left_out if self.frame else "",
             **({"recorded": True} if is_recorded else {}),
             **({"play": self._play()} if self._play else {}),
+            **self._log(),
         }
+
+    def _log(self) -> dict[str, Any]:
+        begin, end = self._extent() if self._extent else (math.nan, math.nan)
+        return {"log": [begin, end]} if begin < end else {}
 
     def values(self, uuid: str) -> dict[str, float | None]:
         """The newest value of each metric that pages show. The caller holds `lock`."""

@@ -95,6 +95,7 @@
     feed.answered = delta.answered !== false;
     feed.leftOut = delta.left_out;
     feed.recorded = Boolean(delta.recorded);
+    feed.log = delta.log || null;
     g.position.take(delta.play, feed.now);
     feed.age = delta.live || delta.ended ? 0 : delta.age;
     feed.heard = performance.now();

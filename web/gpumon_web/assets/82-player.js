@@ -4,6 +4,7 @@
   const STEPS = [[-600, "−10 min"], [-60, "−1 min"], [60, "+1 min"], [600, "+10 min"]];
   const SPEEDS = [1, 2, 5, 10, 60, 300];
   const SETTLES = 200; // ms after the last move of the slider
+  const ONCE = "A log is read from begin to end: 'gpumon record' makes a recording of it, which can be paused and moved.";
   const t = g.text;
   let parts = null;
   let timer = 0;
@@ -43,10 +44,24 @@
     g.attribute(parts.slider, "aria-valuetext", t.moment(now));
   }
 
+  // How far a log is, which is read from its begin to its end: nothing takes it elsewhere.
+  function progress(place, [begin, end]) {
+    if (!parts) {
+      const bar = g.make("progress", { class: "slider", "aria-label": "Position in the log" });
+      parts = { bar, time: g.make("span", { class: "time" }) };
+      place.append(bar, parts.time, g.make("span", { class: "mut note", text: ONCE }));
+    }
+    const now = Math.min(Math.max(t.known(g.feed.now) ? g.feed.now : begin, begin), end);
+    parts.bar.max = end - begin;
+    parts.bar.value = now - begin;
+    g.put(parts.time, `${t.moment(now)} of ${t.clock(end, now)}`);
+  }
+
   const draw = g.player = function () {
     const place = document.getElementById("player");
     const { position } = g;
-    g.hide(place, !position.known);
+    g.hide(place, !position.known && !g.feed.log);
+    if (g.feed.log) { progress(place, g.feed.log); return; }
     if (!position.known) { return; }
     parts = parts || build(place);
     const { begin, end, problem } = position.known;
