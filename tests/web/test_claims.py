@@ -100,6 +100,13 @@ def test_a_line_has_a_point_where_a_value_is_known_and_nowhere_else(ticks: list[
             assert [value is not None for value in line["mean"]] == known, key
 
 
+def test_gpus_whose_holders_are_unknown_are_not_counted_as_none_that_is_allocated_and_idle() -> None:
+    silent = {PROCESSES: Availability.NO_PERMISSION}
+    ticks = [tick(n, [sample(0, utilization=0.0)._replace(device=device(0, missing=silent))]) for n in range(1, 90)]
+    values = Served(ticks, devices=1).told("fleet")["values"]
+    assert (values["idle"], values["idle_below"]) == ("–", "unknown: GPU 0")
+
+
 def test_a_total_that_is_next_to_nothing_fills_its_bar() -> None:
     (part,) = memory_parts({"memory_total": 5e-324, "holders": []}, 8e9)
     assert part["share"] == 1.0

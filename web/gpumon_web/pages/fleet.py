@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.coverage import nothing_found
+from gpumon.diagnosis.grouping import ranges
 from gpumon.history.windows import USUAL
 from gpumon.metrics import Unit
 from gpumon_web import levels
@@ -99,6 +100,8 @@ def live(now: Now, args: Args) -> Cells:
     usable = [gpu for gpu in now.gpus if gpu.about["state"] != GpuState.DIVIDED.value]
     free = [gpu for gpu in usable if gpu.about["state"] == GpuState.FREE.value]
     idle = [gpu for gpu in usable if gpu.about["state"] == GpuState.HELD.value]
+    # Idle, and by what is known of its holders neither free nor allocated.
+    unsure = [gpu.about["index"] for gpu in usable if gpu.about["state"] == GpuState.IDLE.value]
     found = groups(now)
     member = {gpu.about["uuid"]: key for key, gpus in found.items() for gpu in gpus}
     is_large = len(usable) > LARGE
@@ -108,8 +111,8 @@ def live(now: Now, args: Args) -> Cells:
         "tab": {"text": f"{len(free)} of {len(usable)} free", "old": ""} if usable else None,
         "others": others(now, usable),
         "chips": chips(free),
-        "idle": str(len(idle)) if usable else units.MISSING,
-        "idle_below": idle_below(idle, now.time),
+        "idle": str(len(idle)) if idle or (usable and not unsure) else units.MISSING,
+        "idle_below": idle_below(idle, now.time) or (f"unknown: GPU {ranges(unsure)}" if unsure else ""),
         "idle_chips": chips(idle, "chip warn"),
         "mine": mine(now) if usable else None,
         **{name: totals[name] for name in ("utilization", "past", "power", "energy")},
