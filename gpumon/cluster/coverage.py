@@ -125,7 +125,9 @@ def missing_part(answers: Answers, period: Period, user: str) -> str:
         return ""
     if not has_all(answers, period):
         known = covered(answers, period)
-        return f"{units.words(known)} of it known" if is_known(known) else ""
+        if is_known(known):
+            return f"{units.words(known)} of it known"
+        return "no samples of it" if f"covered_{period}" in answers and f"held_{period}" in answers else ""
     away = [node for node in missing or {} if node in found.nodes.get(user, ())]
     if not missing or not away:
         return "not every node seen"

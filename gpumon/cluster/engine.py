@@ -31,8 +31,9 @@ PATIENCE = 4.0
 _LONGEST_SAID = 160
 """Letters of an engine's error that are repeated."""
 _LONGEST_LABEL = 200
-_HEAD, _TAIL, _MARK = 32, 16, 3
-"""Letters of a longer name from its two ends, and bytes of the mark that tells it from others with the same ends."""
+_HEAD, _TAIL, _MARK = 8, 8, 3
+"""Letters of a longer name from its two ends, and bytes of the mark that tells it from others with the same ends: as
+much as the narrowest cell shows."""
 _FAILED, _TOO_MANY = 500, 429
 """HTTP statuses of what could not answer just now: from the first one on, and of too many requests."""
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
