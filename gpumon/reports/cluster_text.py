@@ -13,6 +13,7 @@ from gpumon.cluster.parts import answer_to, part
 from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.questions import Period
 from gpumon.cluster.rows import Answers, single
+from gpumon.cluster.turns import NOT_ASKED
 from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.groups import UserGroups
@@ -130,6 +131,10 @@ def _head(nodes: Sequence[facts.Node], answers: Answers, picture: ClusterPicture
 
 def _problems(picture: ClusterPicture) -> Iterator[str]:
     """Lines on what of each table failed, of when its last answers are, and why there are no newer ones."""
+    why = {one.problem for one in picture.kept.values()} - {NOT_ASKED}
+    if len(why) == 1 and "" not in why and not picture.answers():
+        yield f"nothing was answered ({why.pop()})"
+        return
     found: dict[tuple[str, float, str], list[str]] = {}
     for name, one in picture.kept.items():
         if one.problem:

@@ -338,6 +338,12 @@ def test_a_small_terminal_shows_some_rows_of_each_table_and_what_is_wrong_first(
     assert "XID 79" in told[wrong + 5], "the others gave way"
 
 
+def test_an_engine_that_answers_nothing_says_so_once() -> None:
+    asked = of_period(QUESTIONS, Period.WEEK)
+    told = text(ClusterPoller(FakeEngine(broken={one.name for one in asked}), asked)).splitlines()
+    assert told[1:] == ["nothing was answered (the engine says: out of memory (422))"]
+
+
 def test_a_file_has_every_row_of_every_table() -> None:
     told = of_many(0, 0)
     assert not any(re.match(r"and [0-9]+ more", line) for line in told)
