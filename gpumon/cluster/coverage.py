@@ -131,8 +131,9 @@ def missing_part(answers: Answers, period: Period, user: str) -> str:
     away = [node for node in missing or {} if node in found.nodes.get(user, ())]
     if not missing or not away:
         return "not every node seen"
-    more = f" and {units.counted(len(away) - 1, 'more node')}" if len(away) > 1 else ""
-    return f"{away[0]} not seen for {units.words(missing[away[0]])}{more}"
+    if len(away) > 1:
+        return f"{away[0]} and {len(away) - 1} more away"
+    return f"{away[0]} away {units.words(missing[away[0]])}"
 
 
 def _gap_of_nodes(answers: Answers, period: Period) -> str:

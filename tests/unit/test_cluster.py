@@ -461,7 +461,7 @@ def test_only_the_sums_of_who_was_on_a_node_that_was_away_are_at_least_so_much()
     assert re.search("^bob .*≥ 1.0 h", told, re.MULTILINE)
     assert re.search("^b .*≥ 1.0 h", told, re.MULTILINE)
     assert not re.search("^(a|ada) .*≥", told, re.MULTILINE)
-    assert coverage.missing_part(answers, Period.WEEK, "bob") == "gn2 not seen for 3 h"
+    assert coverage.missing_part(answers, Period.WEEK, "bob") == "gn2 away 3 h"
     assert coverage.missing_part(answers, Period.WEEK, "ada") == ""
     assert coverage.missing_part({"covered_week": [], "held_week": []}, Period.WEEK, "ada") == "no samples of it"
     assert coverage.missing_part({}, Period.WEEK, "ada") == "", "it was not answered"
