@@ -288,9 +288,9 @@ def recording(seconds: int, player: FakePlayer, size: tuple[int, int] = (120, 40
 def test_the_strip_of_a_recording_spans_its_time() -> None:
     lines = recording(190, FakePlayer(START, START + 379))
     assert "24 hours" not in "\n".join(lines)
-    assert "5 s a cell" in "\n".join(lines)
+    assert "4 s a cell" in "\n".join(lines)
     strip = strip_of(lines, "recording")
-    assert 30 <= len(strip) <= 40  # half of it has been played, and what comes is no line
+    assert 45 <= len(strip) <= 50  # half of it has been played, and what comes is no line
     assert "·" not in strip
 
 
@@ -428,7 +428,7 @@ def test_the_event_under_the_cursor_is_explained_and_drawn_around_its_moment() -
     assert "When its first process here began." in lines[at + 1]
     chip = lines[at + 2].index("14:13:20") + 4
     assert any(line[chip : chip + 1] == "│" for line in lines[at + 3 : at + 9])
-    assert "95 %" in lines[at + 3], "what was read at that moment"
+    assert "93 %" in lines[at + 3], "what was read at that moment"
     assert "·····" not in lines[at + 3]
 
 
