@@ -22,26 +22,27 @@ def on_paper(page: Page, width: int = PAPER) -> None:
     expect(page.locator("html.printing")).to_be_attached()
 
 
-@pytest.mark.parametrize("place", ["#/fleet", "#/gpu/0", "#/run/sim-0-0", "#/runs", "#/users", "#/events"])
-def test_a_page_is_printed_light_without_controls_and_as_wide_as_the_paper(
-    browser: Browser, simulated: str, place: str
+def test_every_page_is_printed_light_without_controls_and_as_wide_as_the_paper(
+    browser: Browser, simulated: str
 ) -> None:
     with visit(browser, simulated, color_scheme="dark") as visitor:
-        page = visitor.open(place)
-        expect(page.locator("main .page:not([hidden]) h1")).to_be_attached()
-        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        on_paper(page)
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        seen = page.evaluate(
-            "[...document.querySelectorAll('button:not(.sort, .row), input, select, nav a, form')]"
-            ".filter((one) => one.checkVisibility()).map((one) => one.outerHTML.slice(0, 80))"
-        )
-        assert seen == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
-        assert "printed 2" in page.evaluate("getComputedStyle(document.body, '::before').content")
-        page.emulate_media(media="screen")
-        expect(page.locator("html.printing")).not_to_be_attached()
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+        for place in ("#/fleet", "#/gpu/0", "#/run/sim-0-0", "#/runs", "#/users", "#/events"):
+            page = visitor.open(place)
+            page.set_viewport_size({"width": 1440, "height": 900})
+            expect(page.locator("main .page:not([hidden]) h1")).to_be_attached()
+            dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            on_paper(page)
+            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+            seen = page.evaluate(
+                "[...document.querySelectorAll('button:not(.sort, .row), input, select, nav a, form')]"
+                ".filter((one) => one.checkVisibility()).map((one) => one.outerHTML.slice(0, 80))"
+            )
+            assert seen == [], place
+            assert page.evaluate("document.documentElement.scrollWidth") <= PAPER, place
+            assert "printed 2" in page.evaluate("getComputedStyle(document.body, '::before').content")
+            page.emulate_media(media="screen")
+            expect(page.locator("html.printing")).not_to_be_attached()
+            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
 
 
 def test_every_row_is_printed_and_heads_are_repeated(browser: Browser, tmp_path: Path) -> None:
