@@ -349,8 +349,17 @@ def test_without_the_viewers_zone_the_page_says_whose_days_these_are(served: Ser
     assert shown(served, "zone=Asia/Tokyo")["values"]["problem"] == ""
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "dark"), (1024, "light"), (768, "dark"), (400, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1440, "dark"),
+        pytest.param(1024, "light", marks=pytest.mark.slow),
+        pytest.param(768, "dark", marks=pytest.mark.slow),
+        (400, "light"),
+    ],
+)
 def test_the_page_shows_its_users_on_any_screen(browser: Browser, served: Served, width: int, scheme: str) -> None:
+    """Not slow: the widest and the narrowest one; what lies between them is in the matrix."""
     options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "timezone_id": "Asia/Kolkata"}
     with on_a_port(served) as link, visit(browser, link, **options) as visitor:
         page = visitor.open("#/users?period=month&day=2026-10-15")
