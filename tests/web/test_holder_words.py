@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.metrics import Availability
+from gpumon_web.fleet_summary import idle_below
 from gpumon_web.gpu_lines import who as row_of
 from gpumon_web.health import checks
+from gpumon_web.pages import PAGES
 from gpumon_web.pages.gpu import no_processes
 from gpumon_web.pages.gpu import who as head_of
 from tests.builders import process, sample, tick
@@ -19,7 +21,7 @@ def words(lines: list[dict[str, Any]]) -> list[str]:
 
 
 def known(*ticks: Any) -> tuple[Any, Any]:
-    now = Served(ticks).known()
+    now = Served(ticks, devices=4).known()
     return now, now.gpus[0]
 
 
@@ -48,3 +50,13 @@ def test_one_row_of_memory_is_a_row() -> None:
                     rows_remapped_uncorrected=0.0)  # fmt: skip
         (ecc,) = (one for one in checks(of) if one["title"] == "ECC")
         assert said in ecc["more"]
+
+
+def test_idle_gpus_whose_holder_is_unknown_are_not_laid_to_the_holders_of_others() -> None:
+    held = [sample(gpu, utilization=0.0, memory_used=used * 2**30, memory_total=80 * 2**30)
+            for gpu, used in ((2, 40), (3, 4), (4, 4), (5, 4))]  # fmt: skip
+    root, other = process(70, 2, user="root"), process(71, 5, user="")
+    now, _ = known(*(tick(number, held, processes=[root, other]) for number in range(1, 90)))
+    assert PAGES["fleet"].live(now, {})["idle_below"] == "root on 2, 40.0 GiB; unknown on 3–5, 12.0 GiB"
+    assert idle_below(now.gpus[:1], now).startswith("root, 40.0 GiB for ")
+    assert idle_below(now.gpus[1:3], now) == "unknown, 8.0 GiB"

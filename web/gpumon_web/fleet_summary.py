@@ -54,8 +54,7 @@ def _free_words(free: Sequence[Gpu], time: float) -> str:
 def chips(gpus: Sequence[Gpu], css: str = "chip") -> list[Cells]:
     """Links to GPUs, and how many more there are; of many in a row their range, which fits into one line."""
     free = [gpu.about["label"] for gpu in gpus]
-    is_plain = all(gpu.about["label"] == str(gpu.about["index"]) for gpu in gpus)
-    if is_plain and len(free) > FEW and (told := ranges(gpu.about["index"] for gpu in gpus)).count(",") < FEW:
+    if len(free) > FEW and (told := _labels(gpus)).count(",") < FEW:
         return [text(one, css) for one in told.split(", ")]
     found = [
         link(label if len(free) > 3 else f"GPU {label}", gpu_address(label), css, f"GPU {label}")
@@ -96,13 +95,34 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
     }
 
 
-def idle_below(idle: Sequence[Gpu], time: float) -> str:
-    """`dave, 41.3 GiB for 3 h 12 min`; of several GPUs, who has them."""
-    users = list(dict.fromkeys(one["user"] or "unknown" for gpu in idle for one in gpu.about["holders"]))
-    memory = [gpu.values.get("gpu.memory_used") for gpu in idle]
+def idle_below(idle: Sequence[Gpu], now: Now) -> str:
+    """`dave, 41.3 GiB for 3 h 12 min`; where a part has no known holder, `dave on 2, 40.0 GiB; unknown on 3–7`."""
+    named = [gpu for gpu in idle if users_of(gpu, now)]
+    unnamed = [gpu for gpu in idle if not users_of(gpu, now)]
+    if named and unnamed:  # what nobody is known to hold is not theirs
+        return f"{_who_idles(named, now, says_where=True)}; {_who_idles(unnamed, now, says_where=True)}"
+    return f"{_who_idles(idle, now)}{idle_for(idle[0].about, now.time) if len(idle) == 1 else ''}" if idle else ""
+
+
+def _who_idles(gpus: Sequence[Gpu], now: Now, *, says_where: bool = False) -> str:
+    """`dave, 41.3 GiB`: the holders of GPUs, all of which are known or none, and the memory in use there."""
+    users = dict.fromkeys(user for gpu in gpus for user in (*_holders_of(gpu), *users_of(gpu, now)))
+    where = f" on {_labels(gpus)}" if says_where else ""
+    memory = [gpu.values.get("gpu.memory_used") for gpu in gpus]
     held = [value for value in memory if value is not None]
     size = f", {_gib(sum(held))} GiB" if held and len(held) == len(memory) else ""
-    return f"{', '.join(users)}{size}{idle_for(idle[0].about, time) if len(idle) == 1 else ''}" if idle else ""
+    return f"{', '.join(users) or 'unknown'}{where}{size}"
+
+
+def _holders_of(gpu: Gpu) -> list[str]:
+    return [one["user"] or "unknown" for one in gpu.about["holders"]]
+
+
+def _labels(gpus: Sequence[Gpu]) -> str:
+    """`2, 4–7`; of parts of GPUs each by itself."""
+    if all(gpu.about["label"] == str(gpu.about["index"]) for gpu in gpus):
+        return ranges(gpu.about["index"] for gpu in gpus)
+    return ", ".join(gpu.about["label"] for gpu in gpus)
 
 
 def mine(now: Now) -> Cells:

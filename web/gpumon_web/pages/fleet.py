@@ -112,7 +112,7 @@ def live(now: Now, args: Args) -> Cells:
         "others": others(now, usable),
         "chips": chips(free),
         "idle": str(len(idle)) if idle or (usable and not unsure) else units.MISSING,
-        "idle_below": idle_below(idle, now.time) or (f"unknown: GPU {ranges(unsure)}" if unsure else ""),
+        "idle_below": idle_below(idle, now) or (f"unknown: GPU {ranges(unsure)}" if unsure else ""),
         "idle_chips": chips(idle, "chip warn"),
         "mine": mine(now) if usable else None,
         **{name: totals[name] for name in ("utilization", "past", "power", "energy")},
