@@ -30,6 +30,8 @@ STEP = 300
 """Seconds between samples of what is summed up without rules; it divides an hour."""
 COARSE = 900
 """The same of nodes in a week or longer, where their hours are not recorded: of a thousand there are many."""
+_COARSEST = 3600
+"""The same in a month, of which a hundredth is seven hours."""
 AWAY_EVERY = 300.0
 """Seconds after which it is asked at the earliest how long nodes were seen."""
 AWAY = 32
@@ -198,7 +200,7 @@ def _known_of(period: Period) -> str:
 
 def _covered_by_node(period: Period) -> Question:
     """Seconds of a period in which nodes were seen, of those that were seen least: of 1,000 that is a few rows."""
-    window, step = period.selector, STEP if period is Period.DAY else COARSE
+    window, step = period.selector, {Period.DAY: STEP, Period.WEEK: COARSE}.get(period, _COARSEST)
 
     def least(seconds: str) -> str:
         return f"bottomk({AWAY + 1}, {seconds})"
