@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 from tests import chromium
 from tests.conftest import cannot
@@ -23,6 +23,7 @@ pytest.register_assert_rewrite("tests.web.matrix")  # so that what fails there s
 
 PATIENCE_MS = 1000 * PATIENCE
 """The same for a browser."""
+expect.set_options(timeout=PATIENCE_MS)
 _WATCH = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) => {
