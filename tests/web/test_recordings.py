@@ -130,12 +130,18 @@ def test_a_gpu_shows_what_the_file_has(
 def test_no_line_has_more_points_than_a_screen_however_fast_a_recording_plays(
     browser: Browser, recordings: Path, tmp_path: Path
 ) -> None:
-    source = ("--source", f"replay:{recordings / 'h100x8-llama3-8b-ckpt100.csv.gz'}", "--speed", 100)
-    with web(*source, env=own_places(tmp_path)) as link, visit(browser, link) as visitor:
-        page = visitor.open("#/gpu/0?window=all")
-        expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
-        longest = 0
-        for _ in range(150):
-            page.wait_for_timeout(300)
-            longest = max(longest, *map(len, page.evaluate(_LINES).values()))
-        assert MOST / 2 < longest <= MOST
+    path, longest = recordings / "h100x8-llama3-8b-ckpt100.csv.gz", 0
+    # A busy machine leaves out ticks where a recording plays fast: with few of them nothing would be held.
+    for speed in (100, 50, 25):
+        source = ("--source", f"replay:{path}", "--speed", speed)
+        places = own_places(tmp_path / str(speed))
+        with web(*source, env=places) as link, visit(browser, link) as visitor:
+            page = visitor.open("#/gpu/0?window=all")
+            expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
+            for _ in range(150):
+                page.wait_for_timeout(300)
+                longest = max(longest, *map(len, page.evaluate(_LINES).values()))
+                assert longest <= MOST
+        if longest > MOST / 2:
+            break
+    assert longest > MOST / 2
