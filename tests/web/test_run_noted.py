@@ -53,6 +53,19 @@ def test_a_run_that_waits_for_data_all_the_time_is_said_to(tmp_path: Path) -> No
     assert noted[1]["text"] == "epochs 0–3: 4 of 4"
 
 
+def test_the_remedy_of_a_verdict_stands_beside_it_and_once(tmp_path: Path) -> None:
+    with Book(tmp_path) as found:
+        training(found, RUN, 4, phases=False)
+        found.db.execute("UPDATE epoch SET wait = 6.0")
+        found.db.execute("UPDATE rank SET wait = 24.0")
+        found.db.execute("UPDATE usage SET throttled_share = 0.6 WHERE ordinal = 2")
+        found.db.execute("UPDATE epoch SET wait = 0.0 WHERE ordinal = 2")
+        document, _ = run_document([str(found.path)], RUN, "", None, None, BEGAN + 900, None)
+    assert document is not None
+    noted = kept({**document, "id": RUN, "now": BEGAN + 900, "missing": ""}).values["noted"]
+    assert [one["action"].partition(" ")[0] for one in noted] == ["Add", "", "Check"]
+
+
 def test_epochs_are_found_by_number_and_by_verdict_though_the_page_has_the_newest(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpumon.diagnosis.finding import Severity
-from gpumon.diagnosis.past import is_partly_sampled, verdict
+from gpumon.diagnosis.past import Verdict, epoch_findings, is_partly_sampled, verdict
 from gpumon.frame import TRAINING, RunState
 from gpumon.json_value import shown
 from gpumon.ledger import phase_summary
@@ -67,12 +67,18 @@ def summary(found: Sequence[EpochSummary]) -> dict[str, Any]:
 
 
 def odd_epochs(found: Sequence[EpochSummary], *, running: bool) -> list[dict[str, Any]]:
-    """Verdicts on epochs that need a look, the worst first: the words, its level, and the numbers of these epochs."""
-    groups: dict[str, tuple[Severity, list[int]]] = {}
+    """Verdicts on epochs that need a look, the worst first: words, remedy, level, and the numbers of the epochs."""
+    groups: dict[str, tuple[Severity, str, list[int]]] = {}
     for epoch in found:
         judged = verdict(epoch, running)
         if judged is not None and judged.severity in (Severity.WARNING, Severity.CRITICAL):
-            groups.setdefault(judged.text, (judged.severity, []))[1].append(epoch.epoch)
-    worst_first = sorted(groups.items(), key=lambda one: (-one[1][0], -len(one[1][1])))
-    return [{"text": text, "level": OF_SEVERITY[severity], "epochs": epochs}
-            for text, (severity, epochs) in worst_first]  # fmt: skip
+            if judged.text not in groups:
+                groups[judged.text] = judged.severity, _remedy(epoch, judged), []
+            groups[judged.text][2].append(epoch.epoch)
+    worst_first = sorted(groups.items(), key=lambda one: (-one[1][0], -len(one[1][2])))
+    return [{"text": text, "action": action, "level": OF_SEVERITY[severity], "epochs": epochs}
+            for text, (severity, action, epochs) in worst_first]  # fmt: skip
+
+
+def _remedy(epoch: EpochSummary, judged: Verdict) -> str:
+    return next((one.action for one in epoch_findings(epoch) if one.kind == judged.kind), "")

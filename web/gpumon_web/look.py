@@ -1,4 +1,4 @@
-"""The findings that need attention: at most six, the worst first, each with a link, and how many more there are."""
+"""The findings that need attention, the worst first, each with its remedy and a link; those beyond the sixth open."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gpumon.history.recent import RecentHistory
 from gpumon_web import levels
 
 SHOWN = 6
+"""Findings that stand there at once; the others do once somebody opens them, and on paper."""
 
 
 def worth_a_look(
@@ -28,7 +29,7 @@ def worth_a_look(
     others = [_note(group) for group in grouped(finding for finding in found if finding.kind != "free")]
     free = {finding.subject.id for finding in found if finding.kind == "free"}
     notes = [*others, *_free([status for status in statuses if status.sample.device.uuid in free], now)]
-    return [*notes[:SHOWN], *_more(len(notes) - SHOWN)]
+    return [*notes[:SHOWN], *_more(len(notes) - SHOWN), *notes[SHOWN:]]
 
 
 def _note(group: FindingGroup) -> dict[str, str]:
@@ -44,9 +45,9 @@ def _note(group: FindingGroup) -> dict[str, str]:
 
 
 def _more(count: int) -> Iterable[dict[str, str]]:
-    """One sentence for the findings that there is no room for."""
+    """The row that opens the findings that follow it."""
     if count > 0:
-        yield {"kind": "more", "level": "", "about": "", "text": f"and {count} more", "action": "", "link": ""}
+        yield {"kind": "more", "text": f"and {count} more", "opened": "show fewer", "opens": "look"}
 
 
 def _free(statuses: Sequence[GpuStatus], now: float) -> Iterable[dict[str, str]]:

@@ -16,6 +16,8 @@ from gpumon_web.tokens import bar, line, run_state, share, tag, text
 
 LOGGED = 4
 """Logged metrics that have a column, of those in the newest epochs."""
+NOTED = 20
+"""Failed allocations told of, the newest."""
 NEWEST = 50
 """These epochs."""
 
@@ -42,6 +44,7 @@ COUNTED = ("Steps", "Steps/s")
 """Columns of a run without epochs."""
 NUMBERED = 80
 """Letters of the numbers of epochs in a sentence."""
+_OOM = "out_of_memory"
 LEVELS = {severity.name.lower(): level for severity, level in levels.OF_SEVERITY.items() if severity is not None}
 RANKS = (
     Column("rank", "Rank", is_head=True),
@@ -181,7 +184,23 @@ def odd_note(odd: Cells, total: int) -> Cells:
     numbers = ranges(odd["epochs"])
     cut = numbers if len(numbers) <= NUMBERED else f"{numbers[:NUMBERED].rpartition(', ')[0]} …"
     many = "epochs" if len(odd["epochs"]) > 1 else "epoch"
-    return {"level": odd["level"], "about": odd["text"], "text": f"{many} {cut}: {len(odd['epochs']):,} of {total:,}"}
+    return {"level": odd["level"], "about": odd["text"], "text": f"{many} {cut}: {len(odd['epochs']):,} of {total:,}",
+            "action": odd["action"]}  # fmt: skip
+
+
+def noted(document: Cells) -> list[Cells]:
+    """Sentences about failed allocations, the whole run and its epochs; each remedy stands at the first of them."""
+    found, ranks = document.get("findings") or (), document["ranks"]
+    remedy = next((one["action"] for one in found if one["kind"] == _OOM), "")
+    failed = [note(mark, ranks) for mark in document["marks"] if mark["mark"] == _OOM][-NOTED:][::-1]
+    # What is said of single allocations and epochs is not said of the run once more.
+    wrong = [found_of(one) for one in found if one["kind"] not in (_OOM, "diverged")]
+    odd = [odd_note(one, document["epochs_total"]) for one in document.get("odd") or ()]
+    said, told = set(), []
+    for one in [*({**mark, "action": remedy} for mark in failed), *wrong, *odd]:
+        told.append({**one, "action": "" if one["action"] in said else one["action"]})
+        said.add(one["action"])
+    return told
 
 
 def _number(value: Any) -> float:

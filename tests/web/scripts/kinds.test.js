@@ -4,7 +4,7 @@ const test = require("node:test");
 const { Element, load } = require("./browser.js");
 
 function shown(kind, value, state = "live", data = {}) {
-  const { gpumon } = load(["00", "10", "12", "20", "25", "40"]);
+  const { gpumon } = load(["00", "10", "12", "20", "25", "34", "40"]);
   gpumon.feed.state = state;
   gpumon.feed.now = 1000;
   const node = new Element("td");
@@ -31,6 +31,21 @@ test("a link leads to a page and nowhere else", () => {
     assert.strictEqual(shown("rich", [{ line: [{ link, text: "x" }] }]).find("a")[0].attributes.href, wanted);
     assert.strictEqual(shown("notes", [{ link, text: "x", about: "y", level: "bad" }]).find("a")[0].attributes.href, wanted);
   }
+});
+
+test("what to do stands beside a finding, and what there is no room for opens", () => {
+  const notes = [{ text: "hot", action: "Clean it.", about: "GPU 1", level: "bad", link: "#/gpu/1" }, { text: "and 1 more", opened: "show fewer", opens: "look" },
+    { text: "slow", about: "GPU 2", level: "warn", link: "" }];
+  const node = shown("notes", notes);
+  const [first, hidden, opener] = node.find("li");
+  assert.strictEqual(first.textContent, "GPU 1hot Clean it.");
+  assert.strictEqual(hidden.className, "rest");
+  const [button] = opener.find("button");
+  assert.deepStrictEqual([button.textContent, button.getAttribute("aria-expanded")], ["and 1 more", "false"]);
+  button.click();
+  assert.deepStrictEqual([hidden.className, button.textContent, button.getAttribute("aria-expanded")], ["", "show fewer", "true"]);
+  button.click();
+  assert.strictEqual(hidden.className, "rest");
 });
 
 test("names are text, whatever is in them", () => {

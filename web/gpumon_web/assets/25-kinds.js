@@ -63,13 +63,22 @@
       return one.parts ? [pair, g.bar(pieces(one.parts))] : [pair];
     },
     rich: (lines) => lines.map(line).filter(Boolean),
-    // Sentences, each with the place that it leads to.
-    notes: (notes) => notes.map((note) => {
-      const about = note.about ? g.make("span", { class: `tag ${note.level}`, text: note.about }) : null;
-      const text = note.time === undefined ? note.text : `${note.text}, ${t.moment(note.time)}`;
-      if (note.link) { return g.make("li", {}, g.make("a", { href: address(note.link), title: note.action || null }, about, g.make("span", { text }))); }
-      return g.make("li", {}, about, g.make("span", { class: about ? null : "mut", text }));
-    }),
+    // Sentences, each with what to do and the place that it leads to. One that opens has those behind it, which are
+    // there from the first on: paper has them all.
+    notes: (notes) => {
+      const at = notes.findIndex((one) => one.opens);
+      if (at < 0) { return notes.map(note); }
+      const rest = notes.slice(at + 1).map(note);
+      const button = g.make("button", { type: "button", class: "more", click: () => { g.turn(notes[at].opens, !isOpen()); place(); } });
+      const isOpen = () => g.isOpened(notes[at].opens, false);
+      const place = () => {
+        g.put(button, isOpen() ? notes[at].opened : notes[at].text);
+        g.attribute(button, "aria-expanded", String(isOpen()));
+        for (const one of rest) { one.classList.toggle("rest", !isOpen()); }
+      };
+      place();
+      return [...notes.slice(0, at).map(note), ...rest, g.make("li", { class: "opens-rest" }, button)];
+    },
     // What is well and what is not, each with its state as a shape and a word.
     checks: (all) => all.map(lastReported).map((one) => g.make("li", { class: one.level },
       g.make("span", { class: `check ${one.level}`, "aria-hidden": "true" }), g.make("span", { class: "mut", text: one.title }),
@@ -120,6 +129,14 @@
 
   const address = (link) => (link.startsWith("#/") ? link : "#/");
   const pieces = (parts) => parts.map((part) => ({ ...part, color: part.color || g.theme.ofUser(part.user) }));
+
+  function note(one) {
+    const about = one.about ? g.make("span", { class: `tag ${one.level}`, text: one.about }) : null;
+    const text = one.time === undefined ? one.text : `${one.text}, ${t.moment(one.time)}`;
+    const remedy = one.action ? [" ", g.make("span", { class: "remedy", text: one.action })] : [];
+    const said = g.make("span", { class: about || one.link ? null : "mut" }, text, ...remedy);
+    return g.make("li", {}, ...(one.link ? [g.make("a", { href: address(one.link) }, about, said)] : [about, said]));
+  }
 
   function line(one) {
     if (!one.line) { return token(one); }

@@ -30,6 +30,7 @@
 
   // Whether somebody opened a row; `usual` where nobody did.
   g.isOpened = (key, usual) => (turned.has(key) ? turned.get(key) : usual);
+  g.turn = (key, isOpen) => { turned.set(key, isOpen); };
 
   g.groups = function (table) {
     const { within, rows: name } = table.dataset;
@@ -90,7 +91,7 @@
   g.opener = function (key, ...children) {
     return g.make("button", {
       type: "button", class: "row", "aria-expanded": "false",
-      click: (event) => { turned.set(key, event.currentTarget.getAttribute("aria-expanded") !== "true"); g.moved(false); },
+      click: (event) => { g.turn(key, event.currentTarget.getAttribute("aria-expanded") !== "true"); g.moved(false); },
     }, ...children);
   };
 

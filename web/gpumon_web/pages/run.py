@@ -12,26 +12,12 @@ from gpumon_web.page import Args, Cells, Kept, KeptValues, Now, Page, Rows
 from gpumon_web.run_about import about, notes
 from gpumon_web.run_course import choices, course
 from gpumon_web.run_head import facts, far, going, pace, usage
-from gpumon_web.run_rows import (
-    COUNTED,
-    EPOCHS,
-    RANKS,
-    epoch,
-    fold,
-    found_of,
-    logged_names,
-    note,
-    odd_note,
-    rank,
-    stretch,
-)
+from gpumon_web.run_rows import COUNTED, EPOCHS, RANKS, epoch, fold, logged_names, noted, rank, stretch
 from gpumon_web.tokens import line, link, run_name, run_state, run_tab, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-NOTED = 20
-"""Marks told of, the newest."""
 GOES_ON, IS_OVER = 5.0, 600.0
 """Seconds between questions for a run; one that is over may be resumed, or its last epoch be kept late."""
 
@@ -61,7 +47,7 @@ def layout() -> Component:
     epochs = table("epochs", "Epochs", (*EPOCHS, *COSTS), "epoch", down=True, css="epochs", folds="folds",
                    loading="Loading the epochs …", empty="No epoch of this run is kept yet.",
                    no_match="No matching epochs.")  # fmt: skip
-    noted = shown_if("noted", card("Noted", bound("noted", "notes", html.Ul, className="look"), has_head=False))
+    said = shown_if("noted", card("Noted", bound("noted", "notes", html.Ul, className="look"), has_head=False))
     config = shown_if(
         "has_about",
         card(
@@ -80,7 +66,7 @@ def layout() -> Component:
             html.Div(head, className="head"),
             bound("cost", "text", html.P, className="cost"),
             hidden_if("gone", numbers),
-            html.Div([noted, config], className="aside"),
+            html.Div([said, config], className="aside"),
             hidden_if("without", card("Course", drawn, tools=[devices])),
             hidden_if("without", card("Epochs", epochs, tools=tools, titled="epochs_title")),
             shown_if("has_ranks", card("Ranks", table("ranks", "Ranks", RANKS, "rank"))),
@@ -125,12 +111,6 @@ def kept(document: Cells) -> KeptValues:
     told, said = (about(particulars), notes(particulars)) if particulars else ([], [])
     parts, folds, prices = document.get("parts") or [], document.get("folds") or [], document.get("prices")
     is_whole = bool(parts) and not found and not run.get("epochs_planned")
-    failed = [note(mark, ranks) for mark in document["marks"] if mark["mark"] == "out_of_memory"][-NOTED:][::-1]
-    # What is said of single allocations and epochs is not said of the run once more.
-    wrong = [
-        found_of(one) for one in document.get("findings") or () if one["kind"] not in ("out_of_memory", "diverged")
-    ]
-    odd = [odd_note(one, document["epochs_total"]) for one in document.get("odd") or ()]
     values = {
         "title": run_name(run),
         "state": run_state(run["state"]),
@@ -139,7 +119,7 @@ def kept(document: Cells) -> KeptValues:
         **far(document, run),
         **pace(summary, total if is_whole else None),
         **usage(total),
-        "noted": [*failed, *wrong, *odd],
+        "noted": noted(document),
         "has_ranks": bool(ranks),
         "ranks": Rows(rank(one) for one in ranks),
         "logged_names": logged_names(found or parts),
