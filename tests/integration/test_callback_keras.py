@@ -202,6 +202,19 @@ def test_a_loop_over_train_on_batch_has_epochs_by_hand(cases: Cases) -> None:
     assert {"loss", "mae", "val_loss"} == set(cases["gan"].run.metrics)
 
 
+def test_a_mirrored_strategy_is_one_rank_which_trains_on_all_devices(cases: Cases) -> None:
+    """All its replicas are in one process."""
+    if cases.backend != "tensorflow":
+        assert not cases.all("mirrored"), "only TensorFlow has it"
+        return
+    assert cases.seen["mirrored"]["replicas"] == 2
+    one = cases["mirrored"]
+    assert (one.run.rank, one.run.world_size, one.run.state, one.run.step) == (0, 1, RunState.FINISHED, 16)
+    assert ends(one) == [(1, 8), (2, 16)]
+    assert [b.phase for b in one.phases] == ["validate", "train"] * 2
+    assert set(one.run.metrics) == {"loss", "val_loss"}
+
+
 def test_a_training_within_a_training_leaves_it_running(cases: Cases) -> None:
     outer = cases["outer"]
     assert (outer.run.state, ends(outer)) == (RunState.FINISHED, [(1, 4), (2, 8)])

@@ -74,19 +74,6 @@ def test_accelerate(live_dir: Path) -> None:
     assert [one.run.facts.batch for one in found] == [8, 8]
 
 
-def test_mirrored_strategy(live_dir: Path) -> None:
-    """All its replicas are in one process, so there is one rank, which trains on all devices."""
-    need("keras", "tensorflow")
-    said = train(["-m", "tests.trainings.mirrored"], live_dir, KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
-    assert said.split() == ["2"]
-    (one,) = told(live_dir)
-    run = one.run
-    assert (run.rank, run.world_size, run.state, run.step) == (0, 1, RunState.FINISHED, 16)
-    assert [epoch for mark, epoch, *_ in one.marks() if mark == "EPOCH_END"] == [1, 2]
-    assert [phase for mark, _, _, phase in one.marks() if mark == "PHASE"] == ["validate", "train"] * 2
-    assert set(run.metrics) == {"loss", "val_loss"}
-
-
 def test_two_trainings_that_one_process_spawns_are_two_runs(live_dir: Path) -> None:
     need("torch")
     train(["-m", "tests.trainings.spawned", free_port(), "fork"], live_dir)

@@ -234,7 +234,31 @@ def threads(net: Any) -> None:
     }  # fmt: skip
 
 
+def mirrored() -> None:
+    """Under TensorFlow's MirroredStrategy, on two logical devices of the CPU."""
+    import tensorflow as tf
+
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    x = np.concatenate([X, X])
+    with strategy.scope():
+        net = model(metrics=[])
+    net.fit(x, x.sum(axis=1), batch_size=BATCH, epochs=2, validation_data=(x, x.sum(axis=1)), verbose=0,
+            callbacks=[GpuMonitor("mirrored")])  # fmt: skip
+    told["mirrored"] = {"replicas": strategy.num_replicas_in_sync}
+
+
+def divide_cpu() -> None:
+    """Make two logical devices of the CPU, which TensorFlow allows before it first computes."""
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+
 def main() -> None:
+    on_tensorflow = keras.backend.backend() == "tensorflow"
+    if on_tensorflow:
+        divide_cpu()
     net = model()
     fit("whole", net, X, Y, batch_size=BATCH, epochs=3, validation_data=(X, Y))
     fit("short", net, X[:20], Y[:20], batch_size=BATCH, epochs=1)
@@ -266,6 +290,8 @@ def main() -> None:
     faults(net)
     threads(net)
     fit("outer", model(), X, Y, batch_size=BATCH, epochs=2, more=[Probe()])
+    if on_tensorflow:
+        mirrored()
     print(json.dumps({**told, "brought in": sorted(BROUGHT_IN)}), flush=True)
     fit("fails", net, X, Y, batch_size=BATCH, epochs=3, fail=2)
 
