@@ -14,7 +14,8 @@ from statistics import median
 
 from gpumon.history.grid import Grid
 from gpumon.history.line import Line
-from gpumon.history.query import Query, Series
+from gpumon.history.query import Query, Series, unknown
+from gpumon.history.watched import cells_of
 
 STEPS = (1, 2, 10, 20, 60, 120, 600, 1200, 3600, 7200, 86400)
 """Seconds that cells may last; each is a multiple of the one before."""
@@ -55,10 +56,16 @@ class FoldedFrames:
     def query(self, query: Query) -> Mapping[str, Series]:
         """Return a series for each metric of the query, on its grid; one that is unknown is a gap."""
         assert query.grid is not None, "tiers are asked for buckets"
-        gap = [nan] * query.grid.buckets
-        nothing = Series(query.grid.middles(), gap, gap, gap, query.grid.step, [0.0] * query.grid.buckets)
+        nothing = unknown(query.grid)
         lines = ((name, self._lines.get((query.subject, name))) for name in query.metrics)
         return {name: line.buckets(query.grid, query.begin, query.end) if line else nothing for name, line in lines}
+
+    def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
+        """Return the seconds that are known of each cell from `begin` to `end` (s since 1970), whole or in part."""
+        lines = list(self._lines.values())
+        return [
+            max((line.seconds(number) for line in lines), default=0.0) for number in cells_of(begin, end, self.step)
+        ]
 
     def add(self, times: Sequence[float], columns: Columns, pauses: Collection[float]) -> int:
         """Take the rows in that lie in whole cells; return how many these are, with those of cells before.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import nan
+from collections.abc import Mapping, Sequence
 
 from gpumon.history.kept_file import KeptFile
-from gpumon.history.query import Query, Series
+from gpumon.history.query import ALWAYS, HOST, Query, Series, unknown
 from gpumon.history.tiers import TierShape
+from gpumon.history.watched import cells_of
 
 
 class KeptTier:
@@ -40,9 +40,17 @@ class KeptTier:
         """Return a series for each metric of the query, on its grid; one that is unknown is a gap."""
         assert query.grid is not None, "tiers are asked for buckets"
         lines = self._file.lines(self._shape, query.subject, query.metrics)
-        gap = [nan] * query.grid.buckets
-        nothing = Series(query.grid.middles(), gap, gap, gap, query.grid.step, [0.0] * query.grid.buckets)
+        nothing = unknown(query.grid)
         return {
             name: lines[name].buckets(query.grid, query.begin, query.end) if name in lines else nothing
             for name in query.metrics
         }
+
+    def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
+        """Return the seconds that are known of each cell from `begin` to `end` (s since 1970), whole or in part."""
+        own = self._file.lines(self._shape, query.subject, query.metrics)
+        lines = [*own.values(), *self._file.lines(self._shape, HOST, [ALWAYS]).values()]
+        return [
+            max((line.seconds(number) for line in lines), default=0.0)
+            for number in cells_of(begin, end, self._shape.step)
+        ]

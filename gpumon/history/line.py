@@ -93,6 +93,10 @@ class Line:
                 mean[bucket] = min(max(value, low[bucket]), high[bucket])
         return Series(middles, low, mean, high, grid.step, seen)
 
+    def seconds(self, number: int) -> float:
+        """Return the seconds that are known of the cell of this number."""
+        return self.weight[number - self.first] if 0 <= number - self.first < len(self) else 0.0
+
     def _place(self, time: float) -> int:
         """The place of the first cell whose middle is not before `time`."""
         return max(0, min(ceil(time / self.step - 0.5 - 1e-9) - self.first, len(self)))

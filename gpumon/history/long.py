@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil, floor, nan
-from typing import NamedTuple
 
 from gpumon.history.folded import FoldedFrames
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.kept_file import KeptFile
-from gpumon.history.query import History, Query, Series, Tier
+from gpumon.history.query import Query, Series, Tier
 from gpumon.history.recent import KEEP, RecentHistory
+from gpumon.history.watched import TimeSlice, unwatched, watched
 from gpumon.missing import is_known
 
 _SHORT = 0.1
 """The share of a window below which its cells do not decide how long buckets are."""
 
-
-class TimeSlice(NamedTuple):
-    """The stretch of a window that one history answers, from `begin` to `end` (s since 1970)."""
-
-    history: History
-    step: float
-    """Seconds in each of its cells; 0 of frames."""
-    begin: float
-    end: float
+_FINEST = 1.0
+"""Seconds in buckets, at least, where frames alone answer and do not stand by themselves: they come each second."""
 
 
 class LongHistory(RecentHistory):
@@ -94,10 +87,11 @@ class LongHistory(RecentHistory):
     def query(self, query: Query) -> Mapping[str, Series]:
         """Return a series for each metric of the query, all on the same times; one that is unknown is a gap."""
         spans = self._spans(query)
-        if all(span.step == 0.0 for span in spans):
+        if all(span.history is self for span in spans):
             return super().query(query)
         # A short piece of coarse cells does not make all others coarse: they stand in several buckets each.
-        grid = query.grid or aligned(spans[0].begin, spans[-1].end, query.points, _cells(spans))
+        cells = _cells(spans) or {_FINEST}
+        grid = query.grid or aligned(spans[0].begin, spans[-1].end, query.points, cells)
         parts = []
         for span, reach in zip(spans, spans if query.seen else _whole_cells(spans, query.grid), strict=True):
             part = query._replace(begin=reach.begin, end=reach.end, grid=grid)
@@ -148,12 +142,15 @@ class LongHistory(RecentHistory):
                 else:
                     left.append((begin, end))
             free = [(begin, end) for begin, end in left if begin < end]
-        return sorted(found, key=lambda span: span.begin)
+        lacking = max(query.begin, self.begin)
+        if found and lacking < (first := min(span.begin for span in found)):
+            found.append(unwatched(lacking, first))
+        return watched(sorted(found, key=lambda span: span.begin), query, wanted, self.seconds_of_frames)
 
     def _reaches(self) -> list[TimeSlice]:
         """From when to when each tier knows anything, from the finest on."""
         return _clipped(
-            [TimeSlice(tier, tier.step, tier.begin, tier.end) for tier in self._tiers if is_known(tier.begin)]
+            [TimeSlice(tier, tier.step, tier.begin, tier.end, tier) for tier in self._tiers if is_known(tier.begin)]
         )
 
 

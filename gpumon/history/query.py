@@ -8,13 +8,15 @@ No other code sees how the values are kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import inf, nan
 from typing import NamedTuple, Protocol
 
 from gpumon.history.grid import Grid
 
 HOST = ""
 """The subject that is the machine; every other subject is the UUID of a GPU."""
+ALWAYS = "host.load"
+"""A metric that every sample of a machine has."""
 MOST = 2000
 """Points of a line unless a query names another number: more than a screen has columns."""
 
@@ -75,3 +77,15 @@ class Tier(History, Protocol):
     @property
     def step(self) -> float:
         """Seconds in each cell."""
+
+    def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
+        """Return the seconds that are known of each cell from `begin` to `end` (s since 1970), whole or in part.
+
+        They are those in which the machine was sampled at all, whatever the query's metrics have there.
+        """
+
+
+def unknown(grid: Grid) -> Series:
+    """Return a line of gaps."""
+    gap = [nan] * grid.buckets
+    return Series(grid.middles(), gap, gap, gap, grid.step, [0.0] * grid.buckets)

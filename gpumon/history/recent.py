@@ -12,7 +12,7 @@ from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame
 from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.gaps import STEADY
-from gpumon.history.grid import aligned
+from gpumon.history.grid import Grid, aligned
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL, counted_at, longest_pause, rate
 from gpumon.history.seen import seconds_seen
@@ -163,6 +163,13 @@ class RecentHistory:
     def sampled(self, begin: float = -inf) -> list[float]:
         """The times of frames since `begin`, in seconds since 1970."""
         return [time for time in self._times[bisect_left(self._times, begin) :] if time not in self._pauses]
+
+    def seconds_of_frames(self, begin: float, end: float) -> float:
+        """The seconds from `begin` to `end` (s since 1970) in which frames hold, whatever values they have."""
+        first, last = bisect_left(self._times, begin), bisect_left(self._times, end)
+        times = self._times[max(0, first - 1) : last + 1]
+        there = [NAN if time in self._pauses else 0.0 for time in times]
+        return sum(seconds_seen(times, there, Grid(0, end - begin, 1, begin), self._pauses))
 
     def at(self, subject: str, metric: str, times: Iterable[float]) -> list[float]:
         """The values of the frames that came at these times; NaN where none came, or it had no value."""

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from gpumon.frame import Device
-from gpumon.history.query import HOST, History, Query, Series
+from gpumon.history.query import ALWAYS, HOST, History, Query, Series
 from gpumon.metrics import BY_NAME, Availability, Kind
 from gpumon.missing import is_known
 
@@ -20,8 +20,6 @@ REASONS: Mapping[str, str] = {
     NO_VALUE: "the machine was sampled, and this has no value: the GPU did not answer, or does not report it",
 }
 """Why there are no values, by name."""
-_ALWAYS = "host.load"
-"""A metric that every sample of a machine has."""
 
 
 class SeriesAsked(NamedTuple):
@@ -59,7 +57,7 @@ def series_json(
     """
     times, sampled = [], list[float]()
     lines, step = [], 0.0
-    (base,) = machine.query(Query(HOST, [_ALWAYS], asked.begin, asked.end, asked.points)).values()
+    (base,) = machine.query(Query(HOST, [ALWAYS], asked.begin, asked.end, asked.points)).values()
     for device, history in of:
         subject = device.uuid if device else HOST
         names = [name for name in asked.metrics if name.startswith("gpu.") == (device is not None)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import inf, nan
+from collections.abc import Mapping, Sequence
+from math import ceil, floor, inf, nan
 from typing import NamedTuple
 
 import pytest
@@ -26,9 +26,16 @@ class FakeTier(NamedTuple):
     begin: float
     end: float
     value: float
+    since: Sequence[float] = ()
+    """What it knows begins there, if it is told, whatever its reach."""
 
     def has(self, subject: str, metric: str) -> bool:
         return (subject, metric) == (GPU, NAME)
+
+    def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
+        cells = range(floor(begin / self.step), ceil(end / self.step))
+        return [max(0.0, min((number + 1) * self.step, self.end) - max(number * self.step, self.begin, *self.since))
+                for number in cells]  # fmt: skip
 
     def query(self, query: Query) -> Mapping[str, Series]:
         assert query.grid is not None
@@ -96,6 +103,30 @@ def test_the_cell_in_which_a_daemon_began_and_was_killed_tells_nothing_of_the_ti
     assert sorted(series.times) == list(series.times)
     assert history.cell(Query(GPU, (NAME,), NOW - 86400, NOW, 400)) <= 10, "nobody is told of means of five minutes"
     assert history.begin == seconds.begin, "what lies before is before all that is kept, and no gap in it"
+
+
+def test_a_coarse_tier_that_reaches_over_an_outage_of_days_says_nothing_of_the_minutes_after_it() -> None:
+    """It knows weeks up to a day ago, and of its newest cell the 60 s that the frames have, too."""
+    fives = FakeTier(300.0, NOW - 31 * 86400, NOW, 0.25, since=[NOW - 60])
+    series = asked(filled(FakeTier(1.0, NOW - 60, NOW - 30, 0.5), fives), 600, 400)
+    assert series.step < 10
+    found = dict(zip(series.times, series.mean, strict=True))
+    assert min(found) < NOW - 590, "the minutes that nobody watched are a gap of the line"
+    assert all(value != value for time, value in found.items() if time < NOW - 62)
+    assert {value for time, value in found.items() if NOW - 58 < time < NOW - 1} == {0.9}
+
+
+def test_minutes_before_the_frames_that_no_tier_reaches_are_a_gap_too() -> None:
+    series = asked(filled(FakeTier(300.0, NOW - 31 * 86400, NOW - 86400, 0.25)), 600, 400)
+    assert min(series.times) < NOW - 590
+    assert [value for value in series.mean if value == value].count(0.9) >= 20
+
+
+def test_a_coarse_cell_that_knows_more_than_the_frames_in_it_is_shown() -> None:
+    fives = FakeTier(300.0, NOW - 31 * 86400, NOW, 0.25)
+    series = asked(filled(fives), 1200, 400)
+    found = dict(zip(series.times, series.mean, strict=True))
+    assert {value for time, value in found.items() if NOW - 890 < time < NOW - 310} == {0.25}
 
 
 def test_zooming_in_brings_the_finest_cells_that_reach_so_far() -> None:

@@ -335,6 +335,14 @@ def test_each_bucket_shorter_than_a_cell_is_seen_for_its_share_of_that_cell(path
     assert asked(path, T2, Grid(BEGIN // 2, 2.0, 10)).seen == pytest.approx([1.0] * 5 + [2.0] * 5)
 
 
+def test_a_tier_tells_how_much_of_each_cell_is_known_whatever_the_metric_has(path: Path) -> None:
+    stored(path, (at(n, utilization=0.5) for n in range(1000) if not 300 <= n < 600))
+    with closing(KeptFile(str(path), lambda: BEGIN + 3000.0)) as file:
+        query = Query(GPU, ("gpu.power",), BEGIN, BEGIN + 1500)
+        seconds = KeptTier(file, T3).seconds(query, BEGIN + 10.0, BEGIN + 1210.0)
+    assert seconds == pytest.approx([300, 0, 300, 100, 0], abs=2)
+
+
 def test_a_daemon_that_begins_again_within_a_block_continues_it(path: Path) -> None:
     stored(path, (at(n, utilization=0.2) for n in range(104)))
     stored(path, (at(n, steady=n - 900, utilization=0.8) for n in range(106, 300)))
