@@ -251,6 +251,31 @@ def test_a_run_of_a_daemon_that_plays_a_simulation_says_why_it_has_no_timeline(l
     assert hardware.json("/api/kept?page=run&id=sim-0-0")["values"]["without"] == []
 
 
+def test_runs_that_are_not_kept_have_no_tick_and_no_way_to_a_comparison(browser: Browser, tmp_path: Path) -> None:
+    going = [run(f"tag.1000.{n}.a", id=f"sim-{n}-0", name="sim", state=RunState.RUNNING, epoch=2) for n in (1, 2)]
+    origin = Origin("sim", "SIMULATED", capabilities=SIMULATED)
+    served = Served([tick(n, runs=going, origin=origin) for n in (1, 2)])
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/runs?pick=sim-1-0,sim-2-0")
+        expect(page.locator("#page-runs tbody tr")).to_have_count(2)
+        why = "These runs cannot be compared. A daemon keeps the runs of hardware alone: this is none."
+        expect(page.locator(".picked")).to_have_text(why)
+        expect(page.locator("#page-runs input[type=checkbox]")).to_have_count(0)
+        visitor.open("#/run/sim-1-0")
+        expect(page.locator("#page-run .facts")).to_contain_text("sim-1-0")
+        expect(page.locator("#page-run")).not_to_contain_text("Compare")
+
+
+def test_beside_runs_that_are_kept_one_that_is_not_has_no_tick(ledger: Path) -> None:
+    going = run("tag.1000.1.a", id="sim-0-0", name="sim", state=RunState.RUNNING, epoch=2)
+    served = Served([tick(n, runs=[going]) for n in (1, 2)], [str(ledger)])
+    found = served.json("/api/kept?page=runs")
+    ticked = {key: row["tick"] is not None for key, row in found["tables"]["runs"]["cells"].items()}
+    assert ticked.pop("sim-0-0") is False
+    assert ticked and all(ticked.values())
+    assert found["values"]["picked"]["words"] == "Tick 2 to 8 runs to compare them"
+
+
 def test_programs_hear_that_no_runs_of_a_simulation_are_kept(ledger: Path) -> None:
     going = run("tag.1000.1.a", id="sim-0-0", name="sim", state=RunState.RUNNING)
     origin = Origin("sim", "SIMULATED", capabilities=SIMULATED)

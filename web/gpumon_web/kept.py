@@ -26,13 +26,16 @@ from gpumon_web.user_hours import Holding, users_csv, users_document
 
 def of_list(
     paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str, missing: str,
-    *chosen: str,
+    not_kept: str, *chosen: str,
 ) -> Packed | str:  # fmt: skip
-    """Values of the page `page`, from the list of runs that are `chosen`; `missing`: why past ones are not there."""
+    """Values of the page `page`, from the list of runs that are `chosen`; `missing`: why past ones are not there.
+
+    `not_kept`: why those of now are not kept.
+    """
     document, version = list_of_runs(paths, live, now, known, RunChoice(*chosen))
     if document is None:
         return UNCHANGED
-    found = {**document, "missing": missing}
+    found = {**document, "missing": missing, "not_kept": missing or not_kept}
     return packed(_body(page, found, found["runs"]), version)
 
 

@@ -45,6 +45,7 @@ def list_of_runs(
     except GpumonError as error:
         problem, is_unread = str(error), not isinstance(error, UsageError)
     rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(found.runs, now)["runs"]}
+    kept = [*rows]
     for run, row in live.items():
         if not choice.has(row, now) or (choice.where and run not in rows):
             rows.pop(run, None)
@@ -55,7 +56,7 @@ def list_of_runs(
         version = None  # what is said of these depends on the time, and a file that was locked is not changed
     newest_first = sorted(rows.values(), key=lambda row: -(row["started"] or 0.0))
     document = {
-        "runs": newest_first, "problem": problem, "is_unread": is_unread, "choice": choice,
+        "runs": newest_first, "kept": kept, "problem": problem, "is_unread": is_unread, "choice": choice,
         "users": sorted({*found.users, *(row["user"] for row in live.values() if row["user"])}),
         "frameworks": sorted({*found.frameworks, *(row["framework"] for row in live.values() if row["framework"])}),
     }  # fmt: skip

@@ -64,7 +64,8 @@ class Runs:
         """The values of a page that come from the ledger."""
         if page.kept_of is Kept.RUNS:
             chosen = [args.get(name, "") for name in RunChoice._fields]
-            return self._of_list(("kept", page.name, *chosen), kept.of_list, page.name, self._missing, *chosen)
+            more = (page.name, self._missing, self.why(), *chosen)
+            return self._of_list(("kept", page.name, *chosen), kept.of_list, *more)
         if page.kept_of is Kept.COMPARED:
             asked, by, why = args.get("runs", ""), args.get("by", ""), self._missing or self.why()
             return self._answers.get(

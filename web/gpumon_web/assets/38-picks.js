@@ -31,10 +31,10 @@
     for (const node of page.querySelectorAll("[data-kind=picked]")) { g.show(node, "picked", g.feed.value(node.dataset.bind)); }
   }
 
-  // What can be done with them; `one`: {arg, page, as, fewest, words}
+  // What can be done with them; `one`: {arg, page, as, fewest, words, is_vain}
   g.picked = function (one) {
     const all = ticked(one.arg);
-    if (!all.length) { return [g.make("span", { class: "mut", text: one.words })]; }
+    if (!all.length || one.is_vain) { return [g.make("span", { class: "mut", text: one.words })]; }
     const none = g.make("button", { type: "button", class: "button", text: "None", "aria-label": "Tick none", click: () => { g.setArguments({ [one.arg]: null }); again(); } });
     if (all.length < one.fewest) { return [g.make("span", { class: "mut", text: `${all.length} ticked` }), none]; }
     const address = `#/${one.page}?${new URLSearchParams({ [one.as]: quoted(all) })}`;

@@ -111,11 +111,12 @@ def kept(document: Cells) -> KeptValues:
     told, said = (about(particulars), notes(particulars)) if particulars else ([], [])
     parts, folds, prices = document.get("parts") or [], document.get("folds") or [], document.get("prices")
     is_whole = bool(parts) and not found and not run.get("epochs_planned")
+    compare = [link("Compare …", address([run["id"]], page="runs", arg=PICK), "button")] if "total" in document else []
     values = {
         "title": run_name(run),
         "state": run_state(run["state"]),
         "tab": run_tab(run),
-        "facts": [*facts(run), link("Compare …", address([run["id"]], page="runs", arg=PICK), "button")],
+        "facts": [*facts(run), *compare],
         **far(document, run),
         **pace(summary, total if is_whole else None),
         **usage(total),

@@ -76,21 +76,26 @@ def kept(document: Cells) -> KeptValues:
                 "text": choice.where,
             },
             "nothing": "" if unread else NO_MATCH if not choice.is_any else NO_RUNS,
-            "picked": {
-                "arg": PICK,
-                "page": "compare",
-                "as": "runs",
-                "fewest": FEWEST,
-                "words": f"Tick {FEWEST} to {MOST} runs to compare them",
-            },
-            "runs": Rows(row(run) for run in document["runs"]),
+            "picked": _picked(document),
+            "runs": Rows(row(run, is_kept=run["id"] in document["kept"]) for run in document["runs"]),
         },
         unread=unread,
     )
 
 
-def row(run: Cells) -> Cells:
-    """The cells of a run; `run` as in the document of runs, with what the ring tells of it as `live`."""
+def _picked(document: Cells) -> Cells:
+    """What can be done with the runs that are ticked; why nothing can, where none that is here is kept."""
+    is_vain = bool(document["runs"]) and not document["kept"] and document["not_kept"]
+    tick = f"Tick {FEWEST} to {MOST} runs to compare them"
+    words = f"These runs cannot be compared. {document['not_kept']}" if is_vain else tick
+    return {"arg": PICK, "page": "compare", "as": "runs", "fewest": FEWEST, "words": words, "is_vain": bool(is_vain)}
+
+
+def row(run: Cells, *, is_kept: bool) -> Cells:
+    """The cells of a run; `run` as in the document of runs, with what the ring tells of it as `live`.
+
+    One that no ledger has cannot be compared.
+    """
     ring: Cells = run.get("live") or {}
     is_running = run["state"] == "running"
     since = run["started"] if is_running else None
@@ -98,7 +103,9 @@ def row(run: Cells) -> Cells:
     return {
         "key": run["id"],
         "name": run["name"],
-        "tick": {"arg": PICK, "value": run["id"], "label": f"Compare {run_name(run)}", "most": MOST},
+        "tick": {"arg": PICK, "value": run["id"], "label": f"Compare {run_name(run)}", "most": MOST}
+        if is_kept
+        else None,
         "run": link(run_name(run), run_address(run["id"]), "row"),
         "user": run["user"],
         "state": run_state(run["state"]),
