@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from gpumon.origin import SIMULATED, Origin
 from tests.builders import TIME, sample, tick
 from tests.programs import until
 from tests.runs import BEGAN, Book, training
@@ -55,6 +56,16 @@ def figure(page: Page) -> Any:
     found = page.locator(".page:not([hidden]) .plot[data-drawn]")
     expect(found).to_be_visible()
     return found
+
+
+@pytest.mark.parametrize("place", ["#/users", "#/events"])
+def test_the_moment_to_which_charts_of_a_simulation_go_back_is_the_viewers(browser: Browser, place: str) -> None:
+    origin = Origin("sim", "SIMULATED", capabilities=SIMULATED)
+    served = Served([tick(number, [sample(0)], origin=origin) for number in (1, 2)])
+    with on_a_port(served) as link, visit(browser, link, timezone_id="Asia/Kolkata") as visitor:
+        told = visitor.open(place).locator(".page:not([hidden]) .empty:visible").first
+        expect(told).to_contain_text("Its charts go back to")
+        expect(told).to_have_attribute("title", local(FIRST, "Asia/Kolkata"))
 
 
 def test_a_gpus_chart_and_its_pointer_show_the_viewers_time_of_day(abroad: tuple[Visitor, str]) -> None:

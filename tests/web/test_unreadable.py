@@ -272,7 +272,8 @@ def test_beside_runs_that_are_kept_one_that_is_not_has_no_tick(ledger: Path) -> 
     found = served.json("/api/kept?page=runs")
     ticked = {key: row["tick"] is not None for key, row in found["tables"]["runs"]["cells"].items()}
     assert ticked.pop("sim-0-0") is False
-    assert ticked and all(ticked.values())
+    assert ticked
+    assert all(ticked.values())
     assert found["values"]["picked"]["words"] == "Tick 2 to 8 runs to compare them"
 
 

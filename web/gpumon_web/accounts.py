@@ -17,7 +17,7 @@ from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.feed import Feed
 from gpumon_web.look import named
 from gpumon_web.not_kept import why_no_history
-from gpumon_web.page import Args, Kept, Page
+from gpumon_web.page import Args, Cells, Kept, Page
 from gpumon_web.user_hours import Holding
 from gpumon_web.user_window import UserWindow, user_window
 from gpumon_web.work import Inline, Task, Work
@@ -79,7 +79,7 @@ class Accounts:
             lambda _: doing.ask(task, lambda: (list(self._histories()), *given, self._now(), *more)),
         )  # fmt: skip
 
-    def _why(self) -> str:
+    def _why(self) -> str | Cells:
         """Why no history has them: said of this server, else of what its daemon plays; empty where one may."""
         with self._feed.lock:
             return self._missing or why_no_history(self._feed.live.origin(), self._feed.history.begin)

@@ -63,7 +63,7 @@ def of_compared(paths: Sequence[str], asked: str, by: str, now: float, page: str
 
 def of_accounts(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, by: str, now: float, page: str,
-    holding: Holding, missing: str, prices: Prices | None = None, groups: UserGroups | None = None,
+    holding: Holding, missing: str | Cells, prices: Prices | None = None, groups: UserGroups | None = None,
 ) -> Packed:  # fmt: skip
     """Values of the page `page`, from the accounts of a window; `missing` says why there are none, or is empty.
 
@@ -79,7 +79,8 @@ def of_accounts(
 
 
 def of_events(
-    paths: Sequence[str], window: str, group: str, gpu: str, user: str, now: float, page: str, missing: str
+    paths: Sequence[str], window: str, group: str, gpu: str, user: str, now: float, page: str,
+    missing: str | Cells,
 ) -> Packed:  # fmt: skip
     """Values of the page `page`, from the events of a window; `missing` says why there are none, or is empty."""
     found = events_document(paths, window, now)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpumon import units
 from gpumon.missing import NAN, is_known
 from gpumon.origin import Capability, Origin
+from gpumon_web.page import Cells
 
 NO_HISTORY = "no history is kept of this source"
 """Why there is nothing of the past, for programs."""
@@ -14,15 +14,15 @@ NOT_YET = "No history yet: 'gpumon daemon' writes it, within a minute of its sta
 """The same for people, of hardware."""
 
 
-def why_no_history(origin: Origin, begun: float = NAN) -> str:
-    """One sentence for people: a daemon keeps history of hardware alone; empty where `origin` is that.
+def why_no_history(origin: Origin, begun: float = NAN) -> str | Cells:
+    """Words for people: a daemon keeps history of hardware alone; empty where `origin` is that.
 
-    `begun`: s since 1970 of the first sample that is here.
+    `begun`: s since 1970 of the first sample that is here. The scripts write that moment in the viewer's time zone.
     """
     if Capability.LIVE in origin.capabilities:
         return ""
-    since = f" Its charts begin at {units.moment(begun)}." if is_known(begun) else ""
-    return f"N{NO_HISTORY[1:]}: it is no hardware of this machine.{since} {OF_HARDWARE}"
+    why = f"N{NO_HISTORY[1:]}: it is no hardware of this machine. {OF_HARDWARE}"
+    return {"text": f"{why} Its charts go back to", "time": begun} if is_known(begun) else why
 
 
 def why_no_runs(origin: Origin) -> str:

@@ -171,11 +171,12 @@ def _summary(found: Sequence[LastedEvent]) -> str:
     return f"{units.counted(len(found), 'event')}{more}{need if going_on else ''}"
 
 
-def _nothing(document: Cells, *, is_filtered: bool) -> str:
+def _nothing(document: Cells, *, is_filtered: bool) -> str | Cells:
     if document["problem"]:
         return f"The events cannot be read now: {document['problem']}."
     if not document["has_history"]:
-        return document["missing"] or NOT_YET
+        missing: str | Cells = document["missing"] or NOT_YET
+        return missing
     return "No matching events." if is_filtered else "No events in this window."
 
 

@@ -118,7 +118,7 @@ def kept(document: Cells) -> KeptValues:
     group: AccountGroup | None = document["group"]
     is_over = window.end <= document["now"]
     holding: Holding = document["holding"] if not is_over else {}
-    user, by = document["user"], document.get("by", USER)
+    user, by, problem = document["user"], document.get("by", USER), _problem(document, window)
     values = {
         **_turns(window, user, by, document["now"]),
         "title": user or "Users",
@@ -129,7 +129,7 @@ def kept(document: Cells) -> KeptValues:
         "now_title": "Now" if user else "GPUs now",
         **({} if group else {"csv": None}),
         "has_now": not is_over,
-        "problem": _problem(document, window),
+        "problem": problem,
         "known": group is not None,
         **(_sums(group, document["before"], window, user) if group else dict.fromkeys(_SUMS)),
         **({"unseen_below": _since(document["known_devices"], window)} if group and group.unseen else {}),
@@ -145,7 +145,7 @@ def kept(document: Cells) -> KeptValues:
         "strips": Rows(strip_row(one, window, document["now"], user) for one in document["devices"]),
         "ticks": ticks(window),
     }
-    unread = values["problem"] if document["problem"] else ""
+    unread = str(problem) if document["problem"] else ""
     return KeptValues(values, again=LATER if is_over else SOON, unread=unread)
 
 
@@ -178,11 +178,12 @@ def _nobody(document: Cells, group: AccountGroup | None) -> str:
     return f"{document['user']} held no GPU." if document["user"] else "Nobody held a GPU."
 
 
-def _problem(document: Cells, window: UserWindow) -> str:
+def _problem(document: Cells, window: UserWindow) -> str | Cells:
     if document["problem"]:
         return f"The history cannot be read now: {document['problem']}."
     if not document["has_history"]:
-        return document["missing"] or NOT_YET
+        missing: str | Cells = document["missing"] or NOT_YET
+        return missing
     return "" if window.zone else "Days begin where the server is: it does not know the time zone of this browser."
 
 
