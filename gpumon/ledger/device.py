@@ -111,6 +111,8 @@ class DeviceUsage:
         self._counted: DeviceSample | None = None
         """The last whose counters were taken: a driver may give the same ones twice."""
         self._busy_at = 0
+        self._gap = 0, 0
+        """The newest time without samples, ns, CLOCK_MONOTONIC; what a driver remembers of it does not count either."""
 
     def follow(self, recent: RecentSamples, timeline: EpochTimeline, until: int, begin: int, end: int) -> None:
         """Add the samples up to `until`, of a run that went from `begin` to `end`. All ns, CLOCK_MONOTONIC."""
@@ -124,8 +126,11 @@ class DeviceUsage:
             if _latest(taken) <= until:
                 new.append(taken)
         for taken in reversed(new):
+            held = _held_until(last) if last is not None else 0
             if last is not None:
                 self._hold(last, taken, timeline, begin, end)
+            if held < taken.monotonic_ns:
+                self._gap = held, taken.monotonic_ns
             last = taken
             self._count(taken, timeline, begin, end)
         self._last = last
@@ -165,8 +170,8 @@ class DeviceUsage:
         """The values of `a` hold until `b`, and not for long."""
         if not a.interval_ns:
             return
-        held = a.monotonic_ns + max(HOLD * a.interval_ns, HOLD_LEAST)
-        for begun, over, span in timeline.pieces(max(a.monotonic_ns, begin), min(b.monotonic_ns, held, end)):
+        over_at = min(b.monotonic_ns, _held_until(a), end)
+        for begun, over, span in timeline.pieces(max(a.monotonic_ns, begin), over_at):
             for part in self._parts(span, timeline):
                 part.hold(a.values, (over - begun) / SECOND, taken_here=begun == a.monotonic_ns)
 
@@ -196,9 +201,10 @@ class DeviceUsage:
             at = busy[0][0]
         for monotonic, ratio in list(busy)[bisect_right(busy, at, key=_first) :]:
             since, to = max(at, monotonic - _LONGEST_BUSY), min(monotonic, until)
-            for begun, over, span in timeline.pieces(max(since, begin), min(to, end)) if to > since else ():
-                for part in self._parts(span, timeline):
-                    part.busy.add(ratio, (over - begun) / SECOND)
+            for first, last in ((since, min(to, self._gap[0])), (max(since, self._gap[1]), to)):
+                for begun, over, span in timeline.pieces(max(first, begin), min(last, end)) if last > first else ():
+                    for part in self._parts(span, timeline):
+                        part.busy.add(ratio, (over - begun) / SECOND)
             at = max(at, to)
             if monotonic > until:
                 break
@@ -238,6 +244,11 @@ class DeviceUsage:
         if part is None:
             part = self.parts[ordinal, phase] = UsageSums()
         return part
+
+
+def _held_until(taken: DeviceSample) -> int:
+    """Return up to when (ns, CLOCK_MONOTONIC) the values of a sample hold at most."""
+    return taken.monotonic_ns + (max(HOLD * taken.interval_ns, HOLD_LEAST) if taken.interval_ns else 0)
 
 
 def device_usage_of(found: Mapping[str, Any]) -> DeviceUsage:

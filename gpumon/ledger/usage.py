@@ -170,7 +170,7 @@ class UsageSums:
         `whole_board`: false on a MIG instance, whose counters are those of the whole GPU. `least`: seconds from which
         energy is reported.
         """
-        from_driver = self.busy.seconds > 0 and self.busy.seconds >= BUSY_COVERED * self.sampled
+        from_driver = self.sampled > 0 and self.busy.seconds > 0 and self.busy.seconds >= BUSY_COVERED * self.sampled
         spread = self.busy if from_driver else self.ticks
         # Peaks tell whether any tick was inside: without one, that whose value held is of before.
         is_before = _any_known(self.held) and not _any_known(self.inside)

@@ -16,6 +16,7 @@ import pytest
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Origin, Run, RunState, Sample, Tick
 from gpumon.ledger.recorder import LedgerRecorder
+from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import Batch, LedgerRow
 from gpumon.metrics import Availability
@@ -536,6 +537,30 @@ def test_the_driver_own_samples_give_utilization_where_they_cover_the_stretch() 
     assert usage["utilization_mean"] == pytest.approx((0.25 + 4 * 0.5 + 0.5) / 5.5)
     assert usage["idle_share"] == pytest.approx(1 - (0.25 + 4 * 0.5 + 0.5) / 5.5)
     assert (usage["utilization_p5"], usage["utilization_p95"]) == (0.0, 1.0)
+
+
+def test_what_the_driver_remembers_of_a_time_without_samples_is_no_utilization_of_it() -> None:
+    """It was away from 4 to 14 s; the last value before that holds for 3 s."""
+    ledger = Memory()
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 0.5, -1, "")]
+    for epoch, (begun, ended) in enumerate(((1.0, 4.0), (8.0, 13.0), (15.0, 20.0))):
+        events += [make(Mark.EPOCH_BEGIN, begun, epoch), make(Mark.EPOCH_END, ended, epoch, "")]
+    ticks = []
+    for n in (*range(5), *range(14, 24)):
+        since = n - 1 if n != 14 else 4
+        times = [since + (i + 1) / 4 for i in range(4 * (n - since))]
+        busy = [(round(time * SECOND), 0.0 if 7 < time <= 14 else 0.5) for time in times]
+        ticks.append(on(n, utilization=0.5)._replace(utilization_samples={GPU: busy} if n else {}))
+    keep(ledger, spread(ticks, events))
+    for epoch in (0, 2):
+        assert ledger.usage(epoch)["utilization_from"] == "driver"
+        assert ledger.usage(epoch)["idle_share"] == 0.0
+    away = ledger.usage(1)
+    assert away["sampled"] == 0
+    assert not away.keys() & {"idle_share", "utilization_mean", "utilization_p5"}
+    assert away["utilization_from"] == ""
+    assert ledger.usage(WHOLE_RUN)["idle_share"] == 0.0
 
 
 def test_a_daemon_that_comes_late_keeps_the_epochs_and_says_what_it_saw() -> None:

@@ -17,7 +17,7 @@ from gpumon_web.page import Now
 from gpumon_web.pages.run import kept, live
 from gpumon_web.run_head import far, length_range
 from gpumon_web.run_page import ROWS, find_run, run_document
-from gpumon_web.run_rows import LOGGED, epoch, logged_names
+from gpumon_web.run_rows import LOGGED, epoch, live_peak, logged_names
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, GIB, HOSTILE, Book, training, uuid_of
 from tests.web.served import Served
@@ -272,3 +272,9 @@ def test_a_page_without_rest_has_none(tmp_path: Path) -> None:
     assert served.client().get("/api/kept?page=runs&rest=1").status_code == 404
     assert served.client().get("/api/kept?page=gpu&rest=1").status_code == 404
     assert served.client().get(f"/api/kept?page=run&rest=1&id={device().uuid}").status_code == 404
+
+
+def test_a_peak_that_nobody_measured_is_no_bound() -> None:
+    unknown = {"framework_peak": None, "run_allocated_peak": None, "is_partly_sampled": True}
+    assert live_peak({**unknown, "memory_used_peak": None}) == ("", None)
+    assert live_peak({**unknown, "memory_used_peak": 4e9}) == ("≥ ", 4e9)

@@ -146,7 +146,8 @@ def live_peak(one: Cells) -> tuple[str, float | None]:
         return "" if one["framework_peak_reached"] else "≤ ", one["framework_peak"]
     if one["run_allocated_peak"] is not None:
         return "≥ ", one["run_allocated_peak"]
-    return "≥ " if one.get("is_partly_sampled") else "", one["memory_used_peak"]
+    used = one["memory_used_peak"]
+    return "≥ " if one.get("is_partly_sampled") and used is not None else "", used
 
 
 def rank(one: Cells) -> Cells:
