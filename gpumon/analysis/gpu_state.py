@@ -210,8 +210,9 @@ class Activity:
             self._idle.clear()
             self._free.clear()
         is_gap = passed > GAP * max(interval, 0.1) * SECOND
-        if is_gap:
+        if is_gap:  # work before it proves no pause: whoever worked may be gone
             self._idle.clear()
+            self._worked.clear()
         self._now = monotonic_ns
         worked, idle, count = self._worked, self._idle, len(samples)
         if count != self._count or len(worked) > count or len(idle) > count:

@@ -193,6 +193,13 @@ def test_a_gap_or_a_missing_value_begins_idleness_anew() -> None:
     assert seen(at(1, 0.0), at(2, NAN)).idle_since(UUID) is None
 
 
+def test_work_before_a_gap_makes_no_pause_after_it() -> None:
+    activity = seen(at(1, 0.9), at(2, 0.9), at(32, 0.0), at(33, 0.0))
+    assert isnan(activity.observed(UUID).since_work)
+    idle = sample(**EMPTY)
+    assert state(idle, (process(),), activity.observed(UUID)) is GpuState.ALLOCATED, "nobody knows yet"
+
+
 def test_time_that_begins_anew_forgets() -> None:
     activity = seen(at(100, 0.9), at(1, 0.0))
     assert isnan(activity.observed(UUID).since_work)

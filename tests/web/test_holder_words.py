@@ -60,3 +60,20 @@ def test_idle_gpus_whose_holder_is_unknown_are_not_laid_to_the_holders_of_others
     assert PAGES["fleet"].live(now, {})["idle_below"] == "root on 2, 40.0 GiB; unknown on 3–5, 12.0 GiB"
     assert idle_below(now.gpus[:1], now).startswith("root, 40.0 GiB for ")
     assert idle_below(now.gpus[1:3], now) == "unknown, 8.0 GiB"
+
+
+def test_while_it_is_not_known_whether_allocated_gpus_are_idle_nobody_says_that_none_is_or_that_all_are_used() -> None:
+    """It was at work before half a minute without a daemon; since then it does nothing, in whoever's hands."""
+    before = [tick(number, [sample(0, utilization=0.9, memory_used=4e9, memory_total=8e10)]) for number in (1, 2, 3)]
+    after = [tick(number, [sample(0, utilization=0.0, memory_used=4e9, memory_total=8e10)])
+             for number in range(33, 100)]  # fmt: skip
+
+    def told(count: int) -> tuple[str, str, str]:
+        now, gpu = known(*before, *after[:count])
+        found = PAGES["fleet"].live(now, {})
+        return gpu.about["state"], found["idle"], found["idle_below"] + found["others"]
+
+    assert told(24) == ("allocated", "–", "not known yet: GPU 0all are allocated")
+    state, idle, below = told(len(after))
+    assert (state, idle) == ("held", "1")
+    assert below.startswith("unknown, 3.7 GiB for ")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon import units
-from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.diagnosis.grouping import ranges
 from gpumon.json_value import shown
 from gpumon.metrics import Unit
@@ -16,6 +16,8 @@ from gpumon_web.page import Cells, Gpu, Now
 from gpumon_web.tokens import fact, gpu_address, line, link, run_name, text
 
 CHIPS = 12
+_IDLE_OR_NOT = FREE_OR_NOT - {GpuState.ALLOCATED}
+"""States of GPUs of which it is known whether somebody holds them and uses them not."""
 FEW = 4
 """GPUs up to which each has a link of its own."""
 
@@ -38,8 +40,11 @@ def others(now: Now, gpus: Sequence[Gpu]) -> str:
     left = [run["left"] for gpu in gpus for run in now.runs_of(gpu) if run["left"] is not None]
     if left:
         return f"the next in about {units.words(min(left))}"
-    used = sum(gpu.about["state"] in (GpuState.BUSY.value, GpuState.ALLOCATED.value) for gpu in gpus)
-    return "all are in use" if used == len(gpus) else ""
+    states = {gpu.about["state"] for gpu in gpus}
+    if states == {GpuState.BUSY.value}:
+        return "all are in use"
+    # Of one that is allocated nobody knows whether it is used.
+    return "all are allocated" if states <= {GpuState.BUSY.value, GpuState.ALLOCATED.value} else ""
 
 
 def _free_words(free: Sequence[Gpu], time: float) -> str:
@@ -93,6 +98,28 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
         "hottest": hottest[1] if hottest else None,
         "where": f"GPU {hottest[0].about['label']}" if hottest else "",
     }
+
+
+def idle_count(gpus: Sequence[Gpu]) -> str:
+    """How many are held and idle; unknown while none is known to be, and one may be."""
+    states = [gpu.about["state"] for gpu in gpus]
+    idle = states.count(GpuState.HELD.value)
+    is_known = idle or not {GpuState.ALLOCATED.value, GpuState.IDLE.value} & set(states)
+    return str(idle) if gpus and is_known else units.MISSING
+
+
+def idle_unknown(gpus: Sequence[Gpu]) -> str:
+    """Of which GPUs it is not known whether they are held and idle: `not known yet: GPU 2–7; unknown: GPU 8`."""
+    unknown = [gpu for gpu in gpus if GpuState(gpu.about["state"]) not in _IDLE_OR_NOT]
+    early = [gpu for gpu in unknown if _is_early(gpu)]
+    never = [gpu for gpu in unknown if not _is_early(gpu)]
+    told = (("not known yet", early), ("unknown", never))
+    return "; ".join(f"{words}: GPU {_labels(of)}" for words, of in told if of)
+
+
+def _is_early(gpu: Gpu) -> bool:
+    """Whether more watching will tell if it is idle: not where nothing tells what it does."""
+    return gpu.about["state"] == GpuState.ALLOCATED.value and gpu.values.get("gpu.utilization") is not None
 
 
 def idle_below(idle: Sequence[Gpu], now: Now) -> str:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.coverage import nothing_found
-from gpumon.diagnosis.grouping import ranges
 from gpumon.history.windows import USUAL
 from gpumon.metrics import Unit
 from gpumon_web import levels
 from gpumon_web.feed import SPARK
-from gpumon_web.fleet_summary import chips, host, idle_below, mine, others, sums
+from gpumon_web.fleet_summary import chips, host, idle_below, idle_count, idle_unknown, mine, others, sums
 from gpumon_web.gpu_groups import LARGE, group_sums, groups, label_of, state_of
 from gpumon_web.gpu_lines import power_text, users_of, who, words_of
 from gpumon_web.holders import memory_parts
@@ -100,8 +99,6 @@ def live(now: Now, args: Args) -> Cells:
     usable = [gpu for gpu in now.gpus if gpu.about["state"] != GpuState.DIVIDED.value]
     free = [gpu for gpu in usable if gpu.about["state"] == GpuState.FREE.value]
     idle = [gpu for gpu in usable if gpu.about["state"] == GpuState.HELD.value]
-    # Idle, and by what is known of its holders neither free nor allocated.
-    unsure = [gpu.about["index"] for gpu in usable if gpu.about["state"] == GpuState.IDLE.value]
     found = groups(now)
     member = {gpu.about["uuid"]: key for key, gpus in found.items() for gpu in gpus}
     is_large = len(usable) > LARGE
@@ -111,8 +108,8 @@ def live(now: Now, args: Args) -> Cells:
         "tab": {"text": f"{len(free)} of {len(usable)} free", "old": ""} if usable else None,
         "others": others(now, usable),
         "chips": chips(free),
-        "idle": str(len(idle)) if idle or (usable and not unsure) else units.MISSING,
-        "idle_below": idle_below(idle, now) or (f"unknown: GPU {ranges(unsure)}" if unsure else ""),
+        "idle": idle_count(usable),
+        "idle_below": "; ".join(filter(None, (idle_below(idle, now), idle_unknown(usable)))),
         "idle_chips": chips(idle, "chip warn"),
         "mine": mine(now) if usable else None,
         **{name: totals[name] for name in ("utilization", "past", "power", "energy")},
