@@ -11,7 +11,7 @@ from gpumon_web.health import checks
 from gpumon_web.pages import PAGES
 from gpumon_web.pages.gpu import no_processes
 from gpumon_web.pages.gpu import who as head_of
-from tests.builders import process, sample, tick
+from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.web.served import Served
 
 
@@ -77,3 +77,21 @@ def test_while_it_is_not_known_whether_allocated_gpus_are_idle_nobody_says_that_
     state, idle, below = told(len(after))
     assert (state, idle) == ("held", "1")
     assert below.startswith("unknown, 3.7 GiB for ")
+
+
+def test_what_is_told_of_a_run_and_of_power_is_told_of_now_or_not_at_all() -> None:
+    going = run("tag.1.1.a", id="net-1", name="net", user="alice", gpus=(device(0).uuid,), epoch=3, epochs=9,
+                started=TIME / 1e9 - 900, epoch_started=TIME / 1e9)  # fmt: skip
+    marks = [boundary(number, number - 1, key=going.key)._replace(time_ns=TIME + (number - 4) * 10**11)
+             for number in (1, 2, 3)]  # fmt: skip
+    busy = sample(0, utilization=0.9, power=500.0)._replace(run=going.key)
+    now, gpu = known(*(tick(number, [busy], runs=[going], boundaries=marks if number == 1 else [])
+                       for number in range(1, 40)))  # fmt: skip
+    told = PAGES["fleet"].live(now, {})
+    assert told["energy"] == {"text": "12.0 kWh per day at this rate", "old": ""}
+    (progress,) = (one for one in row_of(gpu.about, now.runs_of(gpu), now.time) if one["css"] == "progress")
+    (left,) = (one for one in progress["line"] if "left" in one.get("text", ""))
+    assert left["now"]
+    mine = told["mine"]["users"]["alice"]
+    assert mine["below"].startswith("net, ")
+    assert mine["last"] == "net"

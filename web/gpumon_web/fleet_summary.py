@@ -94,7 +94,8 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
         "memory": f"{_gib(used)} {f'/ {_gib(total)} ' if sized else ''}GiB" if counted else units.MISSING,
         "memory_share": some(counted) or (_percent(used / total) if total else ""),
         "power": power_text(power if drawing else None, limit, is_sum=True),
-        "energy": some(drawing) or (f"{power * 0.024:.1f} kWh per day at this rate" if drawing else ""),
+        "energy": some(drawing)
+        or ({"text": f"{power * 0.024:.1f} kWh per day at this rate", "old": ""} if drawing else ""),
         "hottest": hottest[1] if hottest else None,
         "where": f"GPU {hottest[0].about['label']}" if hottest else "",
     }
@@ -157,7 +158,7 @@ def mine(now: Now) -> Cells:
     found: Cells = {}
     for gpu in now.gpus:
         for user in users_of(gpu, now):
-            found.setdefault(user, {"count": 0, "below": ""})["count"] += 1
+            found.setdefault(user, {"count": 0, "below": "", "last": ""})["count"] += 1
     for user, cell in found.items():
         runs = sorted((run for run in now.runs.values() if run["user"] == user and run["state"] == "running"),
                       key=lambda run: -(run["left"] or 0.0))  # fmt: skip
@@ -165,6 +166,7 @@ def mine(now: Now) -> Cells:
             left = f", {units.words(runs[0]['left'])} left" if runs[0]["left"] is not None else ""
             more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
             cell["below"] = f"{run_name(runs[0])}{left}{more}"
+            cell["last"] = f"{run_name(runs[0])}{more}"  # said once nothing new comes
     return {"users": found, "own": "#/users?user="}
 
 

@@ -17,9 +17,9 @@ def line(*pieces: Cells | None, css: str = "") -> Cells:
     return {"line": [piece for piece in pieces if piece is not None], "css": css}
 
 
-def text(words: str, css: str = "") -> Cells:
-    """Plain text."""
-    return {"text": words, "css": css}
+def text(words: str, css: str = "", *, is_now: bool = False) -> Cells:
+    """Plain text; `is_now`: it is left out once nothing new comes."""
+    return {"text": words, "css": css, **({"now": True} if is_now else {})}
 
 
 def fact(name: str, words: Any, time: float | None = None) -> Cells | None:
@@ -75,9 +75,9 @@ def place(run: Cells) -> str:
 
 
 def progress(run: Cells, where: str) -> Cells:
-    """A line of how far a run is, and how long it still takes."""
+    """A line of how far a run is, and how long it still takes, which nobody knows of one that is not seen."""
     done = bar(share(run["progress"], user=run["user"]), css="bar thin") if run["progress"] is not None else None
-    left = text(f"{units.words(run['left'])} left") if run["left"] is not None else None
+    left = text(f"{units.words(run['left'])} left", is_now=True) if run["left"] is not None else None
     return line(text(where), done, left, css="progress")
 
 

@@ -135,3 +135,17 @@ test("whoever a page has told of may say who they are, also without a GPU now", 
   gpumon.show(node, "mine", { users: {}, own: "#/users?user=" });
   assert.deepStrictEqual(node.find("option").map((one) => one.attributes.value), ["", "ada", "carol"]);
 });
+
+test("once nothing new comes no time left and no rate are told", () => {
+  const rich = [{ line: [{ text: "epoch 7" }, { text: "2 min left", now: true }] }];
+  const rate = { text: "14 kWh per day at this rate", old: "" };
+  assert.match(shown("rich", rich).textContent, /2 min left/);
+  assert.strictEqual(shown("span", 120).textContent, "2 min");
+  assert.strictEqual(shown("text", rate).textContent, rate.text);
+  for (const state of ["stale", "ended"]) {
+    assert.strictEqual(shown("rich", rich, state).textContent, "epoch 7");
+    assert.strictEqual(shown("span", 120, state).textContent, "–");
+    assert.strictEqual(shown("span", { took: 90 }, state).textContent, "1:30");
+    assert.strictEqual(shown("text", rate, state).textContent, "");
+  }
+});

@@ -24,9 +24,10 @@
     return g.feed.isFresh() ? value.text : value.old;
   }
 
-  // An estimate in words, or what something took.
+  // An estimate in words, which nobody makes once nothing new comes; or what something took.
   function lasted(value) {
-    return absent(value) || value.took === undefined ? t.span(value) : t.brief(absent(value.took) ? NaN : value.took);
+    if (!absent(value) && value.took !== undefined) { return t.brief(absent(value.took) ? NaN : value.took); }
+    return g.feed.isFresh() ? t.span(value) : t.MISSING;
   }
 
   const drawn = {
@@ -146,9 +147,10 @@
 
   // One piece of a line; null where it is not to be said of what is old.
   function token(one) {
+    if (one.now && !g.feed.isFresh()) { return null; }
     if ("person" in one) { return one.link ? g.make("a", { class: "row", href: address(one.link) }, g.person(one.person)) : g.person(one.person); }
     if ("link" in one) { return g.make("a", { class: one.css, text: one.text, href: address(one.link), "aria-label": one.label || null, title: one.text.length > 24 ? one.text : null }); }
-    if ("tag" in one) { return one.now && !g.feed.isFresh() ? null : g.make("span", { class: `tag ${one.level}`, text: tagged(one) }); }
+    if ("tag" in one) { return g.make("span", { class: `tag ${one.level}`, text: tagged(one) }); }
     if ("fact" in one) { return g.make("span", { class: "fact" }, `${one.fact} `, g.make("b", one.time === null ? { text: one.text } : { text: t.when(one.time, Date.now() / 1000), title: t.moment(one.time) })); }
     if ("bar" in one) { return g.bar(pieces(one.bar), one.css); }
     return g.make("span", { class: one.css, text: one.text });

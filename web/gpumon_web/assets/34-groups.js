@@ -123,7 +123,7 @@
     const own = byUser[me] || { count: 0, below: "" };
     const address = `${page.startsWith("#/") ? page : "#/"}${encodeURIComponent(me)}`;
     return [g.make("span", { class: "counted" }, String(own.count), g.make("small", { text: own.count === 1 ? " GPU" : " GPUs" }), list),
-      g.make("a", { class: "below", href: address, text: own.below || "my hours" })];
+      g.make("a", { class: "below", href: address, text: (g.feed.isFresh() ? own.below : own.last) || "my hours" })];
   };
 
   // A map of rows: the color says who has it, the height how much of it is used now.

@@ -33,7 +33,8 @@
     if (Array.isArray(value)) { return value.map(words).filter(Boolean).join("; "); }
     if (value.line) { return value.line.map(words).filter(Boolean).join(" "); }
     if ("person" in value) { return words(value.person); }
-    if ("tag" in value) { return value.now && !g.feed.isFresh() ? "" : words(value.tag); }
+    if (value.now && !g.feed.isFresh()) { return ""; }
+    if ("tag" in value) { return words(value.tag); }
     if ("fact" in value) { return `${value.fact} ${value.time === null ? value.text : utc(value.time)}`; }
     if ("old" in value) { return words(g.feed.isFresh() ? value.text : value.old); }
     return words(value.text);
