@@ -141,3 +141,14 @@ def test_the_choice_the_order_and_the_search_are_in_the_link(browser: Browser, s
         assert page.locator("#page-events th[data-col=event]").get_attribute("aria-sort") == "ascending"
         found = page.locator("#page-events table.events tbody .c-event").all_inner_texts()
         assert {text.strip() for text in found} == {"daemon stopped"}
+
+
+def test_what_had_not_ended_when_the_log_was_written_is_not_said_to_go_on(served: Served) -> None:
+    """The last look of the daemon is what is known: it was killed then, or will write the end in a minute."""
+    found = shown(served)
+    rows = [row for row in found["tables"]["events"]["cells"].values() if isinstance(row["took"], dict)]
+    assert [row["kind"] for row in rows] == ["allocated but idle", "daemon started"]
+    assert rows[0]["took"]["text"].endswith(", last seen")
+    assert BEGAN + DOWN.stop < rows[0]["took"]["time"] <= served.now
+    assert found["values"]["summary"]["text"].endswith("; 1 that needs attention had not ended when last seen,")
+    assert "ongoing" not in str(found)

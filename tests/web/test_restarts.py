@@ -56,7 +56,11 @@ def test_a_restart_is_one_event_that_names_what_went_on(tmp_path: Path, kill: bo
     assert restart["words"].endswith("before and after it: throttling on GPU 0–7")
     assert ("killed" in restart["words"]) is kill
     assert restart["took"].startswith("nobody watched for 3") or restart["took"].startswith("nobody watched for 1")
-    assert all(row["took"].endswith("ongoing") for row in rows if row["kind"] == "throttling began")
+    assert all(
+        row["took"]["text"].endswith(", last seen") and row["took"]["time"]
+        for row in rows
+        if row["kind"] == "throttling began"
+    )
 
 
 def test_what_ended_or_began_over_a_restart_keeps_its_row(tmp_path: Path) -> None:

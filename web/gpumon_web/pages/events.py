@@ -132,7 +132,7 @@ def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
         "words": words,
         "took": took,
         "seconds": event.lasted if is_known(event.lasted) else one.unwatched,
-        "search": f"{label} {gpu} {event.of.user} {words} {took}".lower(),
+        "search": f"{label} {gpu} {event.of.user} {words} {took if isinstance(took, str) else took['text']}".lower(),
     }
 
 
@@ -144,11 +144,13 @@ def address(event: Any, time: float, now: float) -> str:
     return run_address(event.of.run) if event.of.run else ""
 
 
-def _took(one: LastedEvent) -> str:
+def _took(one: LastedEvent) -> str | Cells:
+    """How long it lasted, or had when it was last seen: the log is a minute behind, and its daemon may have ended."""
     if one.unwatched is not None:
         return f"nobody watched for {units.words(one.unwatched)}"
     if one.event.until_ns:
-        return f"{units.words((one.event.until_ns - one.event.time_ns) / SECOND)}, ongoing"
+        lasted = units.words((one.event.until_ns - one.event.time_ns) / SECOND)
+        return {"text": f"{lasted}, last seen", "time": one.event.until_ns / SECOND}
     return units.words(one.event.lasted) if is_known(one.event.lasted) else ""
 
 
@@ -164,11 +166,14 @@ def _gpu_text(one: LastedEvent, labels: Mapping[str, str]) -> str:
     return f"GPU {ranges([int(number) for number in numbers])}" if numbers else one.event.device
 
 
-def _summary(found: Sequence[LastedEvent]) -> str:
-    going_on = sum(one.event.until_ns > 0 and one.event.severity != "info" for one in found)
+def _summary(found: Sequence[LastedEvent]) -> str | Cells:
+    going_on = [one.event.until_ns for one in found if one.event.until_ns > 0 and one.event.severity != "info"]
     more = f", the newest {SHOWN} are shown" if len(found) > SHOWN else ""
-    need = f"; {going_on} that need{'s' if going_on == 1 else ''} attention {'goes' if going_on == 1 else 'go'} on"
-    return f"{units.counted(len(found), 'event')}{more}{need if going_on else ''}"
+    told = f"{units.counted(len(found), 'event')}{more}"
+    if not going_on:
+        return told
+    need = f"{len(going_on)} that need{'s' if len(going_on) == 1 else ''} attention had not ended"
+    return {"text": f"{told}; {need} when last seen,", "time": max(going_on) / SECOND}
 
 
 def _nothing(document: Cells, *, is_filtered: bool) -> str | Cells:
