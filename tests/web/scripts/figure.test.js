@@ -410,3 +410,16 @@ test("the mean of a whole that is known better than by its points stands beside 
   const said = (more, isWhole) => gpumon.context({ unit: "ratio", limits: [], ...more }, facts, isWhole);
   assert.deepStrictEqual([said({ whole: 0.36 }, true), said({ whole: 0.36 }, false), said({}, true)], ["mean 36 %", "mean 33 %", "mean 33 %"]);
 });
+
+test("a mean over several epochs or phases is told of none of them alone", () => {
+  const { gpumon } = load(["00", "50", "53-lanes"]);
+  const run = { bands: [[0, 10, 11], [10, 20, 12], [20, 30, 13]], phases: [[8, 10, "validate"], [18, 20, "validate"]] };
+  const told = (at, cell) => gpumon.epochAt(run, at, cell);
+  assert.strictEqual(told(15, null), "epoch 12 · train");
+  assert.strictEqual(told(15, [5, 25]), "epochs 11 to 13");
+  assert.strictEqual(told(15, [10, 20]), "epoch 12");
+  assert.strictEqual(told(15, [11, 17]), "epoch 12 · train");
+  assert.strictEqual(told(19, [18, 20]), "epoch 12 · validate");
+  assert.strictEqual(told(19, [17, 20]), "epoch 12");
+  assert.strictEqual(told(40, [35, 45]), "");
+});

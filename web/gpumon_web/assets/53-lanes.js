@@ -132,12 +132,17 @@
     }
   };
 
-  // The epoch and the phase of a run at a time, in words.
-  g.epochAt = function (run, time) {
+  // The epoch and the phase of a run at a time, in words; of a mean over `cell`, all epochs that it is of, and no phase of several.
+  g.epochAt = function (run, time, cell = null) {
+    const within = cell ? run.bands.filter(([begin, end]) => begin < cell[1] && end > cell[0]) : [];
+    const number = (band) => g.scale.grouped(String(band[2]));
+    if (within.length > 1) { return `epochs ${number(within[0])} to ${number(within[within.length - 1])}`; }
     const band = run.bands.find(([begin, end]) => begin <= time && time <= end);
     if (!band) { return ""; }
     const phase = run.phases.find(([begin, end]) => begin <= time && time < end);
-    return `epoch ${g.scale.grouped(String(band[2]))} · ${phase && phase[2] ? phase[2] : run.training || "train"}`;
+    if (cell && run.phases.some((one) => one !== phase && one[0] < cell[1] && one[1] > cell[0])) { return `epoch ${number(band)}`; }
+    if (cell && phase && (phase[0] > cell[0] || phase[1] < cell[1])) { return `epoch ${number(band)}`; }
+    return `epoch ${number(band)} · ${phase && phase[2] ? phase[2] : run.training || "train"}`;
   };
   g.chartFont = font;
   g.RIBBON = RIBBON;

@@ -44,7 +44,7 @@
       const day = begin.slice(0, begin.lastIndexOf(" ") + 1); // told once where both are of it
       const parts = [cell ? `${begin} to ${end.startsWith(day) ? end.slice(day.length) : end}` : begin];
       for (const run of doc.runs) {
-        const told = g.epochAt(run, at);
+        const told = g.epochAt(run, at, cell);
         if (told) { parts.push(doc.runs.length > 1 ? `${run.name} ${told}` : told); }
       }
       const event = doc.events.find((one) => Math.abs(chart.view().x(one.time) - chart.view().x(at)) < 5);
