@@ -289,6 +289,31 @@ def test_time_of_holders_who_are_not_known_is_in_no_headline_that_judges(tmp_pat
     assert values["idle_below"] == "without 2 min of unknown holders"
 
 
+def test_what_is_known_of_unknown_holders_is_the_same_in_the_cells_the_bar_and_the_file(
+    browser: Browser, tmp_path: Path
+) -> None:
+    path = tmp_path / "history.sqlite"
+    on_it = [sample(0, utilization=0.5, memory_used=40 * GIB, power=300.0)]
+    keep(path, (
+        tick(1, on_it, [process(1, 0, user="", sm_utilization=0.5)], time_ns=round((OCTOBER + second) * SECOND),
+             monotonic_ns=(50 + second) * SECOND, interval_ns=SECOND)
+        for second in range(601)
+    ))  # fmt: skip
+    served = Served([tick(1)], histories=[str(path)])
+    served.now = OCTOBER + HOUR
+    row = shown(served, "period=day&day=2026-10-01&zone=UTC")["tables"]["users"]["cells"][" unknown"]
+    assert (row["used"], row["energy"]) == ("10 min of work", "50.0 Wh")
+    solid, tint = row["held"][0]["line"][1]["bar"]
+    assert (solid["share"], tint["share"]) == (0, 1), "which part of their hours was used is not known"
+    with on_a_port(served) as link, visit(browser, link, timezone_id="UTC") as visitor:
+        page = visitor.open("#/users?period=day&day=2026-10-01")
+        page.get_by_text("10 min of work").wait_for()
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="Users as CSV").click()
+        [told] = csv.DictReader(io.StringIO(Path(saved.value.path()).read_text(encoding="utf-8-sig")))
+        assert float(told["energy_joules"]) == pytest.approx(600 * 300)
+
+
 def test_of_a_simulation_the_pages_promise_no_history_as_the_api_does_not() -> None:
     served = Served([tick(1, origin=Origin("sim", "SIMULATED", capabilities=SIMULATED))])
     said = served.json("/api/v1/events")["problem"]

@@ -245,7 +245,7 @@ def _users(
 ) -> Rows:  # fmt: skip
     accounts = list(group.accounts) if group else []
     missing = [Account(user) for user in sorted(holding) if user not in {one.user for one in accounts}]
-    most = max((one.held for one in accounts), default=0.0)
+    most = max((one.held for one in (*accounts, *([group.rest] if group else []))), default=0.0)
     tallest = max((account.held for day in days for account in day.accounts), default=0.0)
     rows = [
         {**account_cells(one, course(one.user, days, tallest, window), most), **now_cells(*_now(holding, one.user)),
@@ -272,10 +272,12 @@ def _priced(rows: Rows, document: Cells) -> Rows:
 
 
 def _unknown(rest: Account, most: float) -> Cells:
-    """The row of holders who are not known."""
+    """The row of holders who are not known; which part of their hours was used is not, either."""
     return {
-        "key": _NOBODY, "user": [line(text("unknown", "mut"))], "name": None, "held": bar_cells("", rest, most),
-        "held_seconds": rest.held, "used": units.MISSING, "idle": units.MISSING, "energy": energy_text(rest.energy),
+        "key": _NOBODY, "user": [line(text("unknown", "mut"))], "name": None,
+        "held": bar_cells("", rest._replace(busy=0.0), most), "held_seconds": rest.held,
+        "used": f"{hours_text(rest.busy)} of work" if rest.busy else units.MISSING, "idle": units.MISSING,
+        "energy": energy_text(rest.energy) if rest.energy else units.MISSING, "joules": rest.energy or None,
         "search": "unknown",
     }  # fmt: skip
 
