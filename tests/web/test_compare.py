@@ -19,11 +19,11 @@ from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledgers
 from gpumon.ledger.records import RunTrace
 from gpumon.reports import compare
-from gpumon.reports.compare_whole import WHOLE
+from gpumon.reports.compare_whole import CPU, WHOLE
 from gpumon.reports.measure import small_joules_each
 from gpumon_web.compare_axis import EPOCHS, STEPS, TIME, axis_of
 from gpumon_web.compare_chart import UNMEASURED, compare_chart, course_of
-from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS, least, numbers
+from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS, least, numbers, whole_notes
 from gpumon_web.compared import compared_document, ids_of
 from gpumon_web.pages.compare import kept
 from tests.builders import sample, tick
@@ -140,6 +140,22 @@ def test_the_numbers_are_those_of_the_command(tmp_path: Path) -> None:
     (time,) = (one for one in found["numbers"] if one["key"] == "epochs seconds")
     levels = [line["line"][1]["css"] for name in found["names"][1:] for line in time["of"][name]]
     assert levels == ["warn", "mut"], "slower for certain, and not certain"
+
+
+def test_a_measure_of_whole_runs_among_medians_says_that_it_is_one_as_the_command_does(tmp_path: Path) -> None:
+    with Ledgers([three(tmp_path)]) as ledgers:
+        rows = {row.id: ledger for ledger, row in ledgers.candidates()}
+        told = compare.compare([rows[run].record(run) for run in IDS])
+    cpu = next(measure for measure in CPU if measure.name == "cpu_seconds")
+    differences = [compare.Difference(-0.25, math.nan, math.nan, -0.25)] * 2
+    single = told.lines[0]._replace(measure=cpu, medians=[0.08, 0.06, 0.06], differences=differences)
+    told = told._replace(whole=[single])
+    (note,) = whole_notes(told)
+    assert note in [*compare.lines(told, 0)]
+    assert [row["measure"] for row in numbers(told, ["A", "B", "C"])][-1] == "CPU time, whole run"
+    alone = told._replace(epochs=[0, 0, 0])
+    assert [row["measure"] for row in numbers(alone, ["A", "B", "C"])] == ["CPU time"], "of which all are"
+    assert whole_notes(alone) == []
 
 
 def test_a_value_that_one_of_the_runs_has_not_says_so_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from gpumon import units
 from gpumon.missing import is_known
 from gpumon.reports.about import COMMIT_LETTERS, written
-from gpumon.reports.compare import SAME, Comparison, MeasureComparison, letters, verdict
+from gpumon.reports.compare import SAME, SINGLE, Comparison, MeasureComparison, letters, verdict
 from gpumon.reports.compare_whole import BETWEEN, CPU
 from gpumon.reports.config_differences import ConfigComparison, ConfigDifference
 from gpumon.reports.run_json import known
@@ -76,8 +76,15 @@ def chosen(runs: Sequence[Cells], by: str) -> list[Cells]:
 
 def numbers(compared: Comparison, names: Named) -> Rows:
     """A row for each measure: medians over epochs, and behind them what whole runs have one value of."""
-    rows = [_measure(one, names, single=single) for one, single in _shown(compared)]
+    of = ", whole run" if all(compared.epochs) else ""
+    rows = [_measure(one, names, of if single else "", single=single) for one, single in _shown(compared)]
     return Rows({**row, "place": place} for place, row in enumerate(rows))
+
+
+def whole_notes(compared: Comparison) -> list[str]:
+    """A sentence on rows of whole runs where they stand below medians over epochs."""
+    beside = all(compared.epochs) and any(single for _, single in _shown(compared))
+    return [f"Of whole runs: {SINGLE}"] if beside else []
 
 
 def _shown(compared: Comparison) -> Iterator[tuple[MeasureComparison, bool]]:
@@ -111,7 +118,7 @@ def saved(compared: Comparison) -> list[Cells]:
     return rows
 
 
-def _measure(found: MeasureComparison, names: Named, *, single: bool) -> Cells:
+def _measure(found: MeasureComparison, names: Named, of: str, *, single: bool) -> Cells:
     measure = found.measure
     first, *others = measure.texts(found.medians)
     cells: dict[str, Cell] = {names[0]: [line(text(first, "num"))]}
@@ -120,7 +127,7 @@ def _measure(found: MeasureComparison, names: Named, *, single: bool) -> Cells:
         wanted = WANTED.get(measure.name, 0) * one.value if one.is_clear and not single else 0.0
         level = "mut" if said == SAME else "ok" if wanted > 0 else "warn" if wanted < 0 else "mut"
         cells[name] = [line(text(told, "num"), *([text(said, level)] if said != told else []))]
-    return {"key": f"{'whole' if single else 'epochs'} {measure.name}", "measure": measure.title, "of": cells}
+    return {"key": f"{'whole' if single else 'epochs'} {measure.name}", "measure": measure.title + of, "of": cells}
 
 
 def differs(config: ConfigComparison, names: Named) -> Rows:

@@ -31,6 +31,7 @@ from gpumon_web.compare_rows import (
     least,
     numbers,
     saved,
+    whole_notes,
 )
 from gpumon_web.run_chart import CHECKED, is_loss
 from gpumon_web.run_page import find_run
@@ -78,7 +79,8 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
     axis = by if by in axes else axes[0]
     courses = [course_of(name, one.record, one.epochs, axis_of(axis, one.record, one.epochs), one.traces)
                for name, one in zip(names, found, strict=True)]  # fmt: skip
-    said = [*compared.notes, *_open(found, names, axis), *_broken(found, names, axis), *_late(courses)]
+    said = [*whole_notes(compared), *compared.notes, *_open(found, names, axis), *_broken(found, names, axis),
+            *_late(courses)]  # fmt: skip
     return {
         "ids": ids, "gone": gone, "problem": problem,
         "runs": [{**run, "counts": counts} for run, counts in zip(runs, _counts(compared), strict=True)],
