@@ -57,6 +57,15 @@ def read_accounts(path: str, begin: float = -inf, end: float = inf, device: str 
         return _read(file.connection, begin, end, device) if file.has_people else KeptAccounts((), ())
 
 
+def read_users(path: str, begin: float, end: float) -> list[str]:
+    """Return the names of those who held a GPU in hours of this window, by name. Raises GpumonError."""
+    asked = "SELECT DISTINCT user FROM account WHERE hour >= ? AND hour < ?"
+    with reading(path) as file:
+        rows = file.connection.execute(asked, (begin / HOUR, end / HOUR)).fetchall() if file.has_people else []
+    people = in_force()
+    return sorted({people.name(str(user)) for (user,) in rows} - {""})
+
+
 def _read(connection: sqlite3.Connection, begin: float, end: float, only: str) -> KeptAccounts:
     window: tuple[float | str, ...] = (begin / HOUR, end / HOUR, *([only] if only else []))
     where = "hour >= ? AND hour < ?" + (" AND device = ?" if only else "")

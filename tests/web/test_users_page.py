@@ -314,6 +314,25 @@ def test_what_is_known_of_unknown_holders_is_the_same_in_the_cells_the_bar_and_t
         assert float(told["energy_joules"]) == pytest.approx(600 * 300)
 
 
+def test_whoever_held_a_gpu_in_the_last_month_may_say_who_they_are(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    begins = {"zoe": OCTOBER - 40 * DAY, "bob": OCTOBER - 5 * DAY, "alice": OCTOBER - HOUR}
+    keep(path, (
+        tick(1, [sample(0, utilization=0.5, memory_used=GIB)], [process(1, 0, user=user, sm_utilization=0.5)],
+             time_ns=round((begin + second) * SECOND), interval_ns=SECOND,
+             monotonic_ns=round((begin - OCTOBER + 60 * DAY + second) * SECOND))
+        for user, begin in begins.items() for second in range(30)
+    ))  # fmt: skip
+    served = Served([tick(1, [sample(0)])], histories=[str(path)])
+    served.now = OCTOBER
+    assert served.json("/api/kept?page=fleet")["values"]["people"] == ["alice", "bob"]
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/fleet")
+        page.get_by_role("option", name="bob").wait_for(state="attached")
+        page.get_by_label("I am").select_option("bob")
+        page.get_by_role("link", name="my hours").wait_for()
+
+
 def test_of_a_simulation_the_pages_promise_no_history_as_the_api_does_not() -> None:
     served = Served([tick(1, origin=Origin("sim", "SIMULATED", capabilities=SIMULATED))])
     said = served.json("/api/v1/events")["problem"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
-from gpumon.accounting.query import HourUse, KnownDevice, by_user, read_accounts
+from gpumon.accounting.query import HourUse, KnownDevice, by_user, read_accounts, read_users
 from gpumon.accounting.summary import NOTICED
 from gpumon.clock import SECOND
 from gpumon.errors import GpumonError
@@ -18,6 +18,8 @@ from gpumon.vendors import PARTS
 
 DAY = 24
 """Hours of a strip of the last day."""
+MONTH = 31.0 * 86400
+"""Seconds of the past whose users may say who they are."""
 MOST_SLOTS = 8000
 """Slots of all GPUs together, beyond which one stands for several hours."""
 _STEPS = (1, 2, 3, 6, 12)
@@ -112,9 +114,10 @@ def last_hours(paths: Sequence[str], now: float, count: int = DAY) -> tuple[floa
 
 
 def day_document(paths: Sequence[str], now: float) -> dict[str, Any]:
-    """Return the strips of the last 24 hours; none where no history can be read."""
+    """Return the strips of the last 24 hours, and who held a GPU in a month; none where no history can be read."""
     try:
         begin, end, strips = last_hours(paths, now)
+        people = read_users(paths[0], now - MONTH, end) if paths else []
     except GpumonError as error:
-        return {"begin": now, "end": now, "now": now, "strips": [], "problem": str(error)}
-    return {"begin": begin, "end": end, "now": now, "strips": strips, "problem": ""}
+        return {"begin": now, "end": now, "now": now, "strips": [], "people": [], "problem": str(error)}
+    return {"begin": begin, "end": end, "now": now, "strips": strips, "people": people, "problem": ""}

@@ -114,7 +114,7 @@
   // What is mine of what each user has; before somebody said who they are, the question.
   g.mine = function ({ users: byUser, own: page }) {
     const me = g.me();
-    const users = [...new Set([...((g.feed.server && g.feed.server.users) || []), ...g.theme.met(), ...(me ? [me] : [])])].sort();
+    const users = [...new Set([...((g.feed.server && g.feed.server.users) || []), ...g.theme.met(), ...(g.feed.value("people") || []), ...(me ? [me] : [])])].sort();
     const list = g.make("select", { class: "pick", "aria-label": "I am" },
       g.make("option", { value: "", text: me ? "nobody" : "I am …" }),
       ...users.map((name) => g.make("option", { value: name, text: name, selected: name === me })));
