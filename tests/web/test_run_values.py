@@ -50,6 +50,16 @@ def test_a_run_that_is_over_says_how_many_epochs_it_did_and_how_long_it_took(tmp
     assert found.again > 60
 
 
+def test_an_epoch_that_a_failed_run_broke_off_is_not_the_last_that_it_did(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 4, state=RunState.FAILED)
+        book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 3")
+        values = kept(document(book)).values
+        assert (values["epoch"], values["epoch_below"]) == ("3 of 4", "last: epoch 2")
+        book.db.execute("UPDATE epoch SET ended = NULL")
+        assert kept(document(book)).values["epoch_below"] == ""
+
+
 def test_tags_parameters_and_notes_of_a_run_are_on_its_page_and_a_change_of_them_makes_it_new(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, NET, 3)

@@ -59,6 +59,7 @@ def summary(found: Sequence[EpochSummary]) -> dict[str, Any]:
     energies = [energy for epoch in found if math.isfinite(energy := epoch.value("energy"))]
     return {
         "done": len(ended),
+        "last": ended[-1].epoch if ended else None,
         "mean": shown(sum(lengths) / len(lengths)) if lengths else None,
         "least": shown(min(lengths)) if lengths else None,
         "most": shown(max(lengths)) if lengths else None,

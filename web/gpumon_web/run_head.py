@@ -39,7 +39,7 @@ def far(document: Cells, run: Cells) -> Cells:
     return {
         "epoch_is": "Epochs done",
         "epoch": done,
-        "epoch_below": f"last: epoch {found[-1]['epoch']}" if found else "",
+        "epoch_below": "" if (last := summary.get("last")) is None else f"last: epoch {last}",
         "bar": _bar(run),
         **_took(document, run),
     }
