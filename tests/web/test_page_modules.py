@@ -101,8 +101,8 @@ def document(page: Page) -> dict[str, Any]:
             return {**compared_document([str(book.path)], f"{RUN},other-3c4d", "", BEGAN + 90), "missing": ""}
     if page.kept_of is Kept.RUNS:
         return {
-            "runs": [FINISHED, RUNNING], "problem": "", "choice": RunChoice(user="bob"), "users": ["alice", "bob"],
-            "frameworks": ["keras"],
+            "runs": [FINISHED, RUNNING], "kept": [FINISHED["id"]], "not_kept": "", "problem": "",
+            "choice": RunChoice(user="bob"), "users": ["alice", "bob"], "frameworks": ["keras"],
         }  # fmt: skip
     with TemporaryDirectory() as directory, Book(Path(directory)) as book:
         training(book, RUN, 3, gpus=2)

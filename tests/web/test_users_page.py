@@ -325,7 +325,7 @@ def test_whoever_held_a_gpu_in_the_last_month_may_say_who_they_are(browser: Brow
     ))  # fmt: skip
     served = Served([tick(1, [sample(0)])], histories=[str(path)])
     served.now = OCTOBER
-    assert served.json("/api/kept?page=fleet")["values"]["people"] == ["alice", "bob"]
+    assert served.json("/api/kept?page=fleet")["people"] == ["alice", "bob"]
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open("#/fleet")
         page.get_by_role("option", name="bob").wait_for(state="attached")

@@ -90,10 +90,10 @@ def of_events(
 
 
 def of_day(paths: Sequence[str], now: float, page: str) -> Packed:
-    """Values of the page `page`, from the last 24 hours of each GPU."""
+    """Values of the page `page`, from the last 24 hours of each GPU, and `people` who may say who they are."""
     document = day_document(paths, now)
     users = [{"user": part[1]} for strip in document["strips"] for part in strip["parts"]]
-    return packed(_body(page, document, users))
+    return packed({**_body(page, document, users), "people": document["people"]})
 
 
 def news(paths: Sequence[str], since: str, now: float) -> Packed:

@@ -7,7 +7,7 @@ from gpumon_web.user_rows import strip_words
 
 
 def last_day(document: Cells) -> KeptValues:
-    """Return `day`, a strip for each GPU by its UUID, none where there is no history, and `people` who may look."""
+    """Return `day`: a strip for each GPU by its UUID; none where there is no history."""
     begin, end, now = document["begin"], document["end"], document["now"]
     until = round((now - begin) / (end - begin), 4) if end > begin else 1
     strips = {
@@ -19,4 +19,4 @@ def last_day(document: Cells) -> KeptValues:
     }  # fmt: skip
     problem = document.get("problem", "")
     unread = f"The last 24 hours of the GPUs cannot be read now: {problem}." if problem else ""
-    return KeptValues({"day": strips or None, "people": document["people"]}, again=60.0, unread=unread)
+    return KeptValues({"day": strips or None}, again=60.0, unread=unread)

@@ -12,6 +12,14 @@
     g.moved(false);
   };
 
+  // People of whom a page has heard though it may show none of them: who was here in a month.
+  let heard = [];
+  g.hear = function (names) {
+    const before = heard.length;
+    heard = [...new Set([...heard, ...names])];
+    return heard.length > before;
+  };
+
   const isMine = (row) => Boolean(g.me()) && (row.users || []).includes(g.me());
   const has = (row, tag) => (tag === MINE ? isMine(row) : (row.tags || []).includes(tag));
   const turned = new Map(); // group -> whether somebody opened or closed it
@@ -114,7 +122,7 @@
   // What is mine of what each user has; before somebody said who they are, the question.
   g.mine = function ({ users: byUser, own: page }) {
     const me = g.me();
-    const users = [...new Set([...((g.feed.server && g.feed.server.users) || []), ...g.theme.met(), ...(g.feed.value("people") || []), ...(me ? [me] : [])])].sort();
+    const users = [...new Set([...((g.feed.server && g.feed.server.users) || []), ...g.theme.met(), ...heard, ...(me ? [me] : [])])].sort();
     const list = g.make("select", { class: "pick", "aria-label": "I am" },
       g.make("option", { value: "", text: me ? "nobody" : "I am …" }),
       ...users.map((name) => g.make("option", { value: name, text: name, selected: name === me })));

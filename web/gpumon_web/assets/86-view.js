@@ -187,7 +187,7 @@
       g.theme.meet(found.users);
       const news = g.feed.keep(found);
       if (!bound) { return; }
-      if (g.theme.met().length > before || news.values.includes("people")) { for (const node of section.querySelectorAll("[data-kind=mine]")) { value(node, node.dataset.bind); } }
+      if (g.hear(found.people || []) || g.theme.met().length > before) { for (const node of section.querySelectorAll("[data-kind=mine]")) { value(node, node.dataset.bind); } }
       for (const name of news.values) { for (const node of bound.get(name) || []) { value(node, name); } }
       if (news.values.includes("day")) { for (const node of section.querySelectorAll("[data-bind][data-kind=day]")) { value(node, node.dataset.bind); } }
       for (const table of tables) { table.draw(news.values.length ? null : changed(news, table)); }
