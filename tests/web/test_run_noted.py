@@ -6,7 +6,12 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 
+from gpumon.diagnosis.context import RunContext, diagnose
+from gpumon.diagnosis.finding import Subject
+from gpumon.diagnosis.run_rules import RUN_RULES
+from gpumon.frame import RunState
 from gpumon_web.pages.run import kept
+from gpumon_web.run_noted import PREDICATES, TAGS
 from gpumon_web.run_page import run_document
 from tests.builders import tick
 from tests.programs import until
@@ -33,8 +38,8 @@ def test_each_verdict_is_one_sentence_with_its_epochs(tmp_path: Path) -> None:
     assert document is not None
     noted = kept({**document, "id": RUN, "now": BEGAN + 900, "missing": ""}).values["noted"]
     assert [(one["level"], one["about"], one["text"]) for one in noted] == [
-        ("warn", "waits for data", "epochs 3, 7–9, 21: 5 of 30"),
-        ("warn", "throttled", "epochs 12, 14: 2 of 30"),
+        ("warn", "waits for data", "Epochs 3, 7–9, 21 waited for data: 5 of 30."),
+        ("warn", "throttled", "Epochs 12, 14 were throttled: 2 of 30."),
     ]
     levels = [band[3:] for band in document["chart"]["runs"][0]["bands"]]
     assert [place for place, level in enumerate(levels) if level == ["warn"]] == [3, 7, 8, 9, 12, 14, 21]
@@ -48,9 +53,34 @@ def test_a_run_that_waits_for_data_all_the_time_is_said_to(tmp_path: Path) -> No
         document, _ = run_document([str(found.path)], RUN, "", None, None, BEGAN + 900, None)
     assert document is not None
     noted = kept({**document, "id": RUN, "now": BEGAN + 900, "missing": ""}).values["noted"]
-    assert noted[0]["about"] == "run"
-    assert "data" in noted[0]["text"]
-    assert noted[1]["text"] == "epochs 0–3: 4 of 4"
+    assert (noted[0]["about"], noted[0]["text"]) == ("waits for data", "The run waits for data 52 % of the time.")
+    assert noted[1]["text"] == "Epochs 0–3 waited for data: 4 of 4."
+
+
+def test_each_finding_of_a_failed_run_is_a_sentence(tmp_path: Path) -> None:
+    with Book(tmp_path) as found:
+        training(found, RUN, 4, phases=False, state=RunState.FAILED)
+        found.db.execute("UPDATE usage SET throttled_share = 0.6")
+        found.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 3")
+        document, _ = run_document([str(found.path)], RUN, "", None, None, BEGAN + 900, None)
+    assert document is not None
+    noted = kept({**document, "id": RUN, "now": BEGAN + 900, "missing": ""}).values["noted"]
+    assert [(one["about"], one["text"]) for one in noted] == [
+        ("failed", "The run failed in epoch 3 (4/4)."),
+        ("throttled", "The run was throttled 60 % of the time."),
+        ("throttled", "Epochs 0–2 were throttled: 3 of 4."),
+        ("not finished", "Epoch 3 did not finish: 1 of 4."),
+    ]
+
+
+def test_every_finding_about_runs_and_epochs_has_its_words() -> None:
+    whole = RunContext(
+        Subject("run", RUN, "net"), state=RunState.FAILED, wait_share=0.9, throttled_share=0.9, idle_share=0.9
+    )
+    kinds = {one.kind for one in diagnose(RUN_RULES, [whole, whole._replace(state=RunState.DIED)])}
+    assert kinds == TAGS.keys()
+    of_epochs = diagnose(RUN_RULES, [whole._replace(state=RunState.RUNNING, diverged=["loss"])])
+    assert {"not_finished", *(one.kind for one in of_epochs)} == PREDICATES.keys()
 
 
 def test_the_remedy_of_a_verdict_stands_beside_it_and_once(tmp_path: Path) -> None:

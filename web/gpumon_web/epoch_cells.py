@@ -68,17 +68,17 @@ def summary(found: Sequence[EpochSummary]) -> dict[str, Any]:
 
 
 def odd_epochs(found: Sequence[EpochSummary], *, running: bool) -> list[dict[str, Any]]:
-    """Verdicts on epochs that need a look, the worst first: words, remedy, level, and the numbers of the epochs."""
-    groups: dict[str, tuple[Severity, str, list[int]]] = {}
+    """Verdicts on epochs that need a look, the worst first: kind, words, remedy, level, the numbers of the epochs."""
+    groups: dict[str, tuple[Verdict, Severity, str, list[int]]] = {}
     for epoch in found:
         judged = verdict(epoch, running)
         if judged is not None and judged.severity in (Severity.WARNING, Severity.CRITICAL):
             if judged.text not in groups:
-                groups[judged.text] = judged.severity, _remedy(epoch, judged), []
-            groups[judged.text][2].append(epoch.epoch)
-    worst_first = sorted(groups.items(), key=lambda one: (-one[1][0], -len(one[1][2])))
-    return [{"text": text, "action": action, "level": OF_SEVERITY[severity], "epochs": epochs}
-            for text, (severity, action, epochs) in worst_first]  # fmt: skip
+                groups[judged.text] = judged, judged.severity, _remedy(epoch, judged), []
+            groups[judged.text][3].append(epoch.epoch)
+    worst_first = sorted(groups.values(), key=lambda one: (-one[1], -len(one[3])))
+    return [{"kind": judged.kind, "text": judged.text, "action": action, "level": OF_SEVERITY[severity],
+             "epochs": epochs} for judged, severity, action, epochs in worst_first]  # fmt: skip
 
 
 def _remedy(epoch: EpochSummary, judged: Verdict) -> str:

@@ -1,4 +1,4 @@
-"""The tables of a run's page: its epochs and its ranks, and the sentences about failed allocations."""
+"""The tables of a run's page: its epochs and its ranks."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon import units
-from gpumon.diagnosis.grouping import ranges
 from gpumon.diagnosis.past import FINE
 from gpumon.frame import NAN
 from gpumon.metrics import Unit
-from gpumon_web import levels
 from gpumon_web.page import Cells, Column
 from gpumon_web.tokens import bar, line, run_state, share, tag, text
 
 LOGGED = 4
 """Logged metrics that have a column, of those in the newest epochs."""
-NOTED = 20
-"""Failed allocations told of, the newest."""
 NEWEST = 50
 """These epochs."""
 
@@ -44,8 +40,6 @@ COUNTED = ("Steps", "Steps/s")
 """Columns of a run without epochs."""
 NUMBERED = 80
 """Letters of the numbers of epochs in a sentence."""
-_OOM = "out_of_memory"
-LEVELS = {severity.name.lower(): level for severity, level in levels.OF_SEVERITY.items() if severity is not None}
 RANKS = (
     Column("rank", "Rank", is_head=True),
     Column("state", "State", "tag", sorts_by="state_name"),
@@ -160,48 +154,6 @@ def rank(one: Cells) -> Cells:
         "gpus": ", ".join(str(gpu["index"]) for gpu in one["gpus"]) or units.MISSING,
         **{name: one[name] for name in ("pid", "steps", "wait", "peak", "ooms")},
     }
-
-
-def note(mark: Cells, ranks: Sequence[Cells]) -> Cells:
-    """A sentence about a failed allocation."""
-    who = f"rank {mark['rank']}, " if mark["rank"] is not None and len(ranks) > 1 else ""
-    asked, free = (units.number(_number(mark[name]), Unit.BYTES) for name in ("asked", "free"))
-    epoch = f"epoch {mark['epoch']}, " if mark["epoch"] >= 0 else ""
-    where = f"{who}{epoch}step {mark['step']}"
-    return {
-        "level": "bad", "about": "out of memory", "text": f"{where}: requested {asked}, {free} free",
-        "time": mark["time"],
-    }  # fmt: skip
-
-
-def found_of(finding: Cells) -> Cells:
-    """A sentence about a whole run."""
-    return {"level": LEVELS[finding["severity"]], "about": "run", "text": finding["summary"],
-            "action": finding["action"] or ""}  # fmt: skip
-
-
-def odd_note(odd: Cells, total: int) -> Cells:
-    """A sentence about epochs of one verdict: `epochs 3, 7–9: 4 of 90`."""
-    numbers = ranges(odd["epochs"])
-    cut = numbers if len(numbers) <= NUMBERED else f"{numbers[:NUMBERED].rpartition(', ')[0]} …"
-    many = "epochs" if len(odd["epochs"]) > 1 else "epoch"
-    return {"level": odd["level"], "about": odd["text"], "text": f"{many} {cut}: {len(odd['epochs']):,} of {total:,}",
-            "action": odd["action"]}  # fmt: skip
-
-
-def noted(document: Cells) -> list[Cells]:
-    """Sentences about failed allocations, the whole run and its epochs; each remedy stands at the first of them."""
-    found, ranks = document.get("findings") or (), document["ranks"]
-    remedy = next((one["action"] for one in found if one["kind"] == _OOM), "")
-    failed = [note(mark, ranks) for mark in document["marks"] if mark["mark"] == _OOM][-NOTED:][::-1]
-    # What is said of single allocations and epochs is not said of the run once more.
-    wrong = [found_of(one) for one in found if one["kind"] not in (_OOM, "diverged")]
-    odd = [odd_note(one, document["epochs_total"]) for one in document.get("odd") or ()]
-    said, told = set(), []
-    for one in [*({**mark, "action": remedy} for mark in failed), *wrong, *odd]:
-        told.append({**one, "action": "" if one["action"] in said else one["action"]})
-        said.add(one["action"])
-    return told
 
 
 def _number(value: Any) -> float:

@@ -12,7 +12,8 @@ from gpumon_web.page import Args, Cells, Kept, KeptValues, Now, Page, Rows
 from gpumon_web.run_about import about, notes
 from gpumon_web.run_course import choices, course
 from gpumon_web.run_head import facts, far, going, pace, usage
-from gpumon_web.run_rows import COUNTED, EPOCHS, RANKS, epoch, fold, logged_names, noted, rank, stretch
+from gpumon_web.run_noted import noted
+from gpumon_web.run_rows import COUNTED, EPOCHS, RANKS, epoch, fold, logged_names, rank, stretch
 from gpumon_web.tokens import line, link, run_name, run_state, run_tab, text
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def kept(document: Cells) -> KeptValues:
         **far(document, run),
         **pace(summary, total if is_whole else None),
         **usage(total),
-        "noted": noted(document),
+        "noted": noted(document, running=is_running),
         "has_ranks": bool(ranks),
         "ranks": Rows(rank(one) for one in ranks),
         "logged_names": logged_names(found or parts),
