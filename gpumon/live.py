@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpumon.clock import SECOND
 from gpumon.errors import RingError
-from gpumon.frame import NAN, Driver, Frame, Origin, Process
+from gpumon.frame import NAN, Boundary, Driver, Frame, Origin, Process
 from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon.paths import Places, history_paths, places, refused_rings, ring_paths
@@ -101,11 +101,11 @@ class Live:
         A ring that begins anew counts from 1 again; then all its frames are newer.
         """
 
-        def read(reader: RingReader) -> list[Frame]:
-            restarted = reader.heartbeat().head < number
-            return reader.since(0 if restarted else number)
+        return self._try(lambda reader: reader.since(0 if reader.heartbeat().head < number else number)) or []
 
-        return self._try(read) or []
+    def boundaries(self) -> list[Boundary]:
+        """Every boundary of runs that is kept, oldest first: for who reads few frames, such as the newest alone."""
+        return self._try(lambda reader: reader.boundaries()) or []
 
     def window(
         self, length: str | float | None = None, *, begin: "Moment | None" = None, end: "Moment | None" = None,

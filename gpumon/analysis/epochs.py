@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from gpumon.analysis.rank_epochs import KnownEpoch, RankEpochs
+from gpumon.analysis.thresholds import OVERDUE
 from gpumon.frame import NAN, TRAINING, Boundary, Frame, Mark, Run, RunState
 from gpumon.missing import is_known
 from gpumon.step_size import row_size
@@ -15,7 +16,7 @@ RUNS = 64
 """Runs remembered of each device."""
 INFINITY = float("inf")
 RECENT = 10
-"""The mean duration of an epoch is that of so many finished ones."""
+"""The usual duration of an epoch is that of so many finished ones."""
 
 
 class EpochMark(NamedTuple):
@@ -206,11 +207,21 @@ class Epochs:
         return known
 
     def duration(self, key: str) -> float:
-        """Return the mean seconds from begin to begin of the last finished epochs of a run, or NaN."""
-        epochs = self._known(key)
+        """Return the usual seconds from begin to begin of the last finished epochs of a run, or NaN.
+
+        The first of a process compiles and fills caches: it counts only until another one is over. One that took far
+        longer than most, as when the machine was suspended, tells nothing of those to come; one that validates does.
+        """
+        epochs, run = self._known(key), self._runs.get(key)
         begins = {epoch.number: epoch.begin for epoch in epochs}
-        recent = [begins.get(epoch.number + 1, epoch.end) - epoch.begin for epoch in epochs if epoch.finished][-RECENT:]
-        return sum(recent) / len(recent) if recent else NAN
+        finished = [epoch for epoch in epochs if epoch.finished]
+        later = [epoch for epoch in finished if run is None or epoch.number != run.first_epoch]
+        recent = [begins.get(epoch.number + 1, epoch.end) - epoch.begin for epoch in (later or finished)[-RECENT:]]
+        if not recent:
+            return NAN
+        median = sorted(recent)[len(recent) // 2]
+        usual = [seconds for seconds in recent if seconds <= OVERDUE * median]
+        return sum(usual) / len(usual) if usual else median
 
     def _id(self, key: str) -> str:
         run = self._runs.get(key)

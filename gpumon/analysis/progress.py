@@ -23,7 +23,7 @@ class Progress(NamedTuple):
     left: float
     """Seconds until the last planned epoch or step ends; NaN for a run that is over."""
     epoch: float
-    """Mean seconds of an epoch."""
+    """The usual seconds of an epoch: `Epochs.duration`, or else their mean by the board alone."""
 
 
 def progress(ranks: Ranks, epochs: Epochs, now: float) -> Progress:

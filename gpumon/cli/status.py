@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_name
 from gpumon.cli.streams import terminal_width
 from gpumon.clock import SECOND
-from gpumon.diagnosis.now import ANSWERS, earlier_frames, why_none
+from gpumon.diagnosis.now import ANSWERS, earlier_frames, kept_epochs, why_none
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.frame import NAN, Driver, Origin, nothing
 from gpumon.live import Live, follow
@@ -65,7 +65,7 @@ def run(arguments: "Namespace") -> int:
     is_live = not (stale or origin.ended or origin.unanswered)
     of_now = Capability.NOW in origin.capabilities
     age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND) if of_now else NAN
-    before = earlier_frames(live, frame) if live else ()
+    before, epochs = (earlier_frames(live, frame), kept_epochs(live, frame)) if live else ((), None)
     if arguments.json:
         import json
 
@@ -73,14 +73,17 @@ def run(arguments: "Namespace") -> int:
 
         problem = "" if any(sample.state in ANSWERS for sample in frame.samples) else why_none(frame, origin.problem)
         origin = origin._replace(problem=origin.problem or problem)
-        found = document(frame, origin, driver, hostname, daemon, live=is_live, age=age, before=before)
+        found = document(frame, origin, driver, hostname, daemon, live=is_live, age=age, before=before, epochs=epochs)
         json.dump(found, sys.stdout, allow_nan=False)
         print()
     else:
         from gpumon.reports.status_text import lines
 
         width = terminal_width()
-        for line in lines(frame, origin, driver, hostname, note, before=before, live=is_live, age=age, width=width):
+        told = lines(
+            frame, origin, driver, hostname, note, before=before, live=is_live, age=age, width=width, epochs=epochs
+        )
+        for line in told:
             print(line)
         for part in origin.parts:
             if part.origin.problem and not origin.problem:

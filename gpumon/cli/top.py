@@ -190,7 +190,7 @@ def _picture(live: Live, earlier: FollowedFrames, width: int | None = None) -> t
         _lines(
             live,
             frame,
-            earlier.until(frame),
+            earlier,
             sampler if state.live else f"{sampler}, {state.text}",
             is_live=is_live,
             age=age,
@@ -204,7 +204,7 @@ def _picture(live: Live, earlier: FollowedFrames, width: int | None = None) -> t
 
 
 def _lines(
-    live: Live, frame: Frame, before: list[Frame], note: str, *, is_live: bool, age: float, width: int
+    live: Live, frame: Frame, earlier: FollowedFrames, note: str, *, is_live: bool, age: float, width: int
 ) -> Iterator[str]:
     origin = live.origin()
     yield from lines(
@@ -213,7 +213,8 @@ def _lines(
         live.driver(),
         live.hostname(),
         note,
-        before=before,
+        before=earlier.until(frame),
+        epochs=earlier.epochs,
         live=is_live,
         age=age,
         width=width,

@@ -11,7 +11,7 @@ from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.diagnosis.finding import Finding
-from gpumon.frame import ENDED_BADLY, Frame
+from gpumon.frame import ENDED_BADLY, Frame, RunState
 from gpumon.metrics import Availability
 
 if TYPE_CHECKING:
@@ -37,10 +37,14 @@ class Judged:
     What only concerns runs is imported once there is one: `gpumon status` is to be quick.
     """
 
-    def __init__(self, frame: Frame, before: Sequence[Frame] = (), live: bool = True) -> None:
+    def __init__(
+        self, frame: Frame, before: Sequence[Frame] = (), live: bool = True, epochs: Epochs | None = None
+    ) -> None:
+        """Judge a frame; `epochs` know boundaries of its runs, also those from before `before`."""
         self._frame = frame
         self._before = [one for one in before if one.number < frame.number]
         self._epochs: Epochs | None = None
+        self._known_epochs = epochs
         self.runs = ranks_of(frame.runs)
         self.gpus: tuple[GpuStatus, ...] = gpu_statuses(frame, self.runs, None, live)
         """In the order of its samples."""
@@ -56,7 +60,7 @@ class Judged:
         if self._epochs is None:
             from gpumon.analysis.epochs import Epochs
 
-            self._epochs = Epochs()
+            self._epochs = self._known_epochs or Epochs()
             for one in self._before:
                 self._epochs.take(one.boundaries)
             self._epochs.add(self._frame)
@@ -100,6 +104,20 @@ def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
         if not any(status.state is GpuState.HELD for status in Judged(newest, minute).gpus):
             return minute
     return live.since(max(0, newest.number - LOOK_BACK))
+
+
+def kept_epochs(live: Live, newest: Frame) -> Epochs | None:
+    """Return the epochs by every boundary that is kept, where a run goes on: what is left of it hangs on the last ones.
+
+    So it is the time that a view tells, which has all frames. None where no run has a plan of epochs.
+    """
+    if not any(run.state is RunState.RUNNING and run.epochs for run in newest.runs):
+        return None
+    from gpumon.analysis.epochs import Epochs
+
+    found = Epochs()
+    found.take(live.boundaries())
+    return found
 
 
 def why_none(frame: Frame, problem: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon.analysis.clock_events import clock_event_reasons
+from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.memory import THIS_RUN, breakdown_of, fragmentation, titles
 from gpumon.analysis.progress import Progress
@@ -31,13 +32,14 @@ SCHEMA = 1
 def document(
     frame: Frame, origin: Origin, driver: Driver, hostname: str, daemon: dict[str, Any] | None,
     live: bool = True, age: float = NAN, before: Sequence[Frame] = (),
+    epochs: Epochs | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The whole of a frame; `daemon` as {"pid", "interval", "age"}, or None when none runs.
 
     `live` is false where the values are the last known ones; `age` is for how many seconds they are.
     """
     runs = {run.key: run for run in frame.runs}
-    found = Judged(frame, before, live)
+    found = Judged(frame, before, live, epochs)
     far = {run.key: found.progress(ranks) for ranks in found.runs for run in ranks.all}
     return {
         "schema": SCHEMA,

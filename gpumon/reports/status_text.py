@@ -14,6 +14,7 @@ from gpumon.missing import is_known
 from gpumon.vendors import short_name
 
 if TYPE_CHECKING:
+    from gpumon.analysis.epochs import Epochs
     from gpumon.analysis.progress import Progress
 
 _BAR = 10
@@ -84,13 +85,14 @@ def lines(
     live: bool = True,
     age: float = math.nan,
     width: int = 0,
+    epochs: "Epochs | None" = None,
 ) -> Iterator[str]:
     """The machine, a line for each GPU with who holds it, and the runs; `before`: earlier frames, as known.
 
     `live` is false where the frame is the last one of a daemon that went silent, `age` seconds ago. Why no GPU can be
     read (`origin.problem`) is for who asked to say. Lines are cut to `width` cells; 0 for as wide as they get.
     """
-    told = _told(frame, origin, driver, hostname, note, before=before, live=live, age=age)
+    told = _told(frame, origin, driver, hostname, note, before=before, live=live, age=age, epochs=epochs)
     if width:
         from gpumon.reports.status_width import fitted  # for terminals alone: this command is to be quick
 
@@ -103,11 +105,11 @@ def lines(
 
 def _told(
     frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str, *,
-    before: Sequence[Frame], live: bool, age: float,
+    before: Sequence[Frame], live: bool, age: float, epochs: "Epochs | None",
 ) -> Iterator[str | GpuRow | MemoryLine | RunLine]:  # fmt: skip
     yield _title(frame, origin, driver, hostname, note)
     runs = {run.key: run for run in frame.runs}
-    found = Judged(frame, before, live)
+    found = Judged(frame, before, live, epochs)
     for status in found.gpus:
         run = runs.get(status.sample.run)
         others = [ranks for ranks in status.runs if run is not None and all(one.key != run.key for one in ranks.all)]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.errors import RingError
-from gpumon.frame import Frame
+from gpumon.frame import Boundary, Frame
 from gpumon.procfs import boot_id, is_alive
 from gpumon.ring.believable import believable, is_doubtful, is_doubtful_single
 from gpumon.ring.body import decode
@@ -146,6 +146,11 @@ class RingReader:
     def events(self, first: int, last: int) -> Mapping[int, Events]:
         """Return the events of frames `first` to `last`, by frame, as far as they are kept."""
         return read_events(self.fd, self.layout, self.directory(), first, last)
+
+    def boundaries(self) -> list[Boundary]:
+        """Return every boundary that is kept, in the order of the frames with which they became known."""
+        found = read_events(self.fd, self.layout, self.directory())
+        return [boundary for frame in sorted(found) for boundary in found[frame].boundaries]
 
     def series(self, metric: str, frames: int) -> tuple[list[int], list[tuple[float, ...]]]:
         """Times (ns since 1970) and values by row of one GPU metric in the newest `frames` frames.

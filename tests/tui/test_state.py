@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import inf, isnan, nan
 
@@ -109,6 +109,24 @@ def test_boundaries_that_come_late_and_twice_count_once() -> None:
     epochs.add(frame_with((boundary(3, 2, 20), boundary(2, 1, 10))))
     assert [(mark.epoch, mark.time - START) for mark in epochs.marks(["r"])] == [(0, 0), (1, 10), (2, 20)]
     assert epochs.duration("r") == 10
+
+
+@pytest.mark.parametrize(
+    ("lengths", "usual"),
+    [
+        ((100.0,), 100.0),
+        ((100.0, 10.0), 10.0),
+        ((10.0, 10.0, 3600.0, 10.0), 10.0),
+        ((10.0, 10.0, 10.0, 22.0), 14.0),
+        ((10.0, *[4.0] * 10, *[2.0] * 10), 2.0),
+    ],
+    ids=["the first alone", "a slow first", "one while the machine slept", "one that validates", "long ago"],
+)
+def test_the_usual_length_of_an_epoch_is_that_of_those_to_come(lengths: Sequence[float], usual: float) -> None:
+    epochs, begins = Epochs(), [sum(lengths[:number]) for number in range(len(lengths) + 1)]
+    told = tuple(boundary(number + 1, number, begin) for number, begin in enumerate(begins))
+    epochs.add(frame_with(told, (RUN._replace(epoch=len(lengths), epoch_started=START + begins[-1]),)))
+    assert epochs.duration("r") == pytest.approx(usual)
 
 
 @pytest.mark.parametrize("told_before", [False, True])

@@ -6,9 +6,9 @@ from typing import cast
 
 from gpumon.cli.followed_frames import FollowedFrames
 from gpumon.diagnosis.now import LOOK_BACK
-from gpumon.frame import Frame
+from gpumon.frame import Boundary, Frame
 from gpumon.live import Live
-from tests.builders import frame_of, sample, tick
+from tests.builders import boundary, frame_of, run, sample, tick
 
 
 class Ring:
@@ -22,6 +22,9 @@ class Ring:
         found = self.frames[0 if number > len(self.frames) else number :]
         self.read.append(len(found))
         return found
+
+    def boundaries(self) -> list[Boundary]:
+        return [one for frame in self.frames for one in frame.boundaries]
 
     def sampled(self, frames: int) -> Frame:
         for number in range(len(self.frames) + 1, len(self.frames) + frames + 1):
@@ -61,3 +64,16 @@ def test_nothing_is_known_of_a_ring_before_the_present_one() -> None:
     followed.until(ring.frames[-1])
     ring.frames = ring.frames[:3]
     assert followed.until(ring.frames[-1]) == ring.frames
+
+
+def test_epochs_are_known_from_before_the_frames_that_are_read_and_from_each_new_one() -> None:
+    ring = Ring(900)
+    for number, second in enumerate((1, 100, 200, 890)):
+        told = (boundary(number + 1, number),)
+        ring.frames[second] = frame_of(tick(second, [sample(0)], (), [run()], told), second + 1)
+    followed = FollowedFrames(cast("Live", ring))
+    followed.until(ring.frames[-1])
+    assert [mark.epoch for mark in followed.epochs.marks([run().key])] == [0, 1, 2, 3]
+    ring.frames.append(frame_of(tick(901, [sample(0)], (), [run()], (boundary(5, 4),)), 901))
+    followed.until(ring.frames[-1])
+    assert [mark.epoch for mark in followed.epochs.marks([run().key])][-1] == 4

@@ -210,6 +210,7 @@ def test_boundaries_without_room_come_with_the_next_frames_and_none_is_lost(path
         ring.append(tick(number, runs=[run()]))
     found = [event.number for frame in RingReader.open(path).since(0) for event in frame.boundaries]
     assert found == list(range(1, 1001))
+    assert [event.number for event in RingReader.open(path).boundaries()] == found, "without a frame that is read"
 
 
 def test_too_many_processes_keep_the_largest_and_count_the_rest(path: str) -> None:

@@ -7,17 +7,23 @@ from typing import cast
 import pytest
 
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.clock import SECOND
 from gpumon.diagnosis.live import findings
-from gpumon.diagnosis.now import LOOK_BACK, Judged, earlier_frames
-from gpumon.frame import Frame, RunState
+from gpumon.diagnosis.now import LOOK_BACK, Judged, earlier_frames, kept_epochs
+from gpumon.frame import Boundary, Frame, RunState
 from gpumon.history.recent import RecentHistory
 from gpumon.live import Live
-from tests.builders import frame_of, process, run, sample, tick
+from tests.builders import TIME, boundary, frame_of, process, run, sample, tick
 
 GIB = 2.0**30
 KNOWN = {"memory_used": 40 * GIB, "memory_total": 80 * GIB}
 MINUTE = 63
 ALL = LOOK_BACK
+
+
+def frame_time(second: float) -> float:
+    """The time of the frame of a second, s since 1970."""
+    return TIME / SECOND + second
 
 
 class Kept:
@@ -37,6 +43,10 @@ class Kept:
         found = self.frames[number:]
         self.read = max(self.read, len(found))
         return found
+
+    def boundaries(self) -> list[Boundary]:
+        """Every boundary that is kept."""
+        return [one for frame in self.frames for one in frame.boundaries]
 
     def judged(self) -> GpuState:
         """The state that the command shows."""
@@ -68,6 +78,22 @@ def test_all_is_read_where_a_run_ended_badly() -> None:
     ring = Kept(900, state=RunState.FAILED)
     assert ring.judged() is GpuState.BUSY
     assert ring.read == ALL
+
+
+def test_the_time_left_goes_by_epochs_of_before_the_frames_that_are_read() -> None:
+    ring = Kept(900)
+    seconds = (1, 101, 111, 121, 899)  # a slow first epoch, two of 10 s, and one that hung for long
+    one = run(gpus=(), epochs=20, epoch=4, epoch_started=frame_time(899), started=frame_time(1))
+    for number, second in enumerate(seconds):
+        begin = boundary(number + 1, number)._replace(time_ns=round(frame_time(second) * SECOND))
+        ring.frames[second - 1] = frame_of(tick(second, [sample(0)], (), [one], (begin,)), second)
+    newest = ring.frames[-1] = frame_of(tick(900, [sample(0)], (), [one]), 900)
+    live = cast("Live", ring)
+    judged = Judged(newest, earlier_frames(live, newest), epochs=kept_epochs(live, newest))
+    assert ring.read == 2
+    assert judged.progress(judged.runs[0]).left == pytest.approx(15 * 10 + 9)
+    idle = Kept(900)
+    assert kept_epochs(cast("Live", idle), idle.frames[-1]) is None, "nothing more is read without a run"
 
 
 def test_frames_that_came_meanwhile_change_nothing() -> None:

@@ -50,7 +50,9 @@ class LiveStatus:
             key = feed.boot, feed.newest, is_live, self._about
             if key != self._key:
                 before = earlier_frames(cast("Live", live), frame) if feed.frame else ()
-                self._known = document(frame, origin, driver, hostname, None, live=is_live, before=before)
+                self._known = document(
+                    frame, origin, driver, hostname, None, live=is_live, before=before, epochs=feed.epochs
+                )
                 self._key = key
             daemon = self._daemon(live, state)
             problem = origin.problem
