@@ -2,40 +2,67 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from gpumon.analysis.epochs import INFINITY, Epochs
+from gpumon.analysis.thresholds import PACE_FROM
 from gpumon.frame import NAN
 
 OVER = 30.0
 """Seconds, at least, over which steps are counted, where so much is known."""
-LEAST = 5.0
-"""Seconds of training below which nothing is said."""
 QUIET = 5
 """Steps that have not come, after which a run makes none; at least `OVER`."""
 _SAME = 0.05
 """Seconds between two moments that are one."""
 
 
-def steps_per_second(epochs: Epochs, key: str, now: float) -> float:
-    """Return the steps per second of training of a run lately, without validation and checkpoints; NaN if unknown.
+class Pace(NamedTuple):
+    """How fast a run goes; NaN where that is not known."""
 
-    A run that makes no step any more at `now` (s since 1970) has none, from when `QUIET` steps should have come.
+    rate: float = NAN
+    """Steps per second of training, without validation and checkpoints."""
+    over: float = NAN
+    """Seconds over which that is the mean."""
+
+
+def recent_pace(epochs: Epochs, key: str, now: float) -> Pace:
+    """Return the pace of a run lately: over `OVER` seconds at least, from the begin of an epoch, phase or row of steps.
+
+    The first epoch of a process, which compiles and fills caches, counts only until `PACE_FROM` seconds are known of
+    those behind it. A run that makes no step any more at `now` (s since 1970) has no pace, from when `QUIET` steps
+    should have come.
     """
     known = epochs.steps_known(key)
     if len(known) < 2:
-        return NAN
+        return Pace()
     end = known[-1]
+    settled = _settled(epochs, key, now)
+    if end[0] - settled >= PACE_FROM:
+        known = [one for one in known if one[0] >= settled]
     begin = next((one for one in reversed(known) if end[0] - one[0] >= OVER), known[0])
-    pace = _pace(epochs, key, begin, end, LEAST)
+    rate = _pace(epochs, key, begin, end, PACE_FROM)
     beside = any(span.end == INFINITY for span in epochs.spans([key]))
-    return pace if beside or not now - end[0] > max(OVER, QUIET / pace) else NAN
+    is_quiet = not beside and now - end[0] > max(OVER, QUIET / rate)
+    return Pace() if is_quiet else Pace(rate, end[0] - begin[0])
 
 
-def steps_per_second_in(epochs: Epochs, key: str, begin: float, end: float) -> float:
-    """Return the same for all of an epoch (s since 1970); NaN where it is not known how many steps that had."""
+def steps_per_second_in(epochs: Epochs, key: str, begin: float, end: float, *, is_open: bool = False) -> float:
+    """Return the steps per second of training in all of an epoch (s since 1970); NaN where its steps are not known.
+
+    One that goes on, or broke off, `is_open`: nothing is said of its first seconds.
+    """
     known = [one for one in epochs.steps_known(key) if begin - _SAME <= one[0] <= end + _SAME]
     if len(known) < 2 or known[0][0] > begin + _SAME:
         return NAN
-    return _pace(epochs, key, known[0], known[-1], 0.0)
+    last = min(reversed(known), key=lambda one: abs(one[0] - end))  # not a board of just after it
+    return _pace(epochs, key, known[0], last, PACE_FROM if is_open else 0.0)
+
+
+def _settled(epochs: Epochs, key: str, now: float) -> float:
+    """When the second epoch of a process began (s since 1970); NaN before, and where nobody knows."""
+    run = epochs.run(key)
+    later = [one.begin for one in epochs.stretches(key, now) if run is not None and one.epoch > run.first_epoch]
+    return later[0] if later else NAN
 
 
 def _pace(epochs: Epochs, key: str, begin: tuple[float, int], end: tuple[float, int], least: float) -> float:

@@ -24,6 +24,9 @@ LIGHT = 0.2
 """Utilization below which a GPU that works is said to have a light load: it is busy, and has room for more."""
 OVERDUE = 3.0
 """Times the usual length of an epoch after which the one that is open tells nothing of those to come: it may hang."""
+PACE_FROM = 5.0
+"""Seconds of training from which on a stretch that goes on has steps per second: a board is a step ahead of its time,
+or behind, which counts in a shorter one."""
 LONG_IDLE = 300.0
 """Seconds without work after which allocated memory, or a free GPU, is worth a finding."""
 RECENT = NEWS_FOR

@@ -88,6 +88,7 @@ def whole(record: Record, parts: Sequence[EpochSummary], now: float) -> EpochSum
             ]
         ),
         sampled_share=seen_share(row for row in record.whole_epochs if row.ordinal == WHOLE_RUN),
+        is_open=run.ended != run.ended,
     )
 
 
@@ -163,6 +164,7 @@ def _epoch(
         wait_of=wait_of,
         peak=fullest(rows, single),
         sampled_share=seen_share(usage),
+        is_open=ended != ended,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from gpumon.analysis.thresholds import PACE_FROM
 from gpumon.frame import NAN
 from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, LivePeak
 
@@ -41,6 +42,8 @@ class EpochSummary(NamedTuple):
     """The framework's own peak of live tensors, of the fullest device."""
     sampled_share: float = NAN
     """Share of the time that samples saw, of the rank and device that was seen least; NaN without a length."""
+    is_open: bool = False
+    """Whether it is an epoch, a row of steps or a run that has not ended; of phases and what lies between, no."""
 
     def value(self, column: str) -> float:
         """The value of a column of `schema.USAGE`, by its name."""
@@ -48,8 +51,13 @@ class EpochSummary(NamedTuple):
 
     @property
     def steps_per_second(self) -> float:
-        """Of the time spent in training, where that is known: not of validation and checkpoints."""
+        """Of the time spent in training, where that is known: not of validation and checkpoints.
+
+        Of what goes on, or broke off, nothing is said in its first seconds, as of a run that frames tell of.
+        """
         seconds = self.trained if self.trained > 0 else self.seconds
+        if self.is_open and not seconds >= PACE_FROM:
+            return NAN
         return self.steps / seconds if seconds > 0 and self.steps else NAN
 
     @property

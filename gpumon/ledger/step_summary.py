@@ -47,6 +47,7 @@ def step_summaries(record: Record) -> list[EpochSummary]:
                 trained=highest([row.trained for row in rows]),
                 wait_of=mean([row.wait_of for row in rows]),
                 sampled_share=seen_share(held),
+                is_open=not all(map(is_known, ends)),
             )
         )
     return sorted(found, key=lambda one: one.epoch)

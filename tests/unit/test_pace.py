@@ -8,8 +8,9 @@ import pytest
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.logged_epochs import EPOCHS, LoggedEpochs
-from gpumon.analysis.pace import steps_per_second
-from gpumon.frame import Boundary, Frame, Mark, Run
+from gpumon.analysis.pace import recent_pace, steps_per_second_in
+from gpumon.frame import NAN, Boundary, Frame, Mark, Run
+from gpumon.ledger.epoch_summary import EpochSummary
 from tests.builders import frame_of, tick
 
 
@@ -32,34 +33,38 @@ def known(*boundaries: Boundary, of: Run) -> Epochs:
     return epochs
 
 
+def rate(epochs: Epochs, key: str, now: float) -> float:
+    return recent_pace(epochs, key, now).rate
+
+
 def test_the_pace_is_that_of_training_lately() -> None:
     begin = boundary(1, 100.0, 0, Mark.EPOCH_BEGIN)
-    assert steps_per_second(known(begin, of=run(120, 160.0)), "a", 160.0) == 2.0
+    assert rate(known(begin, of=run(120, 160.0)), "a", 160.0) == 2.0
     later = boundary(2, 1000.0, 90, Mark.EPOCH_BEGIN)
-    assert steps_per_second(known(begin, later, of=run(390, 1100.0)), "a", 1100.0) == 3.0, "not that of long ago"
+    assert rate(known(begin, later, of=run(390, 1100.0)), "a", 1100.0) == 3.0, "not that of long ago"
 
 
 def test_validation_is_no_time_of_training() -> None:
     begin = boundary(1, 100.0, 0, Mark.EPOCH_BEGIN)
     validation = boundary(2, 140.0, 80, phase="validate")
-    assert steps_per_second(known(begin, validation, of=run(80, 160.0)), "a", 160.0) == 2.0
+    assert rate(known(begin, validation, of=run(80, 160.0)), "a", 160.0) == 2.0
 
 
 def test_a_run_that_makes_no_step_any_more_has_no_pace() -> None:
     begin = boundary(1, 100.0, 0, Mark.EPOCH_BEGIN)
     quick, slow = known(begin, of=run(120, 160.0)), known(begin, of=run(3, 160.0))
-    assert steps_per_second(quick, "a", 185.0) == 2.0
-    assert isnan(steps_per_second(quick, "a", 195.0))
-    assert steps_per_second(slow, "a", 250.0) == 0.05, "a step takes 20 s"
-    assert isnan(steps_per_second(slow, "a", 265.0))
+    assert rate(quick, "a", 185.0) == 2.0
+    assert isnan(rate(quick, "a", 195.0))
+    assert rate(slow, "a", 250.0) == 0.05, "a step takes 20 s"
+    assert isnan(rate(slow, "a", 265.0))
     validates = known(begin, boundary(2, 140.0, 80, phase="validate"), of=run(80, 140.0))
-    assert steps_per_second(validates, "a", 900.0) == 2.0, "no step of training is due"
+    assert rate(validates, "a", 900.0) == 2.0, "no step of training is due"
 
 
 @pytest.mark.parametrize("of", [run(0, 160.0), run(3, 102.0)])
 def test_a_pace_that_cannot_be_told_yet_is_not_told(of: Run) -> None:
-    assert isnan(steps_per_second(known(boundary(1, 100.0, 0, Mark.EPOCH_BEGIN), of=of), "a", of.updated))
-    assert isnan(steps_per_second(Epochs(), "a", 160.0))
+    assert isnan(rate(known(boundary(1, 100.0, 0, Mark.EPOCH_BEGIN), of=of), "a", of.updated))
+    assert isnan(rate(Epochs(), "a", 160.0))
 
 
 def test_what_is_logged_is_compared_with_the_end_of_the_epoch_before() -> None:
@@ -129,3 +134,26 @@ def test_of_long_runs_the_last_epochs_are_kept() -> None:
             logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss),)))
     assert isnan(logged.value("id", EPOCHS - 1, "loss"))
     assert logged.value("id", 2 * EPOCHS - 1, "loss") == 2.0 * EPOCHS
+
+
+def test_a_slow_first_epoch_counts_only_until_enough_is_known_of_those_behind_it() -> None:
+    first, second = boundary(1, 100.0, 0, Mark.EPOCH_BEGIN), boundary(2, 110.0, 50, Mark.EPOCH_BEGIN)._replace(epoch=1)
+    at_first = known(first, second, of=run(200, 113.0, 1))
+    assert rate(at_first, "a", 113.0) == pytest.approx(200 / 13)
+    assert rate(known(first, second, of=run(350, 116.0, 1)), "a", 116.0) == 50.0
+    assert recent_pace(known(first, second, of=run(350, 116.0, 1)), "a", 116.0).over == 6.0, "and it says so"
+
+
+def test_of_the_first_seconds_of_an_open_epoch_no_pace_is_told() -> None:
+    first, second = boundary(1, 100.0, 0, Mark.EPOCH_BEGIN), boundary(2, 110.0, 50, Mark.EPOCH_BEGIN)._replace(epoch=1)
+    begun = known(first, second, of=run(52, 110.0003, 1))
+    assert isnan(steps_per_second_in(begun, "a", 110.0, 110.045, is_open=True)), "the board is ahead of its time"
+    assert steps_per_second_in(begun, "a", 100.0, 110.0) == 5.0
+    assert steps_per_second_in(known(second, of=run(350, 116.0, 1)), "a", 110.0, 116.0, is_open=True) == 50.0
+
+
+def test_an_epoch_that_goes_on_has_no_steps_per_second_in_its_first_seconds() -> None:
+    epoch = EpochSummary(0, 0, "", 0.0, NAN, 0.045, 1, 342, wait=0.0, metrics={}, ranks=1, utilization_from="")
+    assert isnan(epoch._replace(is_open=True).steps_per_second)
+    assert epoch._replace(is_open=True, seconds=10.0).steps_per_second == 34.2
+    assert epoch._replace(ended=0.045).steps_per_second == pytest.approx(7600), "its end is exact"

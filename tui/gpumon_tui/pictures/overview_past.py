@@ -185,7 +185,7 @@ class EpochPicture(SectionPicture):
             shares, watts = ([found[name].mean[0] for found in of] for name in METRICS)
             utilization = sum(shares) / len(shares) if shares else NAN
             power = sum(watts) if watts else NAN
-        pace = steps_per_second_in(view.epochs, ranks.first.key, one.begin, one.end)
+        pace = steps_per_second_in(view.epochs, ranks.first.key, one.begin, one.end, is_open=not one.finished)
         line = EpochLine(
             f"e{one.epoch}", seconds, change, pace, NAN, utilization, NAN, "", (), not one.finished and is_on
         )

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from rich.segment import Segment
 
 from gpumon import units
-from gpumon.analysis.pace import steps_per_second
+from gpumon.analysis.pace import OVER, Pace, recent_pace
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.coverage import nothing_found
@@ -78,7 +78,7 @@ class RunPicture(SectionPicture):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self._paces: Memo[float] = Memo()
+        self._paces: Memo[Pace] = Memo()
 
     @property
     def selected(self) -> Hashable:
@@ -98,7 +98,7 @@ class RunPicture(SectionPicture):
         if view.age > 0:  # nobody knows whether it still runs
             far = far._replace(left=NAN)
         first = ranks.first
-        pace = units.pace(self._pace(ranks), units.pace_decimals(map(self._pace, view.ranks)))
+        pace = units.pace(self._pace(ranks).rate, units.pace_decimals(self._pace(one).rate for one in view.ranks))
         texts = overview_rows.run_texts(
             ranks, far, numbers(ranks.gpus, labels), now=view.now, bar_cells=bar, pace=pace,
             change=view.logged.change(first, overview_rows.loss_name(first)),
@@ -107,14 +107,14 @@ class RunPicture(SectionPicture):
         put_row(row, self._columns, texts)
         return row
 
-    def _pace(self, ranks: Ranks) -> float:
-        """Steps per second of a run that goes on."""
+    def _pace(self, ranks: Ranks) -> Pace:
+        """How fast a run goes that goes on."""
         view, slowest = self.view, ranks.slowest
         if ranks.state is not RunState.RUNNING:
-            return NAN
+            return Pace()
         return self._paces.get(
             slowest.key, (slowest.epoch, slowest.phase, view.now // PACE_EVERY, view.filling),
-            lambda: steps_per_second(view.epochs, slowest.key, view.now),
+            lambda: recent_pace(view.epochs, slowest.key, view.now),
         )  # fmt: skip
 
     def heading(self) -> Placed | None:
@@ -128,6 +128,10 @@ class RunPicture(SectionPicture):
         frame = view.frame
         if frame is not None and frame.dropped_runs:
             parts.append(f"and {frame.dropped_runs} more")
+        has_pace = any(RUN_COLUMNS[one.at].title == "steps/s" for one in self._columns)
+        over = [pace.over for ranks in view.ranks if is_known((pace := self._pace(ranks)).rate)]
+        if has_pace and over:  # an epoch's row is a mean of that epoch alone
+            return [Segment(f"{', '.join(parts)}  ·  steps/s over ≥ {int(min(OVER, *over))} s", theme.DIM)]
         return [Segment(", ".join(parts), theme.DIM)] if parts else []
 
     def empty(self) -> str:
