@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from gpumon import units
 from gpumon.clock import SECOND
 from gpumon.errors import GpumonError
 from gpumon.events.event import EventSubject
@@ -338,6 +339,28 @@ def test_events_of_frames_that_were_left_out_are_not_vouched_for() -> None:
     happened.add(feed.frames[200:], feed.origin(), feed.driver())
     happened.all_seen()
     assert (happened.since, happened.until) == (feed.frames[200].time, feed.frames[-1].time)
+
+
+def test_idleness_begins_in_the_events_when_the_overview_says_that_it_did() -> None:
+    feed = FakeFeed()
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await settled(app, pilot)
+        while app.view.filling:
+            await pilot.pause(0.01)
+        feed.advance(299)
+        app.poll()
+        while app.view.filling:
+            await pilot.pause(0.01)
+        app.view.happened.all_seen()
+        feed.advance()
+        app.poll()
+        await pilot.press("5")
+        await settled(app, pilot)
+
+    began = [line for line in play(feed, (160, 50), script) if "allocated but idle" in line]
+    assert len(began) == 3  # one for each user of GPU 5, which has done nothing in all frames
+    assert all(units.clock(START) in line for line in began), "as all frames tell, not the 200 with which events begin"
 
 
 def test_the_log_of_this_machine_is_not_mixed_with_a_simulation() -> None:

@@ -148,7 +148,7 @@ class GpumonApp(Stage):
             if not view.paused or (player and player.is_paused):
                 self._taken = self._newest
                 self._waiting.extend(frames)
-                view.happened.add(frames, view.origin, view.driver)
+                view.happened.add(frames, view.origin, view.driver, () if view.filling else view.statuses, view.now)
                 if view.frame is None and not frames[-1].samples:
                     self.instead.read_past(self._take_past)
                 view.frame = frames[-1]

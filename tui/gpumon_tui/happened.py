@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from gpumon.analysis.gpu_status import GpuStatus, longest_held
 from gpumon.clock import SECOND
-from gpumon.frame import Origin, RunState, Tick
+from gpumon.frame import NAN, Origin, RunState, Tick
 from gpumon_tui.asked import NOT_YET, Answer, Asked
 
 if TYPE_CHECKING:
-    from gpumon.events.event import Occurrence
+    from gpumon.events.event import EventSubject, Occurrence
     from gpumon.events.query import LoggedEvent
     from gpumon.frame import Driver, Frame
 
@@ -20,6 +21,7 @@ OpenEvents = Callable[[str], "Sequence[LoggedEvent]"]
 """Reads the event log from the file of history at a path, or where there is one. Raises GpumonError where none is."""
 AT_ONCE = 10
 """Frames that are looked through at once: those of minutes wait when the view begins."""
+_IDLE, _IDLE_ENDED = "idle_began", "idle_ended"
 _MOST = 1000
 """Events kept: the oldest go first."""
 _MOST_WAITING = 200
@@ -45,10 +47,25 @@ class Happened:
         self.until = 0.0
         """s since 1970 of the last frame that was looked through."""
         self.seen: deque[Occurrence] = deque(maxlen=_MOST)
+        self.dated = 0
+        """Counts events that have another time now than when they were noted."""
+        self._undated: list[Occurrence] = []
+        """Idleness that the first of these frames has shown already: older frames may know when it began."""
+        self._longer: dict[EventSubject, float] = {}
+        """Seconds by which it had lasted longer than these frames tell, where it goes on."""
         self._watches: _Watches | None = None
 
-    def add(self, frames: Sequence[Frame], origin: Origin, driver: Driver) -> None:
-        """Take frames; where some come without runs and processes, all begins anew with those after them."""
+    def add(
+        self, frames: Sequence[Frame], origin: Origin, driver: Driver, judged: Sequence[GpuStatus] = (),
+        now: float = NAN,
+    ) -> None:  # fmt: skip
+        """Take frames; where some come without runs and processes, all begins anew with those after them.
+
+        `judged` are the GPUs as all frames that the view has show them `now` (s since 1970), before these came; none
+        while it has not taken in all of them.
+        """
+        if judged and self._undated:
+            self._date(judged, now)
         for place in range(len(frames) - 1, -1, -1):
             if not frames[place].is_full:
                 self.forget()
@@ -66,7 +83,32 @@ class Happened:
             if self._watches is None:
                 self._watches, self.since = _Watches(), frame.time
             self.until = frame.time
-            self.seen.extend(self._watches.add(tick_of(frame, origin, driver)))
+            self.seen.extend(map(self._noted, self._watches.add(tick_of(frame, origin, driver))))
+
+    def _noted(self, event: Occurrence) -> Occurrence:
+        if event.kind == _IDLE and event.details.get("at_least"):
+            self._undated.append(event)
+        elif event.kind == _IDLE_ENDED and (longer := self._longer.pop(event.of, 0.0)):
+            return event._replace(lasted=event.lasted + longer)
+        return event
+
+    def _date(self, judged: Sequence[GpuStatus], now: float) -> None:
+        """Let idleness of before the first frame here begin when the view says elsewhere that it did."""
+        waiting, self._undated = self._undated, []
+        of = {status.sample.device.uuid: status for status in judged}
+        for event in waiting:
+            status = of.get(event.of.device)
+            if status is None or status.since is None or event not in self.seen:
+                continue
+            theirs = [process for process in status.processes if process.user == event.of.user]
+            held_since = now - longest_held(theirs, now)
+            time_ns = round(max(status.since.time, held_since) * SECOND)
+            if time_ns < event.time_ns:
+                at_least = status.since.at_least and status.since.time >= held_since
+                dated = event._replace(time_ns=time_ns, details={"at_least": True} if at_least else {})
+                self.seen[self.seen.index(event)] = dated
+                self._longer[event.of] = (event.time_ns - time_ns) / SECOND
+                self.dated += 1
 
     def all_seen(self) -> Sequence[Occurrence]:
         """Return the events of all frames until now, as they were noted."""

@@ -138,7 +138,7 @@ class EventSheet(Lines):
         logged = (answer.found if answer else None) or ()
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
         is_of_now = not view.age > 0
-        of = (tuple(labels.items()), len(seen), seen[-1:], is_of_now)
+        of = (tuple(labels.items()), len(seen), seen[-1:], happened.dated, is_of_now)
         if of != self._of or logged is not self._logged:
             self._of, self._logged = of, logged
             self._all = all_rows(logged, seen, labels, is_of_now=is_of_now)

@@ -221,7 +221,7 @@ class EventPicture(SectionPicture):
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
         seen = tuple(happened.seen)
         is_of_now = not view.age > 0
-        shows = id(logged), len(seen), seen[-1:], tuple(labels.items()), is_of_now
+        shows = id(logged), len(seen), seen[-1:], happened.dated, tuple(labels.items()), is_of_now
         self._found = self._joined.get(0, shows, lambda: all_rows(logged, seen, labels, is_of_now=is_of_now))
         return [one.key for one in self._found]
 
