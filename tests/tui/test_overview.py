@@ -15,10 +15,10 @@ from gpumon.analysis.epochs import EpochMark
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.device import MADE_UP
-from gpumon.frame import Device, RunState, Sample
+from gpumon.frame import Device, Run, RunState, Sample
 from gpumon.history.grid import Grid
 from gpumon.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
-from gpumon.missing import NAN
+from gpumon.missing import NAN, is_known
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
@@ -406,6 +406,32 @@ def test_a_wide_screen_has_two_columns_and_the_ranks_of_the_selected_run_over_ti
     assert all("▌▌▌" in line for line in ranks)
     assert not any("·" in line for line in ranks), "what has not yet come is no gap"
     assert "utilization by rank, last 1" in "\n".join(lines)
+
+
+@dataclass
+class LateRun(FakeFeed):
+    """Its first run began while the GPUs had been at work for long, and may have ended since."""
+
+    began: float = 350.0
+    ended: float = NAN
+
+    def runs(self, second: int) -> tuple[Run, ...]:
+        found = [run._replace(started=START + self.began) for run in super().runs(second)]
+        if second >= self.ended:
+            found = [run._replace(state=RunState.DIED, updated=START + self.ended) for run in found]
+        return tuple(found)
+
+
+@pytest.mark.parametrize(("began", "ended"), [(350.0, NAN), (0.0, 350.0), (200.0, 500.0)])
+def test_the_strip_of_a_rank_is_of_the_time_of_its_run(began: float, ended: float) -> None:
+    whole = _rank_strips(play(FakeFeed(), (200, 50)))
+    part = _rank_strips(play(LateRun(began=began, ended=ended), (200, 50)))
+    lasted = (ended if is_known(ended) else 700) - began
+    assert all(abs(len(one) - lasted / 700 * len(all_of)) <= 2 for one, all_of in zip(part, whole, strict=True))
+
+
+def _rank_strips(lines: list[str]) -> list[str]:
+    return [line.split("rank ")[1][1:].strip() for line in lines if re.search(r" rank \d  ", line)]
 
 
 def test_a_large_screen_has_the_epochs_of_the_selected_run_and_events() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from gpumon import units
+from gpumon.frame import Run, RunState
+from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.freshness import window_texts
 from gpumon_tui.memo import Memo
@@ -56,12 +58,23 @@ class RanksPicture(Picture):
         drawn = view.epochs.drawn([run.key for run in ranks.all])
         margin: Line = [Segment(" " * BEFORE)]
         lines: list[Line] = [head, margin + epochs_above(drawn.marks, grid, drawn.faults)]
-        known = known_halves(grid, view.history.begin, view.now)
-        placed = [(f"rank {run.rank}", uuid) for run in ranks.all for uuid in run.gpus]
-        for name, uuid in placed[: rows - AROUND]:
+        placed = [(run, uuid) for run in ranks.all for uuid in run.gpus]
+        for run, uuid in placed[: rows - AROUND]:
+            known = known_halves(grid, _first(run, view.history.begin), _last(run, view.now))
             curve = self._columns.get(
                 view.history, uuid, (UTILIZATION,), grid, until=view.now, interval=view.state.interval
             )[UTILIZATION]
             before = Segment(" " * (known.start // 2))
+            name = f"rank {run.rank}"
             lines.append([Segment(f"   {name:<{BEFORE - 3}}", theme.DIM), before, *heat(curve.mean[known])])
         return [*lines, margin + times_below(grid, view.now, view.freshness.edge)]
+
+
+def _first(run: Run, oldest: float) -> float:
+    """When a strip of a rank begins (s since 1970): what its GPU did before is none of the run."""
+    return max((one for one in (run.started, oldest) if is_known(one)), default=oldest)
+
+
+def _last(run: Run, now: float) -> float:
+    """When it ends: with the last that was heard of a run that has ended."""
+    return min(now, run.updated) if run.state is not RunState.RUNNING and is_known(run.updated) else now

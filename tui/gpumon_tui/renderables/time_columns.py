@@ -45,7 +45,8 @@ def known_halves(grid: Grid, oldest: float, until: float) -> slice:
     """Return the halves of columns from the oldest time there is until another (s since 1970): what is outside of these
     is not a gap."""
     first = min(grid.buckets, max(0, grid.at(oldest))) if is_known(oldest) else 0
-    return slice(2 * first, min(2 * grid.buckets, ceil(2 * (until - grid.begin) / grid.step - _A_PART)))
+    last = min(2 * grid.buckets, ceil(2 * (until - grid.begin) / grid.step - _A_PART))
+    return slice(2 * first, max(2 * first, last))
 
 
 def halves(grid: Grid) -> Grid:
