@@ -13,6 +13,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from gpumon import units
 from gpumon.clock import SECOND
 from gpumon.frame import Boundary, Mark, Sample
 from gpumon.history.grid import Grid
@@ -178,6 +179,26 @@ def test_a_picture_of_the_past_says_no_epoch_of_now() -> None:
         assert row[2] != newest, "it was another one then"
 
     play(FakeFeed(), (80, 24), script)
+
+
+def test_beside_a_picture_of_the_past_stand_the_values_of_its_end() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "plus", "plus", "plus", *["less_than_sign"] * 3)
+        await pilot.pause()
+        assert app.view.shown.is_past
+        beside = [line[125:] for line in text(app)]
+        assert not any(re.search(r"\bnow\b", line) for line in beside[:-1]), beside
+        assert not any(re.search(r"\bnow$", line) for line in text(app)[:-1]), "where a live chart has it on its axis"
+        edge = app.pages["Chart"].state.grid  # type: ignore[attr-defined]
+        assert any(units.clock(edge.end - edge.step) in line for line in beside), beside
+        values = [" ".join(line[line.index("GPU") :].split()) for line in beside if "GPU " in line]
+        await pilot.press("left")  # the cursor begins at the newest column of the picture
+        await pilot.pause()
+        there = "\n".join(" ".join(line.split()) for line in text(app))
+        assert values
+        assert all(line in there for line in values), (values, there)
+
+    play(FakeFeed(), (160, 50), script)
 
 
 def test_lines_of_other_gpus_are_told_apart_without_a_panel_too() -> None:

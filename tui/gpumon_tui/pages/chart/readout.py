@@ -1,4 +1,7 @@
-"""The readout of the cursor, in a panel of its own at the right; without a cursor, the values of now."""
+"""The readout of the cursor, in a panel of its own at the right; without a cursor, the values of now.
+
+Beside a picture of the past without a cursor stand the values of its end: those of now would seem to be its last.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ def panel(state: ChartState, cells: int) -> list[Line]:
         shown_now = Segment(fit(how.text(now), _VALUE, right=True), theme.PLAIN if at else theme.STRONG)
         first = Segment(fit(how.text(at.mean), _VALUE, right=True), theme.STRONG) if at else shown_now
         lines.append([*gap, name, first, unit])
-        if at:
+        if at and state.cursor >= 0:
             lines.append([*gap, Segment(" " * 10), shown_now, Segment(f" {state.newest}", theme.DIM)])
     return lines
 
@@ -85,7 +88,7 @@ def readout_line(state: ChartState, cells: int) -> Line:
     view, subject = state.view, state.view.subject
     margin = " " if cells < 100 else "  "
     values = state.read_out()
-    if not values:
+    if state.cursor < 0:
         if view.shown.is_past:  # nothing of now: where the run was at the right edge
             told, when = place_in_run(state, min(state.grid.end, view.now)), units.clock(state.grid.end)
         else:
@@ -125,10 +128,12 @@ def _shown(state: ChartState, *values: ReadOut) -> Shown:
 def _blocks(state: ChartState, cells: int, most: int) -> list[list[Line]]:
     """Blocks of lines beside the large chart, together in `most` lines or more, the most wanted first."""
     view = state.view
-    has_cursor = state.cursor >= 0
-    time = state.column.begin if has_cursor else view.now
-    head: Line = [Segment(moment(state) if has_cursor else view.freshness.edge, palette.ink("key", bold=True))]
-    if has_cursor:
+    is_then = state.place_read >= 0
+    time = state.column.begin if is_then else view.now
+    # The color of the cursor belongs to its time, and to now; where there is neither, the picture's end is read out.
+    style = theme.STRONG if is_then and state.cursor < 0 else palette.ink("key", bold=True)
+    head: Line = [Segment(moment(state) if is_then else view.freshness.edge, style)]
+    if is_then:
         head.append(Segment(f"  {_ago(view.now - time)}", theme.DIM))
     place = place_in_run(state, time, is_brief=cells < _ROOMY)
     blocks = [[head, place], _table(state, most - 3), _attention(state, cells), _legend(state)]
@@ -233,7 +238,7 @@ def _gpus(state: ChartState) -> list[Line]:
     view, metric = state.view, state.heat_metric
     read = state.read_out()
     top, count = shown_gpus(state)
-    time = state.column.begin if state.cursor >= 0 else view.now
+    time = state.column.begin if state.place_read >= 0 else view.now
     means = [
         read.get(one.sample.device.uuid, {}).get(metric.name, UNKNOWN).mean if read
         else state.now(one.sample.device.uuid, metric.name)
@@ -251,7 +256,7 @@ def _gpus(state: ChartState) -> list[Line]:
         line.append(Segment("%  " if unit == "%" else f" {fit(unit, 3)} ", theme.DIM))
         runs = [ranks for ranks in status.runs if ranks.first.started <= time]
         processes = [process for process in status.processes if process.started <= time]
-        is_of_now = not read and not view.shown.is_past
+        is_of_now = not read
         if is_of_now and status.state in SILENT and not view.age > 0:
             label = gpu_status(status.sample, view.history, status.state, view.freshness.frame_age)
             line.append(Segment(label.word, label.style))

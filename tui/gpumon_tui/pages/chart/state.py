@@ -308,13 +308,20 @@ class ChartState:
             view.shown.hold(time if time + grid.step < view.now else nan, view.window)
 
     @property
+    def place_read(self) -> int:
+        """The column that is read out: that of the cursor, or else the last one of a picture of the past; -1: now."""
+        if self.cursor >= 0 or not self.view.shown.is_past:
+            return self.cursor
+        return min(self.grid.buckets - 1, max(0, self.grid.at(self.view.now)))
+
+    @property
     def column(self) -> Grid:
-        """The column of the cursor, as a grid of its own."""
-        return Grid(self.grid.first + self.cursor, self.grid.step, 1)
+        """The column that is read out, as a grid of its own."""
+        return Grid(self.grid.first + self.place_read, self.grid.step, 1)
 
     def read_out(self) -> Mapping[str, Mapping[str, ReadOut]]:
-        """Return what the history answers for the cursor's column, by subject and metric; empty without a cursor."""
-        if self.cursor < 0:
+        """Return what the history answers for the column that is read out, by subject and metric; empty for now."""
+        if self.place_read < 0:
             return {}
         view, column = self.view, self.column
         own = (self.metric.name, *(metric.name for metric in self.smalls()))
