@@ -24,6 +24,7 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import OFTEN
 from gpumon_tui.kept_runs import FRESH, OPENED_KEPT, KeptRuns
 from gpumon_tui.keys import RUNS
+from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.renderables.by_epoch import extremes, joined, levels, stretch_of
 from gpumon_tui.renderables.cells import painted
 from gpumon_tui.renderables.compared_headline import headlines
@@ -462,6 +463,21 @@ def test_a_comparison_is_that_of_runs_compare_with_what_differs_in_config(ledger
     swapped = "\n".join(shown(ledger, (160, 50), *COMPARED, "x"))
     assert "lr 0.4 was 0.8" in swapped
     assert "+60" in swapped or "+6" in swapped
+
+
+@pytest.mark.parametrize("is_ascii", [False, True])
+def test_without_colors_the_letter_of_its_run_stands_on_each_line_of_a_comparison(ledger: str, is_ascii: bool) -> None:
+    look = TerminalLook(depth=Depth.NONE, is_ascii=is_ascii)
+    plain = shown(ledger, (160, 60), *COMPARED, look=look)
+    who = [line for line in plain if "resnet50-" in line and "epochs" in line][:2]
+    assert [re.match(r" *([AB]) \S([AB])\S ", line).groups() for line in who] == [("B", "B"), ("A", "A")]  # type: ignore[union-attr]
+    first = next(place for place, line in enumerate(plain) if "Loss by time" in line)
+    for of_picture in (slice(0, 80), slice(80, 160)):
+        letters = "".join(line[of_picture] for line in plain[first + 1 :])
+        assert letters.count("A") > 2
+        assert letters.count("B") > 2
+    colored = shown(ledger, (160, 60), *COMPARED)
+    assert not re.search("[AB]", "".join(colored[first + 1 : -1])), "colors tell them apart"
 
 
 def test_the_large_numbers_of_a_comparison_are_those_of_its_table(ledger: str) -> None:

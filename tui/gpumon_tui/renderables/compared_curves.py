@@ -12,6 +12,7 @@ from gpumon import units
 from gpumon.frame import NAN
 from gpumon_tui import theme
 from gpumon_tui.renderables.by_epoch import joined, stretch_of
+from gpumon_tui.renderables.compared_settings import LETTERS
 from gpumon_tui.renderables.plot import Overlaid, PlotCurve
 from gpumon_tui.renderables.run_curves import LABELS, labeled
 from gpumon_tui.renderables.section import NAME, margin
@@ -29,8 +30,11 @@ APART = 10
 Curve = Sequence[tuple[float, float]]
 
 
-def compared_curves(runs: ComparedRuns, cells: int, rows: int) -> list[Line]:
-    """Return the pictures in `rows` lines; the baseline is dim. Empty where both logged nothing alike."""
+def compared_curves(runs: ComparedRuns, cells: int, rows: int, *, has_letters: bool = False) -> list[Line]:
+    """Return the pictures in `rows` lines; the baseline is dim. Empty where both logged nothing alike.
+
+    `has_letters`: lines have no colors, so the letter of its run stands on each.
+    """
     if not runs.metric or not all(runs.curves):
         return []
     base, other = runs.curves
@@ -40,13 +44,14 @@ def compared_curves(runs: ComparedRuns, cells: int, rows: int) -> list[Line]:
     height = rows - 2
     name, longest = safe(runs.metric).capitalize(), max(len(base), len(other))
     by_epoch = [_by_epoch(curve, longest, wide) for curve in (other, base)]
-    left = _panel(f"{name} by epoch", by_epoch, wide, height, axis)
+    marks = (LETTERS[1], LETTERS[0]) if has_letters else ("", "")
+    left = _panel(f"{name} by epoch", by_epoch, wide, height, axis, marks)
     left.append(_marks(_epochs(longest, wide), wide))
     if not both:
         return [[Segment(" " * side), *line] for line in left]
     most = max(curve[-1][0] for curve in (base, other))
     by_time = [_by_time(curve, most, wide) for curve in (other, base)]
-    right = _panel(f"{name} by time", by_time, wide, height, axis)
+    right = _panel(f"{name} by time", by_time, wide, height, axis, marks)
     right.append(_marks(_times(most, wide), wide))
     return [
         [Segment(" " * side), *one, Segment(" " * (wide + LABELS + 4 - length(one))), *two]
@@ -54,9 +59,11 @@ def compared_curves(runs: ComparedRuns, cells: int, rows: int) -> list[Line]:
     ]
 
 
-def _panel(title: str, curves: Sequence[Sequence[float]], wide: int, rows: int, axis: ValueAxis) -> list[Line]:
+def _panel(
+    title: str, curves: Sequence[Sequence[float]], wide: int, rows: int, axis: ValueAxis, marks: tuple[str, str]
+) -> list[Line]:
     own, baseline = curves
-    drawn = labeled(PlotCurve((), own, ()), axis, rows, "run", [Overlaid(baseline, "dim")])
+    drawn = labeled(PlotCurve((), own, ()), axis, rows, "run", [Overlaid(baseline, "dim", marks[1])], marks[0])
     return [[Segment(fit(title, wide + LABELS), NAME)], *drawn]
 
 

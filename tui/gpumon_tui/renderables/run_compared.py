@@ -35,13 +35,15 @@ CURVES, MOST_CURVES = 10, 26
 """Rows of the curves, at least and at most."""
 
 
-def compared(runs: ComparedRuns, cells: int, rows: int, *, has_equal: bool = False) -> list[Line]:
+def compared(
+    runs: ComparedRuns, cells: int, rows: int, *, has_equal: bool = False, has_colors: bool = True
+) -> list[Line]:
     """Return the comparison, which may be longer than the `rows` of the screen; `has_equal`: equal settings too.
 
-    The run in color is the one that is compared with the baseline.
+    The run in color is the one that is compared with the baseline; without colors the letter of each is on its line.
     """
     lines = [_title(runs, cells)]
-    lines += [_who(runs, place, cells) for place in (1, 0)]
+    lines += [_who(runs, place, cells, has_colors=has_colors) for place in (1, 0)]
     airy = rows >= AIRY
     if rows >= LARGE and (large := headline_lines(runs, cells)):
         lines += [[], *large]
@@ -51,7 +53,8 @@ def compared(runs: ComparedRuns, cells: int, rows: int, *, has_equal: bool = Fal
     lines += _measures(runs, cells)
     lines += [line for note in runs.notes for line in _said(note, theme.DIM, cells)]
     left = rows - len(lines) - 1
-    drawn = compared_curves(runs, cells, max(CURVES, min(left, MOST_CURVES)))
+    most = max(CURVES, min(left, MOST_CURVES))
+    drawn = compared_curves(runs, cells, most, has_letters=not has_colors)
     return [*lines, *([[], *drawn] if drawn else [])]
 
 
@@ -63,13 +66,13 @@ def _title(runs: ComparedRuns, cells: int) -> Line:
     return section("Compare", detail, keys(("x", "swap"), ("Esc", "close")), cells)
 
 
-def _who(runs: ComparedRuns, place: int, cells: int) -> Line:
+def _who(runs: ComparedRuns, place: int, cells: int, *, has_colors: bool) -> Line:
     run, style = runs.records[place].run, RUN if place else STRONG
     text = "  ·  ".join((run.user or "unknown user", units.moment(run.started)[:16], runs.counts[place]))
     line: Line = [
         Segment(" " * (margin(cells) + 1)),
         Segment(LETTERS[place], style),
-        Segment(" ⠒⠒ ", RUN if place else theme.DIM),
+        Segment(f" {'⠒⠒' if has_colors else f'⠒{LETTERS[place]}⠒'} ", RUN if place else theme.DIM),
         Segment(safe(run.id), style),
     ]
     return cut([*line, Segment(f"  {safe(text)}", theme.DIM)], cells - margin(cells))

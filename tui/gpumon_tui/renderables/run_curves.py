@@ -106,12 +106,14 @@ def _used(run: OpenRun, wide: int, rows: int) -> list[Line]:
     return [title, *labeled(curve, SHARES, rows - 1, "util")]
 
 
-def labeled(curve: PlotCurve, axis: ValueAxis, rows: int, role: str, others: Sequence[Overlaid] = ()) -> list[Line]:
-    """Draw a curve with the numbers of its axis before it, in a segment of their own."""
+def labeled(
+    curve: PlotCurve, axis: ValueAxis, rows: int, role: str, others: Sequence[Overlaid] = (), mark: str = ""
+) -> list[Line]:
+    """Draw a curve with the numbers of its axis before it, in a segment of their own; `mark` as of `plot`."""
     texts = axis.labels(rows, LABELS - 1)
     return [
         [Segment(fit(texts.get(at, ""), LABELS - 1, right=True) + " ", theme.FAINT), *painted(row)]
-        for at, row in enumerate(plot(curve, axis, rows, role, others))
+        for at, row in enumerate(plot(curve, axis, rows, role, others, mark=mark))
     ]
 
 

@@ -8,6 +8,7 @@ from rich.segment import Segment
 from textual import events
 
 from gpumon_tui import theme
+from gpumon_tui.look import Depth
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.overview_past import EpochPicture
 from gpumon_tui.pictures.picture import Room
@@ -328,10 +329,13 @@ class RunsSheet(Lines):
             text = answer.problem or "Reading both runs …"
             title = section("Compare", [], keys(("Esc", "close")), cells)
             return [title, cut([Segment(" " * (margin(cells) + 1)), Segment(safe(text), theme.DIM)], cells)]
-        shows = answer.until, pair, cells, room, self.has_equal
-        whole = self._pictures.get(
-            "compared", shows, lambda: run_compared.compared(found, cells, room, has_equal=self.has_equal)
-        )
+        has_colors = self.view.look.depth is not Depth.NONE
+        shows = answer.until, pair, cells, room, self.has_equal, has_colors
+
+        def drawn() -> list[Line]:
+            return run_compared.compared(found, cells, room, has_equal=self.has_equal, has_colors=has_colors)
+
+        whole = self._pictures.get("compared", shows, drawn)
         shown = room - (len(whole) > room)
         self._compare_page = shown
         self._compare_top = max(0, min(self._compare_top, len(whole) - shown))
