@@ -7,6 +7,7 @@ from typing import Any
 from gpumon.metrics import Availability
 from gpumon_web.fleet_summary import idle_below
 from gpumon_web.gpu_lines import who as row_of
+from gpumon_web.gpu_lines import words_of
 from gpumon_web.health import checks
 from gpumon_web.pages import PAGES
 from gpumon_web.pages.gpu import no_processes
@@ -95,3 +96,16 @@ def test_what_is_told_of_a_run_and_of_power_is_told_of_now_or_not_at_all() -> No
     mine = told["mine"]["users"]["alice"]
     assert mine["below"].startswith("net, ")
     assert mine["last"] == "net"
+
+
+def test_a_gpu_that_works_little_or_pauses_is_called_so_as_in_the_status() -> None:
+    for use, word in ((0.9, "busy"), (0.1, "light load"), (0.0, "pausing")):
+        values = {"memory_used": 4e9, "memory_total": 8e10}
+        ticks = [tick(1, [sample(0, utilization=0.9, **values)], [process(7, user="alice")]),
+                 tick(2, [sample(0, utilization=use, **values)], [process(7, user="alice")])]  # fmt: skip
+        now, gpu = known(*ticks)
+        assert gpu.about["state"] == "busy"
+        found = PAGES["gpu"].live(now, {"gpu": "0"})
+        assert (found["state"]["text"], found["tab"]["text"]) == (word, f"GPU 0 {word}")
+        assert next(iter(PAGES["fleet"].live(now, {})["gpus"]))["gpu"]["title"] == word
+        assert {"busy", *word.split()} <= set(words_of(gpu, now).split())

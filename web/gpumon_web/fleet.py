@@ -12,7 +12,7 @@ from typing import Any
 
 from gpumon import units
 from gpumon.analysis.epochs import Epochs
-from gpumon.analysis.gpu_state import Activity
+from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.memory import PARTS, breakdown_of, known_parts
 from gpumon.analysis.progress import progress
@@ -86,6 +86,7 @@ def gpu_row(
         "parent": device.parent,
         "name": short_name(device.name),
         "state": status.state.value,
+        "word": status.word() if status.state is GpuState.BUSY else status.state.title,
         "reason": "" if sample.state is Availability.OK else sample.reason,
         "since": round(since.time, 1) if since else None,
         "at_least": bool(since and since.at_least),

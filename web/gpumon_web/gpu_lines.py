@@ -100,5 +100,5 @@ def words_of(gpu: Gpu, now: Now) -> str:
     runs = [word for run in now.runs_of(gpu) for word in (run["name"], run["framework"])]
     names = [name for one in gpu.about["holders"] for name in one["names"]]
     about = gpu.about
-    return " ".join((f"gpu {about['label']}", about["name"], GpuState(about["state"]).title, *users_of(gpu, now), *runs,
-                     *names)).lower()  # fmt: skip
+    states = (GpuState(about["state"]).title, about["word"])
+    return " ".join((f"gpu {about['label']}", about["name"], *states, *users_of(gpu, now), *runs, *names)).lower()

@@ -185,7 +185,7 @@ def row(gpu: Gpu, now: Now) -> Cells:
         "key": about["uuid"],
         "index": about["order"],
         "gpu": {
-            "state": state, "title": GpuState(state).title, "text": about["label"], "before": "GPU ",
+            "state": state, "title": about["word"], "text": about["label"], "before": "GPU ",
             "name": about["name"], "link": gpu_address(about["label"]), "lasts": state in ("lost", "unreadable"),
         },
         "day": [about["uuid"]],

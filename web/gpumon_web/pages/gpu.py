@@ -148,7 +148,7 @@ def live(now: Now, args: Args) -> Cells:
         "tab": tab(gpu, runs),
         "is_stale": state is GpuState.STALE,
         "state": {
-            "state": state.value, "text": about["reason"] or state.title, "level": levels.OF_GPU[state],
+            "state": state.value, "text": about["reason"] or about["word"], "level": levels.OF_GPU[state],
             "lasts": state in (GpuState.LOST, GpuState.UNREADABLE),
             "silent": {"title": state.title, "age": about["age"]} if state.value in SILENT else None,
         },
@@ -178,9 +178,10 @@ def _gone(named: str) -> list[Cells]:
 def tab(gpu: Gpu, runs: Sequence[Cells]) -> Cells:
     """The title of its tab: `GPU 2 busy, llama-8b-sft`; once nothing new comes, the number, and what lasts."""
     state, name = GpuState(gpu.about["state"]), f"GPU {gpu.about['label']}"
+    word = gpu.about["word"]
     named = f", {run_name(runs[0])}" if len(runs) == 1 and runs[0]["state"] == "running" else ""
     is_lasting = state in (GpuState.LOST, GpuState.UNREADABLE)
-    return {"text": f"{name} {state.title}{named}", "old": f"{name} {state.title}" if is_lasting else name}
+    return {"text": f"{name} {word}{named}", "old": f"{name} {word}" if is_lasting else name}
 
 
 def find(gpus: Sequence[Gpu], named: str) -> Gpu | None:
@@ -195,7 +196,7 @@ def place(gpu: Gpu, shown: Gpu | None) -> Cells:
     state = GpuState(gpu.about["state"])
     return {
         "link": gpu_address(gpu.about["label"]), "text": gpu.about["label"], "name": f"GPU {gpu.about['label']}",
-        "state": state.value, "title": state.title, "lasts": state in (GpuState.LOST, GpuState.UNREADABLE),
+        "state": state.value, "title": gpu.about["word"], "lasts": state in (GpuState.LOST, GpuState.UNREADABLE),
         "is_shown": gpu is shown,
     }  # fmt: skip
 
