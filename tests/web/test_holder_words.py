@@ -109,3 +109,12 @@ def test_a_gpu_that_works_little_or_pauses_is_called_so_as_in_the_status() -> No
         assert (found["state"]["text"], found["tab"]["text"]) == (word, f"GPU 0 {word}")
         assert next(iter(PAGES["fleet"].live(now, {})["gpus"]))["gpu"]["title"] == word
         assert {"busy", *word.split()} <= set(words_of(gpu, now).split())
+
+
+def test_the_row_of_a_faulty_gpu_says_what_is_wrong() -> None:
+    faulty = sample(0, utilization=0.9, ecc_uncorrected=1.0, remapping_pending=1.0)
+    now, gpu = known(tick(1, [faulty, sample(1, utilization=0.9, ecc_uncorrected=0.0)]))
+    said, what = row_of(gpu.about, (), now.time)[-1]["line"]
+    assert (said["tag"], said["level"], said["now"]) == ("2 faults", "bad", True)
+    assert (what["text"], what["now"]) == ("1 uncorrected memory error since the driver was loaded", True)
+    assert now.gpus[1].about["fault"] is None

@@ -30,7 +30,7 @@ from gpumon.panels import GPU_PANELS
 from gpumon.reports.run_json import known
 from gpumon.vendors import NVIDIA, short_name
 from gpumon_web.health import checks, throttled_lately
-from gpumon_web.look import worth_a_look
+from gpumon_web.look import fault, worth_a_look
 
 NAMED = 8
 """Holders told of; those beyond are one."""
@@ -64,8 +64,11 @@ class Fleet:
             "cuda": driver.version_of(NVIDIA.runtime),
             "source": origin.source,
             "processes_known": Capability.PROCESSES in origin.capabilities,
-            "gpus": [gpu_row(status, joined, throttled_lately(history, status.sample.device.uuid, frame.time))
-                     for status in statuses],
+            "gpus": [
+                {**gpu_row(status, joined, throttled_lately(history, status.sample.device.uuid, frame.time)),
+                 "fault": fault(status, frame.time)}
+                for status in statuses
+            ],
             "runs": [run_row(ranks, frame, epochs) for ranks in joined],
             "look": worth_a_look(statuses, joined, epochs, frame, history),
             "not_judged": not_judged(frame.samples, tells_processes=Capability.PROCESSES in origin.capabilities),

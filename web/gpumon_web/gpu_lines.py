@@ -56,6 +56,9 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
         lines.append(line(tag(f"{GpuState(state).title}{for_long}", levels.OF_GPU[GpuState(state)], is_now=True)))
     elif not lines:
         lines.append(line(text(units.MISSING if state == "stale" else "no process", "mut")))
+    if wrong := about["fault"]:
+        said = tag(units.counted(wrong["count"], "fault"), wrong["level"], is_now=True)
+        lines.append(line(said, text(wrong["text"], "mut", is_now=True), css="who"))
     return lines
 
 

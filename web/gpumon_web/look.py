@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
-from gpumon.diagnosis.context import GpuContext
+from gpumon.diagnosis.context import GpuContext, diagnose
+from gpumon.diagnosis.fault_rules import FAULT_RULES
 from gpumon.diagnosis.gpu_rules import idle_text
 from gpumon.diagnosis.grouping import FindingGroup, grouped, ranges
 from gpumon.diagnosis.live import findings, is_news
@@ -30,6 +32,14 @@ def worth_a_look(
     free = {finding.subject.id for finding in found if finding.kind == "free"}
     notes = [*others, *_free([status for status in statuses if status.sample.device.uuid in free], now)]
     return [*notes[:SHOWN], *_more(len(notes) - SHOWN), *notes[SHOWN:]]
+
+
+def fault(status: GpuStatus, now: float) -> dict[str, Any] | None:
+    """Return the most urgent fault of a GPU as {"level", "text", "count"}, of so many that it has; None without one."""
+    found = diagnose(FAULT_RULES, [GpuContext(status=status, now=now)])
+    if not found:
+        return None
+    return {"level": levels.OF_SEVERITY[found[0].severity], "text": found[0].summary, "count": len(found)}
 
 
 def _note(group: FindingGroup) -> dict[str, str]:
