@@ -36,10 +36,11 @@ def far(document: Cells, run: Cells) -> Cells:
         kept = {**going(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if found else ""}
         # The ring tells these as long as they are so; what it told once would outlast the run.
         return {**kept, "left": units.MISSING, "left_below": ""} if document.get("live") else kept
+    ended = summary.get("last")
     return {
         "epoch_is": "Epochs done",
         "epoch": done,
-        "epoch_below": "" if (last := summary.get("last")) is None else f"last: epoch {last}",
+        "epoch_below": "" if ended is None else f"last: epoch {ended}",
         "bar": _bar(run),
         **_took(document, run),
     }

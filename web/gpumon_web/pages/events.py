@@ -109,7 +109,7 @@ def kept(document: Cells) -> KeptValues:
         "ticks": _ticks(document),
         "events": Rows(row(one, labels, document["now"]) for one in found[:SHOWN]),
     }  # fmt: skip
-    return KeptValues(values, again=20.0, unread=nothing if document["problem"] else "")
+    return KeptValues(values, again=20.0, unread=str(nothing) if document["problem"] else "")
 
 
 def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
