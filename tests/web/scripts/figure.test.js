@@ -423,3 +423,13 @@ test("a mean over several epochs or phases is told of none of them alone", () =>
   assert.strictEqual(told(19, [17, 20]), "epoch 12");
   assert.strictEqual(told(40, [35, 45]), "");
 });
+
+test("many events have their lane alone: lines of all of them would be a fence before the values", () => {
+  const { gpumon } = load(["00", "20", "50", "53-lanes"]);
+  const area = { from: 0, to: 1000, left: 100, right: 1100, x: (time) => 100 + time };
+  const seen = (count) => gpumon.eventsIn(Array.from({ length: count }, (_, at) => ({ time: 15 + at * 18, level: "", text: "x" })), area);
+  assert.strictEqual(seen(20).length, 20);
+  assert.strictEqual(gpumon.isFence(seen(20), area), false);
+  assert.strictEqual(gpumon.isFence(seen(50), area), true);
+  assert.strictEqual(gpumon.isFence([], area), false);
+});

@@ -7,6 +7,7 @@
   const VEIL = 0.06;
   const MANY = 200; // epochs in view above which they are drawn in tens
   const TOGETHER = 14; // px within which events are one
+  const SPARSE = 48; // px that each line of events has of the width at least
   const EVERY = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
 
   const font = (size, weight) => `${weight || 450} ${size}px ${getComputedStyle(document.body).fontFamily}`;
@@ -118,6 +119,9 @@
       if (!isSmall && wide <= room) { pen.fillText(text, one.x + 9, y + 0.5); } else if (count && room > 8) { pen.fillText(count, one.x + 7, y + 0.5); }
     });
   };
+
+  // So many lines across all panels would be a fence before the values: the lane above has the events.
+  g.isFence = (found, area) => found.length * SPARSE > area.right - area.left;
 
   g.eventLines = function (pen, found, top, bottom) {
     for (const one of found) {

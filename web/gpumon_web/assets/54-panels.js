@@ -137,7 +137,7 @@
         limits(pen, one, at);
         if (isFile) { written(pen, one, at, ink, mut); }
       }
-      g.eventLines(pen, found, at.body, at.bottom);
+      if (!g.isFence(found, at)) { g.eventLines(pen, found, at.body, at.bottom); }
       feet(pen, at, mut);
     }
 
