@@ -102,9 +102,12 @@ def test_a_chart_as_a_file_says_all_that_stands_beside_it(browser: Browser, tmp_
         expect(page.locator("#page-run .plot[data-drawn]")).to_be_visible()
         below = [text for text in page.locator("#page-run .gutter .below").all_inner_texts() if text]
         assert any("peak" in text for text in below)
+        titles = page.locator("#page-run .gutter .what").all_inner_texts()
+        assert titles
+        assert all(title.endswith(", last") for title in titles), "the run is over, and its means are others"
         page.locator("#page-run").get_by_role("button", name="Download", exact=True).click()
         with page.expect_download() as saved:
             page.locator("#page-run .menu").get_by_role("button", name="SVG", exact=True).click()
         drawing = Path(saved.value.path()).read_text(encoding="utf-8")
         words = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", drawing))
-        assert [text for text in below if text not in words] == []
+        assert [text for text in (*titles, *below) if text not in words] == []

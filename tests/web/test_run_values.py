@@ -44,6 +44,7 @@ def test_a_run_that_is_over_says_how_many_epochs_it_did_and_how_long_it_took(tmp
     values = found.values
     assert (values["epoch_is"], values["epoch"], values["epoch_below"]) == ("Epochs done", "3 of 3", "last: epoch 2")
     assert values["left_is"] == "Took"
+    assert [one["fact"] for one in values["facts"] if one.get("time")] == ["began"]
     assert values["left_below"] == {"text": "ended", "time": pytest.approx(BEGAN + 35, abs=1)}
     assert values["mean_range"].startswith("from 10")
     assert values["state"] == {"tag": "finished", "level": "", "now": False}

@@ -82,10 +82,11 @@ def _took(document: Cells, run: Cells) -> Cells:
 
 
 def facts(run: Cells) -> list[Cells]:
-    """The owner of a run, what it runs with, where, and since when."""
+    """The owner of a run, what it runs with, where, and when it began."""
+    since = "since" if run["state"] == "running" else "began"
     found = [
         fact("id", run["id"]), fact("with", run.get("framework")), fact("on", run.get("hostname")),
-        fact("since", "", run.get("started")), fact("resumes", run.get("resumes")),
+        fact(since, "", run.get("started")), fact("resumes", run.get("resumes")),
     ]  # fmt: skip
     return [person(run["user"] or ""), *(one for one in found if one is not None)]
 

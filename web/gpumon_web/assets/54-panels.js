@@ -277,8 +277,9 @@
       });
     }
 
-    // A panel whose lines have a value each: of what is over, the last one.
-    const headOf = (panel) => (panel.lists && !doc.goesOn ? `${panel.title}, ${panel.late || "last"}` : panel.title);
+    // A panel whose values are of what is over: the last ones, and none of now.
+    const isOver = (panel) => !doc.goesOn && (panel.lists || Boolean(doc.spans));
+    const headOf = (panel) => (isOver(panel) ? `${panel.title}, ${panel.late || "last"}` : panel.title);
 
     // What a gutter says: the name, the newest value, and what was in the view.
     function said(one) {
@@ -292,7 +293,7 @@
       const beside = checked > 0 && facts[checked].last !== null ? `${panel.lines[checked].label} ${g.scale.write(panel.unit, facts[checked].last)}` : "";
       const thin = panel.lines.find((line) => line.look === "thin" && line.label);
       const context = [covers(one), main ? g.context(panel, main, !range) : ""].filter(Boolean).join(" · ");
-      return [panel.title, value, beside || (thin ? `${context} · thin line: ${thin.label}` : context)];
+      return [headOf(panel), value, beside || (thin ? `${context} · thin line: ${thin.label}` : context)];
     }
 
     // Of a newest value that is no sample but a cell of hours: what it covers.
