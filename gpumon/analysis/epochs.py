@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.rank_epochs import KnownEpoch, RankEpochs
 from gpumon.analysis.thresholds import OVERDUE
+from gpumon.analysis.waiting import Waited
 from gpumon.frame import NAN, TRAINING, Boundary, Frame, Mark, Run, RunState
 from gpumon.missing import is_known
 from gpumon.step_size import row_size
@@ -222,6 +223,14 @@ class Epochs:
         median = sorted(recent)[len(recent) // 2]
         usual = [seconds for seconds in recent if seconds <= OVERDUE * median]
         return sum(usual) / len(usual) if usual else median
+
+    def waited(self, key: str, now: float, monotonic_ns: int = 0) -> Waited:
+        """Return the wait for data in the epochs of a run that goes on, as far as its boundaries are kept.
+
+        `now` in s since 1970, `monotonic_ns` the same by the clock that nobody sets, 0 where it is unknown.
+        """
+        rank, run = self._ranks.get(key), self._runs.get(key)
+        return Waited() if rank is None or run is None else rank.waits.until(rank.in_force, run, now, monotonic_ns)
 
     def _id(self, key: str) -> str:
         run = self._runs.get(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import NamedTuple
 
+from gpumon.analysis.waiting import WaitFold
 from gpumon.epoch_fold import EpochEnd, EpochFold
 from gpumon.frame import NAN, Boundary, Mark
 
@@ -54,6 +55,7 @@ class RankEpochs:
         found = RankEpochs()
         found._by_number = dict(self._by_number)
         found.boundaries, found.epochs, found.ends = list(self.boundaries), list(self.epochs), dict(self.ends)
+        found.waits, found.in_force = self.waits.copy(), self.in_force
         return found
 
     def _fold_anew(self) -> None:
@@ -71,13 +73,23 @@ class RankEpochs:
         """Oldest first."""
         self.ends: dict[int, KnownEpoch] = {}
         """Ends of epochs whose begin is lost, by number."""
+        self.waits = WaitFold()
+        self.in_force: Boundary | None = None
+        """The newest boundary, while an epoch is open."""
 
     def _take(self, boundary: Boundary) -> None:
         before = self._before or boundary
         self._before = boundary
+        phase, was_open = self._fold.phase, self._fold.open is not None
         change = self._fold.take(boundary)
         if change is None:
             return
+        is_open = self._fold.open is not None
+        if was_open and not change.missed:
+            self.waits.take(phase, before, boundary)
+        if change.closed is not None or (was_open and not is_open):
+            self.waits.end()
+        self.in_force = boundary._replace(phase=self._fold.phase) if is_open else None
         if change.closed is not None and self.epochs:
             end = before if change.closed is EpochEnd.LOST else boundary
             self.epochs[-1] = self.epochs[-1]._replace(end=end.time_ns / 1e9, how=change.closed)

@@ -37,6 +37,8 @@ JUDGED_OVER = 600.0
 """Seconds of a live run whose shares are judged: the last ones."""
 INPUT_BOUND = 0.2
 """Share of its time that a training may wait for data: xprof calls 20 % high."""
+WHOLE = 1.02
+"""Times the time in which waits are measured, up to which that is the whole time for people."""
 THROTTLED = 0.1
 """Share of the time in which the driver may lower the clocks."""
 MOSTLY_IDLE = 0.5

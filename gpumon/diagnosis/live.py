@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
-from gpumon.analysis.thresholds import JUDGED_OVER, RECENT
+from gpumon.analysis.thresholds import JUDGED_OVER, RECENT, WHOLE
 from gpumon.clock import SECOND
 from gpumon.diagnosis.context import GpuContext, RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Subject
@@ -91,6 +91,7 @@ def live_run(
     # In its first epoch a training compiles and fills caches.
     lasted = _lasted(run, now, monotonic_ns)
     settled = running and run.epoch > run.first_epoch and lasted > 0
+    waited = epochs.waited(run.key, now, monotonic_ns)
     throttled, idle = _shares(ranks, now, history) if settled and history is not None else (NAN, NAN)
     return RunContext(
         subject=Subject("run", run.id, run.name.strip() or run.id),
@@ -101,7 +102,9 @@ def live_run(
         since_oom=now - faults[-1].time_ns / SECOND if faults else NAN,
         asked=faults[-1].asked if faults else NAN,
         free=faults[-1].free if faults else NAN,
-        wait_share=run.wait / lasted if settled else NAN,
+        # By the board alone, where no boundary is kept: then nobody knows what of the time was no training.
+        wait_share=NAN if not settled else waited.share if waited.of > 0 else run.wait / lasted,
+        waits_in_part=lasted > WHOLE * waited.of > 0,
         throttled_share=throttled,
         idle_share=idle,
         diverged=sorted({name for one in ranks.all for name, value in one.metrics.items() if not isfinite(value)}),

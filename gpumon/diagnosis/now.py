@@ -107,11 +107,11 @@ def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
 
 
 def kept_epochs(live: Live, newest: Frame) -> Epochs | None:
-    """Return the epochs by every boundary that is kept, where a run goes on: what is left of it hangs on the last ones.
+    """Return the epochs by every boundary that is kept, where a run has any: what is left of it hangs on the last ones.
 
-    So it is the time that a view tells, which has all frames. None where no run has a plan of epochs.
+    So it is the time that a view tells, which has all frames. None without such a run.
     """
-    if not any(run.state is RunState.RUNNING and run.epochs for run in newest.runs):
+    if not any(run.state is RunState.RUNNING and run.epoch >= 0 for run in newest.runs):
         return None
     from gpumon.analysis.epochs import Epochs
 

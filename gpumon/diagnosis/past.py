@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from gpumon import units
-from gpumon.analysis.thresholds import SAMPLED
+from gpumon.analysis.thresholds import SAMPLED, WHOLE
 from gpumon.diagnosis.context import RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.run_rules import RUN_RULES
@@ -45,7 +45,6 @@ def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
     )
 
 
-_WHOLE = 1.02
 FINE = "fine"
 """The kind of a verdict on an epoch that was as it should be."""
 PARTLY_SAMPLED = "incompletely_sampled"
@@ -98,7 +97,7 @@ def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
 
 def _waits_in_part(stretch: EpochSummary) -> bool:
     """Whether the share of waits is of less than the whole, by more than can be seen in it."""
-    return stretch.wait_share * stretch.seconds > _WHOLE * stretch.wait
+    return stretch.wait_share * stretch.seconds > WHOLE * stretch.wait
 
 
 def is_partly_sampled(stretch: EpochSummary) -> bool:

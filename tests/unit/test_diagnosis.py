@@ -26,13 +26,13 @@ from gpumon.diagnosis.gpu_rules import GPU_RULES
 from gpumon.diagnosis.live import findings, live_run
 from gpumon.diagnosis.past import epoch_findings
 from gpumon.diagnosis.run_rules import RUN_RULES
-from gpumon.frame import Frame, RunState, Sample
+from gpumon.frame import Frame, Mark, RunState, Sample
 from gpumon.history.recent import RecentHistory
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.metrics import Availability, Unit
 from gpumon.run_facts import RunFacts
 from gpumon.xids import xid_of
-from tests.builders import TIME, frame_of, process, run, sample, tick
+from tests.builders import TIME, boundary, frame_of, process, run, sample, tick
 
 GIB = 2.0**30
 CALM = {"utilization": 0.0, "memory_used": 0.0, "memory_total": 80 * GIB, "temperature": 40.0}
@@ -402,3 +402,22 @@ def test_a_slow_link_says_what_it_has_and_could_have() -> None:
     (finding,) = diagnose(GPU_RULES, [GpuContext(status=status, now=0.0, load=0.9)])
     assert finding.summary == "its PCIe link has generation 3 where 4 is possible and 8 of 16 lanes"
     assert finding.evidence == {"utilization": 0.9, "pcie_generation": 3.0, "pcie_width": 8.0}
+
+
+def test_a_live_run_waits_for_a_share_of_the_phases_in_which_that_is_measured_as_its_ledger_says() -> None:
+    epochs, told, wait = Epochs(), [], 0.0
+    for epoch in range(2):  # 10 s of training, 4 s of which it waits; 3 s of validation; 7 s between epochs
+        marks = ((0, Mark.EPOCH_BEGIN, "train"), (10, Mark.PHASE, "validate"), (13, Mark.EPOCH_END, ""))
+        for second, mark, phase in marks:
+            wait += 4.0 * (second == 10)
+            told.append(
+                boundary(len(told) + 1, epoch, mark)._replace(
+                    phase=phase, wait=wait, monotonic_ns=(20 * epoch + second) * SECOND,
+                )
+            )  # fmt: skip
+    begun = boundary(len(told) + 1, 2)._replace(wait=wait, monotonic_ns=40 * SECOND)
+    one = run(epoch=2, started=TIME / SECOND, wait=10.0)
+    epochs.add(frame_of(tick(45, runs=[one], boundaries=[*told, begun])))
+    (found,) = findings([], ranks_of([one]), epochs, TIME / SECOND + 45, monotonic_ns=45 * SECOND)
+    assert found.evidence["wait_share"] == pytest.approx(10 / 25)
+    assert found.summary == f"waits for data {units.number(0.4, Unit.RATIO)} of its training"

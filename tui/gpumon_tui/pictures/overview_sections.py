@@ -123,8 +123,8 @@ class RunPicture(SectionPicture):
     def detail(self) -> Line:
         view = self.view
         running = sum(ranks.state is RunState.RUNNING for ranks in view.ranks)
-        over = len(view.ranks) - running
-        parts = [f"{running} {view.running}"] * (running > 0) + [f"{over} over"] * (over > 0)
+        ended = len(view.ranks) - running
+        parts = [f"{running} {view.running}"] * (running > 0) + [f"{ended} over"] * (ended > 0)
         frame = view.frame
         if frame is not None and frame.dropped_runs:
             parts.append(f"and {frame.dropped_runs} more")
