@@ -20,6 +20,9 @@ USAGE_INDEX: dict[str, int] = {column.name: i for i, column in enumerate(USAGE)}
 """Place of a column in a row's list of values."""
 UNSEEN = 60.0
 """Seconds without a sign of a daemon after which a run is no longer said to run: it writes every ten or so."""
+SETTLED = 120.0
+"""Seconds without a write after which nothing more comes of a run that is over: a daemon takes a minute to be sure that
+one was killed, and writes some ticks later what the driver measured until then."""
 UNMEASURED: tuple[float, ...] = (NAN,) * len(USAGE)
 
 
@@ -63,6 +66,10 @@ class RunRow(NamedTuple):
         if not is_known(end):
             end = now if going_on else self.updated
         return max(0.0, end - self.started)
+
+    def settled(self, now: float) -> bool:
+        """Whether it is over, and so long ago that the daemon writes no more of it: that takes some of its ticks."""
+        return self.state is not RunState.RUNNING and now - self.updated > SETTLED
 
     def unseen(self, now: float) -> float:
         """Seconds without a daemon that watches a run that had not ended; 0 while one does."""

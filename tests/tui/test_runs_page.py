@@ -329,6 +329,27 @@ def test_what_is_read_of_a_run_is_kept_for_long_only_where_its_ledger_has_its_en
     assert fresh.opened("open-1", is_over=False).until - now < OFTEN, "beside its row in the list"
 
 
+def test_a_run_that_was_just_killed_is_read_again_until_its_ledger_has_all_of_it(
+    tmp_path: Path,
+) -> None:
+    with Book(tmp_path) as book:
+        training(book, "dead-1", 2, course=False, state=RunState.DIED)
+    with Ledgers([str(book.path)]) as ledgers:
+        (listed,) = ledgers.runs(limit=1)
+    now = [listed.run.updated + 5]
+    kept = KeptRuns(lambda: Ledgers([str(book.path)]), lambda: now[0])
+    kept.opened("dead-1", is_over=True)
+    kept.detail("dead-1", is_over=True)
+    until(lambda: kept.asked.is_idle)
+    for question in ("opened", "detail"):
+        assert kept.asked.known((question, "dead-1", True)).until - monotonic() <= OFTEN
+    now[0] += 600
+    kept.forget()
+    kept.opened("dead-1", is_over=True)
+    until(lambda: kept.asked.is_idle)
+    assert kept.asked.known(("opened", "dead-1", True)).until - monotonic() > OFTEN
+
+
 def test_a_run_that_is_opened_is_read_anew_whatever_is_known_of_it(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "open-1", 2, course=False, state=RunState.RUNNING)

@@ -20,8 +20,8 @@ T = TypeVar("T")
 OpenLedgers = Callable[[], "Ledgers"]
 """Opens the ledgers that this user may read. Raises GpumonError."""
 LONG = 600.0
-"""Seconds for which an answer about a run is good that is over in its ledger, too: a frame may know of an end before
-the ledger has all that was logged until then."""
+"""Seconds for which an answer about a run is good that is settled in its ledger, too: a frame may know of an end before
+the ledger has all that was measured and logged until then."""
 FRESH = 2.0
 """Seconds for which an answer about runs that go on is good while somebody reads about runs: a daemon writes the end of
 an epoch at once, so that the list and an opened run tell the same."""
@@ -81,7 +81,7 @@ class KeptRuns:
 
             return detail(*self._found(ledgers, run_id))
 
-        return self._ask(("detail", run_id, is_over), read, lambda found: LONG if found.is_over else OFTEN)
+        return self._ask(("detail", run_id, is_over), read, lambda found: LONG if found.is_settled else OFTEN)
 
     def opened(self, run_id: str, *, is_over: bool, good_for: float = OFTEN) -> Answer[OpenRun]:
         """A run with all its rows; of one that goes on the answer is good for so many seconds."""
@@ -97,7 +97,7 @@ class KeptRuns:
         for past in self._opened[:-OPENED_KEPT]:
             self.asked.drop(past)
         del self._opened[:-OPENED_KEPT]
-        return self._ask(question, read, lambda found: LONG if found.is_over else good_for)
+        return self._ask(question, read, lambda found: LONG if found.record.run.settled(self._clock()) else good_for)
 
     def renew(self, run_id: str) -> None:
         """Read a run that goes on anew when it is asked for next: what other parts know of it may be of before."""

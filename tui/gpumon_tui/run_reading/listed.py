@@ -90,13 +90,13 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     logged = total.metrics or next((epoch.metrics for epoch in reversed(epochs) if epoch.metrics), {})
     name = first_metric(logged)
     metric = f"{name} {units.digits(logged[name])}" if name else ""
-    is_over = record.run.state is not RunState.RUNNING
+    is_settled = record.run.settled(now)
     if found:
-        return RunDetail(total.wait_share, metric, found[0].summary, found[0].severity, is_over, brief(found[0]))
+        return RunDetail(total.wait_share, metric, found[0].summary, found[0].severity, is_settled, brief(found[0]))
     if missed := sum(map(is_partly_sampled, epochs)):
         words = f"{units.counted(missed, 'epoch')} partly sampled"
-        return RunDetail(total.wait_share, metric, words, None, is_over)
-    return RunDetail(total.wait_share, metric, "fine" if is_measured(total) else "", None, is_over)
+        return RunDetail(total.wait_share, metric, words, None, is_settled)
+    return RunDetail(total.wait_share, metric, "fine" if is_measured(total) else "", None, is_settled)
 
 
 def _listed(one: RunSummary, now: float) -> ListedRun:

@@ -62,8 +62,8 @@ class RunDetail(NamedTuple):
     verdict: str
     severity: Severity | None
     """None where nothing was judged."""
-    is_over: bool
-    """Whether it is over in its ledger."""
+    is_settled: bool
+    """Whether it is over, and its ledger has all of it."""
     brief: str = ""
     """The verdict where there is no room for it."""
 
