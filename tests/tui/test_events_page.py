@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from gpumon import units
 from gpumon.clock import SECOND
 from gpumon.errors import GpumonError
-from gpumon.events.event import EventSubject
+from gpumon.events.event import EventSubject, Occurrence
 from gpumon.events.kinds import BY_NAME
 from gpumon.events.query import LoggedEvent
 from gpumon.frame import NAN, Frame, RunState
@@ -23,7 +23,7 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import Asked
 from gpumon_tui.happened import Happened
 from gpumon_tui.pages.event_sheet import EventSheet
-from gpumon_tui.renderables.event_rows import all_rows
+from gpumon_tui.renderables.event_rows import all_rows, rows_of
 from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, FakePlayer
@@ -513,3 +513,15 @@ def test_a_source_that_has_given_no_frame_yet_has_not_been_without_events() -> N
     assert "waiting for the first sample" in screen
     assert "nothing has happened" not in screen
     assert "no events" not in screen
+
+
+def test_what_goes_on_by_the_log_has_ended_once_a_frame_has_told_its_end() -> None:
+    began = event(60, "run_began", user="eva", run="vit-78", ongoing=True)
+    died = Occurrence(round((NOW - 5) * SECOND), "run_died", began.of, lasted=55.0)
+    assert rows_of([began], {})[0].took == "ongoing"
+    last, first = all_rows([began], [died], {}, is_of_now=True)
+    assert (last.event.kind.name, first.event.kind.name) == ("run_died", "run_began")
+    assert not first.is_open
+    assert first.took == ""
+    before = died._replace(time_ns=round((NOW - 70) * SECOND))
+    assert [one.took for one in all_rows([began], [before], {}, is_of_now=True)] == ["ongoing", "55 s"], "of before it"

@@ -72,7 +72,15 @@ class EventRow(NamedTuple):
 
 
 def joined(logged: Sequence[LoggedEvent], seen: Iterable[Occurrence]) -> list[LoggedEvent]:
-    """Return both, the newest first; what the log has too is told once, as the log tells it."""
+    """Return both, the newest first; what the log has too is told once, as the log tells it.
+
+    What goes on by the log, which is written once a minute, has ended where a frame since told its end.
+    """
+    seen = list(seen)
+    ends = {(BY_NAME[event.kind].ends, event.of): event.time_ns for event in seen if BY_NAME[event.kind].ends}
+    logged = [
+        one._replace(until_ns=0) if 0 < one.time_ns <= ends.get((one.kind.name, one.of), 0) else one for one in logged
+    ]
     times: dict[tuple[str, EventSubject], list[int]] = {}
     lasting: dict[tuple[str, EventSubject], int] = {}
     for one in logged:
