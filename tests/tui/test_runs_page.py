@@ -196,6 +196,7 @@ def of_frames_and_ledger(directory: Path, feed: FakeFeed, player: FakePlayer | N
     with Book(directory) as book:
         training(book, "id-0", 8, began=float(START), course=False, utilization=0.31, **told)
         book.db.execute("UPDATE epoch SET ended = NULL, seconds = 0.035 WHERE ordinal = 7")
+        book.db.execute(f"UPDATE run SET updated = {round(end) * SECOND}")
     lines = shown(str(book.path), (160, 50), "down", *keys, feed=feed, player=player, now=end)
     return [line for line in lines if re.match(r"^[▌ ] *e\d+ ", line)]
 
@@ -232,6 +233,12 @@ def test_an_open_epoch_below_the_list_goes_on_with_the_frames(tmp_path: Path) ->
     """A ledger is read every ten seconds, and may have been read as the epoch began."""
     (row, *_) = of_frames_and_ledger(tmp_path, recent(gpus=5), None)
     assert re.match(r"^ +e7 ▸ +20 s ", row), row
+
+
+def test_the_open_epoch_of_an_opened_run_goes_on_with_the_frames(tmp_path: Path) -> None:
+    (row, before, *_) = of_frames_and_ledger(tmp_path, recent(gpus=5), None, "enter", "enter")
+    assert re.match(r"^[▌ ] +e7 ▸ +20 s ", row), row
+    assert re.match(r"^ +e6 +10 s ", before), "of one that is over the ledger knows best"
 
 
 def test_a_run_that_no_ledger_has_shows_the_epochs_that_frames_told_of() -> None:
