@@ -111,6 +111,24 @@ def test_a_silent_daemon_dims_the_whole_screen_and_dates_every_chart() -> None:
     assert "stale 15 s" in everything
 
 
+@pytest.mark.parametrize(
+    ("size", "key"), [((40, 20), "1"), ((120, 40), "1"), ((200, 50), "1"), ((40, 20), "3"), ((80, 24), "3")]
+)
+def test_of_processes_after_a_daemon_went_silent_nothing_is_said(size: tuple[int, int], key: str) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(key)
+        await pilot.pause()
+
+    feed = FakeFeed(gpus=2, processes_count=0)
+    listed = "\n".join(play(feed, size, script))
+    assert re.search(r"Processes +0", listed)
+    feed.live = SILENT
+    silent = "\n".join(play(feed, size, script))
+    assert re.search(r"Processes +–", silent)
+    assert "unknown since 14:24:59" in silent
+    assert "no process" not in silent
+
+
 def test_a_screen_that_was_dimmed_is_bright_again_when_the_daemon_is_back() -> None:
     feed = FakeFeed(live=SILENT)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from textual import events
 
+from gpumon import units
 from gpumon.text import clean
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo
@@ -209,7 +210,7 @@ class ProcessSheet(Lines):
             there=len(rows.all),
             tagged=len(rows.tags),
             tags_unseen=rows.tags_unseen,
-            is_told=view.frame is not None and are_told(view.samples),
+            is_told=view.frame is not None and are_told(view.samples) and not view.age > 0,
             left_out=max(0, view.frame.dropped - kept) if view.frame else 0,
             kept=kept,
             kept_age=view.now - rows.left_out.until,
@@ -239,7 +240,8 @@ class ProcessSheet(Lines):
         if not view.tells_processes:
             return ["this recording has no process data"]
         if not rows.all:
-            said = no_process(view.samples, view.origin.problem)
+            until = units.clock(view.now) if view.age > 0 else ""
+            said = no_process(view.samples, view.origin.problem, until)
             return [said, view.origin.notice] if view.origin.notice else [said]
         hidden = hidden_by(rows.all, rows.terms, view.process_facts())
         told = ", ".join(f"{safe(text)} hides {number}" for text, number in hidden)

@@ -219,7 +219,9 @@ class ProcessPicture(SectionPicture):
     def detail(self) -> Line:
         view, frame = self.view, self.view.frame
         is_told = (
-            frame is not None and view.tells_processes and (bool(view.processes) or processes.are_told(view.samples))
+            frame is not None
+            and view.tells_processes
+            and (bool(view.processes) or (processes.are_told(view.samples) and not view.age > 0))
         )
         if not is_told:
             return [Segment(units.MISSING, theme.DIM)]
@@ -237,7 +239,8 @@ class ProcessPicture(SectionPicture):
             return view.freshness.text
         if not view.tells_processes:
             return "this recording has no process data"
-        text = processes.no_process(view.samples, view.origin.problem)
+        until = units.clock(view.now) if view.age > 0 else ""
+        text = processes.no_process(view.samples, view.origin.problem, until)
         return f"{text}. {safe(view.origin.notice)}" if view.origin.notice else text
 
     def left_out(self, shown: Sequence[Hashable]) -> str:

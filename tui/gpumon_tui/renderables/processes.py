@@ -17,8 +17,11 @@ _TOLD = (Availability.STALE, Availability.ASLEEP)
 """States of a GPU that does not answer now, and of which it is known who is on it: those of before, and nobody."""
 
 
-def no_process(samples: Sequence[Sample], problem: str) -> str:
-    """Return the text of a table without rows: that there is no process only if every GPU proves it."""
+def no_process(samples: Sequence[Sample], problem: str, until: str = "") -> str:
+    """Return the text of a table without rows: that there is no process only if every GPU proves it.
+
+    `until`: the time of the last samples, where no newer ones come; of after them nothing is known.
+    """
     if not samples:
         return "no GPU can be read"
     silent = [sample for sample in samples if sample.state is not Availability.OK]
@@ -26,6 +29,8 @@ def no_process(samples: Sequence[Sample], problem: str) -> str:
         return f"unknown: {silent[0].state.reason}"  # what to do about that stands below the header
     if silent:
         return f"unknown: {problem or silent[0].state.reason}"
+    if until:
+        return f"unknown since {until}"
     samples = [sample for sample in samples if not sample.device.is_divided]  # its instances tell
     for sample in samples:
         if PROCESSES in sample.device.missing:
