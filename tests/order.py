@@ -29,8 +29,8 @@ LONG_FILES = (
     "web/test_notifications.py", "web/test_compare.py", "web/test_trainings.py", "web/test_matrix_made.py",
     "web/test_run_zoom.py", "web/test_recordings.py", "web/test_first_screen.py", "web/test_users_page.py",
     "web/test_proxy.py", "web/test_scripts.py", "web/test_signing_in.py", "web/test_claims.py",
-    "web/test_unreadable.py", "web/test_page_access.py", "web/test_print.py", "web/test_csv.py",
-    "web/test_time_zones.py", "web/test_page_modules.py",
+    "web/test_unreadable.py", "web/test_print.py", "web/test_csv.py", "web/test_time_zones.py",
+    "web/test_page_modules.py",
 )  # fmt: skip
 """Files below tests/ that take long, the longest first; those with a browser stand behind all others."""
 

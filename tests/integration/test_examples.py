@@ -17,7 +17,9 @@ from tests.trainings.terminal import Terminal
 EXAMPLES = ROOT / "examples"
 
 
+@pytest.mark.slow
 def test_keras_cifar(watched: Path, terminal: Terminal) -> None:
+    """Not slow: test_between_truth trains Keras on torch beside a daemon, test_callback_keras holds its boundaries."""
     need("torch", "keras")
     row, _ = watch([EXAMPLES / "keras_cifar.py", "--epochs", 3, "--images", 512], watched)
     assert (row["name"], row["framework"], row["epochs"]) == ("keras-cifar", "keras/torch", 3)

@@ -35,7 +35,9 @@ def test_lightning_regression(watched: Path, terminal: Terminal) -> None:
     assert_same_times(ledger, frames, run)
 
 
+@pytest.mark.slow
 def test_transformers_classifier(watched: Path, terminal: Terminal) -> None:
+    """Not slow: test_between_truth trains Transformers beside a daemon, test_callback_transformers holds its phases."""
     need("torch", "transformers", "accelerate")
     train([EXAMPLES / "transformers_classifier.py"], watched)
     terminal.shows("transformers-classifier", "4/4")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
@@ -13,15 +15,9 @@ DESK = {"width": 1440, "height": 900}
 SERIOUS = ("serious", "critical")
 
 
-@pytest.mark.parametrize(
-    ("theme", "size"),
-    [
-        ("dark", DESK),
-        ("light", PHONE),
-        pytest.param("light", DESK, marks=pytest.mark.slow),
-        pytest.param("dark", PHONE, marks=pytest.mark.slow),
-    ],
-)
+# Slow: in the matrix axe looks at every page in both themes and on all widths, here at the simulation in each of them.
+@pytest.mark.slow
+@pytest.mark.parametrize(("theme", "size"), [*product(("dark", "light"), (DESK, PHONE))])
 def test_axe_finds_nothing_serious_on_any_page(
     browser: Browser, simulated: str, theme: str, size: dict[str, int]
 ) -> None:

@@ -50,10 +50,11 @@ def shows_all(page: Page, place: str) -> None:
         expect(shown.locator("tbody tr")).not_to_have_count(0)
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("theme", ["dark", pytest.param("light", marks=pytest.mark.slow)])
 def test_every_page_shows_its_things_without_complaint_in_either_theme(
     browser: Browser, simulated: str, theme: str
 ) -> None:
+    """Not slow: one theme. The matrix loads every page in both."""
     with visit(browser, simulated, color_scheme=theme) as visitor:
         for place in PLACES:
             page = visitor.open(place)

@@ -24,7 +24,7 @@ _SCRIPT = Path(__file__).with_name("watched.py")
 def test_the_epochs_of_a_training_show_as_they_end(
     browser: Browser, stub: Stub, live_dir: Path, tmp_path: Path, framework: str, first: int
 ) -> None:
-    """Not slow: a loop by hand. That Keras counts from 1 is held by test_callback_keras and test_examples."""
+    """Not slow: a loop by hand. That Keras counts from 1 is held by test_callback_keras."""
     need("torch", framework)
     env, name = environment(live_dir, stub.env()), f"watched-{framework}"
     with (
