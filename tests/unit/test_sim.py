@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,6 +36,24 @@ def watched(seconds: int, scenario: str = "default", seed: int = 0) -> list[Read
         clock.advance(1)
         readings.extend(source.read())
     return readings
+
+
+@pytest.fixture(scope="module")
+def long() -> list[Reading]:
+    """The default server for its history and forty minutes."""
+    return watched(2400)
+
+
+@pytest.fixture(scope="module")
+def past(long: list[Reading]) -> list[Reading]:
+    """Its history alone."""
+    return long[:601]
+
+
+@pytest.fixture(scope="module")
+def last() -> Callable[[str], Reading]:
+    """The last reading of the history of a scenario."""
+    return cache(lambda scenario: watched(0, scenario)[-1])
 
 
 def test_it_says_that_it_is_simulated() -> None:
@@ -95,8 +115,9 @@ def test_a_moment_is_a_pure_function_of_time_and_seed() -> None:
     for moment in (START + 7 * SECOND, START - 300 * SECOND, START + 10**6 * SECOND):
         # repr, because NaN is not equal to itself
         assert repr(one.reading_at(moment, 1)) == repr(other.reading_at(moment, 1)) == repr(one.reading_at(moment, 1))
-    assert repr(watched(3)) == repr(watched(3))
-    assert repr(watched(3)) != repr(watched(3, seed=1))
+    found = repr(watched(3))
+    assert found == repr(watched(3))
+    assert found != repr(watched(3, seed=1))
 
 
 def test_energy_is_the_sum_of_power() -> None:
@@ -179,14 +200,14 @@ def test_a_simulation_of_faults_has_them_as_findings_and_xid_errors() -> None:
     assert [sample.value("gpu.xid") for sample in samples] == [0] * 6 + [94, 0]
 
 
-def test_the_default_server_has_an_error_of_an_application_now_and_then_and_no_fault() -> None:
-    readings = watched(1200)
+def test_the_default_server_has_an_error_of_an_application_now_and_then_and_no_fault(long: list[Reading]) -> None:
+    readings = long[:1801]
     assert [event.code for reading in readings for event in reading.xids] == [31]
     assert {sample.value("gpu.xid") for reading in readings for sample in reading.samples} == {0}
 
 
-def test_what_a_card_of_this_kind_reports_is_simulated_and_the_rest_says_that_it_is_not() -> None:
-    (sample, *_) = watched(0)[-1].samples
+def test_what_a_card_of_this_kind_reports_is_simulated_and_the_rest_says_that_it_is_not(past: list[Reading]) -> None:
+    (sample, *_) = past[-1].samples
     lacking = {name for name, why in sample.device.missing.items() if why is Availability.NOT_SUPPORTED}
     assert lacking == {
         "gpu.fan", "gpu.retirement_pending", "gpu.temperature_slowdown", "gpu.temperature_shutdown",
@@ -198,8 +219,8 @@ def test_the_gpu_of_a_laptop_sleeps() -> None:
     assert sample.state is Availability.ASLEEP
 
 
-def test_the_default_server_is_what_the_screens_need() -> None:
-    reading = watched(0)[-1]
+def test_the_default_server_is_what_the_screens_need(past: list[Reading]) -> None:
+    reading = past[-1]
     assert [sample.run != "" for sample in reading.samples] == [True] * 4 + [False, True, False, False]
     runs = {(r.name, r.user, r.world_size) for r in reading.runs}
     assert runs == {("llama-8b-sft", "alice", 4), ("resnet50", "bob", 1)}
@@ -218,10 +239,9 @@ def test_temperature_follows_power_with_a_lag() -> None:
     assert coldest >= dip
 
 
-def test_boundaries_are_numbered_without_a_gap_and_fit_the_runs() -> None:
-    readings = watched(2400)
+def test_boundaries_are_numbered_without_a_gap_and_fit_the_runs(long: list[Reading]) -> None:
     by_run: dict[str, list[Boundary]] = {}
-    for reading in readings:
+    for reading in long:
         for boundary in reading.boundaries:
             by_run.setdefault(boundary.run, []).append(boundary)
             assert reading.monotonic_ns - SECOND < boundary.monotonic_ns <= reading.monotonic_ns
@@ -234,7 +254,7 @@ def test_boundaries_are_numbered_without_a_gap_and_fit_the_runs() -> None:
         assert {b.wait == a.wait for a, b in pairwise(found) if a.phase == "validate"} == {True}
     ended = [found for found in by_run.values() if found[-1].mark is Mark.RUN_END]
     assert [found[-1].epoch for found in ended] == [90]  # resnet50, which counts from 1, after 90 epochs of 20 s
-    for reading in readings[::7]:
+    for reading in long[::7]:
         for run in reading.runs:
             past = [b for b in by_run[run.key] if b.monotonic_ns <= reading.monotonic_ns]
             begun = [b for b in past if b.mark is Mark.EPOCH_BEGIN][-1]
@@ -243,9 +263,8 @@ def test_boundaries_are_numbered_without_a_gap_and_fit_the_runs() -> None:
             assert run.phase == [b for b in past if b.phase][-1].phase
 
 
-def test_losses_fall_and_accuracy_rises() -> None:
-    readings = watched(0)
-    early, late = ({run.name: run.metrics for run in readings[i].runs} for i in (30, 600))
+def test_losses_fall_and_accuracy_rises(past: list[Reading]) -> None:
+    early, late = ({run.name: run.metrics for run in past[i].runs} for i in (30, 600))
     assert all(late[name]["loss"] < early[name]["loss"] for name in late)
     assert late["resnet50"]["accuracy"] > early["resnet50"]["accuracy"]
 
@@ -254,15 +273,17 @@ def test_losses_fall_and_accuracy_rises() -> None:
     ("scenario", "gpus", "runs"),
     [("idle", 8, 0), ("one", 1, 1), ("sixteen", 16, 13), ("faults", 8, 5), ("hostile", 8, 5)],
 )
-def test_each_scenario_has_its_gpus_and_runs(scenario: str, gpus: int, runs: int) -> None:
-    reading = watched(0, scenario)[-1]
+def test_each_scenario_has_its_gpus_and_runs(
+    last: Callable[[str], Reading], scenario: str, gpus: int, runs: int
+) -> None:
+    reading = last(scenario)
     assert (len(reading.samples), len(reading.runs)) == (gpus, runs)
 
 
-def test_hostile_names_are_cleaned_but_keep_markup_and_wide_letters() -> None:
-    reading = watched(0, "hostile")[-1]
-    names = {p.name for p in reading.processes} | {r.name for r in reading.runs} | {p.user for p in reading.processes}
-    names |= {s.device.name for s in reading.samples}
+def test_hostile_names_are_cleaned_but_keep_markup_and_wide_letters(last: Callable[[str], Reading]) -> None:
+    hostile = last("hostile")
+    names = {p.name for p in hostile.processes} | {r.name for r in hostile.runs} | {p.user for p in hostile.processes}
+    names |= {s.device.name for s in hostile.samples}
     assert all(clean(name) == name for name in names)
     assert any("[red]x[/]" in name for name in names)
     assert any("学習" in name for name in names)

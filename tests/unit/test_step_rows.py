@@ -7,6 +7,7 @@ import io
 import math
 import os
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,9 @@ def test_rows_end_at_round_numbers_at_the_time_that_lies_between_two_publication
 
 
 def test_what_is_published_grows_with_the_logarithm_of_the_length() -> None:
-    assert len(marks(10**6, every=1)) < 900
-    assert len(marks(10**5, every=50)) < 900
+    each = [len(marks(10**power, every=1)) for power in (3, 4, 5)]
+    assert all(0 < longer - shorter < 150 for shorter, longer in pairwise(each))
+    assert len(marks(10**5, every=50)) < each[-1] < 500
     marker = StepMarker()
     assert marker.passed(RowEnd(5003, MS, 0)) == [RowEnd(5000, MS, 0)], "a loop that is resumed"
     assert len(marker.passed(RowEnd(10**9, 9 * MS, 0))) <= 100
