@@ -19,6 +19,7 @@ from tests.web.served import Served
 GIB = 2.0**30
 HOUR = 3600
 STEP = 60
+GPUS = 10
 BEGAN = TIME // SECOND
 DOWN = range(2 * HOUR, 3 * HOUR)
 
@@ -152,3 +153,30 @@ def test_what_had_not_ended_when_the_log_was_written_is_not_said_to_go_on(served
     assert BEGAN + DOWN.stop < rows[0]["took"]["time"] <= served.now
     assert found["values"]["summary"]["text"].endswith("; 1 that needs attention had not ended when last seen,")
     assert "ongoing" not in str(found)
+
+
+def test_a_minute_in_which_all_gpus_were_throttled_is_one_row_that_opens(browser: Browser, tmp_path: Path) -> None:
+    def hot(second: int) -> Tick:
+        samples = [sample(gpu, utilization=0.9, throttled_hw_thermal=0.5 * max(0, second - 30)) for gpu in range(GPUS)]
+        return tick(1, samples, time_ns=(BEGAN + second) * SECOND, monotonic_ns=(50 + second) * SECOND,
+                    interval_ns=SECOND)  # fmt: skip
+
+    path = tmp_path / "history.sqlite"
+    keep(path, (hot(second) for second in range(90)))
+    found = Served([hot(90)], devices=GPUS, histories=[str(path)])
+    found.now = BEGAN + 90.0
+    tables = shown(found)["tables"]
+    [bundle] = [one for one in tables["bundles"]["cells"].values() if one["kind"] == "throttling began"]
+    began = [key for key, row in tables["events"]["cells"].items() if row["kind"] == "throttling began"]
+    assert sorted(bundle["members"]) == sorted(began)
+    assert bundle["gpu"] == "GPU 0–9"
+    with on_a_port(found) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/events")
+        rows = page.locator("#page-events .events tbody tr")
+        opener = page.get_by_role("button", name="throttling began, 10 events")
+        opener.wait_for()
+        assert opener.get_attribute("aria-expanded") == "false"
+        before = rows.count()
+        opener.click()
+        counted = "document.querySelectorAll('#page-events .events tbody tr').length"
+        page.wait_for_function(f"(before) => Math.abs({counted} - before) === 10", arg=before)

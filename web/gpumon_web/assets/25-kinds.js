@@ -152,6 +152,7 @@
     if ("link" in one) { return g.make("a", { class: one.css, text: one.text, href: address(one.link), "aria-label": one.label || null, title: one.text.length > 24 ? one.text : null }); }
     if ("tag" in one) { return g.make("span", { class: `tag ${one.level}`, text: tagged(one) }); }
     if ("fact" in one) { return g.make("span", { class: "fact" }, `${one.fact} `, g.make("b", one.time === null ? { text: one.text } : { text: t.when(one.time, Date.now() / 1000), title: t.moment(one.time) })); }
+    if ("opens" in one) { return g.opener(one.opens, g.make("b", { text: one.text })); }
     if ("bar" in one) { return g.bar(pieces(one.bar), one.css); }
     return g.make("span", { class: one.css, text: one.text });
   }

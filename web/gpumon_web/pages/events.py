@@ -11,6 +11,7 @@ from gpumon.diagnosis.grouping import ranges
 from gpumon.missing import is_known
 from gpumon.reports.events import details
 from gpumon.reports.restarts import RESTARTED, LastedEvent, went_on_words
+from gpumon_web.event_bundles import bundles
 from gpumon_web.event_list import ALL, HOURS, KINDS, is_in
 from gpumon_web.not_kept import NOT_YET
 from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
@@ -63,7 +64,7 @@ def layout() -> Component:
     ]
     rows = table(
         "events", "Events", COLUMNS, "time", down=True, css="events", loading="Loading the events …",
-        empty_from="nothing", no_match="No matching events.",
+        empty_from="nothing", no_match="No matching events.", within="bundles",
     )  # fmt: skip
     return html.Div(
         [
@@ -89,6 +90,8 @@ def kept(document: Cells) -> KeptValues:
     found = [one for one in wanted if is_in(one.event, group)]
     users = sorted({one.event.of.user for one in events} - {""})
     nothing = _nothing(document, is_filtered=bool(gpu or user or group != ALL))
+    shown = [row(one, labels, document["now"]) for one in found[:SHOWN]]
+    numbers = {cells["key"]: _gpus(one, labels) for cells, one in zip(shown, found, strict=False)}
     values = {
         "title": f"Last {document['window'].replace('h', ' hours').replace('d', ' days')}",
         "summary": _summary(found) if is_known else "",
@@ -107,7 +110,8 @@ def kept(document: Cells) -> KeptValues:
         "lanes_known": bool(document["strips"]),
         "lanes": Rows(_lanes(document, found, labels)),
         "ticks": _ticks(document),
-        "events": Rows(row(one, labels, document["now"]) for one in found[:SHOWN]),
+        "events": Rows(shown),
+        "bundles": bundles(found[:SHOWN], shown, numbers),
     }  # fmt: skip
     return KeptValues(values, again=20.0, unread=str(nothing) if document["problem"] else "")
 
