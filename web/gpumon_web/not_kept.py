@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpumon.missing import NAN, is_known
 from gpumon.origin import Capability, Origin
-from gpumon_web.page import Cells
 
 NO_HISTORY = "no history is kept of this source"
 """Why there is nothing of the past, for programs."""
@@ -14,7 +15,7 @@ NOT_YET = "No history yet: 'gpumon daemon' writes it, within a minute of its sta
 """The same for people, of hardware."""
 
 
-def why_no_history(origin: Origin, begun: float = NAN) -> str | Cells:
+def why_no_history(origin: Origin, begun: float = NAN) -> str | dict[str, Any]:
     """Words for people: a daemon keeps history of hardware alone; empty where `origin` is that.
 
     `begun`: s since 1970 of the first sample that is here. The scripts write that moment in the viewer's time zone.

@@ -28,7 +28,7 @@ PREDICATES: Mapping[str, tuple[str, str]] = {
     "throttled": ("was throttled", "were throttled"), "mostly_idle": ("was mostly idle", "were mostly idle"),
     "diverged": ("diverged", "diverged"),
 }  # fmt: skip
-"""What is said of one epoch and of several with a verdict."""
+"""Predicates of one epoch and of several with a verdict."""
 _LEVELS = {severity.name.lower(): level for severity, level in levels.OF_SEVERITY.items() if severity is not None}
 _OOM = "out_of_memory"
 

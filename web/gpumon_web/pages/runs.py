@@ -84,7 +84,7 @@ def kept(document: Cells) -> KeptValues:
 
 
 def _picked(document: Cells) -> Cells:
-    """What can be done with the runs that are ticked; why nothing can, where none that is here is kept."""
+    """Return the way to a comparison of the ticked runs; why there is none, where no run that is here is kept."""
     is_vain = bool(document["runs"]) and not document["kept"] and document["not_kept"]
     tick = f"Tick {FEWEST} to {MOST} runs to compare them"
     words = f"These runs cannot be compared. {document['not_kept']}" if is_vain else tick
