@@ -916,3 +916,13 @@ def test_an_epoch_in_which_a_run_died_is_not_marked_as_the_one_that_goes_on(tmp_
     for name, sign in (("dead-1", "e2 …"), ("on-2", "e2 ▸")):
         lines = [line[:150] for line in shown(path, (200, 50), "slash", *name, "enter", "enter")]
         assert any(re.match(rf"^[▌ ] *{sign} ", line) for line in lines), lines
+
+
+def test_what_the_ranks_of_a_run_that_died_did_last_is_not_said_to_be_of_now() -> None:
+    class Dead(FakeFeed):
+        def runs(self, second: int) -> tuple[Any, ...]:
+            return tuple(one._replace(state=RunState.DIED) for one in super().runs(second))
+
+    edges = [line for line in play(Dead(first=600), (160, 50), keys_then("4")) if "↵ open" in line]
+    assert any("when it died ──" in line for line in edges)
+    assert not any(" now ──" in line for line in edges)

@@ -7,6 +7,7 @@ import os
 from rich.segment import Segment
 from textual import events
 
+from gpumon.frame import RunState
 from gpumon_tui import theme
 from gpumon_tui.look import Depth
 from gpumon_tui.memo import Memo
@@ -32,6 +33,11 @@ EPOCHS_FROM = 6
 """Rows below the list from which the newest epochs of the run under the cursor stand there."""
 PREVIEW_FROM, PREVIEWED = 8, 20
 """Rows below the list from which a past run under the cursor is told of there; and those kept for it on a tall page."""
+OF_WHEN = {
+    RunState.DIED: "when it died", RunState.FAILED: "when it failed", RunState.INTERRUPTED: "when it was interrupted",
+    RunState.FINISHED: "when it finished",
+}  # fmt: skip
+"""The moment that the rows of a run's ranks are of, where it is not that of the frame: it goes on no more."""
 WHEEL = 3
 MOST_LOOKED = 50
 """Runs that are looked at for one to compare with."""
@@ -318,7 +324,8 @@ class RunsSheet(Lines):
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
         kept = view.kept.opened(run_id, is_over=False).found if self.opened.id else None
         resumes = kept.record.run.resumes if kept is not None else ""
-        edge: Line = [Segment(view.freshness.edge, theme.DIM)]
+        when = OF_WHEN.get(ranks.state, view.freshness.edge)
+        edge: Line = [Segment(when, theme.DIM)]
         above = [[], section(safe(ranks.first.name), edge, keys(("↵", "open")), cells)] if head else []
         return [*above, *run_live.live(ranks, labels, resumes, cells, height - len(above), self._drawn_live)]
 
