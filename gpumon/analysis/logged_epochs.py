@@ -22,9 +22,6 @@ class _Board(NamedTuple):
     epoch: int
     begun: Mapping[str, float]
     """As they were when this epoch was first seen: of it, or of the end of the one before."""
-    shown: Mapping[str, float]
-    before: Mapping[str, float]
-    """As they were last shown in the epoch before; empty where that was not seen."""
 
 
 class LoggedEpochs:
@@ -55,7 +52,7 @@ class LoggedEpochs:
             if not follows and before is not None and before.epoch != run.epoch:
                 # Its end was not seen: what was logged last before is not what it ended with.
                 of.pop(before.epoch, None)
-            board = self._boards[run.id] = self._turned(run, follows)._replace(shown=run.metrics)
+            board = self._boards[run.id] = self._turned(run)
             known = of.get(run.epoch, {})
             of[run.epoch] = {
                 name: value for name, value in run.metrics.items()
@@ -72,14 +69,13 @@ class LoggedEpochs:
                 gone = next(iter(self._of))
                 del self._of[gone], self._boards[gone]
 
-    def _turned(self, run: Run, follows: bool) -> _Board:
-        """The board of a run in its present epoch; `follows`: whether the frame before this one was seen as well."""
+    def _turned(self, run: Run) -> _Board:
+        """The board of a run in its present epoch."""
         last = self._boards.get(run.id)
         if last is not None and last.epoch == run.epoch:
             return last
         begun = {} if run.epoch == run.first_epoch else run.metrics  # nothing was logged before the first
-        is_next = follows and last is not None and last.epoch == run.epoch - 1
-        return _Board(run.epoch, begun, run.metrics, last.shown if last is not None and is_next else {})
+        return _Board(run.epoch, begun)
 
     def of(self, run_id: str, epoch: int) -> Mapping[str, float]:
         """Return the last values of an epoch by name; empty where nothing is known of it."""
@@ -90,10 +86,11 @@ class LoggedEpochs:
         return self.of(run_id, epoch).get(name, NAN)
 
     def change(self, run: Run, name: str) -> float:
-        """Return how a value differs from what stood there when the epoch before ended, as a share of that, or NaN."""
-        board = self._boards.get(run.id)
-        shown = board.before if board is not None and board.epoch == run.epoch else {}
-        value, before = run.metrics.get(name, NAN), shown.get(name, NAN)
+        """Return how a value differs from the last one of the epoch before, as a share of that; NaN if unknown.
+
+        It is the change against the row of that epoch: where nothing is known of its value there, there is none.
+        """
+        value, before = run.metrics.get(name, NAN), self.value(run.id, run.epoch - 1, name)
         return (value - before) / abs(before) if isfinite(value) and isfinite(before) and before else NAN
 
 

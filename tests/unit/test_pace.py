@@ -92,7 +92,7 @@ def test_a_value_logged_between_two_frames_at_the_end_of_an_epoch_is_not_one_of_
     for epoch, loss in ((1, 2.0), (1, 2.0), (2, 1.0)):
         logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss),)))
     assert [logged.of("id", epoch) for epoch in (0, 1, 2)] == [{}, {}, {}], "of which it is only the ledger knows"
-    assert logged.change(run(1, 1.0, 2, loss=1.0), "loss") == -0.5
+    assert isnan(logged.change(run(1, 1.0, 2, loss=1.0), "loss")), "nor any change against it"
 
 
 def test_a_value_that_the_end_of_an_epoch_tells_is_of_that_epoch() -> None:
@@ -115,6 +115,8 @@ def test_a_value_that_the_end_of_an_epoch_does_not_tell_is_not_the_last_of_it() 
     end = boundary(9, 2.5, 9, Mark.EPOCH_END)._replace(epoch=0, metrics={"val_loss": 2.3})
     logged.add(frame(runs=(run(3, 3.0, 1, loss=1.7, val_loss=2.3),), boundaries=(end,)))
     assert logged.of("id", 0) == {"val_loss": 2.3}, "steps between the two frames logged other losses"
+    assert isnan(logged.change(run(3, 3.0, 1, loss=1.7), "loss"))
+    assert logged.change(run(3, 3.0, 1, val_loss=2.07), "val_loss") == pytest.approx(-0.1), "against what its end told"
 
 
 def test_an_epoch_whose_end_was_not_seen_has_no_last_value() -> None:
