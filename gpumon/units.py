@@ -339,6 +339,24 @@ def energies(values: Sequence[float]) -> list[str]:
     return [_odd(value) or f"{value / size:,.{digits}f} {unit}" for value in values]
 
 
+def energies_beside(rows: Sequence[float], beside: Sequence[float]) -> list[str]:
+    """The energies of rows as `energies`, and behind them those of their sums and the like in the same column.
+
+    A row stays as it is while its sum grows: in kWh, epochs of a long run would all be 0.063. A sum that is too large
+    for the unit of the rows has its own.
+    """
+    largest = max((value for value in rows if math.isfinite(value)), default=math.nan)
+    if not math.isfinite(largest):
+        return [*energies(rows), *energies(beside)]
+    size, unit, digits = _energy_unit(largest)
+
+    def text(value: float) -> str:
+        is_larger = _energy_unit(value)[0] > size
+        return energies([value])[0] if is_larger else _odd(value) or f"{value / size:,.{digits}f} {unit}"
+
+    return [*energies(rows), *map(text, beside)]
+
+
 def _joules(value: float) -> str:
     size, unit, _ = _energy_unit(value)
     return f"{value / size:,.{_ENERGY_DIGITS[unit]}f} {unit}"

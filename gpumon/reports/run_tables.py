@@ -89,7 +89,9 @@ def epoch_table(
         named.append((f"{epoch.epoch}{OPEN if not is_known(epoch.ended) else ''}", epoch))
         named += [_titled(phase) for phase in phases.get(epoch.ordinal, ())]
     named += [*outside, ("all", total)]
-    energies = units.energies([stretch.value("energy") for _, stretch in named])
+    joules = [stretch.value("energy") for _, stretch in named]
+    first_beside = len(named) - 1 - sum(row.ordinal > STEP_ROWS for _, row in outside)
+    energies = units.energies_beside(joules[:first_beside], joules[first_beside:])
     told = dict(zip(names, (_told([stretch for _, stretch in named], name) for name in names), strict=True))
     rows = [
         _row(title, stretch, energies[place], [*priced(stretch), *(told[name][place] for name in names)])

@@ -603,7 +603,7 @@ def test_a_loss_of_any_size_fits_into_its_column() -> None:
         assert float(text) == pytest.approx(loss, rel=0.1)
 
 
-def test_epochs_have_their_energy_in_the_unit_of_the_page_of_their_run() -> None:
+def test_epochs_have_their_energy_in_one_unit() -> None:
     line = EpochLine("e3", 95.0, 0.147, 2.94, 0.14, 0.88, 0.04, "", (), False)
-    assert [one.energy for one in _with_energy([(line, 3245.0)], [9000.0])] == ["0.90 Wh"]
+    assert [one.energy for one in _with_energy([(line, 3245.0), (line, 9000.0)])] == ["0.90 Wh", "2.50 Wh"]
     assert [one.energy for one in _with_energy([(line, 3245.0)])] == ["3,245 J"]

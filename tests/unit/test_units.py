@@ -265,6 +265,22 @@ def test_energies_of_a_column_are_in_the_unit_of_the_largest(values: list[float]
 
 
 @pytest.mark.parametrize(
+    ("rows", "beside", "texts"),
+    [
+        ([227_520.0, 3600.0], [227_520.0 * 6], ["63.2 Wh", "1.0 Wh", "379.2 Wh"]),
+        ([227_520.0, 3600.0], [1800.0, 227_520.0 * 90], ["63.2 Wh", "1.0 Wh", "0.5 Wh", "5.688 kWh"]),
+        ([1332.0], [19_116.0], ["1,332 J", "5.31 Wh"]),
+        ([math.nan], [90_000.0, 3262.0], ["–", "25.0 Wh", "0.9 Wh"]),
+        ([3600.0], [math.nan], ["1.00 Wh", "–"]),
+    ],
+)
+def test_energies_of_rows_stay_as_they_are_while_their_sum_grows(
+    rows: list[float], beside: list[float], texts: list[str]
+) -> None:
+    assert units.energies_beside(rows, beside) == texts
+
+
+@pytest.mark.parametrize(
     ("number", "planned", "base", "text"),
     [
         (1, 2, 0, "1 (2/2)"), (0, 90, 0, "0 (1/90)"), (2, 2, 1, "2/2"), (90, 90, 1, "90/90"), (90, 90, 0, "90"),

@@ -140,7 +140,7 @@ class EpochPicture(SectionPicture):
         newer = self._live(ranks, stretches)
         known = [(epoch_lines.of_ledger(one), one.of.value("energy")) for one in reversed(kept.rows)]
         lines = [*newer, *(known[1:] if newer and newer[-1][0].title == last.title else known)]
-        return _with_energy(lines, [one.of.value("energy") for one in kept.beside])
+        return _with_energy(lines)
 
     def _await_end(self, run_id: str, newer: Sequence[Stretch]) -> None:
         """Ask the ledger anew for an epoch that has ended: it alone knows for sure with which values that was."""
@@ -192,11 +192,9 @@ class EpochPicture(SectionPicture):
         return line, power * seconds
 
 
-def _with_energy(lines: Sequence[tuple[EpochLine, float]], beside: Sequence[float] = ()) -> list[EpochLine]:
-    """Rows with their energy, in the unit that they have on the page of their run, `beside` what else stands there."""
-    from gpumon_tui.run_reading.opened import energies  # loads what reads ledgers, and the first picture has no epoch
-
-    texts = energies([joules for _, joules in lines], beside)[: len(lines)]
+def _with_energy(lines: Sequence[tuple[EpochLine, float]]) -> list[EpochLine]:
+    """Rows with their energy, in one unit."""
+    texts = units.energies([joules for _, joules in lines])
     return [
         line._replace(energy=text if is_known(joules) else "")
         for (line, joules), text in zip(lines, texts, strict=True)

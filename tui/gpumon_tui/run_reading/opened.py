@@ -27,9 +27,6 @@ from gpumon.reports.run_text import gpus
 from gpumon_tui.run_reading.logged import column, names
 from gpumon_tui.run_reading.rows import OpenRun, StretchRow, StretchRows
 
-_FAR = 500
-"""A run's energy against that of an epoch, from which both have a unit of their own."""
-
 
 def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     """Return a run, read without its phases and with their times, with all its rows, and with `prices` its cost."""
@@ -41,7 +38,8 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     outside = [row for row in outside_rows(record, epochs, total, phases=True) if row[1].ordinal > STEP_ROWS]
     beside = [*outside, ("all", total)]
     metrics = names([*made, total])
-    in_one_unit = energies([one.value("energy") for one in made], [one.value("energy") for _, one in beside])
+    joules = [[one.value("energy") for one in of] for of in (made, [row for _, row in beside])]
+    in_one_unit = units.energies_beside(*joules)
     logged = {name: column([*made, *(row for _, row in beside)], name) for name in metrics}
     phases: dict[int, list[PhaseRow]] = {}
     for part in record.phases:
@@ -110,17 +108,6 @@ def _names(rows: Sequence[PhaseRow]) -> Sequence[str]:
         if row.place < places.setdefault(row.phase, inf):
             places[row.phase] = row.place
     return sorted(places, key=lambda name: places[name])
-
-
-def energies(rows: Sequence[float], beside: Sequence[float]) -> list[str]:
-    """Return energies (J) of rows and of what stands beside them in one unit.
-
-    Many small ones of a long run have their own: in kWh they would all be 0.001.
-    """
-    most, whole = (max((one for one in of if is_known(one)), default=NAN) for of in (rows, beside))
-    if most * _FAR < whole:
-        return [*units.energies(rows), *units.energies(beside)]
-    return units.energies([*rows, *beside])
 
 
 def _change(of: EpochSummary, before: EpochSummary | None) -> float:
