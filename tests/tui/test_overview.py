@@ -22,7 +22,7 @@ from gpumon.missing import NAN, is_known
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
-from gpumon_tui.pictures.overview_past import _with_energy
+from gpumon_tui.pictures.overview_past import _in_columns, _ToldEpoch
 from gpumon_tui.renderables import epoch_lines, kept_plot
 from gpumon_tui.renderables.cells import painted
 from gpumon_tui.renderables.epoch_lines import EpochLine
@@ -603,7 +603,9 @@ def test_a_loss_of_any_size_fits_into_its_column() -> None:
         assert float(text) == pytest.approx(loss, rel=0.1)
 
 
-def test_epochs_have_their_energy_in_one_unit() -> None:
+def test_the_numbers_of_epochs_fit_each_other_down_a_column() -> None:
     line = EpochLine("e3", 95.0, 0.147, 2.94, 0.14, 0.88, 0.04, "", (), False)
-    assert [one.energy for one in _with_energy([(line, 3245.0), (line, 9000.0)])] == ["0.90 Wh", "2.50 Wh"]
-    assert [one.energy for one in _with_energy([(line, 3245.0)])] == ["3,245 J"]
+    now, before = _ToldEpoch(line, 3245.0, {"loss": 1.12, "acc": 0.6964}), _ToldEpoch(line, 9000.0, {"loss": 1.129})
+    assert [one.energy for one in _in_columns([now, before], ())] == ["0.90 Wh", "2.50 Wh"]
+    assert [one.energy for one in _in_columns([now], ())] == ["3,245 J"]
+    assert [one.logged for one in _in_columns([now, before], ("loss", "acc"))] == [["1.120", "0.6964"], ["1.129", ""]]

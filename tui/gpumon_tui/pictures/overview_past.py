@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
 
@@ -44,6 +44,15 @@ EVENT_COLUMNS = (
     LeanColumn("", 1, keep=8), LeanColumn("when", 8, keep=9), LeanColumn("what", 19, keep=10),
     LeanColumn("GPU", 8, keep=7), LeanColumn("", 0, keep=6), LeanColumn("took", 9, right=True, keep=5),
 )  # fmt: skip
+
+
+class _ToldEpoch(NamedTuple):
+    """An epoch, wherever it is known from, before its numbers are texts: these depend on the rows around it."""
+
+    line: EpochLine
+    """Without its energy and what was logged."""
+    joules: float
+    metrics: Mapping[str, float]
 
 
 class EpochPicture(SectionPicture):
@@ -87,7 +96,7 @@ class EpochPicture(SectionPicture):
         else:
             loss = loss_name(ranks.first)
             self._metrics = (loss,) if loss else ()
-            self._found = _with_energy(self._live(ranks, self._stretches(ranks)))
+            self._found = _in_columns(self._live(ranks, self._stretches(ranks)), self._metrics)
         self._columns = epoch_lines.columns(self._found, self._metrics)
         self._decimals = units.pace_decimals(one.pace for one in self._found)
 
@@ -138,9 +147,9 @@ class EpochPicture(SectionPicture):
         stretches = [one for one in self._stretches(ranks) if is_newer(one)]
         self._await_end(ranks.first.id, stretches)
         newer = self._live(ranks, stretches)
-        known = [(epoch_lines.of_ledger(one), one.of.value("energy")) for one in reversed(kept.rows)]
-        lines = [*newer, *(known[1:] if newer and newer[-1][0].title == last.title else known)]
-        return _with_energy(lines)
+        known = [_ToldEpoch(epoch_lines.of_ledger(one), one.of.value("energy"), one.of.metrics) for one in kept.rows]
+        is_told = bool(newer) and newer[-1].line.title == last.title
+        return _in_columns([*newer, *known[-1 - is_told :: -1]], self._metrics)
 
     def _await_end(self, run_id: str, newer: Sequence[Stretch]) -> None:
         """Ask the ledger anew for an epoch that has ended: it alone knows for sure with which values that was."""
@@ -155,20 +164,16 @@ class EpochPicture(SectionPicture):
         self._read.keep([one.epoch for one in found])
         return found
 
-    def _live(self, ranks: Ranks, stretches: Sequence[Stretch]) -> list[tuple[EpochLine, float]]:
-        """Epochs as frames tell of them, the newest first, and the energy (J) of each, which is not written yet."""
+    def _live(self, ranks: Ranks, stretches: Sequence[Stretch]) -> list[_ToldEpoch]:
+        """Epochs as frames tell of them, the newest first."""
         view, run = self.view, ranks.first
-        told = [view.logged.of(run.id, one.epoch) for one in stretches]
-        columns = [units.plains([of.get(name, NAN) for of in told]) for name in self._metrics]
         lines = []
-        for place, (before, one) in enumerate(zip([None, *stretches], stretches, strict=False)):
+        for before, one in zip([None, *stretches], stretches, strict=False):
             when = one.end if one.finished else view.now // READ_EVERY
             shows = run.key, when, view.filling, ranks.gpus
             line, joules = self._read.get(one.epoch, shows, partial(self._line, ranks, one, before))
             took = line.took if one.finished else one.end - one.begin
-            values = zip(self._metrics, columns, strict=True)
-            logged = [column[place] if name in told[place] else "" for name, column in values]
-            lines.append((line._replace(took=took, logged=logged), joules))
+            lines.append(_ToldEpoch(line._replace(took=took), joules, view.logged.of(run.id, one.epoch)))
         return lines[::-1]
 
     def _line(self, ranks: Ranks, one: Stretch, before: Stretch | None) -> tuple[EpochLine, float]:
@@ -192,12 +197,18 @@ class EpochPicture(SectionPicture):
         return line, power * seconds
 
 
-def _with_energy(lines: Sequence[tuple[EpochLine, float]]) -> list[EpochLine]:
-    """Rows with their energy, in one unit."""
-    texts = units.energies([joules for _, joules in lines])
+def _in_columns(told: Sequence[_ToldEpoch], names: Sequence[str]) -> list[EpochLine]:
+    """Rows with their energy in one unit, and with the values of each of the metrics `names` in equal decimals."""
+    energies = units.energies([one.joules for one in told])
+    columns = []
+    for name in names:
+        texts = iter(units.plains([one.metrics[name] for one in told if name in one.metrics]))
+        columns.append([next(texts) if name in one.metrics else "" for one in told])
     return [
-        line._replace(energy=text if is_known(joules) else "")
-        for (line, joules), text in zip(lines, texts, strict=True)
+        one.line._replace(
+            energy=energies[place] if is_known(one.joules) else "", logged=[column[place] for column in columns]
+        )
+        for place, one in enumerate(told)
     ]
 
 
