@@ -129,6 +129,24 @@ def test_of_processes_after_a_daemon_went_silent_nothing_is_said(size: tuple[int
     assert "no process" not in silent
 
 
+def test_on_a_narrow_screen_nothing_of_what_is_said_of_a_stopped_daemon_is_cut_off() -> None:
+    live = LiveState(False, "the daemon stopped 5.9 s ago", 1.0, 5.9)
+
+    async def held(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("space")
+        await pilot.pause()
+
+    for script in (None, held):
+        lines = play(FakeFeed(gpus=2, live=live), (40, 20), script)
+        assert lines[1].strip() == "the daemon stopped 5.9 s ago."
+        (attention,) = (line for line in lines if "Attention" in line)
+        assert re.search(r"Attention +(state )?unknown", attention)
+        assert "…" not in attention
+    lines = play(FakeFeed(gpus=2, live=live), (120, 40))
+    assert "the daemon stopped 5.9 s ago · last seen 14:24:59.  The values below are from 14:24:59." in lines[1]
+    assert "the current state is unknown" in "\n".join(lines)
+
+
 def test_a_screen_that_was_dimmed_is_bright_again_when_the_daemon_is_back() -> None:
     feed = FakeFeed(live=SILENT)
 

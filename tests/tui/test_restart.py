@@ -17,8 +17,9 @@ SILENT = LiveState(False, "stale: last seen 14:24:19 (15 s ago)", 1.0, 15.0)
 
 
 def after(
-    keys: tuple[str, ...], *, is_readonly: bool = False, live: bool = False, problem: str = ""
-) -> tuple[Any, ...]:
+    keys: tuple[str, ...], *, is_readonly: bool = False, live: bool = False, problem: str = "",
+    size: tuple[int, int] = (120, 40),
+) -> tuple[Any, ...]:  # fmt: skip
     """What the screen says in the end, and how often the daemon was restarted."""
     calls: list[int] = []
     seen: list[list[str]] = []
@@ -45,7 +46,7 @@ def after(
     feed = FakeFeed(seconds=5, source="nvml", label="")
     if not live:
         feed.live = SILENT
-    return play(feed, (120, 40), script), len(calls), seen
+    return play(feed, size, script), len(calls), seen
 
 
 def test_a_silent_daemon_is_restarted_after_a_yes() -> None:
@@ -55,6 +56,11 @@ def test_a_silent_daemon_is_restarted_after_a_yes() -> None:
     assert any("last seen 14:24:19" in line for line in seen[1])
     assert calls == 1
     assert "gpumon daemon 4711" in lines[-1]
+
+
+def test_a_narrow_screen_offers_the_restart_too() -> None:
+    foot = after(("R", "n"), size=(40, 20))[2][0][-1]
+    assert foot.endswith("R restart daemon  q ?"), foot
 
 
 def test_of_a_daemon_that_is_gone_it_is_said_that_its_options_are_not_known() -> None:

@@ -16,6 +16,8 @@ from gpumon_tui.view import View
 _SIMULATION = (("s", "simulation"),)
 FINDINGS = "a"
 """The key that opens what needs attention, as it is shown."""
+RESTART = "R"
+"""The key that restarts the daemon, as it is shown."""
 
 
 def offered_now(
@@ -30,7 +32,7 @@ def offered_now(
     if view.paused and (key := next((key for key in applying(page) if key.action == "pause"), None)):
         offered = ((key.shown, "resume"), *offered)
     if can_restart:
-        offered = (("R", "restart daemon"), *offered)
+        offered = ((RESTART, "restart daemon"), *offered)
     if told := counted(view.grouped_findings()):
         offered = (*offered, (FINDINGS, told))
     return offered
@@ -90,6 +92,6 @@ class FooterPicture(Picture):
         line, self._places = footer.footer(
             self._pages, self.page, bindings, cells, said=view.said, is_ascii=view.look.is_ascii,
             played=played_line(place, cells) if place else None,
-            briefs={FINDINGS: counted_briefly(view.grouped_findings())},
+            briefs={FINDINGS: counted_briefly(view.grouped_findings()), RESTART: "restart"}, urgent=RESTART,
         )  # fmt: skip
         return line

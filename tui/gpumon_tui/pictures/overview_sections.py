@@ -46,10 +46,14 @@ class AttentionPicture(SectionPicture):
 
     def detail(self) -> Line:
         view, found = self.view, self._found()
+        room = self.size.width - 2 * self.left - len("Attention") - 5
         if view.age > 0:
-            return [Segment("the current state is unknown" + ("; last seen:" if found else ""), theme.WARN)]
+            behind = "; last seen:" if found else ""
+            whole = f"the current state is unknown{behind}"
+            brief = f"unknown{behind}" if behind else "state unknown"
+            return [Segment(whole if len(whole) <= room else brief, theme.WARN)]
         if not found:
-            unknown, room = view.not_judged(), self.size.width - 2 * self.left - len("Attention") - 5
+            unknown = view.not_judged()
             told = nothing_found(unknown).rstrip(".").lower() if unknown else "nothing needs attention"
             forms = told, "nothing found in what is known", "none in what is known"
             return [Segment(next((one for one in forms if len(one) <= room), forms[-1]), theme.DIM)]

@@ -20,7 +20,7 @@ from gpumon.analysis.gpu_status import busy_word
 from gpumon.metrics import Availability
 from gpumon.vendors import short_name
 from gpumon_tui import palette, theme
-from gpumon_tui.renderables.text_width import Line, cut, length, safe
+from gpumon_tui.renderables.text_width import Line, cut, length, safe, width
 
 if TYPE_CHECKING:  # a view draws with renderables
     from gpumon_tui.view import View
@@ -244,9 +244,14 @@ def reason(view: View, cells: int) -> Line:
     fresh = view.freshness
     role = "crit" if fresh.style is theme.CRITICAL else "warn"
     ground = Style(bgcolor=palette.color(role, _WARNED))
-    line: Line = [Segment(f"  {safe(fresh.reason)}.", palette.ink(role, bold=True) + ground)]
+    parts, behind = safe(fresh.reason).split(" · "), ""
+    while len(parts) > 1 and width(" · ".join(parts)) + 3 > cells:  # a part that is cut off says nothing
+        parts.pop(0 if parts[0].startswith("paused ") else -1)  # that the picture is held stands in the header
+    told = " · ".join(parts)
     if fresh.age > 0 and view.frame is not None and isfinite(fresh.read_before):
-        at = units.clock(view.now - fresh.read_before)
-        line.append(Segment(f"  The values below are from {at}.", palette.ink("text") + ground))
+        behind = f"  The values below are from {units.clock(view.now - fresh.read_before)}."
+    line: Line = [Segment(f"  {told}.", palette.ink(role, bold=True) + ground)]
     line = cut(line, cells)
+    if behind and length(line) + len(behind) <= cells:
+        line.append(Segment(behind, palette.ink("text") + ground))
     return [*line, Segment(" " * (cells - length(line)), ground)]
