@@ -8,7 +8,6 @@ even while the driver hangs. With a subcommand: look at the daemon that runs, st
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import resource
 import select
@@ -25,8 +24,6 @@ from gpumon.paths import LOG, Places
 _OF_ALL = ("action", "dir", "state_dir")
 _PATIENCE = 3.0
 """Seconds without a first sample until that is said."""
-_MANY_OBJECTS = 50_000
-"""Objects that have come and not gone by themselves when garbage is looked for: some MB."""
 _RUNS = "+"
 """Begins what a detached daemon answers once it samples; anything else is why it does not."""
 
@@ -74,6 +71,7 @@ def _control(arguments: argparse.Namespace) -> int:
 def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, str], object]) -> int:
     """Sample until a signal; `tell` gets the line for people and the directory once the first sample is there."""
     from gpumon.clock import SystemClock
+    from gpumon.daemon import heap
     from gpumon.daemon.recorder import Recorder
     from gpumon.daemon.start import open_daemon
     from gpumon.history.limits import HistoryLimits
@@ -91,23 +89,13 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
         sampler = recorder.sampler
         where_to = f"sampled every {arguments.interval:g} s into {recorder.directory}"
         text = f"gpumon daemon {os.getpid()}: {sampler.found()}; {where_to}"
-        _collect_seldom()
+        heap.collect_seldom()
         tell(text, recorder.directory or "")
 
+    heap.share_one_arena()
     _allow_open_files()
     Service(open_recorder, started).run()
     return EXIT_OK
-
-
-def _collect_seldom() -> None:
-    """Leave what is there by now to the end, and look for garbage in cycles seldom.
-
-    Ticks make none: what they leave behind goes by itself. But each keeps some objects until history has taken it, and
-    Python would go through these every few ticks unasked, and now and then, for some 20 ms, through all that there are.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_MANY_OBJECTS)
 
 
 def _allow_open_files() -> None:

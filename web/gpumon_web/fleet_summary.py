@@ -102,7 +102,7 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
 
 
 def idle_count(gpus: Sequence[Gpu]) -> str:
-    """How many are held and idle; unknown while none is known to be, and one may be."""
+    """Number of those that are held and idle; unknown while none is known to be, and one may be."""
     states = [gpu.about["state"] for gpu in gpus]
     idle = states.count(GpuState.HELD.value)
     is_known = idle or not {GpuState.ALLOCATED.value, GpuState.IDLE.value} & set(states)
