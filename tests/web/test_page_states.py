@@ -130,14 +130,18 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-@pytest.mark.parametrize("place", ["#/fleet", "#/gpu/0", "#/runs", "#/run/none-0000"])
-def test_a_server_without_a_gpu_says_so_and_what_to_do(browser: Browser, place: str) -> None:
+def test_a_server_without_a_gpu_says_so_and_what_to_do(browser: Browser) -> None:
     served = Served([tick(1, [], origin=Origin("nvml", "", "no driver answers: install the NVIDIA driver"))])
     with on_a_port(served) as link, visit(browser, link) as visitor:
-        page = visitor.open(place)
-        expect(page.locator("#problem")).to_contain_text("install the NVIDIA driver")
-        expect(page.locator("#live")).to_have_text("no GPU can be read")
-        expect(page.locator("main")).to_contain_text(re.compile("No GPU|No run|No such run"))
+        for place, shown in (
+            ("#/fleet", "none"), ("#/runs", "runs"), ("#/gpu/0", "none"), ("#/run/none-0000", "run"),
+        ):  # fmt: skip
+            page = visitor.open(place)
+            expect(page.locator("#problem")).to_contain_text("install the NVIDIA driver")
+            expect(page.locator("#live")).to_have_text("no GPU can be read")
+            expect(page.locator(f"#page-{shown}:not([hidden])")).to_contain_text(
+                re.compile("No GPU|No run|No such run")
+            )
 
 
 def test_video_engines_of_processes_are_shown_where_one_uses_them(browser: Browser) -> None:
