@@ -85,7 +85,13 @@ def exactly(blocks: Sequence[Block]) -> dict[tuple[int, str, int], list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("seed", "phase", "troubled"), [(1, 0.4, False), (2, 0.4, True), (3, 0.004, True), (4, 0.9997, True)]
+    ("seed", "phase", "troubled"),
+    [
+        (1, 0.4, False),
+        pytest.param(2, 0.4, True, marks=pytest.mark.slow),
+        (3, 0.004, True),
+        pytest.param(4, 0.9997, True, marks=pytest.mark.slow),
+    ],
 )
 def test_ticks_that_are_taken_at_once_are_the_same_cells_as_one_by_one(seed: int, phase: float, troubled: bool) -> None:
     ticks = some_ticks(Random(seed), 1000, phase=phase, troubled=troubled)
