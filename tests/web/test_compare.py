@@ -142,6 +142,15 @@ def test_the_numbers_are_those_of_the_command(tmp_path: Path) -> None:
     assert levels == ["warn", "mut"], "slower for certain, and not certain"
 
 
+def test_the_lowest_loss_has_the_digits_that_its_chart_has(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, IDS[0], 3)
+        training(book, IDS[1], 6)
+        book.db.execute("UPDATE epoch SET metrics = '{\"loss\": 0.0584612}'")
+        found = document(str(book.path), ",".join(IDS[:2]))
+    assert found["best"]["loss"] == "0.05846"
+
+
 def test_a_measure_of_whole_runs_among_medians_says_that_it_is_one_as_the_command_does(tmp_path: Path) -> None:
     with Ledgers([three(tmp_path)]) as ledgers:
         rows = {row.id: ledger for ledger, row in ledgers.candidates()}

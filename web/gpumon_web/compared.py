@@ -144,7 +144,7 @@ def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
         min((value for epoch in one.epochs if is_known(value := epoch.metrics.get(common[0], NAN))), default=NAN)
         for one in found
     ]
-    best, rest, badge = least(lowest, names, [units.figures(value) for value in lowest])
+    best, rest, badge = least(lowest, names, [units.plain(value) for value in lowest])
     return {"loss_is": f"Lowest {common[0][:40]} of an epoch", "loss": best, "loss_below": rest, "loss_of": badge}
 
 
