@@ -14,7 +14,8 @@ from gpumon.clock import SECOND
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
 from gpumon.errors import UsageError
-from gpumon.frame import Boundary, Frame, Mark, Tick
+from gpumon.events.run_watch import RunWatch
+from gpumon.frame import Boundary, Frame, Mark, RunState, Tick
 from gpumon.live import Live, connect
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind
 from gpumon.origin import SIMULATED
@@ -22,6 +23,7 @@ from gpumon.paths import Places
 from gpumon.sources.base import Reading
 from gpumon.sources.sim import METRICS, SCENARIOS, SimSource
 from gpumon.text import clean
+from tests.builders import tick
 from tests.fakes import FakeClock
 
 START = 5000 * SECOND
@@ -292,3 +294,18 @@ def test_hostile_names_are_cleaned_but_keep_markup_and_wide_letters(last: Callab
 def test_an_unknown_scenario_names_those_there_are() -> None:
     with pytest.raises(UsageError, match="default, idle, one, laptop, sixteen, faults, hostile"):
         SimSource(clock=FakeClock(0), scenario="nope")
+
+
+def test_a_run_that_ends_is_told_of_for_a_minute_and_its_end_is_an_event() -> None:
+    readings = watched(1300)
+    seen = [(reading, run) for reading in readings for run in reading.runs if run.state is RunState.FINISHED]
+    assert {run.name for _, run in seen} == {"resnet50"}
+    assert 59 <= len(seen) <= 61
+    reading, run = seen[0]
+    assert (run.epoch_text, run.updated) == ("90/90", pytest.approx(reading.time_ns / SECOND, abs=1.0))
+    watch, told = RunWatch(), []
+    for reading in readings[-200:]:
+        told += watch.add(tick(runs=reading.runs, boundaries=reading.boundaries)._replace(
+            monotonic_ns=reading.monotonic_ns, time_ns=reading.time_ns
+        ))  # fmt: skip
+    assert ("run_ended", run.id) in {(event.kind, event.of.run) for event in told}

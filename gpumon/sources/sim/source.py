@@ -72,10 +72,11 @@ class SimSource:
             else gpu.sample(now / SECOND, "")
             for index, gpu in enumerate(self._gpus)
         ]
+        runs = [rank.run(now) for rank in ranks.values() if rank.key(now)]
         return Reading(
             monotonic_ns, time_ns, samples,
             [rank.process(now) for rank in ranks.values()],
-            [rank.run(now) for rank in ranks.values() if rank.key(now)],
+            [*runs, *(over for rank in ranks.values() if (over := rank.over(now)) is not None)],
             host=host_values(now / SECOND, self._cores, self._resident), hostname="simulated",
         )  # fmt: skip
 

@@ -6,12 +6,15 @@ import math
 from collections.abc import Iterator
 
 from gpumon.clock import SECOND
-from gpumon.frame import Boundary, FrameworkMemory, Mark, Process, Run, Sample
+from gpumon.frame import Boundary, FrameworkMemory, Mark, Process, Run, RunState, Sample
 from gpumon.metrics import GPU_INDEX
 from gpumon.sources.sim.curves import CELL, Curve
 from gpumon.sources.sim.gpu import SimulatedGpu
 from gpumon.sources.sim.scenarios import GIB, Job
 from gpumon.text import clean
+
+SHOWN_AFTER_END = 60 * SECOND
+"""Time for which a run that has finished stays in the list, as `gpumon.tags` has it."""
 
 
 class Rank:
@@ -110,6 +113,22 @@ class Rank:
             wait=self._waited(turn, inside),
             memory=self._memory(phase),
             metrics=job.metrics(inside / self._period),
+        )
+
+    def over(self, time_ns: int) -> Run | None:
+        """The run before it, as long as a real one that has finished would be told of; None afterwards."""
+        if not self._name:
+            return None
+        turn, inside = self._turn(time_ns)
+        if turn == 0 or inside > SHOWN_AFTER_END:
+            return None
+        end, epochs = time_ns - inside, self._job.epochs
+        return self.run(end - 1)._replace(
+            state=RunState.FINISHED,
+            step=self._step(epochs - 1, self._period),
+            updated=(self._begin + end) / SECOND,
+            wait=self._waited(turn - 1, self._period * epochs),
+            metrics=self._job.metrics(float(epochs)),
         )
 
     def _memory(self, phase: str) -> FrameworkMemory:
