@@ -38,7 +38,7 @@ PARTS: tuple[MemoryPart, ...] = (
     MemoryPart("allocated", "allocated"),
     MemoryPart("cached", "cached"),
     MemoryPart("context", "context and libraries"),
-    MemoryPart("others", "other processes"),
+    MemoryPart("others", "not of this run"),
     MemoryPart("free", "free"),
     MemoryPart("driver", "reserved by driver"),
 )

@@ -86,12 +86,12 @@ def different_heat(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
 
 
 def others_hold_memory(run: ComparedRun) -> Iterator[Finding]:
-    """Other processes held memory on one of its GPUs."""
+    """Memory on one of its GPUs was not its own: of other processes, or of none that the driver lists."""
     rows = run.record.whole_epochs
     held = [more for row in rows if is_known(more := row.value("memory_used_peak") - row.value("run_used_peak"))]
     others = max(held, default=0.0)
     if others > OTHERS_HOLD:
-        summary = f"other processes held up to {units.number(others, Unit.BYTES)} on a GPU of {run.name}"
+        summary = f"up to {units.number(others, Unit.BYTES)} on a GPU of {run.name} were not of that run"
         yield _doubt("others_hold_memory", summary, {"bytes": others})
 
 

@@ -93,7 +93,7 @@ def test_memory_of_the_framework_is_told_apart(one: tuple[Lab, Terminal]) -> Non
     _, terminal = one
     opened(terminal, "1")
     screen = shown(terminal, "allocated 6.0", "cached 3.0", "context and libraries 2.0")
-    assert "other processes 3" in screen
+    assert "not of this run 3" in screen
 
 
 def test_clocks_fan_state_pcie_and_video_engines_stand_on_the_overview(

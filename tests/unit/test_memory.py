@@ -49,9 +49,9 @@ def test_a_run_whose_framework_tells_nothing_is_this_run_and_not_its_libraries()
     def named(**known: float) -> dict[str, float]:
         return {part.title: value for part, value in known_parts(parts(**known))}
 
-    assert named(run_used=45.0) == {"this run": 45.0, "other processes": 5.0, "free": 30.0}
+    assert named(run_used=45.0) == {"this run": 45.0, "not of this run": 5.0, "free": 30.0}
     assert named(run_allocated=20.0, run_reserved=30.0, run_used=31.0) == {
-        "allocated": 20.0, "cached": 10.0, "context and libraries": 1.0, "other processes": 19.0, "free": 30.0,
+        "allocated": 20.0, "cached": 10.0, "context and libraries": 1.0, "not of this run": 19.0, "free": 30.0,
     }  # fmt: skip
     assert named() == {"in use": 50.0, "free": 30.0}, "nobody has said that it is of processes"
 
