@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -230,3 +231,30 @@ def test_what_has_been_played_is_not_to_be_paused() -> None:
 
     assert "Space pause" in foot(ended=False)
     assert "Space pause" not in foot(ended=True)
+
+
+def test_space_leaves_what_has_been_played_as_it_is_at_its_end() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("space")
+        await pilot.pause()
+        assert not app.view.paused
+
+    feed = FakeFeed(source="replay", label="REPLAY x.csv", ended=True, live=LiveState(False, "ended", 1.0))
+    lines = play(feed, (160, 24), script, player=FakePlayer(START, START + 700.4))
+    assert "▸ ended" in lines[0]
+    assert "resume" not in lines[-1]
+    assert re.search(r"11:40 ━+ 11:40", lines[-1]), "the last frame is of a little before the end"
+
+
+def test_the_help_of_a_log_names_no_key_that_moves_it() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "question_mark")
+        await pilot.pause()
+
+    for can_seek in (True, False):
+        player = FakePlayer(START, START + 699)
+        player.can_seek = can_seek
+        feed = FakeFeed(source="replay", label="REPLAY x.csv")
+        told = " ".join(" ".join(play(feed, (160, 60), script, player=player)).split())
+        assert "back or forward half a window" in told
+        assert ("move a recording" in told) is can_seek

@@ -275,8 +275,8 @@ class GpumonApp(Stage):
         self.draw()
 
     def do_pause(self) -> None:
-        """Hold the picture, or go on with the newest; a recording stands still meanwhile."""
-        self.view.paused = not self.view.paused
+        """Hold the picture, or go on with the newest; a recording stands still meanwhile, an ended one anyway."""
+        self.view.paused = not (self.view.paused or self._idle_keys)
         if self._player and self._player.can_pause:
             self._player.is_paused = self.view.paused
         if not self.view.paused:

@@ -10,6 +10,7 @@ from gpumon import units
 from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon_tui import palette, theme
+from gpumon_tui.freshness import END
 from gpumon_tui.renderables.text_width import Line
 
 if TYPE_CHECKING:  # a view draws with renderables
@@ -35,7 +36,8 @@ def playing(view: View) -> Playing | None:
     begin, end = view.played
     if view.frame is None or Capability.NOW in view.origin.capabilities or not is_known(begin):
         return None
-    return Playing(int(max(0.0, view.now - begin)), end - begin)
+    whole = end - begin  # the last frame is up to a tick before the end
+    return Playing(int(whole if view.freshness.edge == END and is_known(whole) else max(0.0, view.now - begin)), whole)
 
 
 def played_line(of: Playing, cells: int) -> Line:

@@ -35,6 +35,8 @@ COLORS: tuple[Line, ...] = (
     ],
     [Segment("dimmed ", theme.FADED), Segment("no newer data; the header says since when", theme.PLAIN)],
 )  # fmt: skip
+_MOVES = "; { } move a recording"
+"""Behind what the keys do that pan a chart."""
 _COLORED = {"yellow ": "bold   ", "red    ": "reverse"}
 """Names of colors, by what stands in their place where there are none."""
 
@@ -99,7 +101,7 @@ class Explained(Text):
         player = self.view.player
         goes_nowhere = player is not None and not player.can_seek  # as a log
         keys = [
-            (f"{write(key.shown):>7} ", write(key.what))
+            (f"{write(key.shown):>7} ", write(key.what.removesuffix(_MOVES) if goes_nowhere else key.what))
             for key in told_on(self.page, is_readonly=self.view.is_readonly)
             if not (goes_nowhere and key.action == "seek")
         ]
