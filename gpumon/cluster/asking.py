@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import tzinfo
 from typing import Protocol
 
+from gpumon.cluster import site_clock
 from gpumon.cluster.by_hour import Hours, placed
 from gpumon.cluster.calendar_month import dated
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineLateError
@@ -32,8 +34,10 @@ class AskedEngine(Protocol):
 class Asking:
     """Asks an engine; of one round at a time."""
 
-    def __init__(self, engine: AskedEngine) -> None:
+    def __init__(self, engine: AskedEngine, zone: tzinfo | None = None) -> None:
+        """`zone`: that of the site's months and hours; else that of this process."""
         self._engine = engine
+        self._zone = zone
         self._late = 0
         """Questions of this round that were not answered in time, since one was."""
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gpumon-cluster")
@@ -60,7 +64,8 @@ class Asking:
             return None, NOT_ASKED
         expression = question.expression(recorded=recorded, hours=hours.periods)
         if not question.is_of_one:  # a name may look like a window
-            expression = dated(placed(expression, at, hours.phase), at)
+            expression = dated(placed(expression, at, hours.phase, self._zone), at, self._zone)
+            expression = site_clock.told(expression, at, self._zone)
         try:
             answer = self._engine.ask(expression, at)
         except EngineError as error:

@@ -7,6 +7,7 @@ only some look at, such as one node, is asked while they do.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import tzinfo
 from math import inf
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -35,9 +36,9 @@ class ClusterPoller:
     def __init__(
         self, engine: AskedEngine, questions: Sequence[Question] = QUESTIONS, clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = wall_clock,
-        follow: Callable[[Answers, float], Sequence[Question]] = away_questions,
+        follow: Callable[[Answers, float], Sequence[Question]] = away_questions, zone: tzinfo | None = None,
     ) -> None:  # fmt: skip
-        """`follow`: tells, by what was answered up to a moment, what else is to be asked."""
+        """`follow`: tells, by what was answered up to a moment, what else is to be asked; `zone`: the site's."""
         self._engine = engine
         self._questions = questions
         self._clock = clock
@@ -45,7 +46,7 @@ class ClusterPoller:
         self._follow = follow
         self._lock = Lock()
         self._picture = ClusterPicture(0.0, {}, recorded=False, took=0.0)
-        self._asking = Asking(engine)
+        self._asking = Asking(engine, zone)
         self._look = EngineLook(engine, questions, clock)
         self._subjects: dict[str, tuple[Sequence[Question], float]] = {}
         self._looked_at = clock()

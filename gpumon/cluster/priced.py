@@ -1,12 +1,11 @@
 """Charges of a cluster's users: what is asked for them beside their hours, and what follows from the answers.
 
 Held time is priced by model. Where electricity has tariffs, energy is asked for by the hours of each price; hours are
-those of this machine's time zone, by its difference to UTC now.
+those of this machine's time zone, as its clock was then.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
@@ -16,6 +15,7 @@ from gpumon.cluster.facts import without_use
 from gpumon.cluster.questions import ROLLING, STEP, Period, Question, energy_of, hours_of, seldom, sums
 from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL, TOLD
 from gpumon.cluster.rows import Answers
+from gpumon.cluster.site_clock import site_time
 from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.history.tiers import HOUR
 from gpumon.prices import HOURS, Prices
@@ -36,7 +36,10 @@ def _raw_energy(seconds: float) -> str:
 def cost_questions(
     prices: Prices | None, east: float | None = None, periods: Sequence[Period] = ROLLING
 ) -> tuple[Question, ...]:
-    """Return what has to be asked for the prices; `east`: seconds by which their hours are ahead of UTC."""
+    """Return what has to be asked for the prices; `east`: seconds by which their hours are ahead of UTC.
+
+    Without it they are those of the site's clock, which is put in when a question is asked.
+    """
     if prices is None:
         return ()
     found: list[Question] = []
@@ -44,11 +47,10 @@ def cost_questions(
         if prices.gpu_hour:
             found += [_by_model(what, record, period) for what, record in _BY_MODEL.items()]
         if _has_tariffs(prices):
-            offset = time.localtime().tm_gmtoff if east is None else east
             for place, hours in enumerate(_tariffs(prices).values()):
-                found.append(_at_price(place, hours, offset, period))
+                found.append(_at_price(place, hours, east, period))
                 if period is not Period.LAST_MONTH:  # its end is long ago
-                    found.append(_lately(place, hours, offset, period))
+                    found.append(_lately(place, hours, east, period))
     return tuple(found)
 
 
@@ -103,19 +105,19 @@ def _model_in(period: Period) -> str:
     return f"on (instance, uuid) group_left (model) topk by (instance, uuid) (1, {models})"
 
 
-def _at_price(place: int, hours: Sequence[int], east: float, period: Period) -> Question:
+def _at_price(place: int, hours: Sequence[int], east: float | None, period: Period) -> Question:
     def of(steps: str) -> str:
         # A sample is of the minutes before it. Steps end at multiples of their length, as hours of every zone do.
-        return f"sum_over_time(({steps} and on () ({_in(hours, east - STEP / 2)}))[{period.selector}:{STEP}s])"
+        return f"sum_over_time(({steps} and on () ({_in(hours, east, -STEP / 2, period)}))[{period.selector}:{STEP}s])"
 
     recorded, together = f"{of(_POWER)} * {STEP}", energy_of(period)
 
     return Question(f"energy_at_{place}_{period}", recorded, of(_raw_energy(STEP)), seldom(period), together=together)
 
 
-def _lately(place: int, hours: Sequence[int], east: float, period: Period) -> Question:
+def _lately(place: int, hours: Sequence[int], east: float | None, period: Period) -> Question:
     """Energy of the last minutes, where the price held in any of them."""
-    held = f"({_in(hours, east)} or {_in(hours, east - LATELY)})"
+    held = f"({_in(hours, east, 0.0, Period.DAY)} or {_in(hours, east, -LATELY, Period.DAY)})"
     recorded = f"sum_over_time({_POWER}[{LATELY:g}s]) * {RULE_INTERVAL:g}"
     return Question(
         f"energy_lately_{place}_{period}", f"{recorded} and on () {held}", f"{_raw_energy(LATELY)} and on () {held}",
@@ -123,9 +125,10 @@ def _lately(place: int, hours: Sequence[int], east: float, period: Period) -> Qu
     )  # fmt: skip
 
 
-def _in(hours: Sequence[int], east: float) -> str:
-    """Whether it is one of these hours of the local day."""
-    clock = f"hour(vector(time() + {east:g}))"
+def _in(hours: Sequence[int], east: float | None, later: float, period: Period) -> str:
+    """Whether it is one of these hours of the local day, so many seconds later."""
+    now = site_time(later, period.selector) if east is None else f"time() + {east + later:g}"
+    clock = f"hour(vector({now}))"
     ranges: list[tuple[int, int]] = []
     for hour in sorted(hours):
         if ranges and ranges[-1][1] == hour:

@@ -9,6 +9,7 @@ from typing import Any
 from dash import Dash
 from flask.testing import FlaskClient
 
+from gpumon.cluster import site_clock
 from gpumon.cluster.asking import AskedEngine
 from gpumon.cluster.calendar_month import dated
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
@@ -134,7 +135,7 @@ class TableEngine:
 
     def ask(self, expression: str, at: float) -> EngineAnswer:
         self.asked.append(expression)
-        months = (name for name, text in self._dated if dated(text, at) == expression)
+        months = (name for name, text in self._dated if site_clock.told(dated(text, at), at) == expression)
         name = self._by_text.get(expression) or next(months, "")
         if self.down or name in self.broken:
             raise EngineError(self.down or "the engine says: out of memory (422)")

@@ -1,0 +1,71 @@
+"""The local clock in a question: as it was at each moment of the period, also where it was changed in it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from gpumon.cluster.asking import Asking
+from gpumon.cluster.by_hour import Hours
+from gpumon.cluster.calendar_month import LAST, THIS, month
+from gpumon.cluster.engine import EngineAnswer
+from gpumon.cluster.priced import cost_questions
+from gpumon.cluster.questions import Period
+from gpumon.cluster.site_clock import site_time, told
+from gpumon.prices import read_prices
+
+BERLIN, NEW_YORK, KOLKATA = (ZoneInfo(name) for name in ("Europe/Berlin", "America/New_York", "Asia/Kolkata"))
+NOVEMBER, AUGUST = 1763938800.0, 1754000000.0
+DAY = 86400
+
+
+def seconds_of(expression: str, moment: float) -> float:
+    """Evaluate the arithmetic of an expression as an engine would."""
+    return float(eval(expression.replace("time()", str(moment)).replace(" bool ", " "), {"__builtins__": {}}))
+
+
+@pytest.mark.parametrize("zone", [BERLIN, NEW_YORK, KOLKATA], ids=str)
+@pytest.mark.parametrize("at", [NOVEMBER, AUGUST, 1745000000.0])
+@pytest.mark.parametrize("later", [0, -150])
+@pytest.mark.parametrize("selector", ["24h", "720h", LAST, THIS])
+def test_it_is_that_of_the_place_at_each_moment(zone: ZoneInfo, at: float, later: int, selector: str) -> None:
+    expression = told(site_time(later, selector), at, zone)
+    begin, end = month(selector, at, zone) if "month" in selector else (at - int(selector[:-1]) * 3600, at)
+    for moment in range(round(begin), round(end) + 1, 1700):
+        local = datetime.fromtimestamp(moment + later, zone)
+        expected = local.replace(tzinfo=ZoneInfo("UTC")).timestamp()
+        assert seconds_of(expression, moment) == expected
+
+
+def test_a_change_out_of_the_period_costs_nothing() -> None:
+    assert told(site_time(0, "168h"), NOVEMBER, BERLIN) == "time() + 3600"
+
+
+def test_a_clock_that_is_not_changed_costs_nothing_more() -> None:
+    assert told(site_time(-150, "720h"), AUGUST, BERLIN) == "time() + 7050"
+
+
+def test_a_poller_that_began_in_summer_asks_in_winter_by_the_clock_of_then() -> None:
+    asked = []
+
+    class Engine:
+        name = "engine"
+
+        def ahead(self) -> float:
+            return 0.0
+
+        def ask(self, expression: str, at: float) -> EngineAnswer:
+            asked.append(expression)
+            return EngineAnswer(())
+
+    prices = read_prices({"currency": "EUR", "kwh": [{"from": 6, "to": 22, "price": 0.4}]})
+    turn = cost_questions(prices, periods=(Period.DAY,))
+    asking = Asking(Engine(), BERLIN)
+    recorded = dict.fromkeys((one.name for one in turn), True)
+    for at in (AUGUST, AUGUST + 180 * DAY):
+        asking.answers([turn], turn, at, recorded, Hours())
+    asking.close()
+    assert ["+ 7050" in asked[0], "+ 3450" in asked[0]] == [True, False]
+    assert ["+ 7050" in asked[len(turn)], "+ 3450" in asked[len(turn)]] == [False, True]
