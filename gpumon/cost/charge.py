@@ -28,6 +28,11 @@ class Amount(NamedTuple):
     about: bool = False
     """Whether the value itself is near the truth and no bound of it: it may be a little less or more."""
 
+    @property
+    def is_told(self) -> bool:
+        """Whether it says anything: at least nothing is not known."""
+        return is_known(self.value) and (self.complete or self.value != 0)
+
     def __add__(self, other: object) -> Amount:
         """Add what is known of both."""
         if not isinstance(other, Amount):

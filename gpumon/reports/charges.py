@@ -36,7 +36,7 @@ def text(amount: Amount, name: str, prices: Prices) -> str:
 
     `partly 3.00 EUR`: about so much, and more may have been used, so that it is no bound.
     """
-    if not is_known(amount.value):
+    if not amount.is_told:
         return units.MISSING
     said = units.grams(amount.value) if name == "co2" else units.money(amount.value, prices.currency)
     if amount.about:
@@ -47,14 +47,12 @@ def text(amount: Amount, name: str, prices: Prices) -> str:
 def sentence(charge: Charge, prices: Prices) -> str:
     """A charge in a sentence; empty where nothing of it is known."""
     parts = []
-    if is_known(charge.held.value):
-        idle = (
-            f", of which {text(charge.idle_held, 'idle_held', prices)} idle" if is_known(charge.idle_held.value) else ""
-        )
+    if charge.held.is_told:
+        idle = f", of which {text(charge.idle_held, 'idle_held', prices)} idle" if charge.idle_held.is_told else ""
         parts.append(f"{text(charge.held, 'held', prices)} for the time of its GPUs{idle}")
-    if is_known(charge.energy.value):
+    if charge.energy.is_told:
         parts.append(f"{text(charge.energy, 'energy', prices)} for their energy")
-    if is_known(charge.co2.value):
+    if charge.co2.is_told:
         parts.append(f"{text(charge.co2, 'co2', prices)} of CO₂")
     return f"Cost: {'; '.join(parts)}." if parts else ""
 
@@ -66,11 +64,11 @@ def as_json(charge: Charge, prices: Prices) -> dict[str, Any]:
 
 def csv_cells(charge: Charge, prices: Prices) -> Sequence[Cell]:
     """Return the cells of `FIELDS`."""
-    return (prices.currency, *(round(one.value, 6) if is_known(one.value) else None for one in charge))
+    return (prices.currency, *(round(one.value, 6) if one.is_told else None for one in charge))
 
 
 def _json(amount: Amount) -> dict[str, Any] | None:
-    if not is_known(amount.value):
+    if not amount.is_told:
         return None
     return {"value": amount.value, "complete": amount.complete, "about": amount.about}
 

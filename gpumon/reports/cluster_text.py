@@ -14,6 +14,7 @@ from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.questions import Period
 from gpumon.cluster.rows import Answers, single
 from gpumon.cluster.turns import NOT_ASKED
+from gpumon.cluster.unpriced import unpriced, without_price
 from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.groups import UserGroups
@@ -82,7 +83,8 @@ def _of_users(
     rows = [(*_user(one, is_whole=doubt.is_whole(one.name)), *_cost(charges.get(one.name), prices)) for one in users]
     title = f"{'Time, energy and cost' if prices else 'Time and energy'} of users: {period.words}"
     title += f", {days(period, picture.at)}" if period.is_dated else ""
-    yield Table((*_USERS, *more), rows, title, coverage.gap(answers, period))
+    below = coverage.gap(answers, period), without_price(unpriced(answers, prices, period))
+    yield Table((*_USERS, *more), rows, title, " ".join(filter(None, below)))
     if groups:
         told = facts.groups(users, groups)
         sums = []

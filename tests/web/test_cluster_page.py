@@ -12,6 +12,7 @@ from gpumon.cluster.amounts import kwh
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import Period
+from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon.reports.cluster_text import lines
 from gpumon_web.cluster.known import ClusterNow
@@ -247,7 +248,7 @@ def test_sums_of_a_day_that_the_engine_does_not_have_whole_are_at_least_so_much(
     assert values["use_below"].endswith("over 22 min")
     assert values["power_below"] == "≥ 167 kWh in 24 h"
     assert [ada[name][:2] for name in ("time", "idle", "energy", "held_cost", "energy_cost", "co2")] == ["≥ "] * 6
-    assert served.values(period="week")["users_age"] is None
+    assert "at least" not in served.values(period="week")["users_age"]["text"]
     assert [one["period"] for one in served.rows("hours", "person", id="ada")] == [
         "Day, 22 min of it known", "Week", "30 days", "This month", "Last month",
     ]  # fmt: skip
@@ -388,6 +389,23 @@ def test_time_of_gpus_of_which_the_model_is_not_known_costs_at_least_so_much() -
     assert ada["basis"] == "week, EUR, costs are at least so much"
 
 
+def test_time_without_a_price_is_unknown_for_a_user_and_for_their_group_and_a_line_says_how_much() -> None:
+    answers = cluster(3)
+    answers["held_week"] = [row(3600 * 745, user="dave"), row(0.0, user="erin")]
+    answers["held_by_model_week"] = [row(0.0, user="erin", model="NVIDIA L40S")]
+    groups = UserGroups({"dave": "lab", "erin": "lab"})
+    served = Cluster(TableEngine(answers), PRICES, groups=groups).after(0.0)
+    (dave,) = [one for one in served.rows("users") if one["name"] == "dave"]
+    (lab,) = [one for one in served.rows("users", by="group") if one["name"] == "lab"]
+    assert [one["held_cost"] for one in (dave, lab)] == ["–", "–"]
+    assert [one["held_money"] for one in (dave, lab)] == [None, None]
+    said = "745 h of GPUs of an unknown model have no price."
+    assert said in served.values()["users_age"]["text"]
+    week = served.rows("hours", "person", id="dave")[1]
+    assert week["period"] == "Week, 745 h without a price"
+    assert said in "\n".join(lines(served.poller.picture(), "engine", Period.WEEK, prices=PRICES, groups=groups))
+
+
 def test_a_file_of_users_has_base_units_and_what_they_are_of() -> None:
     (table,) = [
         one for one in parts(CLUSTER_PAGES["cluster"].layout(), "data-rows") if getattr(one, "data-rows") == "users"
@@ -465,7 +483,7 @@ def test_a_month_of_the_calendar_is_asked_for_while_somebody_looks_at_it() -> No
     assert served.values(period="last-month")["users_age"]["text"].startswith("The engine has not told that it has")
     assert served.page(period="last-month")["interval"] == 1.0, "the answer is on its way"
     values = served.after(15.0).values(period="last-month")
-    assert values["users_age"] is None, "it has all of a month of 31 days"
+    assert values["users_age"] == {"text": "1,488 h of Tesla T4 have no price."}, "it has all of a month of 31 days"
     ada, _ = served.rows("users", period="last-month")
     assert (ada["time"], ada["held_cost"]) == ("2,232 h", "3,348.00 EUR")
     (pressed,) = (one for one in values["periods"] if one["is_pressed"])

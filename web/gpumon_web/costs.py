@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon import units
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.json_value import exact
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.prices import Prices
 from gpumon.reports.charges import text
 from gpumon_web.page import Cells, Column
@@ -59,6 +59,7 @@ def cost_cells(charge: Charge | None, prices: Prices | None) -> Cells:
              ("energy_cost", "energy_money", "energy"), ("co2", "grams", "co2"))  # fmt: skip
     found: Cells = {}
     for cell, number, name in named:
-        found[cell] = text(getattr(one, name), name, prices) if prices else units.MISSING
-        found[number] = exact(getattr(one, name).value, _DIGITS)
+        amount = getattr(one, name)
+        found[cell] = text(amount, name, prices) if prices else units.MISSING
+        found[number] = exact(amount.value if amount.is_told else NAN, _DIGITS)
     return found

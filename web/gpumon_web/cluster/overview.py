@@ -10,6 +10,7 @@ from gpumon.cluster.gpus import OF_GPUS
 from gpumon.cluster.kept import NEVER
 from gpumon.cluster.of_now import of_now
 from gpumon.cluster.questions import Period
+from gpumon.cluster.unpriced import unpriced, without_price
 from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import not_of_now, of
@@ -109,7 +110,8 @@ def live(now: Now, args: Args) -> Cells:
     of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs, *away)
     charges = priced.charges(answers, known.prices, period) if known.prices else {}
     users, doubt = facts.users(answers, period), coverage.doubt(answers, period)
-    gap = coverage.gap(answers, period)
+    unknown = coverage.gap(answers, period), without_price(unpriced(answers, known.prices, period))
+    gap = " ".join(filter(None, unknown))
     asked_at = picture.kept.get(f"held_{period}", NEVER).at or picture.at
     dates = days(period, asked_at) if period.is_dated else ""
     by_group = known.groups if args["by"] == GROUP else None

@@ -11,6 +11,7 @@ from gpumon.cluster.gpus import of_user
 from gpumon.cluster.of_now import of_now
 from gpumon.cluster.questions import ROLLING, Period
 from gpumon.cluster.rows import Answers
+from gpumon.cluster.unpriced import unpriced
 from gpumon.frame import NAN
 from gpumon.json_value import shown
 from gpumon.missing import is_known
@@ -131,11 +132,14 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
     one = _of(answers, name, period) or ClusterUser(name)
     is_whole, part = coverage.doubt(answers, period).is_whole(name), coverage.missing_part(answers, period, name)
 
+    without = sum(unpriced(answers, prices, period, name).values())
+    unpriced_part = f"{hours(without)} without a price" if without else ""
+
     def sum_of(text: str) -> str:
         return coverage.at_least(text, is_whole=is_whole)
 
     return {
-        "key": period.value, "period": ", ".join(filter(None, (period.heading, part))),
+        "key": period.value, "period": ", ".join(filter(None, (period.heading, part, unpriced_part))),
         "seconds": coverage.length(answers, period),
         "time": sum_of(hours(one.held_seconds)),
         "held": shown(one.held_seconds), "used": percent(one.used), "used_share": shown(one.used),

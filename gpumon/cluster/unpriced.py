@@ -1,0 +1,50 @@
+"""Held time that has no price: of GPUs of an unknown model, or of a model that no price fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+
+from gpumon.cluster.amounts import hours
+from gpumon.cluster.questions import Period
+from gpumon.cluster.rows import Answers
+from gpumon.cost.charge import WHOLE
+from gpumon.prices import Prices
+
+_UNKNOWN = ""
+
+
+def unpriced(answers: Answers, prices: Prices | None, period: Period, user: str | None = None) -> Mapping[str, float]:
+    """Return seconds without a price in a period by model, of all users or of one; empty is an unknown model.
+
+    Little of a user's time counts as nothing, as it does in their charge.
+    """
+    by_model = answers.get(f"held_by_model_{period}")
+    if prices is None or not prices.gpu_hour or by_model is None:
+        return {}
+    found: dict[str, float] = {}
+    known: dict[str, float] = {}
+    for row in by_model:
+        name, model = row.labels.get("user", ""), row.labels.get("model", "")
+        known[name] = known.get(name, 0.0) + row.value
+        if user in (None, name) and not isfinite(prices.of_model(model)) and row.value > 0:
+            found[model] = found.get(model, 0.0) + row.value
+    for row in answers.get(f"held_{period}", ()):
+        name = row.labels.get("user", "")
+        if user in (None, name) and known.get(name, 0.0) < WHOLE * row.value:
+            found[_UNKNOWN] = found.get(_UNKNOWN, 0.0) + row.value - known.get(name, 0.0)
+    return found
+
+
+def without_price(found: Mapping[str, float]) -> str:
+    """Return a sentence on it; empty where all has a price.
+
+    >>> without_price({"": 2682000.0})
+    '745 h of GPUs of an unknown model have no price.'
+    """
+    models = [f"of {model}" for model in sorted(found) if model]
+    models += ["of GPUs of an unknown model"] if _UNKNOWN in found else []
+    if not models:
+        return ""
+    named = models[0] if len(models) == 1 else f"of {len(models)} models"
+    return f"{hours(sum(found.values()))} {named} have no price."
