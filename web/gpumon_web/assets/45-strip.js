@@ -56,9 +56,9 @@
       if (holes) { return [from, to]; }
       return left > from || right >= to ? [from, Math.min(left, to)] : [right, to];
     };
-    const holes = [...away.values()].flatMap((one) => one.holes || []);
+    const outages = [...away.values()].flatMap((slot) => slot.holes || []);
     const block = (user, left, top, wide, tall, used) => {
-      const hole = holes.find((one) => one.left < left + wide && one.right > left);
+      const hole = outages.find((outage) => outage.left < left + wide && outage.right > left);
       if (!hole) { whole(user, left, top, wide, tall, used); return; }
       if (hole.left > left) { whole(user, left, top, hole.left - left, tall, used); }
       if (hole.right < left + wide) { block(user, hole.right, top, left + wide - hole.right, tall, used); }
