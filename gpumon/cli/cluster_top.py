@@ -32,7 +32,7 @@ def cluster_pictures(
 
     def picture() -> tuple[list[str], int]:
         found = poller.round()
-        answered = found.answers().get("gpus")
+        answered = found.answers().get("gpus") and not found.is_old
         text = list(lines(found, engine.name, period, terminal_width(), prices, groups, height()))
         return text, EXIT_OK if answered else EXIT_NO_GPU
 

@@ -6,9 +6,15 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
+from gpumon.cluster import facts
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.kept import NEVER, KeptAnswer
+from gpumon.cluster.recorded import SILENT
+from gpumon.cluster.turns import TICK
+from gpumon.frame import NAN
 
+NO_ANSWER = 3 * TICK
+"""Seconds without any answer after which nothing is of now."""
 _OF_NOW = ("seen", "gpus")
 """Questions about what is so now, which each round asks that found no answer before."""
 
@@ -47,6 +53,33 @@ class ClusterPicture(NamedTuple):
         """Whether the last round had any answer, or asked nothing of what changes from round to round."""
         asked = [one for name in _OF_NOW if (one := self.kept.get(name, NEVER)).problem and one.asked >= self.began]
         return self.heard >= self.began or not asked
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the engine has answered nothing for so long that nothing here is of now."""
+        return self.began - self.heard > NO_ANSWER
+
+    @property
+    def told_at(self) -> float:
+        """The moment that the newest answer is of; of when it was asked where there is none."""
+        return max((one.at for one in self.kept.values() if one.rows is not None), default=0.0) or self.at
+
+    @property
+    def unanswered(self) -> Sequence[str]:
+        """Questions without whose answer nobody knows what GPUs do now: a silent node would count as free."""
+        return [name for name in _OF_NOW if self.is_old or not self._is_of_now(self.kept.get(name, NEVER))]
+
+    def nodes(self) -> list[facts.Node]:
+        """Return the nodes as they were told last."""
+        return facts.nodes(self.answers(), self.seen_at)
+
+    def nodes_now(self) -> list[facts.Node]:
+        """Return the nodes as they are now: without what their GPUs do, where that is not known."""
+        found = self.nodes()
+        return [one._replace(gpus=None, busy=NAN) for one in found] if self.unanswered else found
+
+    def _is_of_now(self, one: KeptAnswer) -> bool:
+        return one.rows is not None and (not one.problem or self.at - one.at <= SILENT)
 
     @property
     def seen_at(self) -> float:

@@ -54,14 +54,14 @@ def lines(
     With `prices` users have their cost, and with `groups` a table of these follows. Tables have fewer rows where all
     would be more than `height` lines (0: however many); what is free and what is wrong come first.
     """
-    nodes = facts.nodes(picture.answers(), picture.seen_at)
-    answers = of_now(picture.answers(), nodes)
+    nodes, told = picture.nodes_now(), picture.nodes()
+    answers = of_now(picture.answers(), told)
     above = [*wrapped(_head(nodes, answers, picture, name), width)]
     above += [cut(line, width) if width else line for line in _problems(picture)]
     if facts.has_no_series(answers) and not picture.is_dcgm:
         above.append(cut(facts.NO_SERIES, width) if width else facts.NO_SERIES)
     yield from above
-    wrong = what_is_wrong(nodes, answers, tells_states=not picture.is_dcgm)
+    wrong = what_is_wrong(told, answers, tells_states=not picture.is_dcgm)
     held = [(one.user or "unknown", one.node, one.gpu, units.words(one.seconds)) for one in facts.idle_holders(answers)]
     tables = [
         Table(_FREE, [_free(one) for one in facts.free(nodes)], least=_FIRST),
@@ -124,9 +124,9 @@ def _head(nodes: Sequence[facts.Node], answers: Answers, picture: ClusterPicture
         yield f"{units.counted(alone, 'more node')} with NVIDIA's exporter alone"
     if unreal := facts.unreal(answers):
         yield f"{units.counted(unreal, 'node')} SIMULATED or REPLAY"
-    if is_known(power := single(answers, "power")):
+    if is_known(power := single(answers, "power")) and not picture.is_old:
         yield " ".join(filter(None, (watts(power), may_include(nodes))))
-    yield units.moment(picture.at)
+    yield f"{'no answer since ' if picture.is_old and picture.answers() else ''}{units.moment(picture.told_at)}"
     if picture.kept and picture.looked and not picture.recorded:
         yield "without gpumon's rules"
 
@@ -137,6 +137,11 @@ def _problems(picture: ClusterPicture) -> Iterator[str]:
     if len(why) == 1 and "" not in why and not picture.answers():
         yield f"nothing was answered ({why.pop()})"
         return
+    if picture.is_old and picture.answers():
+        yield f"what stands here is of then ({next(iter(why - {''}), 'no answer')})"
+        return
+    if "seen" in picture.unanswered:
+        yield "which nodes are silent is unknown, so no GPU is known to be free"
     found: dict[tuple[str, float, str], list[str]] = {}
     for name, one in picture.kept.items():
         if one.problem:

@@ -121,8 +121,8 @@ def test_the_page_keeps_what_it_knew_and_says_what_happened_and_since_when(
     assert first["values"]["free"] == before["values"]["free"]
     for panel in ("summary", "map", "free", "wrong"):
         age = first["values"][f"{panel}_age"]
-        assert said.lower() in age["text"].lower()
-        assert age["time"] == NOW, "what stands there is of then"
+        assert age["text"] == "What stands here is of", "the head says why"
+        assert age["time"] == NOW
     later = served.after(300.0).page()
     assert not later["live"]
     assert later["age"] == 315
@@ -131,7 +131,12 @@ def test_the_page_keeps_what_it_knew_and_says_what_happened_and_since_when(
     assert "daemon" not in later["step"]
     assert later["values"]["foot"]["time"] == NOW, "what stands there is of then"
     assert said in later["state"]
-    assert later["values"]["free"] == before["values"]["free"]
+    values = later["values"]
+    assert (values["free"], later["tables"]["free_gpus"]["order"]) == ("–", []), "nobody knows what is free now"
+    assert {tile["word"] for tile in values["map"]["tiles"]} == {"unknown", "silent 10 min"}
+    assert values["wrong"] == before["values"]["wrong"], "what was wrong stays, with its time"
+    for panel in ("summary", "map", "free"):
+        assert values[f"{panel}_age"] == {"text": "What is free is unknown. What else stands here is of", "time": NOW}
     for page in ("node", "person"):
         assert served.page(page, id="gn001")["values"]
     backend.fault = None
@@ -231,7 +236,7 @@ def test_series_that_are_none_are_a_fault_and_not_nothing(result: object) -> Non
     served.after(0.0)
     backend.fault = answering(result)
     told = served.after(15.0).page()["values"]
-    assert "cannot be read" in told["wrong_age"]["text"]
+    assert told["wrong_age"] == {"text": "What stands here is of", "time": NOW}
     assert told["wrong"], "what was wrong before stays, with its time"
 
 
@@ -260,8 +265,8 @@ def test_an_engine_that_never_answered_shows_a_page_that_claims_nothing() -> Non
     found = served.after(0.0).page()
     assert found["values"]["free"] == "–"
     assert found["values"]["map"] is None
-    assert found["values"]["map_age"]["text"].startswith("Unknown. The engine at http://prom:9090 refuses connections")
-    assert found["values"]["map_age"]["time"] == NOW
+    assert found["state"] == "the engine at http://prom:9090 refuses connections"
+    assert found["values"]["map_age"] == {"text": "Unknown since", "time": NOW}
     assert found["values"]["wrong"] == [{"text": "Not known."}]
     assert not found["live"]
 
@@ -296,6 +301,22 @@ def test_a_round_gives_up_after_a_few_late_answers_and_the_next_one_tries_again(
     assert any("within 4 s" in one for one in problems.values())
     backend.fault = None
     assert served.after(15.0).poller.picture().problems() == {}
+
+
+def test_nothing_is_free_while_it_is_not_known_which_nodes_are_silent() -> None:
+    backend, served = made()
+    backend.broken = ("gpumon_last_sample_timestamp_seconds < time()",)
+    found = served.after(0.0).page()
+    values = found["values"]
+    assert (values["free"], found["tables"]["free_gpus"]["order"]) == ("–", [])
+    assert {tile["word"] for tile in values["map"]["tiles"]} == {"unknown"}
+    for panel in ("summary", "map", "free"):
+        text = values[f"{panel}_age"]["text"]
+        assert text.endswith("Which nodes are silent is unknown, so no GPU is known to be free, since"), text
+    told = served.after(15.0).page("node", id="gn001")
+    assert "Model" in json.dumps(told["values"]["facts"])
+    assert "Free" not in json.dumps(told["values"]["facts"])
+    assert told["tables"]["gpus"]["order"] == []
 
 
 def test_each_part_fails_alone() -> None:

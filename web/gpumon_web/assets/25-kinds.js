@@ -133,7 +133,8 @@
 
   function note(one) {
     const about = one.about ? g.make("span", { class: `tag ${one.level}`, text: one.about }) : null;
-    const text = one.time === undefined ? one.text : `${one.text}, ${t.moment(one.time)}`;
+    const isOld = one.old !== undefined && !g.feed.isFresh();
+    const text = isOld ? one.old : one.time === undefined ? one.text : `${one.text}, ${t.moment(one.time)}`;
     const remedy = one.action ? [" ", g.make("span", { class: "remedy", text: one.action })] : [];
     const said = g.make("span", { class: about || one.link ? null : "mut" }, text, ...remedy);
     return g.make("li", {}, ...(one.link ? [g.make("a", { href: address(one.link) }, about, said)] : [about, said]));

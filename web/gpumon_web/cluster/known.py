@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumon.cluster.kept import KeptAnswer
+from gpumon.cluster.kept import NEVER, KeptAnswer
 from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.rows import Answers
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.page import Cells, Now
 
+_STATES = "What GPUs do is unknown"
 NOTHING = ClusterPicture(0.0, {}, recorded=True, took=0.0)
 
 
@@ -40,6 +41,11 @@ def of(now: Now) -> ClusterNow:
 def not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
     """Return why a part of a page is not of now, with the moment that it is of; None where it is."""
     kept = known.picture.kept
+    if not known.picture.is_answered:  # the head of the page says why
+        if any(one.rows is not None for one in _named(known, questions)):
+            return {"text": "What stands here is of", "time": known.picture.answered}
+        since = [one.failing for one in _named(known, questions) if one.failing]
+        return {"text": "Unknown since", "time": min(since, default=known.picture.at)}
     failing = [kept[name] for name in questions if name in kept and kept[name].problem]
     if failing:
         oldest = min(failing, key=lambda one: (one.rows is not None, one.at))
@@ -49,12 +55,22 @@ def not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
             return {"text": f"{'A part is unknown' if told else 'Unknown'}. {why}, since", "time": oldest.failing}
         some = "Some of what" if len(failing) < len(_named(known, questions)) else "What"
         return {"text": f"{why}. {some} stands here is of", "time": oldest.at}
-    told = [one for one in _named(known, questions) if one.rows is not None]
-    if told and not known.picture.is_answered:  # it was not asked yet, and would have no answer
-        why = next(iter(known.picture.problems().values()))
-        return {"text": f"{why[:1].upper()}{why[1:]}. What stands here is of", "time": min(one.at for one in told)}
     warned = next((one.warning for one in _named(known, questions) if one.warning), "")
     return {"text": f"A part may be missing: {warned}; as of", "time": known.picture.at} if warned else None
+
+
+def states_not_of_now(known: ClusterNow, questions: Sequence[str]) -> Cells | None:
+    """Return the same for a part that says which GPUs are free."""
+    picture = known.picture
+    if not picture.answered or not picture.unanswered:
+        return not_of_now(known, questions)
+    if picture.is_old:
+        return {"text": "What is free is unknown. What else stands here is of", "time": picture.answered}
+    name = picture.unanswered[0]
+    one = picture.kept.get(name, NEVER)
+    what = "Which nodes are silent is unknown, so no GPU is known to be free" if name == "seen" else _STATES
+    why = f"{one.problem[:1].upper()}{one.problem[1:]}. " if one.problem else ""
+    return {"text": f"{why}{what}, since", "time": one.failing or picture.at}
 
 
 def _named(known: ClusterNow, questions: Sequence[str]) -> list[KeptAnswer]:

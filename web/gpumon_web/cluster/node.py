@@ -64,9 +64,11 @@ def live(now: Now, args: Args) -> Cells:
     """Everything of the page."""
     known, name = of(now), args["id"]
     answers = known.answers
-    node = next((one for one in facts.nodes(answers, known.picture.seen_at) if one.name == name), None)
-    wrong = what_is_wrong([node], _only(answers, name), tells_states=not known.picture.is_dcgm) if node else []
-    slots = gpu_slots(answers, "node_", f" {name}").get(name, {}) if node and not node.silent else {}
+    node = next((one for one in known.picture.nodes_now() if one.name == name), None)
+    told = [one for one in known.picture.nodes() if one.name == name]
+    wrong = what_is_wrong(told, _only(answers, name), tells_states=not known.picture.is_dcgm) if node else []
+    is_told = node and not node.silent and not known.picture.unanswered
+    slots = gpu_slots(answers, "node_", f" {name}").get(name, {}) if is_told else {}
     by_number = states(node, slots) if node else {}
     return {
         "node": name if node else "No such node",
@@ -92,6 +94,8 @@ def _nothing(known: ClusterNow, node: facts.Node | None, name: str) -> str:
     if node.silent:
         since = units.words(node.silent)
         return f"This node has been silent for {since}: what its GPUs do, and who holds them, is unknown since then."
+    if known.picture.unanswered:
+        return "What its GPUs do is not known now: the engine did not answer that."
     if known.picture.is_dcgm:
         return "Only NVIDIA's exporter answers here: who is on which GPU is unknown."
     if f"node_info {name}" not in known.answers:

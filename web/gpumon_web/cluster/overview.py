@@ -13,7 +13,7 @@ from gpumon.cluster.questions import Period
 from gpumon.cluster.unpriced import unpriced, without_price
 from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
 from gpumon_web.cluster import tables
-from gpumon_web.cluster.known import not_of_now, of
+from gpumon_web.cluster.known import not_of_now, of, states_not_of_now
 from gpumon_web.cluster.node_map import node_map
 from gpumon_web.cluster.problems import problems
 from gpumon_web.cluster.summary import doubts, foot, summary
@@ -36,6 +36,8 @@ _PANELS = {
     "runs": ("runs", "epochs", "planned", "run_nodes", "run_places"),
 }
 """Questions that each part of the page shows."""
+_OF_STATES = ("summary", "map", "free")
+"""Parts that say which GPUs are free."""
 
 
 def layout() -> Component:
@@ -71,7 +73,7 @@ def layout() -> Component:
                                table("free_gpus", "Free GPUs", tables.FREE, "together", down=True, css="plain",
                                      empty="No GPU is known to be free.", few=8))], className="column"),
                 html.Div([card("What is wrong", age("wrong"),
-                               bound("wrong", "notes", html.Ul, "The current state is unknown.", className="look"))],
+                               bound("wrong", "notes", html.Ul, className="look"))],
                          className="column"),
             ], className="columns"),
             card("Users", age("users"),
@@ -99,7 +101,7 @@ def live(now: Now, args: Args) -> Cells:
     known = of(now)
     picture = known.picture
     period = Period(args["period"]) if args["period"] in list(Period) else Period.WEEK
-    nodes = facts.nodes(known.answers, picture.seen_at)
+    nodes, now_told = picture.nodes(), picture.nodes_now()
     answers = of_now(known.answers, nodes)
     idle = facts.idle_holders(answers)
     wrong = what_is_wrong(nodes, answers, tells_states=not picture.is_dcgm)
@@ -123,26 +125,29 @@ def live(now: Now, args: Args) -> Cells:
             tables.user_rows(users, charges, known.prices, period=period, doubt=doubt, dates=dates)
         )
     )  # fmt: skip
-    is_told = "seen" in answers and "gpus" in answers and not facts.has_no_series(answers)
-    well = "Nothing is known to be wrong." if is_told else "Not known."
+    is_told = not picture.unanswered and not facts.has_no_series(answers)
+    well = {"text": "Nothing is known to be wrong.", "old": "Not known."} if is_told else {"text": "Not known."}
     return {
-        **summary(answers, nodes, is_dcgm=picture.is_dcgm),
+        **summary(answers, now_told, is_dcgm=picture.is_dcgm),
         "doubts": doubts(known, nodes) or None,
-        "map": node_map(nodes, answers),
+        "map": node_map(now_told, {} if picture.unanswered else answers),
         "map_title": (
             f"{len(nodes):,} nodes, {gpus:,} GPUs{f', {silent:,} silent' if silent else ''}"
             f"{f'; {unseen:,} more not answering' if unseen else ''}"
         ) if nodes else "",
-        "wrong": problems(wrong, idle) or [{"text": well}],
+        "wrong": problems(wrong, idle) or [well],
         "periods": [
             {"text": one.heading, "title": days(one, picture.at) if one.is_dated else one.words.capitalize(),
              "is_pressed": one == period, "arg": "period", "value": one}
             for one in Period
         ],
         "foot": foot(known),
-        **{f"{panel}_age": not_of_now(known, names) for panel, names in _PANELS.items()},
+        **{
+            f"{panel}_age": (states_not_of_now if panel in _OF_STATES else not_of_now)(known, names)
+            for panel, names in _PANELS.items()
+        },
         "users_age": not_of_now(known, of_users) or ({"text": gap} if users and gap else None),
-        "free_gpus": tables.free_rows(facts.free(nodes)),
+        "free_gpus": tables.free_rows(facts.free(now_told)),
         "users": rows,
         **holders(known.groups, args["by"]),
         **has_costs(known.prices),

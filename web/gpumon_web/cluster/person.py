@@ -71,7 +71,7 @@ def layout() -> Component:
 def live(now: Now, args: Args) -> Cells:
     """Everything of the page."""
     known, name = of(now), args["id"]
-    nodes = facts.nodes(known.answers, known.picture.seen_at)
+    nodes = known.picture.nodes_now()
     answers = of_now(known.answers, nodes)
     places = answers.get(f"user_places {name}", ())
     busy = {one.name: one.busy for one in nodes}

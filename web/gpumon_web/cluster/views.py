@@ -10,7 +10,7 @@ from typing import Any
 from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.gpus import of_node, of_user
-from gpumon.cluster.picture import ClusterPicture
+from gpumon.cluster.picture import NO_ANSWER, ClusterPicture
 from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import MONTHS, Period, Question, of_users
@@ -25,8 +25,6 @@ from gpumon_web.feed import JsonBody
 from gpumon_web.live import PageViews
 from gpumon_web.page import Args, Cells, Now, Page
 
-_SILENT = 3 * TICK
-"""Seconds without any answer after which nothing here is of now."""
 _SOON = 1.0
 """Seconds between questions of a browser while it waits for the first answer."""
 
@@ -65,7 +63,7 @@ class ClusterFeed:
         picture = self.picture
         age = self._poller.silence(picture)
         is_empty = facts.has_no_series(picture.answers()) and not picture.is_dcgm
-        answers_now = not picture.kept or age <= _SILENT
+        answers_now = not picture.kept or age <= NO_ANSWER
         is_live = answers_now and not is_empty
         is_waking = not answers_now and self._poller.is_waking(picture)
         nothing = "no series of gpumon" if answers_now else "no answer"

@@ -1,0 +1,57 @@
+"""What is so now: nothing is free of which nobody knows whether its node is silent, or that nobody was told lately."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon import units
+from gpumon.cluster.picture import NO_ANSWER
+from gpumon.cluster.polling import ClusterPoller
+from gpumon.cluster.questions import QUESTIONS
+from gpumon.cluster.recorded import SILENT
+from tests.unit.test_cluster import NOW, FakeEngine, HandClock, text
+
+EVERY = {one.name for one in QUESTIONS}
+
+
+@pytest.mark.parametrize("broken", ["seen", "gpus"])
+def test_nothing_is_free_while_it_is_not_known_which_nodes_are_silent_or_what_gpus_do(broken: str) -> None:
+    told = text(ClusterPoller(FakeEngine(broken=[broken])))
+    assert "GPUs unknown" in told
+    assert "GPUs free" not in told
+    assert "whole node" not in told
+
+
+def test_nothing_is_free_once_the_last_answer_about_silent_nodes_is_as_old_as_a_silent_node() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    poller.round()
+    engine.broken = {"seen"}
+    clock.passed = SILENT
+    assert "10 of 24 GPUs free" in text(poller)
+    clock.passed = SILENT + 15
+    told = text(poller)
+    assert "GPUs unknown" in told
+    assert "which nodes are silent is unknown, so no GPU is known to be free" in told
+    assert "whole node" not in told
+    assert "1 GPU lost" in told, "what was wrong is still told"
+
+
+def test_the_text_of_an_engine_that_is_gone_is_dated_by_its_last_answer_and_claims_nothing_free() -> None:
+    engine, clock = FakeEngine(), HandClock()
+    poller = ClusterPoller(engine, clock=clock.steady, now=clock.wall)
+    poller.round()
+    engine.broken = EVERY
+    clock.passed = NO_ANSWER
+    told = text(poller)
+    assert "10 of 24 GPUs free" in told
+    assert units.moment(NOW) in told.splitlines()[0], "it is of then"
+    clock.passed = NO_ANSWER + 15
+    told = text(poller)
+    assert f"no answer since {units.moment(NOW)}" in told.splitlines()[0]
+    assert units.moment(NOW + NO_ANSWER + 15) not in told
+    assert told.splitlines()[1] == "what stands here is of then (the engine says: out of memory (422))"
+    assert "GPUs unknown" in told
+    assert "GPUs free" not in told
+    assert "whole node" not in told
+    assert "silent for 12 min" in told, "as it was then"
