@@ -389,6 +389,16 @@ def test_time_of_gpus_of_which_the_model_is_not_known_costs_at_least_so_much() -
     assert ada["basis"] == "week, EUR, costs are at least so much"
 
 
+def test_a_sum_of_a_user_that_ends_before_the_others_says_so() -> None:
+    served = shown()
+    served.page("person", id="ada")
+    for _ in range(39):
+        served.after(15.0).page("person", id="ada")
+    found = [one["period"] for one in served.rows("hours", "person", id="ada")]
+    assert found == ["Day", "Week, up to 4 min ago", "30 days, up to 9 min ago", "This month, up to 9 min ago",
+                     "Last month"]  # fmt: skip
+
+
 def test_time_without_a_price_is_unknown_for_a_user_and_for_their_group_and_a_line_says_how_much() -> None:
     answers = cluster(3)
     answers["held_week"] = [row(3600 * 745, user="dave"), row(0.0, user="erin")]

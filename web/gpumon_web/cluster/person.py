@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpumon import units
 from gpumon.cluster import coverage, facts, priced
 from gpumon.cluster.amounts import hours, kwh
 from gpumon.cluster.facts import ClusterRun, ClusterUser, in_order
 from gpumon.cluster.gpus import of_user
+from gpumon.cluster.kept import NEVER
 from gpumon.cluster.of_now import of_now
 from gpumon.cluster.questions import ROLLING, Period
 from gpumon.cluster.rows import Answers
@@ -24,6 +26,8 @@ from gpumon_web.page import Args, Cells, Column, Now, Page, Rows
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+_AGE = 90.0
+"""Seconds up to which a sum counts as one up to now."""
 _HOURS = (
     Column("period", "Period", is_head=True, sorts_by="seconds"),
     Column("time", "GPU-hours", is_number=True, sorts_by="held"),
@@ -133,19 +137,28 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
     is_whole, part = coverage.doubt(answers, period).is_whole(name), coverage.missing_part(answers, period, name)
 
     without = sum(unpriced(answers, prices, period, name).values())
-    unpriced_part = f"{hours(without)} without a price" if without else ""
+    told = period.heading, _age(known, period), part, f"{hours(without)} without a price" if without else ""
 
     def sum_of(text: str) -> str:
         return coverage.at_least(text, is_whole=is_whole)
 
     return {
-        "key": period.value, "period": ", ".join(filter(None, (period.heading, part, unpriced_part))),
+        "key": period.value, "period": ", ".join(filter(None, told)),
         "seconds": coverage.length(answers, period),
         "time": sum_of(hours(one.held_seconds)),
         "held": shown(one.held_seconds), "used": percent(one.used), "used_share": shown(one.used),
         "idle": sum_of(hours(one.idle_seconds)), "idle_seconds": shown(one.idle_seconds),
         "energy": sum_of(kwh(one.energy)), "joules": shown(one.energy), **cost_cells(charge, prices),
     }  # fmt: skip
+
+
+def _age(known: ClusterNow, period: Period) -> str:
+    """Words on a sum that ends a while ago: a month is asked for seldom, and may have less than the week until then."""
+    asked = known.picture.kept.get(f"held_{period}", NEVER)
+    age = known.picture.at - asked.at
+    if period is Period.LAST_MONTH or asked.rows is None or age <= _AGE:
+        return ""
+    return f"up to {units.words(age)} ago"
 
 
 def _runs(answers: Answers, name: str) -> list[ClusterRun]:
