@@ -13,6 +13,10 @@ _UTIL = DCGM
 _IDLE = 100 * IDLE
 """Percent."""
 
+DCGM_ONLY = (
+    "Only NVIDIA's exporter (dcgm-exporter) answers here. It does not tell who holds a GPU: users, runs, hours "
+    "and what is free are unknown; 'gpumon export' on the nodes tells them."
+)
 DCGM_QUESTIONS: tuple[Question, ...] = (
     Question("seen", f"max by (instance) (max_over_time(timestamp({_UTIL})[1h:1m]))"),
     Question(
@@ -26,6 +30,10 @@ DCGM_QUESTIONS: tuple[Question, ...] = (
     Question("busy", f"avg by (instance) ({_UTIL}) / 100"),
     Question("power", "sum(DCGM_FI_DEV_POWER_USAGE)"),
     Question("last_xid", "max by (instance, gpu) (DCGM_FI_DEV_XID_ERRORS) > 0", every=60.0),
+    # Targets of the jobs by which others of them answer: of those that never did there is nothing but `up`.
+    Question(
+        "down", f"group by (instance) (up == 0 and on (job) count by (job) (last_over_time({_UTIL}[1h])))", every=60.0
+    ),
     Question(
         "energy_of_day",
         f"sum(increase(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[{Period.DAY.selector}])) / 1000",

@@ -8,6 +8,7 @@ from gpumon import units
 from gpumon.cluster import coverage, facts, priced
 from gpumon.cluster.amounts import hours, kwh, watts
 from gpumon.cluster.calendar_month import days
+from gpumon.cluster.dcgm import DCGM_ONLY
 from gpumon.cluster.of_now import may_include, of_now
 from gpumon.cluster.parts import answer_to, part
 from gpumon.cluster.picture import ClusterPicture
@@ -21,7 +22,7 @@ from gpumon.groups import UserGroups
 from gpumon.missing import NAN, is_known
 from gpumon.prices import Prices
 from gpumon.reports.charges import cells, columns
-from gpumon.reports.room import Table, shared, wrapped
+from gpumon.reports.room import Table, sentence, shared, wrapped
 from gpumon.reports.text_table import TextColumn
 from gpumon.text import cut
 
@@ -60,6 +61,8 @@ def lines(
     above += [cut(line, width) if width else line for line in _problems(picture)]
     if facts.has_no_series(answers) and not picture.is_dcgm:
         above.append(cut(facts.NO_SERIES, width) if width else facts.NO_SERIES)
+    if picture.is_dcgm:
+        above += sentence(DCGM_ONLY, width)
     yield from above
     wrong = what_is_wrong(told, answers, tells_states=not picture.is_dcgm)
     held = [(one.user or "unknown", one.node, one.gpu, units.words(one.seconds)) for one in facts.idle_holders(answers)]

@@ -13,7 +13,7 @@ from gpumon import units
 from gpumon.cluster import coverage, facts
 from gpumon.cluster.away import away_questions
 from gpumon.cluster.by_hour import HOURS, PHASE_ASKED, PROOF, placed
-from gpumon.cluster.dcgm import DCGM_QUESTIONS
+from gpumon.cluster.dcgm import DCGM_ONLY, DCGM_QUESTIONS
 from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
 from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
 from gpumon.cluster.kept import KeptAnswer
@@ -570,12 +570,17 @@ def test_a_site_with_nothing_but_dcgm_is_asked_what_that_tells() -> None:
 
 def test_gpus_of_which_nobody_tells_who_holds_them_are_not_counted_as_taken_or_free() -> None:
     def head(*gpus: EngineSeries, is_dcgm: bool) -> str:
+        return text_of(*gpus, is_dcgm=is_dcgm)[0]
+
+    def text_of(*gpus: EngineSeries, is_dcgm: bool) -> list[str]:
         kept = {"seen": KeptAnswer([row(NOW, instance="gn1")]), "gpus": KeptAnswer(gpus)}
         picture = ClusterPicture(NOW, kept, recorded=True, took=0.0, is_dcgm=is_dcgm)
-        return next(iter(lines(picture, FakeEngine.name, Period.WEEK)))
+        return list(lines(picture, FakeEngine.name, Period.WEEK))
 
     told = row(3, instance="gn1", state="busy"), row(5, instance="gn1", state="unknown")
     assert "3 of 8 GPUs busy, whether the others are free is unknown" in head(*told, is_dcgm=True)
+    assert DCGM_ONLY in text_of(*told, is_dcgm=True)
+    assert DCGM_ONLY not in text_of(*told, is_dcgm=False)
     assert "0 of 8 GPUs free  ·  5 unknown" in head(*told, is_dcgm=False)
 
 

@@ -323,6 +323,20 @@ def test_a_site_with_dcgm_alone_claims_nothing_about_users() -> None:
     assert values["use"] == pytest.approx(0.35)
 
 
+def test_at_a_site_with_dcgm_alone_a_target_that_never_answered_is_told() -> None:
+    from gpumon.cluster.dcgm import DCGM_QUESTIONS
+
+    answers = {
+        "seen": [row(NOW - 3, instance="d1")], "gpus": [row(8, instance="d1", state="unknown")],
+        "down": [row(1, instance="d3")],
+    }  # fmt: skip
+    engine = TableEngine(answers, ["DCGM_FI_DEV_GPU_UTIL"])
+    engine._by_text = {one.recorded: one.name for one in DCGM_QUESTIONS}
+    served = Cluster(engine).after(0.0)
+    assert [one["text"] for one in served.values()["wrong"]] == ["d3: its exporter does not answer"]
+    assert "d3  " in "\n".join(lines(served.poller.picture(), "engine", Period.WEEK))
+
+
 def test_nodes_that_only_another_exporter_tells_of_are_counted_as_not_shown() -> None:
     values = Cluster(TableEngine(cluster(3) | {"dcgm_alone": [row(2.0)]})).after(0.0).values()
     assert values["doubts"][0]["text"].startswith("2 nodes with NVIDIA's exporter (dcgm-exporter) alone: not shown")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gpumon import units
 from gpumon.cluster import coverage, facts
 from gpumon.cluster.amounts import energy, watts_of
+from gpumon.cluster.dcgm import DCGM_ONLY
 from gpumon.cluster.facts import Node
 from gpumon.cluster.of_now import may_include
 from gpumon.cluster.questions import SMALL, Period
@@ -115,10 +116,7 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
     if nodes and all(node.silent for node in nodes):
         told.append("Every node is silent: what is free, who holds GPUs, what runs and the power are not known.")
     if picture.is_dcgm:
-        told.append(
-            "Only NVIDIA's exporter (dcgm-exporter) answers here. It does not tell who holds a GPU: users, runs, hours "
-            "and what is free are unknown; 'gpumon export' on the nodes tells them."
-        )
+        told.append(DCGM_ONLY)
     elif picture.kept and picture.looked and not picture.recorded:
         told.append(
             "Some recorded series of gpumon's rules are missing, so the exporters' own are asked, which takes the "
