@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
+from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.kept import NEVER, KeptAnswer
@@ -85,6 +86,14 @@ class ClusterPicture(NamedTuple):
     def seen_at(self) -> float:
         """The moment at which nodes were asked for their newest samples: whether one is silent is of then."""
         return self.kept.get("seen", NEVER).at or self.at
+
+    @property
+    def clocks(self) -> str:
+        """A sentence on the engine's clock where it is another than ours; else empty."""
+        if not self.ahead:
+            return ""
+        side = "ahead of" if self.ahead > 0 else "behind"
+        return f"The engine's clock is {units.words(abs(self.ahead))} {side} this machine's; its time is shown."
 
     def problems(self) -> dict[str, str]:
         """Return why some are not of now, by question."""

@@ -25,15 +25,18 @@ from gpumon.reports.charges import cells, columns
 from gpumon.reports.room import Table, sentence, shared, wrapped
 from gpumon.reports.text_table import TextColumn
 from gpumon.text import cut
+from gpumon.vendors import short_name
 
 _FIRST = 5
 """Rows of what is free and wrong that always stay."""
 _NAMES = 4
 """Nodes that a row names."""
+_NARROW = 72
+"""Cells below which a model is told without its maker."""
 _LONGEST = 32
 """Cells of the name of one of several nodes."""
-_FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 80, right=False, most=32),
-         TextColumn("NODES", 90, right=False, least=12), TextColumn("GPUS", 95))  # fmt: skip
+_FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 90, right=False, most=32, least=16),
+         TextColumn("NODES", 80, right=False, least=12), TextColumn("GPUS", 95))  # fmt: skip
 _USERS = (TextColumn("USER", 100, right=False, most=24), TextColumn("GPUS NOW", 95),
           TextColumn("IDLE NOW", 74), TextColumn("GPU-HOURS", 90), TextColumn("USED", 70),
           TextColumn("ALLOCATED, IDLE", 80), TextColumn("ENERGY", 78))  # fmt: skip
@@ -61,13 +64,14 @@ def lines(
     above += [cut(line, width) if width else line for line in _problems(picture)]
     if facts.has_no_series(answers) and not picture.is_dcgm:
         above.append(cut(facts.NO_SERIES, width) if width else facts.NO_SERIES)
+    above += sentence(picture.clocks, width)
     if picture.is_dcgm:
         above += sentence(DCGM_ONLY, width)
     yield from above
     wrong = what_is_wrong(told, answers, tells_states=not picture.is_dcgm)
     held = [(one.user or "unknown", one.node, one.gpu, units.words(one.seconds)) for one in facts.idle_holders(answers)]
     tables = [
-        Table(_FREE, [_free(one) for one in facts.free(nodes)], least=_FIRST),
+        Table(_FREE, [_free(one, is_narrow=0 < width < _NARROW) for one in facts.free(nodes)], least=_FIRST),
         Table(_WRONG, [(one.node, one.text) for one in wrong], least=_FIRST),
         *_of_users(answers, picture, period, prices, groups),
         Table(_RUNS, [_run(one) for one in facts.runs(answers)]),
@@ -157,9 +161,10 @@ def _problems(picture: ClusterPicture) -> Iterator[str]:
         yield f"{what} {known} ({problem})"
 
 
-def _free(one: facts.FreeGpus) -> Sequence[str]:
+def _free(one: facts.FreeGpus, *, is_narrow: bool) -> Sequence[str]:
+    model = ", ".join(map(short_name, one.model.split(", "))) if is_narrow else one.model
     together = f"whole node{'s' if len(one.nodes) > 1 else ''}" if one.whole else f"{one.together} together"
-    return together, one.model, _several(one.nodes), units.count(one.gpus)
+    return together, model, _several(one.nodes), units.count(one.gpus)
 
 
 def _user(one: facts.ClusterUser, *, is_whole: bool) -> Sequence[str]:

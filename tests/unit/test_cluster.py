@@ -33,6 +33,7 @@ from gpumon.cluster.wrong import what_is_wrong
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon.reports.cluster_text import lines
+from gpumon.vendors import short_name
 from tests.conftest import ROOT
 
 NOW = 1_800_000_000.0
@@ -268,6 +269,15 @@ def test_a_first_picture_of_which_half_failed_says_what_of_each_table_and_calls_
     assert not any("not of now" in line or " ago" in line for line in told)
 
 
+@pytest.mark.parametrize(("ahead", "said"), [(-320.0, "5 min behind"), (7200.0, "2 h ahead of"), (3.0, "")])
+def test_an_engine_whose_clock_is_another_says_so(ahead: float, said: str) -> None:
+    engine = FakeEngine()
+    engine.clock = ahead
+    told = text(ClusterPoller(engine)).splitlines()
+    assert (f"The engine's clock is {said} this machine's; its time is shown." in told) == bool(said)
+    assert bool(said) == any("clock" in line for line in told)
+
+
 def test_a_question_that_was_never_answered_claims_nothing() -> None:
     told = text(ClusterPoller(FakeEngine(broken=[one.name for one in QUESTIONS])))
     assert "GPUs unknown" in told
@@ -369,6 +379,21 @@ def test_the_head_and_the_headings_wrap_and_lose_no_word(width: int) -> None:
     ):  # fmt: skip
         assert said in whole
         assert said in told
+
+
+def test_at_40_columns_free_gpus_have_their_model_in_short_and_give_up_the_names_of_nodes() -> None:
+    models = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
+    answers = ANSWERS | {
+        "seen": [], "seen_before": [],
+        "gpus": [row(8, instance=f"gn{at}", state="free") for at, _ in enumerate(models)],
+        "models": [row(8, instance=f"gn{at}", model=model) for at, model in enumerate(models)],
+    }  # fmt: skip
+    picture = ClusterPicture(NOW, {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
+    narrow, wide = (list(lines(picture, FakeEngine.name, Period.WEEK, width)) for width in (40, 120))
+    for model in models:
+        (of_narrow,) = [line for line in narrow if short_name(model) in line]
+        assert re.fullmatch(r"whole node  .* 8", of_narrow)
+        assert any(model in line for line in wide)
 
 
 def test_of_costs_the_time_of_gpus_goes_last() -> None:

@@ -132,9 +132,8 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
             f"{units.counted(alone, 'node')} with NVIDIA's exporter (dcgm-exporter) alone: not shown here; "
             "'gpumon export' on these tells of them."
         )
-    if picture.ahead:
-        side = "ahead of" if picture.ahead > 0 else "behind"
-        told.append(f"The engine's clock is {units.words(abs(picture.ahead))} {side} this server's; its time is shown.")
+    if picture.clocks:
+        told.append(picture.clocks)
     if facts.has_no_series(known.answers) and not picture.is_dcgm:
         told.append(facts.NO_SERIES)
     return [{"text": one} for one in told]
