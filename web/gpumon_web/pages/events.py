@@ -149,7 +149,7 @@ def address(event: Any, time: float, now: float) -> str:
 
 
 def _took(one: LastedEvent) -> str | Cells:
-    """Time for which it lasted, or had when it was last seen: the log is a minute behind, and its daemon may have ended."""
+    """Time for which it lasted, or had when last seen: the log is a minute behind, and its daemon may have ended."""
     if one.unwatched is not None:
         return f"nobody watched for {units.words(one.unwatched)}"
     if one.event.until_ns:
