@@ -16,8 +16,8 @@ _SAME = 0.05
 """Seconds between two moments that are one."""
 
 
-class Pace(NamedTuple):
-    """How fast a run goes; NaN where that is not known."""
+class RecentPace(NamedTuple):
+    """The speed of a run lately; NaN where that is not known."""
 
     rate: float = NAN
     """Steps per second of training, without validation and checkpoints."""
@@ -25,7 +25,7 @@ class Pace(NamedTuple):
     """Seconds over which that is the mean."""
 
 
-def recent_pace(epochs: Epochs, key: str, now: float) -> Pace:
+def recent_pace(epochs: Epochs, key: str, now: float) -> RecentPace:
     """Return the pace of a run lately: over `OVER` seconds at least, from the begin of an epoch, phase or row of steps.
 
     The first epoch of a process, which compiles and fills caches, counts only until `PACE_FROM` seconds are known of
@@ -34,7 +34,7 @@ def recent_pace(epochs: Epochs, key: str, now: float) -> Pace:
     """
     known = epochs.steps_known(key)
     if len(known) < 2:
-        return Pace()
+        return RecentPace()
     end = known[-1]
     settled = _settled(epochs, key, now)
     if end[0] - settled >= PACE_FROM:
@@ -43,7 +43,7 @@ def recent_pace(epochs: Epochs, key: str, now: float) -> Pace:
     rate = _pace(epochs, key, begin, end, PACE_FROM)
     beside = any(span.end == INFINITY for span in epochs.spans([key]))
     is_quiet = not beside and now - end[0] > max(OVER, QUIET / rate)
-    return Pace() if is_quiet else Pace(rate, end[0] - begin[0])
+    return RecentPace() if is_quiet else RecentPace(rate, end[0] - begin[0])
 
 
 def steps_per_second_in(epochs: Epochs, key: str, begin: float, end: float, *, is_open: bool = False) -> float:

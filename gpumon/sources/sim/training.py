@@ -116,7 +116,7 @@ class Rank:
         )
 
     def over(self, time_ns: int) -> Run | None:
-        """The run before it, as long as a real one that has finished would be told of; None afterward."""
+        """The run before it, as long as a real one that has finished would be told of; None after that."""
         if not self._name:
             return None
         turn, inside = self._turn(time_ns)

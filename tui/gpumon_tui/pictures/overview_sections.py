@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from rich.segment import Segment
 
 from gpumon import units
-from gpumon.analysis.pace import OVER, Pace, recent_pace
+from gpumon.analysis.pace import OVER, RecentPace, recent_pace
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.coverage import nothing_found
@@ -82,7 +82,7 @@ class RunPicture(SectionPicture):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self._paces: Memo[Pace] = Memo()
+        self._paces: Memo[RecentPace] = Memo()
 
     @property
     def selected(self) -> Hashable:
@@ -111,11 +111,11 @@ class RunPicture(SectionPicture):
         put_row(row, self._columns, texts)
         return row
 
-    def _pace(self, ranks: Ranks) -> Pace:
-        """How fast a run goes that goes on."""
+    def _pace(self, ranks: Ranks) -> RecentPace:
+        """The speed of a run that goes on."""
         view, slowest = self.view, ranks.slowest
         if ranks.state is not RunState.RUNNING:
-            return Pace()
+            return RecentPace()
         return self._paces.get(
             slowest.key, (slowest.epoch, slowest.phase, view.now // PACE_EVERY, view.filling),
             lambda: recent_pace(view.epochs, slowest.key, view.now),
