@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.cluster.facts import Node, in_order
 from gpumon.cluster.rows import Answers, node_of
+from gpumon.missing import NAN, is_known
 
 _UNKNOWN = "with GPUs in an unknown state"
 _OF_TARGETS = {
@@ -25,6 +26,13 @@ class Wrong(NamedTuple):
     severe: bool
     kind: str = ""
     """Words for several nodes with the same, behind their number: `silent`."""
+    at: float = NAN
+    """When it was, s since 1970, where the text does not say: a page writes it in the time zone of its viewer."""
+
+    @property
+    def dated(self) -> str:
+        """Its text with its time in the time zone of this machine."""
+        return f"{self.text} at {units.moment(self.at)}" if is_known(self.at) else self.text
 
 
 def unseen_nodes(found: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
@@ -59,9 +67,7 @@ def what_is_wrong(found: Iterable[Node], answers: Answers, *, tells_states: bool
     told += [Wrong(name, text, severe=True, kind=kind) for name, (text, kind) in unseen_nodes(found, answers).items()]
     for row in answers.get("xids", ()):
         gpu, xid = row.labels.get("gpu", "?"), row.labels.get("xid", "?")
-        told.append(
-            Wrong(node_of(row), f"XID {xid} on GPU {gpu} at {units.moment(row.value)}", False, f"with XID {xid}")
-        )
+        told.append(Wrong(node_of(row), f"XID {xid} on GPU {gpu}", False, f"with XID {xid}", row.value))
     for row in answers.get("last_xid", ()):
         gpu = row.labels.get("gpu", "?")
         told.append(Wrong(node_of(row), f"XID {row.value:.0f} on GPU {gpu}, at an unknown time", False, "with an XID"))

@@ -72,7 +72,7 @@ def lines(
     held = [(one.user or "unknown", one.node, one.gpu, units.words(one.seconds)) for one in facts.idle_holders(answers)]
     tables = [
         Table(_FREE, [_free(one, is_narrow=0 < width < _NARROW) for one in facts.free(nodes)], least=_FIRST),
-        Table(_WRONG, [(one.node, one.text) for one in wrong], least=_FIRST),
+        Table(_WRONG, [(one.node, one.dated) for one in wrong], least=_FIRST),
         *_of_users(answers, picture, period, prices, groups),
         Table(_RUNS, [_run(one) for one in facts.runs(answers)]),
         Table(_IDLE, held),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
+from gpumon import units
 from gpumon.cluster import coverage, facts
 from gpumon.cluster.amounts import kwh
 from gpumon.cluster.engine import EngineSeries
@@ -258,7 +260,7 @@ def test_what_is_wrong_is_told_once_for_several_nodes_and_the_severe_first() -> 
     few = [one["text"] for one in shown(3).values()["wrong"]]
     assert few[:2] == ["gn001: 1 GPU lost", "gn002: 1 GPU lost"]
     assert any(text.startswith("gn003: silent for 10 min") for text in few)
-    assert any("XID 79 on GPU 5" in text for text in few)
+    assert [text for text in few if "XID" in text] == ["gn001: XID 79 on GPU 5"]
     assert "gn001: a GPU is throttled by heat 40% of the time" in few
     assert any(text.startswith("bob holds 4 GPUs idle for 2 h") for text in few)
     many = [one["text"] for one in shown(1000).values()["wrong"]]
@@ -401,6 +403,14 @@ def test_time_of_gpus_of_which_the_model_is_not_known_costs_at_least_so_much() -
     ada = Cluster(TableEngine(answers), PRICES).after(0.0).rows("users")[0]
     assert (ada["held_cost"], ada["idle_cost"]) == ("≥ 84.00 EUR", "84.00 EUR")
     assert ada["basis"] == "week, EUR, costs are at least so much"
+
+
+def test_a_moment_of_what_is_wrong_is_written_in_the_zone_of_the_viewer_and_in_top_in_that_of_the_machine() -> None:
+    served = shown(3)
+    (found,) = [one for one in served.values()["wrong"] if "XID" in one["text"]]
+    (said,) = [line for line in lines(served.poller.picture(), "engine", Period.WEEK) if "XID" in line]
+    assert said.endswith(f"XID 79 on GPU 5 at {units.moment(found['time'])}")
+    assert not re.search(r"\d\d:\d\d", found["text"])
 
 
 def test_a_sum_of_a_user_that_ends_before_the_others_says_so() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gpumon import units
 from gpumon.cluster.facts import IdleHolder
 from gpumon.cluster.wrong import Wrong
+from gpumon.missing import is_known
 from gpumon.text import cut
 from gpumon_web.cluster.words import node_address, user_address
 from gpumon_web.page import Cells
@@ -39,9 +40,10 @@ def problems(found: Sequence[Wrong], idle: Sequence[IdleHolder]) -> list[Cells]:
             told.append({"about": about, "level": level, "text": text, "link": node_address(nodes[0])})
             continue
         told += [
-            {"about": about, "level": level, "text": f"{one.node}: {one.text}", "link": node_address(one.node)}
+            {"about": about, "level": level, "text": f"{one.node}: {one.text}", "link": node_address(one.node),
+             **({"time": one.at} if is_known(one.at) else {})}
             for one in members
-        ]
+        ]  # fmt: skip
     told += _wasted(idle)
     if len(told) > _MOST:
         told = [*told[:_MOST], {"text": f"and {len(told) - _MOST:,} more"}]
