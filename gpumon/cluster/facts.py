@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpumon.cluster.coverage import is_whole
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.questions import Period
-from gpumon.cluster.recorded import SILENT
+from gpumon.cluster.recorded import MOVES, SILENT, STANDS
 from gpumon.cluster.rows import Answers, node_of, single
 from gpumon.frame import NAN
 from gpumon.groups import NO_GROUP, UserGroups
@@ -39,6 +39,8 @@ class Node(NamedTuple):
     """Share of the last five minutes in which its GPUs were busy."""
     ahead: float = 0.0
     """Seconds by which its clock is ahead of the engine's, where it is another."""
+    is_undated: bool = False
+    """Whether nobody knows for how much longer it has been silent: by its own clock its newest sample is new."""
 
     @property
     def total(self) -> int:
@@ -143,15 +145,21 @@ def nodes(answers: Answers, now: float) -> list[Node]:
     seen = before | now_seen | {name: told for name, (told, _) in doors.items()}
     # A sample alone is no node of its own: another exporter of one, such as in NVIDIA's dialect, tells that, too.
     names = {*before, *gpus} if "seen_before" in answers else {*seen, *gpus}
+    news = {
+        (node_of(row), row.labels.get("job", "")): row.labels["newest"]
+        for row in answers.get("seen", ()) if "newest" in row.labels
+    }  # fmt: skip
     found = []
     for name in sorted(names, key=in_order):
-        told = seen.get(name, NAN)
-        age = now - (told - ahead.get(name, 0.0))
+        told, news_of = seen.get(name, NAN), news.get((name, doors[name][1])) if name in doors else None
+        apart = ahead.get(name, told - now if news_of == MOVES else 0.0)
+        age = now - (told - apart)
+        stands = news_of == STANDS
         found.append(
             Node(
-                name, told if isfinite(told) else NAN, age if age > SILENT else 0.0,
+                name, told if isfinite(told) else NAN, max(age, SILENT) if stands or age > SILENT else 0.0,
                 gpus.get(name) if "gpus" in answers else None, sorted(models.get(name, ())), busy.get(name, NAN),
-                ahead.get(name, 0.0),
+                apart, stands and age < SILENT,
             )
         )  # fmt: skip
     return found

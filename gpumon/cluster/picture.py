@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.kept import NEVER, KeptAnswer
 from gpumon.cluster.recorded import SILENT
 from gpumon.cluster.turns import TICK
+from gpumon.cluster.wrong import apart
 from gpumon.frame import NAN
 
 NO_ANSWER = 3 * TICK
@@ -93,7 +93,7 @@ class ClusterPicture(NamedTuple):
         if not self.ahead:
             return ""
         side = "ahead of" if self.ahead > 0 else "behind"
-        return f"The engine's clock is {units.words(abs(self.ahead))} {side} this machine's; its time is shown."
+        return f"The engine's clock is {apart(self.ahead)} {side} this machine's; its time is shown."
 
     def problems(self) -> dict[str, str]:
         """Return why some are not of now, by question."""

@@ -15,12 +15,12 @@ from gpumon.cluster import calendar_month
 from gpumon.cluster.by_hour import NODES, looked_for, seen_by_hour, summed_by_hour
 from gpumon.cluster.recorded import (
     DCGM,
+    LATE,
     LISTED,
     OWN,
     PAGE_RULES,
     RECORDED,
     RULE_INTERVAL,
-    SILENT,
     SITE_RULES,
     TOLD,
 )
@@ -247,7 +247,7 @@ def _of_listed(name: str, what: str) -> Question:
 
 QUESTIONS: tuple[Question, ...] = (
     # Of nodes that told nothing new alone: of all others there is nothing to say.
-    Question("seen", f"gpumon_last_sample_timestamp_seconds < time() - {SILENT:g}"),
+    Question("seen", LATE),
     Question("seen_before", _GONE, RECORDED[_GONE], is_fresh=True),
     _whole("clocks", "instance:gpumon_clock_ahead:seconds", 60.0),
     Question("gpus", "instance_model_state:gpumon_gpus:count", f"{OWN} > 0", is_fresh=True),

@@ -60,6 +60,16 @@ _MODELS = (
 _NAMED = "group by (instance, model) (gpumon_gpu_info)"
 """Models that a node names, the divided ones, too."""
 _GPUS = f"{OWN} > 0"
+STANDS, MOVES = "stands", "moves"
+"""Words, as label `newest`, on a time of a newest sample: it is that of two minutes before, or grew since though late.
+Both hold by whatever clock a node has."""
+LATE = (
+    f'label_replace({_NEWEST} == {_NEWEST} offset {SILENT:g}s, "newest", "{STANDS}", "", "")'
+    f" or label_replace({_NEWEST} < time() - {SILENT:g} and {_NEWEST} > min_over_time({_NEWEST}[{SILENT:g}s]),"
+    f' "newest", "{MOVES}", "", "")'
+    f" or {_NEWEST} < time() - {SILENT:g}"
+)
+"""Newest samples of nodes that told nothing new, or whose clock is behind; with the label once more without it."""
 _AHEAD = f"{_NEWEST} - timestamp({_NEWEST})"
 _RUNS = "count by (run, name, user, slurm_job) (max by (instance, uuid, run, name, user, slurm_job) (gpumon_run_info))"
 _NODES = "count by (run) (count by (run, instance) (gpumon_run_info))"

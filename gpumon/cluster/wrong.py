@@ -35,6 +35,16 @@ class Wrong(NamedTuple):
         return f"{self.text} at {units.moment(self.at)}" if is_known(self.at) else self.text
 
 
+def apart(seconds: float) -> str:
+    """The distance of two clocks in words, to the nearest minute where it is minutes: both are read some seconds apart.
+
+    >>> apart(-299.2), apart(594.0), apart(42.0)
+    ('5 min', '10 min', '42 s')
+    """
+    distance = abs(seconds)
+    return units.words(60 * round(distance / 60) if distance >= 60 else distance)
+
+
 def unseen_nodes(found: Iterable[Node], answers: Answers) -> dict[str, tuple[str, str]]:
     """Return nodes of which nothing but this is known: words for one, and for several behind their number."""
     known = {node.name for node in found}
@@ -52,13 +62,15 @@ def what_is_wrong(found: Iterable[Node], answers: Answers, *, tells_states: bool
     }  # fmt: skip
     for node in found:
         if node.silent:
-            text = f"silent for {units.words(node.silent)}" + (f": {why[node.name]}" if node.name in why else "")
+            least = " or longer: its newest sample has a time to come" if node.is_undated else ""
+            text = f"silent for {units.words(node.silent)}{least}"
+            text += f": {why[node.name]}" if node.name in why and not least else ""
             told.append(Wrong(node.name, text, severe=True, kind="silent"))
         elif node.count("lost"):
             told.append(Wrong(node.name, f"{units.counted(node.count('lost'), 'GPU')} lost", True, "with lost GPUs"))
         if node.ahead and not node.silent:
             side = "ahead of" if node.ahead > 0 else "behind"
-            text = f"its clock is {units.words(abs(node.ahead))} {side} the engine's"
+            text = f"its clock is {apart(node.ahead)} {side} the engine's"
             told.append(Wrong(node.name, text, severe=False, kind="whose clocks are apart"))
         if node.count("unknown") and tells_states:
             told.append(

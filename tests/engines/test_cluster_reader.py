@@ -256,3 +256,36 @@ def test_hosts_that_only_another_exporter_tells_of_are_counted_whatever_the_port
     with prometheus_of(tmp_path, told) as engine:
         answers = read(engine, lambda: BEGIN).answers()
     assert facts.dcgm_alone(answers) == 2
+
+
+@pytest.mark.parametrize("engine", [prometheus_of, victoria_metrics_of])
+def test_a_node_is_silent_once_its_samples_stand_and_alive_while_they_come_whatever_its_clock_says(
+    engine: Callable[..., AbstractContextManager[Backend]], tmp_path: Path
+) -> None:
+    newest: dict[str, Callable[[int], float]] = {
+        "alive": lambda at: at,
+        "ahead": lambda at: at + 600,
+        "ahead-stood-3-min": lambda at: min(at, 420) + 600,
+        "ahead-stood-9-min": lambda at: min(at, 60) + 600,  # its newest sample is as if it were new
+        "jumped-back": lambda at: at if at < 570 else at - 300,
+        "stood-3-min": lambda at: min(at, 420),
+        "young": lambda at: at if at >= 580 else float("nan"),
+    }
+    told = [
+        (f'{series}{{instance="{name}",job="g"{more}}} {value}', BEGIN + at)
+        for at in range(0, 601, 15) for name, of in newest.items() if of(at) == of(at)
+        for series, more, value in (
+            ("gpumon_last_sample_timestamp_seconds", "", BEGIN + of(at)), ("gpumon_gpus", ',state="free"', 8),
+        )
+    ]  # fmt: skip
+    with engine(tmp_path, told) as running:
+        found = {one.name: one for one in read(running, lambda: BEGIN + 600).nodes_now()}
+    assert {name for name, one in found.items() if one.silent} == {
+        "ahead-stood-3-min",
+        "ahead-stood-9-min",
+        "stood-3-min",
+    }
+    assert {name: one.count("free") for name, one in found.items() if one.count("free")} == {
+        "alive": 8, "ahead": 8, "jumped-back": 8, "young": 8,
+    }  # fmt: skip
+    assert [found[name].ahead for name in ("ahead", "jumped-back")] == [600, -300]

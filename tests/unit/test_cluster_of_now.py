@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gpumon import units
+from gpumon.cluster import facts
+from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.picture import NO_ANSWER
 from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.questions import QUESTIONS
-from gpumon.cluster.recorded import SILENT
-from tests.unit.test_cluster import NOW, FakeEngine, HandClock, text
+from gpumon.cluster.recorded import MOVES, SILENT, STANDS
+from gpumon.cluster.wrong import what_is_wrong
+from tests.unit.test_cluster import NOW, FakeEngine, HandClock, row, text
 
 EVERY = {one.name for one in QUESTIONS}
 
@@ -55,3 +58,32 @@ def test_the_text_of_an_engine_that_is_gone_is_dated_by_its_last_answer_and_clai
     assert "GPUs free" not in told
     assert "whole node" not in told
     assert "silent for 12 min" in told, "as it was then"
+
+
+def one_node(told: float, newest: str = "", **more: list[EngineSeries]) -> facts.Node:
+    """A node of eight free GPUs, and what is told of its newest sample."""
+    labels = {"newest": newest} if newest else {}
+    answers = {"gpus": [row(8, instance="a", state="free")], "seen": [row(told, instance="a", **labels)]} | more
+    (node,) = facts.nodes(answers, NOW)
+    return node
+
+
+@pytest.mark.parametrize("left", [500.0, 119.0, -60.0])
+def test_a_node_whose_clock_was_ahead_is_silent_once_its_newest_sample_stands(left: float) -> None:
+    node = one_node(NOW + left, STANDS)
+    assert (node.silent, node.count("free"), node.is_undated) == (SILENT, 0, True)
+    (said,) = what_is_wrong([node], {})
+    assert said.text == "silent for 2 min or longer: its newest sample has a time to come"
+
+
+def test_a_node_that_stands_by_a_right_clock_is_silent_since_its_newest_sample() -> None:
+    node = one_node(NOW - 720, STANDS)
+    assert (node.silent, node.is_undated) == (720.0, False)
+
+
+def test_a_node_whose_clock_just_jumped_back_is_not_silent_while_its_samples_come() -> None:
+    """The question for clocks is asked once a minute: it has not told of the jump yet."""
+    node = one_node(NOW - 297, MOVES, clocks=[])
+    assert (node.silent, node.count("free"), node.ahead) == (0.0, 8, -297.0)
+    (said,) = what_is_wrong([node], {})
+    assert (said.text, said.severe) == ("its clock is 5 min behind the engine's", False)

@@ -305,7 +305,7 @@ def test_a_round_gives_up_after_a_few_late_answers_and_the_next_one_tries_again(
 
 def test_nothing_is_free_while_it_is_not_known_which_nodes_are_silent() -> None:
     backend, served = made()
-    backend.broken = ("gpumon_last_sample_timestamp_seconds < time()",)
+    backend.broken = ("gpumon_last_sample_timestamp_seconds offset",)
     found = served.after(0.0).page()
     values = found["values"]
     assert (values["free"], found["tables"]["free_gpus"]["order"]) == ("–", [])
