@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.cluster.kept import NEVER, KeptAnswer
 from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.rows import Answers
+from gpumon.cluster.wrong import unseen_nodes
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon_web.page import Cells, Now
@@ -31,6 +32,10 @@ class ClusterNow(NamedTuple):
     def answers(self) -> Answers:
         """The rows of all that was ever answered."""
         return self.picture.answers()
+
+    def unseen(self) -> Mapping[str, tuple[str, str]]:
+        """Return nodes that never told their GPUs, with the words for one and for several of the same."""
+        return unseen_nodes(self.picture.nodes(), self.answers)
 
 
 def of(now: Now) -> ClusterNow:

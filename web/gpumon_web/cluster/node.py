@@ -71,7 +71,7 @@ def live(now: Now, args: Args) -> Cells:
     slots = gpu_slots(answers, "node_", f" {name}").get(name, {}) if is_told else {}
     by_number = states(node, slots) if node else {}
     return {
-        "node": name if node else "No such node",
+        "node": name if node or name in known.unseen() else "No such node",
         "facts": _facts(node, answers) if node else [],
         "own": _own(known, name) if node else None,
         "wrong": problems(wrong, []) or None,
@@ -89,10 +89,12 @@ def _only(answers: Answers, name: str) -> Answers:
 
 
 def _nothing(known: ClusterNow, node: facts.Node | None, name: str) -> str:
+    if node is None and (words := known.unseen().get(name)):
+        return f"Nothing is known of the GPUs of this node: {words[0]}."
     if node is None:
         return "The engine has had no sample of a node of this name for an hour." if known.picture.kept else ""
     if node.silent:
-        since = units.words(node.silent)
+        since = f"{units.words(node.silent)}{' or longer' if node.is_undated else ''}"
         return f"This node has been silent for {since}: what its GPUs do, and who holds them, is unknown since then."
     if known.picture.unanswered:
         return "What its GPUs do is not known now: the engine did not answer that."
@@ -107,11 +109,12 @@ def _facts(node: facts.Node, answers: Answers) -> list[Cells]:
     power = [] if node.silent else [row.value for row in answers.get(f"node_power {node.name}", ())]
     newest = single(answers, f"node_newest {node.name}")
     newest = newest if is_known(newest) else node.seen
+    newest = NAN if node.is_undated else newest - node.ahead
     told = [
         fact("Model", ", ".join(node.models)),
         fact("GPUs", "" if node.gpus is None else units.count(node.total)),
         fact("Free", "" if node.gpus is None or node.silent else units.count(node.count("free"))),
-        fact("Busy", percent(node.busy) if is_known(node.busy) else ""),
+        fact("Busy", percent(node.busy) if is_known(node.busy) and not node.silent else ""),
         fact("Power", watts(sum(power)) if power else ""),
         fact("Newest sample", "", newest) if is_known(newest) else None,
     ]
