@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from gpumon.cluster.access import NO_ACCESS, EngineAccess
-from gpumon.cluster.steps import CLOSED, ELSEWHERE, FAILED, LATE, NO_ENGINE, REFUSED, SAYS, TOO_LONG
+from gpumon.cluster.steps import BROKE_OFF, CLOSED, ELSEWHERE, FAILED, LATE, NO_ENGINE, REFUSED, SAYS, TOO_LONG
 from gpumon.errors import GpumonError, UsageError
 from gpumon.text import clean
 
@@ -39,6 +39,8 @@ _FAILED, _TOO_MANY = 500, 429
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 """The number of an error of the system, before its words."""
 _CLOSED_BY_SYSTEM = "connection refused"
+_NOTHING_SENT = "without sending"
+"""In the client's words on a connection that ended before all of an answer came."""
 _MOST_APART = 10 * 366 * 86400.0
 """Seconds between two clocks; what is further away is no time."""
 
@@ -138,9 +140,11 @@ class Engine:
         except httpx.TimeoutException as error:
             raise EngineLateError(f"{self._called} {LATE} {self._patience:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
-            why = _ERRNO.sub("", self._shown(error))
+            why = _ERRNO.sub("", self._shown(error)).rstrip(".")
             if why.lower() == _CLOSED_BY_SYSTEM:
                 raise EngineError(f"{self._called} {CLOSED}") from None
+            if isinstance(error, httpx.RemoteProtocolError) and _NOTHING_SENT in why:
+                raise EngineError(f"{self._called} {BROKE_OFF}") from None
             raise EngineError(f"cannot ask {self.name}: {why or 'no answer'}") from None
 
     def _shown(self, text: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 CLOSED = "refuses connections"
+BROKE_OFF = "ends connections before it has answered"
 REFUSED = "refuses us"
 LATE = "has not answered within"
 TOO_LONG = "answered with more than"
@@ -24,6 +25,7 @@ _STEPS = (
     (TOO_LONG, _URL),
     (NO_ENGINE, _URL),
     (FAILED, _LOG),
+    (BROKE_OFF, _LOG),
     (SAYS, _LOG),
 )
 """Words of an error, and what to do about it; the first that fits."""

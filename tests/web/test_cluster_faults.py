@@ -80,6 +80,10 @@ def down(request: httpx.Request) -> httpx.Response:
     raise httpx.ConnectError("[Errno 111] Connection refused", request=request)
 
 
+def odd(request: httpx.Request) -> httpx.Response:
+    raise httpx.ReadError("The line broke.", request=request)
+
+
 FAULTS: list[tuple[Answer, str]] = [
     (down, "refuses connections"),
     (slow, "has not answered within 4 s"),
@@ -176,6 +180,12 @@ def test_what_to_do_is_about_the_engine_and_the_reason_at_hand(fault: Answer, wo
     assert words in told["state"]
     assert STEPS[words] in told["step"]
     assert ENGINE in told["step"]
+
+
+def test_the_words_of_a_client_end_without_a_period_since_a_sentence_follows() -> None:
+    backend, served = made()
+    backend.fault = odd
+    assert served.after(0.0).page()["state"] == f"cannot ask {ENGINE}: The line broke"
 
 
 def test_a_question_that_fails_alone_leaves_the_others_answered() -> None:

@@ -163,7 +163,7 @@ FAULTS = {
     "refuses": ("refuse", "refuses us (401)"),
     "is overloaded": ("fail", "the engine says: overloaded (503)"),
     "redirects": ("send_away", "sends us elsewhere (http://localhost"),
-    "hangs up": ("hang_up", "cannot ask http://127.0.0.1"),
+    "hangs up": ("hang_up", "ends connections before it has answered"),
     "answers 50 MB": ("endless", "more than 8 MiB"),
 }
 
