@@ -8,6 +8,7 @@ told behind, nothing is known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from gpumon import units
@@ -159,8 +160,13 @@ def _how_long(node: str, seconds: float, times: Mapping[tuple[str, str], float])
     if times.get((node, "gaps"), 0.0) + is_known(came) > 1:
         text += " in all"
     if is_known(came):
-        return f"{text} (not before {units.moment(came)[:-3]})"
-    return f"{text} (from {units.moment(left)[:-3]})" if is_known(left) else text
+        return f"{text} (not before {_moment(came)})"
+    return f"{text} (from {_moment(left)})" if is_known(left) else text
+
+
+def _moment(at: float) -> str:
+    """A time with its zone: those beside it on a page are in the zone of the viewer."""
+    return f"{units.moment(at)[:-3]} {datetime.fromtimestamp(at).astimezone():%Z}"
 
 
 def _whose(found: Doubt, *, it: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gpumon import units
@@ -42,6 +42,12 @@ def text(amount: Amount, name: str, prices: Prices) -> str:
     if amount.about:
         return f"{'about' if amount.complete else 'partly'} {said}"
     return said if amount.complete else f"≥ {said}"
+
+
+def explained(found: Iterable[Charge]) -> str:
+    """A sentence on a word of `text` that needs one, where any of these has it; else empty."""
+    partly = any(one.about and not one.complete and one.is_told for charge in found for one in charge)
+    return '"partly": about so much for a part of the use; the rest of it has no price that is known.' if partly else ""
 
 
 def sentence(charge: Charge, prices: Prices) -> str:

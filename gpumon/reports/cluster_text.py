@@ -21,7 +21,7 @@ from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.groups import UserGroups
 from gpumon.missing import NAN, is_known
 from gpumon.prices import Prices
-from gpumon.reports.charges import cells, columns
+from gpumon.reports.charges import cells, columns, explained
 from gpumon.reports.room import Table, sentence, shared, wrapped
 from gpumon.reports.text_table import TextColumn
 from gpumon.text import cut
@@ -90,7 +90,7 @@ def _of_users(
     rows = [(*_user(one, is_whole=doubt.is_whole(one.name)), *_cost(charges.get(one.name), prices)) for one in users]
     title = f"{'Time, energy and cost' if prices else 'Time and energy'} of users: {period.words}"
     title += f", {days(period, picture.at)}" if period.is_dated else ""
-    below = coverage.gap(answers, period), without_price(unpriced(answers, prices, period))
+    below = coverage.gap(answers, period), without_price(unpriced(answers, prices, period)), explained(charges.values())
     yield Table((*_USERS, *more), rows, title, " ".join(filter(None, below)))
     if groups:
         told = facts.groups(users, groups)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import datetime
 from threading import Lock
 
 import pytest
@@ -470,6 +471,11 @@ def test_a_period_is_whole_only_where_every_node_was_seen_in_it(seen: dict[str, 
     assert not coverage.is_whole({name: told for name, told in answers.items() if "by_node" not in name}, Period.WEEK)
 
 
+def zoned(at: float) -> str:
+    """A moment with its zone, to the minute."""
+    return f"{units.moment(at)[:-3]} {datetime.fromtimestamp(at).astimezone():%Z}"
+
+
 def test_only_the_sums_of_who_was_on_a_node_that_was_away_are_at_least_so_much() -> None:
     answers = away(gn1=604_800.0, gn2=604_800.0 - 3 * 3600) | {
         "away_users_week gn2": [row(1.0, instance="gn2", user="bob")],
@@ -477,7 +483,7 @@ def test_only_the_sums_of_who_was_on_a_node_that_was_away_are_at_least_so_much()
     }  # fmt: skip
     picture = ClusterPicture(NOW, {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
     told = "\n".join(lines(picture, FakeEngine.name, Period.WEEK, groups=UserGroups({"ada": "a", "bob": "b"})))
-    since = units.moment(NOW - 86_400)[:-3]
+    since = zoned(NOW - 86_400)
     assert (
         f"Not seen in all of the last week: gn2 for 3 h (from {since}). "
         "Sums of who was on it in this time are at least so much (≥)."
@@ -504,7 +510,7 @@ def test_only_the_sums_of_who_was_on_a_node_that_was_away_are_at_least_so_much()
 def test_a_node_that_came_or_went_says_when(times: dict[str, float], said: str) -> None:
     rows = [row(at, instance="gn2", what=what) for what, at in times.items()]
     told = coverage.gap(away(gn2=0.0) | {"away_times_week gn2": rows}, Period.WEEK)
-    assert said.format(units.moment(NOW - 3600.0)[:-3]) in told
+    assert said.format(zoned(NOW - 3600.0)) in told
 
 
 def test_who_was_on_nodes_that_were_away_is_asked_by_their_names_in_the_same_round() -> None:

@@ -252,7 +252,7 @@ def test_sums_of_a_day_that_the_engine_does_not_have_whole_are_at_least_so_much(
     assert [ada[name][:2] for name in ("time", "idle", "energy", "held_cost", "energy_cost", "co2")] == ["≥ "] * 6
     assert "at least" not in served.values(period="week")["users_age"]["text"]
     assert [one["period"] for one in served.rows("hours", "person", id="ada")] == [
-        "Day, 22 min of it known", "Week", "30 days", "This month", "Last month",
+        "Day, 22 min of it known", "Week", "30 days", "This month", "Last month, 2026-12-01 to 2026-12-31",
     ]  # fmt: skip
 
 
@@ -420,7 +420,26 @@ def test_a_sum_of_a_user_that_ends_before_the_others_says_so() -> None:
         served.after(15.0).page("person", id="ada")
     found = [one["period"] for one in served.rows("hours", "person", id="ada")]
     assert found == ["Day", "Week, up to 4 min ago", "30 days, up to 9 min ago", "This month, up to 9 min ago",
-                     "Last month"]  # fmt: skip
+                     "Last month, 2026-12-01 to 2026-12-31"]  # fmt: skip
+
+
+def test_a_month_of_the_calendar_says_its_dates_and_whose_they_are() -> None:
+    served = shown()
+    said = served.values(period="last-month")["users_dates"]
+    assert said == "Last month: 2026-12-01 to 2026-12-31, in the time zone of the server"
+    assert served.values(period="week")["users_dates"] == ""
+
+
+def test_a_cost_that_is_partly_so_much_is_explained_where_there_is_one() -> None:
+    answers = cluster(3)
+    by_day = PRICES._replace(kwh=(*(float("nan"),) * 6, *PRICES.kwh[6:]))
+    served = Cluster(TableEngine(answers), by_day).after(0.0)
+    pages = [served.values()["users_age"]["text"], served.values("person", id="ada")["user_age"],
+             "\n".join(lines(served.poller.picture(), "engine", Period.WEEK, prices=by_day))]  # fmt: skip
+    assert served.rows("users")[0]["energy_cost"].startswith("partly ")
+    for text in pages:
+        assert '"partly": about so much for a part' in text
+    assert "partly" not in str(Cluster(TableEngine(answers), PRICES).after(0.0).values()["users_age"])
 
 
 def test_time_without_a_price_is_unknown_for_a_user_and_for_their_group_and_a_line_says_how_much() -> None:

@@ -12,6 +12,7 @@ from gpumon.cluster.of_now import of_now
 from gpumon.cluster.questions import Period
 from gpumon.cluster.unpriced import unpriced, without_price
 from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
+from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import not_of_now, of, states_not_of_now
 from gpumon_web.cluster.node_map import node_map
@@ -76,7 +77,7 @@ def layout() -> Component:
                                bound("wrong", "notes", html.Ul, className="look"))],
                          className="column"),
             ], className="columns"),
-            card("Users", age("users"),
+            card("Users", bound("users_dates", "text", html.P, className="age dates"), age("users"),
                  table("users", "Users", tables.USERS, "time", down=True, css="plain people",
                        empty="Nobody is known to hold a GPU.", few=12),
                  tools=[shown_if("holders", bound("holders", "choices", html.Div, className="seg", role="group",
@@ -112,7 +113,8 @@ def live(now: Now, args: Args) -> Cells:
     of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs, *away)
     charges = priced.charges(answers, known.prices, period) if known.prices else {}
     users, doubt = facts.users(answers, period), coverage.doubt(answers, period)
-    unknown = coverage.gap(answers, period), without_price(unpriced(answers, known.prices, period))
+    unknown = (coverage.gap(answers, period), without_price(unpriced(answers, known.prices, period)),
+               explained(charges.values()))  # fmt: skip
     gap = " ".join(filter(None, unknown))
     asked_at = picture.kept.get(f"held_{period}", NEVER).at or picture.at
     dates = days(period, asked_at) if period.is_dated else ""
@@ -146,6 +148,7 @@ def live(now: Now, args: Args) -> Cells:
             f"{panel}_age": (states_not_of_now if panel in _OF_STATES else not_of_now)(known, names)
             for panel, names in _PANELS.items()
         },
+        "users_dates": f"{period.heading}: {dates}, in the time zone of the server" if dates else "",
         "users_age": not_of_now(known, of_users) or ({"text": gap} if users and gap else None),
         "free_gpus": tables.free_rows(facts.free(now_told)),
         "users": rows,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpumon import units
 from gpumon.cluster import coverage, facts, priced
 from gpumon.cluster.amounts import hours, kwh
+from gpumon.cluster.calendar_month import days
 from gpumon.cluster.facts import ClusterRun, ClusterUser, in_order
 from gpumon.cluster.gpus import of_user
 from gpumon.cluster.kept import NEVER
@@ -17,6 +18,7 @@ from gpumon.cluster.unpriced import unpriced
 from gpumon.frame import NAN
 from gpumon.json_value import shown
 from gpumon.missing import is_known
+from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of
 from gpumon_web.cluster.words import gpus, node_link, percent
@@ -83,7 +85,7 @@ def live(now: Now, args: Args) -> Cells:
     return {
         "user": name,
         "about": _about(known, answers, name),
-        "user_age": not_of_now(known, [one.name for one in of_user(name)]),
+        "user_age": not_of_now(known, [one.name for one in of_user(name)]) or _explained(known, name),
         "hours": Rows(_hours(known, name, period) for period in Period),
         **has_costs(known.prices),
         "runs": tables.run_rows(_runs(answers, name)),
@@ -137,7 +139,8 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
     is_whole, part = coverage.doubt(answers, period).is_whole(name), coverage.missing_part(answers, period, name)
 
     without = sum(unpriced(answers, prices, period, name).values())
-    told = period.heading, _age(known, period), part, f"{hours(without)} without a price" if without else ""
+    dates = days(period, known.picture.at) if period is Period.LAST_MONTH else ""
+    told = period.heading, dates, _age(known, period), part, f"{hours(without)} without a price" if without else ""
 
     def sum_of(text: str) -> str:
         return coverage.at_least(text, is_whole=is_whole)
@@ -150,6 +153,13 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
         "idle": sum_of(hours(one.idle_seconds)), "idle_seconds": shown(one.idle_seconds),
         "energy": sum_of(kwh(one.energy)), "joules": shown(one.energy), **cost_cells(charge, prices),
     }  # fmt: skip
+
+
+def _explained(known: ClusterNow, name: str) -> str | None:
+    """Words on the costs of the hours."""
+    prices, answers = known.prices, known.answers
+    every = [priced.charges(answers, prices, period).get(name) for period in Period] if prices else []
+    return explained(one for one in every if one) or None
 
 
 def _age(known: ClusterNow, period: Period) -> str:
