@@ -10,8 +10,13 @@ from gpumon.cluster.questions import Period
 from gpumon.cluster.rows import Answers
 from gpumon.cost.charge import WHOLE
 from gpumon.prices import Prices
+from gpumon.text import cut
 
 _UNKNOWN = ""
+_NAMED = 3
+"""Models that a sentence names."""
+_LONGEST = 40
+"""Cells of the name of one."""
 
 
 def unpriced(answers: Answers, prices: Prices | None, period: Period, user: str | None = None) -> Mapping[str, float]:
@@ -42,9 +47,9 @@ def without_price(found: Mapping[str, float]) -> str:
     >>> without_price({"": 2682000.0})
     '745 h of GPUs of an unknown model have no price.'
     """
-    models = [f"of {model}" for model in sorted(found) if model]
-    models += ["of GPUs of an unknown model"] if _UNKNOWN in found else []
+    models = [cut(model, _LONGEST) for model in sorted(found) if model]
+    models += ["GPUs of an unknown model"] if _UNKNOWN in found else []
     if not models:
         return ""
-    named = models[0] if len(models) == 1 else f"of {len(models)} models"
-    return f"{hours(sum(found.values()))} {named} have no price."
+    named = " and ".join(models) if len(models) <= _NAMED else f"{len(models)} models"
+    return f"{hours(sum(found.values()))} of {named} have no price."
