@@ -201,3 +201,55 @@ def test_the_page_of_a_gpu_has_veils_in_the_shape_of_what_comes(browser: Browser
             assert (content, tall > 10) == ('""', True), part
         expect(page.locator("#page-gpu .hostline")).to_be_hidden()
         page.unroute("**/api/delta*")
+
+
+def test_a_phone_shows_free_gpus_first_and_a_desk_those_of_few_in_their_order(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link, viewport={"width": 390, "height": 844}) as visitor:
+        shown = visitor.open("#/fleet")
+        first = shown.locator(f"{SHOWN} table.fleet tbody tr").first
+        expect(first).to_contain_text("free for")
+        expect(shown.get_by_role("button", name="Free first", pressed=True)).to_be_visible()
+        shown.get_by_role("button", name="GPU", exact=True).click()
+        expect(first).not_to_contain_text("free for")
+        shown = visitor.open("#/fleet")
+        shown.set_viewport_size({"width": 1440, "height": 900})
+        expect(first).not_to_contain_text("free for")
+
+
+BESIDE = f"""() => ['.search', '.csv'].map((part) => [...document.querySelectorAll('{SHOWN} .toolbar ' + part)]
+  .map((one) => one.getBoundingClientRect()).map(({{top, bottom}}) => Math.round((top + bottom) / 2)))"""
+
+
+def test_a_button_that_saves_rows_is_never_in_a_row_of_its_own(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link) as visitor:
+        for page in ("#/fleet", "#/events"):
+            shown = visitor.open(page)
+            expect(shown.locator(f"{SHOWN} .csv").first).to_be_visible()
+            for width in (400, 600, 720, 768, 900, 1024, 1440):
+                shown.set_viewport_size({"width": width, "height": 900})
+                field, button = shown.evaluate(BESIDE)
+                assert len(field) == len(button) == 1
+                assert abs(field[0] - button[0]) <= 2, (page, width)
+
+
+@pytest.mark.parametrize("width", [360, 400, 480, 600, 768])
+def test_the_name_of_the_server_stays_beside_the_word_that_it_is_simulated(
+    browser: Browser, simulated: str, width: int
+) -> None:
+    with visit(browser, simulated, viewport={"width": width, "height": 900}) as visitor:
+        shown = visitor.open("#/fleet")
+        for part in ("#hostname", "#label"):
+            expect(shown.locator(part)).to_be_visible()
+            assert shown.locator(part).evaluate("(one) => one.scrollWidth <= one.clientWidth"), part
+        inside = "(one) => one.scrollWidth <= one.clientWidth && one.scrollHeight <= 54"
+        assert shown.locator(".top").evaluate(inside)
+
+
+def test_a_run_takes_four_lines_on_a_phone(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link, viewport={"width": 400, "height": 844}) as visitor:
+        shown = visitor.open("#/runs")
+        rows = shown.locator(f"{SHOWN} table.runs tbody tr")
+        expect(rows.first).to_be_visible()
+        assert max(rows.evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().height)")) < 130
+        cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
+        assert shown.locator(f"{SHOWN} table.runs tbody :is(td, th)").evaluate_all(cut) == []

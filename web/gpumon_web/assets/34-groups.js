@@ -24,11 +24,14 @@
   const has = (row, tag) => (tag === MINE ? isMine(row) : (row.tags || []).includes(tag));
   const turned = new Map(); // group -> whether somebody opened or closed it
 
-  // The order in which rows come where the address names none: mine first, of many those that are free.
+  // Of as wide a page as a phone has few rows are seen at once. As in gpumon.css.
+  const isNarrow = window.matchMedia("(max-width: 860px)");
+
+  // The order in which rows come where the address names none: mine first, of many, or on a phone, those that are free.
   g.usualSort = (table) => {
     const rows = g.feed.view.tables.get(table);
     if (rows && [...rows.rows.values()].some(isMine)) { return MINE; }
-    return rows && rows.order.length > OPEN_TO ? "free" : "gpu";
+    return rows && (rows.order.length > OPEN_TO || isNarrow.matches) ? "free" : "gpu";
   };
 
   g.countOf = (table, tag) => {

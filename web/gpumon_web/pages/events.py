@@ -59,9 +59,9 @@ def layout() -> Component:
         bound("groups", "choices", html.Div, className="seg", role="group", **aria(label="Kinds of events")),
         bound("gpus", "pick"),
         bound("people", "pick"),
-        search("events", "Search events", "Filter events by their words"),
-        download("events", "Events"),
-    ]
+        html.Div([search("events", "Search events", "Filter events by their words"), download("events", "Events")],
+                 className="sought"),
+    ]  # fmt: skip
     rows = table(
         "events", "Events", COLUMNS, "time", down=True, css="events", loading="Loading the events …",
         empty_from="nothing", no_match="No matching events.", within="bundles",

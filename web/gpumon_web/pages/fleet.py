@@ -57,8 +57,13 @@ def layout() -> Component:
         bound("shows", "filters", html.Div, className="seg", role="group", **aria(label="Rows")),
         shown_if("grouped", grouping),
         shown_if("day", html.Span([part for pair in marks for part in pair], className="key end")),
-        search("gpus", "Search GPU, user, run", "Filter GPUs by number, user, run and state"),
-        download("gpus", "GPUs", key="uuid"),
+        html.Div(
+            [
+                search("gpus", "Search GPU, user, run", "Filter GPUs by number, user, run and state"),
+                download("gpus", "GPUs", key="uuid"),
+            ],
+            className="sought",
+        ),
     ]
     return html.Div(
         [
