@@ -113,7 +113,7 @@ def test_clocks_fan_state_pcie_and_video_engines_stand_on_the_overview(
 
 def test_history_of_hours_and_of_every_metric(wide: Terminal) -> None:
     opened(wide, "2")
-    shown(wide, "12 min", "All GPUs")
+    shown(wide, "10 min", "All GPUs")
     for _ in range(5):
         wide.press("-")
     screen = shown(wide, "history begins here")  # five hours ago
@@ -126,7 +126,7 @@ def test_history_of_hours_and_of_every_metric(wide: Terminal) -> None:
     wide.send(ESCAPE)
     for _ in range(5):
         wide.press("+")
-    shown(wide, "12 min")
+    shown(wide, "10 min")
 
 
 def test_processes_are_sorted_by_any_column_and_filtered(wide: Terminal) -> None:
@@ -198,7 +198,7 @@ def test_sets_of_metrics_windows_and_layouts_turn_by_keys(wide: Terminal) -> Non
     wide.press("w")
     matched(wide, r"− \d h .*\+")
     wide.press("W")
-    shown(wide, "12 min", "? help")
+    shown(wide, "10 min", "? help")
 
 
 def test_the_mouse_works_on_every_page(wide: Terminal) -> None:
@@ -211,11 +211,11 @@ def test_the_mouse_works_on_every_page(wide: Terminal) -> None:
     wide.click(30, row - 2)
     matched(wide, "^▌   0  ")
     wide.click_on("2 Chart", -1)
-    shown(wide, "Utilization   GPU 0", "12 min")
+    shown(wide, "Utilization   GPU 0", "10 min")
     wide.wheel(60, 12)
-    until(lambda: "12 min" not in wide.screen())
+    until(lambda: "10 min" not in wide.screen())
     wide.wheel(60, 12, down=False)
-    shown(wide, "12 min")
+    shown(wide, "10 min")
     wide.drag(60, 12, to=90)
     matched(wide, r"PAST .*")
     assert "│" not in wide.screen().splitlines()[12][20:150], "no cursor is set where the window is dragged"
