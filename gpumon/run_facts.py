@@ -14,8 +14,10 @@ from gpumon.text import clean
 LARGEST = (1 << 31) - 1
 PAUSED = "paused"
 """Phase of a run whose training may continue, as when a framework validates after it trained: this time is not its."""
+SHOWN_FOR = 60.0
+"""Seconds for which a run that has ended stays in every view."""
 NEWS_FOR = 600.0
-"""Seconds for which a run that ended badly, or ran out of memory, is news, and stays in every view."""
+"""The same of one that ended badly; and for which it is news that a run ran out of memory."""
 
 
 class RunFacts(NamedTuple):

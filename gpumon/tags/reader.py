@@ -19,7 +19,7 @@ from gpumon.errors import BoardError
 from gpumon.frame import ENDED_BADLY, Boundary, Run, RunState
 from gpumon.paths import Places, tag_dirs
 from gpumon.run_about import NOTHING_TOLD, About
-from gpumon.run_facts import NEWS_FOR
+from gpumon.run_facts import NEWS_FOR, SHOWN_FOR
 from gpumon.tags.listing import Listing, Unchanged, is_of_its_user, name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.refusals import Place, Refusals
@@ -27,7 +27,7 @@ from gpumon.tags.sweep import KEEP
 from gpumon.tags.watch import Times, Watched
 from gpumon.tags.wire import Memory
 
-SHOWN_AFTER_END = 60 * SECOND
+SHOWN_AFTER_END = round(SHOWN_FOR * SECOND)
 """Time for which an ended run stays in the list."""
 NEWS_AFTER_END = round(NEWS_FOR * SECOND)
 """The same of one that failed or died: a person who comes back after a while is to hear of it."""
@@ -89,6 +89,8 @@ class TagReader:
         self._unchanged = Unchanged()
         self._polls = 0
         self._ended: dict[Place, _End] = {}
+        self._news_since: dict[int, int] = {}
+        """End of the last run that is still news (monotonic ns), of users who had more than enough that ended."""
         self._users: dict[int, str] = {}
         self._runs: dict[str, tuple[Run, Watched]] = {}
         try:
@@ -104,6 +106,7 @@ class TagReader:
         self._runs = {}
         if not self._boards:  # no training publishes one
             return Poll([], [], {}, unread=unread)
+        self._news_since = self._newest_ends()
         boundaries: list[Boundary] = []
         withdrawn: list[str] = []
         for place, board in list(self._boards.items()):
@@ -162,11 +165,18 @@ class TagReader:
 
     def _is_over(self, place: Place, board: Watched, state: RunState, times: Times) -> bool:
         """Whether a run that has ended did so too long ago to be shown."""
-        ago = times.monotonic_ns - self._end(place, board, times).monotonic_ns
+        end = self._end(place, board, times).monotonic_ns
+        ago = times.monotonic_ns - end
         if ago <= SHOWN_AFTER_END or state not in ENDED_BADLY:
             return ago > SHOWN_AFTER_END
-        newer = (end.monotonic_ns for other, end in self._ended.items() if self._boards[other].uid == board.uid)
-        return ago > NEWS_AFTER_END or sum(times.monotonic_ns - end < ago for end in newer) >= _NEWS_PER_USER
+        return ago > NEWS_AFTER_END or end < self._news_since.get(board.uid, end)
+
+    def _newest_ends(self) -> dict[int, int]:
+        """Return the end of the last of each user's newest `_NEWS_PER_USER` runs, of users with so many that ended."""
+        ends: dict[int, list[int]] = {}
+        for place, end in self._ended.items():
+            ends.setdefault(self._boards[place].uid, []).append(end.monotonic_ns)
+        return {uid: sorted(found)[-_NEWS_PER_USER] for uid, found in ends.items() if len(found) >= _NEWS_PER_USER}
 
     def _forget(self, place: Place, board: Watched, end: _End) -> None:
         """Let go of a board that was read to its end."""

@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from gpumon.clock import SECOND
 from gpumon.frame import Boundary, FrameworkMemory, Mark, Process, Run, RunState, Sample
 from gpumon.metrics import GPU_INDEX
+from gpumon.run_facts import SHOWN_FOR
 from gpumon.sources.sim.curves import CELL, Curve
 from gpumon.sources.sim.gpu import SimulatedGpu
 from gpumon.sources.sim.scenarios import GIB, Job
 from gpumon.text import clean
-
-SHOWN_AFTER_END = 60 * SECOND
-"""Time for which a run that has finished stays in the list, as `gpumon.tags` has it."""
 
 
 class Rank:
@@ -120,7 +118,7 @@ class Rank:
         if not self._name:
             return None
         turn, inside = self._turn(time_ns)
-        if turn == 0 or inside > SHOWN_AFTER_END:
+        if turn == 0 or inside > SHOWN_FOR * SECOND:
             return None
         end, epochs = time_ns - inside, self._job.epochs
         return self.run(end - 1)._replace(
