@@ -6,8 +6,7 @@ the samples of the last read came to: a dip shows in all frames until the next r
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from operator import itemgetter
+from bisect import bisect_left
 
 from gpumon.clock import SECOND
 from gpumon.metrics import IDLE, Availability
@@ -16,7 +15,6 @@ from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY, UtilizationSa
 
 _LOW, _IDLE_SHARE = METRICS = ("gpu.utilization_low", "gpu.idle_share")
 _WINDOW = round(SAMPLES_EVERY * SECOND)
-_WHEN, _RATIO = itemgetter(0), itemgetter(1)
 
 
 def give_dips(answers: DeviceAnswers, samples: UtilizationSamples, state: Availability) -> None:
@@ -27,7 +25,7 @@ def give_dips(answers: DeviceAnswers, samples: UtilizationSamples, state: Availa
             answers.lack(metric, why)
         return
     begin = samples[-1][0] - _WINDOW  # the first read brings more than the later ones
-    ratios = sorted(map(_RATIO, samples[bisect_right(samples, begin, key=_WHEN) :]))
+    ratios = sorted([ratio for when, ratio in samples if when > begin])
     answers.values[_LOW] = ratios[0]
     answers.values[_IDLE_SHARE] = bisect_left(ratios, IDLE) / len(ratios)
     for metric in METRICS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import struct
 from ctypes import byref, c_uint
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from gpumon.clock import Clock
@@ -21,7 +20,6 @@ _AHEAD = 1_000_000
 _FIRST = 1_000_000
 """µs before the newest sample over which the first shares are."""
 _MOST_KNOWN = 256
-_WHEN = itemgetter(1)
 
 
 class EngineShares(NamedTuple):
@@ -62,12 +60,13 @@ class ProcessShares:
             if not newest:
                 return {}
             self._since = max(1, newest - _FIRST)
-        samples = self._samples(handle, latest)
-        if not samples:
-            return {}
-        samples.sort(key=_WHEN)
-        self._since = samples[-1][1]  # all of them are later than it was
-        return {pid: found for pid, _, found in samples}  # the newest of each
+        newest_of: dict[int, int] = {}
+        shares: dict[int, EngineShares] = {}
+        for pid, when, found in self._samples(handle, latest):
+            if when >= newest_of.get(pid, 0):
+                newest_of[pid], shares[pid] = when, found
+        self._since = max(self._since, *newest_of.values(), 0)
+        return shares
 
     def _samples(self, handle: Any, latest: int) -> list[tuple[int, int, EngineShares]]:
         """Samples that are right and new: pid, the driver's time (µs), shares."""

@@ -13,9 +13,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from ctypes import byref, c_uint, c_ulonglong
 from functools import cache
-from itertools import repeat
 from math import isfinite
-from operator import itemgetter, sub, truediv
+from operator import itemgetter
 from typing import Any
 
 import pynvml
@@ -45,7 +44,7 @@ _AHEAD = SECOND
 _OLD = 60 * SECOND
 """A stamp further in the future or in the past than these is of another clock, or never written."""
 _NEVER = float("inf")
-_WHEN, _PERCENT = itemgetter(0), itemgetter(1)
+_PERCENT = itemgetter(1)
 
 
 class SampleBuffer:
@@ -133,11 +132,14 @@ class SampleBuffer:
         else:
             return ()
         self._wall, self._since = wall, stamped[end - 1][0]
-        stamps, percents = zip(*stamped[begin:end], strict=True)
-        times = [stamp * 1000 + offset for stamp in stamps]
-        given = _apart(list(zip(times, map(truediv, percents, repeat(100)), strict=False)), self._newest + _APART)
-        if given:
-            self._newest = given[-1][0]
+        given: list[tuple[int, float]] = []
+        newest = self._newest
+        for stamp, percent in stamped[begin:end]:
+            when = stamp * 1000 + offset
+            if when >= newest + _APART:
+                given.append((when, percent / 100))
+                newest = when
+        self._newest = newest
         if len(given) > 1:
             # Twice within what the buffer holds, on a card that is faster than those known.
             apart = (given[-1][0] - given[0][0]) / (len(given) - 1) / SECOND
@@ -159,20 +161,6 @@ class SampleBuffer:
 def _are_percents(numbers: Sequence[float]) -> bool:
     """Return whether all numbers are of 0 to 100; where one is NaN, so is the sum."""
     return not numbers or (min(numbers) >= 0 and max(numbers) <= 100 and isfinite(sum(numbers)))
-
-
-def _apart(samples: list[tuple[int, float]], after: int) -> list[tuple[int, float]]:
-    """Return those of `after` and later, each once; ns, oldest first."""
-    samples = samples[bisect_left(samples, after, key=_WHEN) :]
-    times = list(map(_WHEN, samples))
-    if all(map(_APART.__le__, map(sub, times[1:], times))):  # nearly always
-        return samples
-    found: list[tuple[int, float]] = []
-    for sample in samples:
-        if sample[0] >= after:
-            found.append(sample)
-            after = sample[0] + _APART
-    return found
 
 
 def _time(stamped: tuple[int, float]) -> int:
