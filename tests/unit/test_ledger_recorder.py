@@ -635,12 +635,17 @@ def test_a_killed_run_died_when_it_was_last_seen_alive_and_keeps_its_open_epoch(
     assert ledger.usage(0)["energy"] == pytest.approx(300.0)
 
 
+def killed(epoch_begun: float) -> tuple[list[Boundary], Run, Run]:
+    """Boundaries of a run that is killed at 5.75 s, 20 steps into its epoch, and its board before and after that."""
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, epoch_begun, 0, step=50)]
+    alive = run(gpus=(GPU,), started=TIME / SECOND + 1, step=50, wait=0.0, updated=TIME / SECOND + 5)
+    return events, alive, alive._replace(state=RunState.DIED, step=70, wait=0.25, updated=TIME / SECOND + 5.75)
+
+
 def test_a_killed_run_keeps_the_steps_that_it_made_since_the_last_tick() -> None:
     ledger = Memory()
-    make = Course()
-    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 5.2, 0, step=50)]
-    alive = run(gpus=(GPU,), started=TIME / SECOND + 1, step=50, wait=0.0, updated=TIME / SECOND + 5)
-    dead = alive._replace(state=RunState.DIED, step=70, wait=0.25, updated=TIME / SECOND + 5.75)
+    events, alive, dead = killed(5.2)
     keep(ledger, spread([on(n, of=alive if n < 6 else dead) for n in range(9)], events))
     epoch = ledger.row("epoch", KEY, 0)
     assert ledger.row("rank", KEY)["state"] == RunState.DIED
@@ -650,10 +655,7 @@ def test_a_killed_run_keeps_the_steps_that_it_made_since_the_last_tick() -> None
 
 def test_a_killed_run_keeps_its_last_steps_while_samples_of_the_driver_are_awaited() -> None:
     ledger = Memory()
-    make = Course()
-    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.2, 0, step=50)]
-    alive = run(gpus=(GPU,), started=TIME / SECOND + 1, step=50, wait=0.0, updated=TIME / SECOND + 5)
-    dead = alive._replace(state=RunState.DIED, step=70, wait=0.25, updated=TIME / SECOND + 5.75)
+    events, alive, dead = killed(2.2)
     # The driver's samples are three seconds late: so late is it known what the GPU did until the end.
     late = [{GPU: [((n - 3) * SECOND, 1.0)]} if n > 3 else {} for n in range(16)]
     ticks = [on(n, of=alive if n < 6 else dead)._replace(utilization_samples=late[n]) for n in range(16)]

@@ -59,11 +59,22 @@ def document(path: str, asked: str = ",".join(IDS), by: str = "") -> dict[str, A
     return compared_document([path], asked, by, NOW)
 
 
+def noted(book: Book) -> dict[str, list[str]]:
+    """Notes under the comparison of a ledger's runs, by axis."""
+    return {axis: [one["text"] for one in document(str(book.path), by=axis)["notes"]] for axis in (EPOCHS, TIME)}
+
+
+def break_off(book: Book, run_id: str, changes: str = "") -> None:
+    """Take the end of epoch 5 of a run away."""
+    of_run = "ordinal = 5 AND rank IN (SELECT key FROM rank WHERE run = ?)"
+    book.db.execute(f"UPDATE epoch SET ended = NULL{changes} WHERE {of_run}", (run_id,))
+
+
 def test_the_open_epoch_of_a_run_that_goes_on_is_said_to_be_on_the_axis_of_time_alone(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, IDS[0], 6)
         training(book, IDS[1], 6, state=RunState.RUNNING, began=BEGAN + 900)
-    by = {axis: [one["text"] for one in document(str(book.path), by=axis)["notes"]] for axis in (EPOCHS, TIME)}
+    by = noted(book)
     [said] = [text for text in by[EPOCHS] if "goes on" in text]
     assert said.endswith("the open epoch is on the axis of time alone")
     assert not any("goes on" in text for text in by[TIME])
@@ -73,9 +84,8 @@ def test_an_epoch_that_broke_off_is_said_to_be_left_out_and_why(tmp_path: Path) 
     with Book(tmp_path) as book:
         training(book, IDS[0], 6)
         training(book, IDS[1], 6, state=RunState.FAILED, began=BEGAN + 900)
-        book.db.execute("UPDATE epoch SET ended = NULL, seconds = 4.2, metrics = '{}' WHERE ordinal = 5"
-                        " AND rank IN (SELECT key FROM rank WHERE run = ?)", (IDS[1],))  # fmt: skip
-    by = {axis: [one["text"] for one in document(str(book.path), by=axis)["notes"]] for axis in (EPOCHS, TIME)}
+        break_off(book, IDS[1], ", seconds = 4.2, metrics = '{}'")
+    by = noted(book)
     for texts in by.values():
         assert "B: epoch 5 broke off after 4.2 s and counts in no median of epochs." in texts
     [said] = [text for text in by[EPOCHS] if "has one that broke off" in text]
@@ -88,8 +98,7 @@ def test_the_epoch_that_goes_on_did_not_break_off(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, IDS[0], 6)
         training(book, IDS[1], 6, state=RunState.RUNNING, began=BEGAN + 900)
-        book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 5"
-                        " AND rank IN (SELECT key FROM rank WHERE run = ?)", (IDS[1],))  # fmt: skip
+        break_off(book, IDS[1])
     assert not any("broke off" in one["text"] for one in document(str(book.path))["notes"])
 
 
