@@ -182,7 +182,9 @@ class Ledger:
     def _listed(self, run: RunRow) -> RunSummary:
         run_id = self._as_written(run.id)
         ended = self._count(f"SELECT count(DISTINCT ordinal) FROM epoch WHERE rank {_RANKS} AND ended > 0", run_id)
-        newest = f"SELECT epoch, max(ordinal) FROM epoch WHERE rank {_RANKS} GROUP BY rank"  # its number is of that row
+        # SQLite takes the number from the row of the highest ordinal. Anybody may have written something else there.
+        numbers = f"SELECT epoch, ordinal, rank FROM epoch WHERE rank {_RANKS} AND typeof(epoch) = 'integer'"
+        newest = f"SELECT epoch, max(ordinal) FROM ({numbers}) GROUP BY rank"
         gpus = self._count(f"SELECT count(DISTINCT uuid) FROM device WHERE rank {_RANKS}", run_id)
         usage = f"SELECT * FROM usage WHERE rank {_RANKS} AND phase = '{WHOLE_EPOCH}'"
         rows = usage_rows(self._columns(f"{usage} AND ordinal = {WHOLE_RUN}", run_id))
