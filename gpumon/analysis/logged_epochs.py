@@ -85,12 +85,13 @@ class LoggedEpochs:
         """Return the last value of an epoch, or NaN."""
         return self.of(run_id, epoch).get(name, NAN)
 
-    def change(self, run: Run, name: str) -> float:
+    def change(self, run: Run, name: str, kept: float = NAN) -> float:
         """Return how a value differs from the last one of the epoch before, as a share of that; NaN if unknown.
 
-        It is the change against the row of that epoch: where nothing is known of its value there, there is none.
+        It is the change against the row of that epoch: `kept` is its value in the ledger, where that has one.
         """
-        value, before = run.metrics.get(name, NAN), self.value(run.id, run.epoch - 1, name)
+        value = run.metrics.get(name, NAN)
+        before = kept if is_known(kept) else self.value(run.id, run.epoch - 1, name)
         return (value - before) / abs(before) if isfinite(value) and isfinite(before) and before else NAN
 
 

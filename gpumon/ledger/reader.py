@@ -182,7 +182,7 @@ class Ledger:
     def _listed(self, run: RunRow) -> RunSummary:
         run_id = self._as_written(run.id)
         ended = self._count(f"SELECT count(DISTINCT ordinal) FROM epoch WHERE rank {_RANKS} AND ended > 0", run_id)
-        # SQLite takes the number from the row of the highest ordinal. Anybody may have written something else there.
+        # SQLite takes the number from the row of the highest ordinal. A file of others may have something else there.
         numbers = f"SELECT epoch, ordinal, rank FROM epoch WHERE rank {_RANKS} AND typeof(epoch) = 'integer'"
         newest = f"SELECT epoch, max(ordinal) FROM ({numbers}) GROUP BY rank"
         gpus = self._count(f"SELECT count(DISTINCT uuid) FROM device WHERE rank {_RANKS}", run_id)

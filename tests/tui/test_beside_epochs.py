@@ -31,10 +31,12 @@ LENGTH, REST = 90.0, 7.0
 BETWEEN = (("evaluate", 6, 5.0, 0.4), ("checkpoint", 7, 1.5, 0.02), ("other", 8, 0.5, 0.1))
 
 
-def kept(directory: Path, epochs: int = 7, label: str = "SIMULATED", before: int = 0) -> str:
+def kept(
+    directory: Path, epochs: int = 7, label: str = "SIMULATED", before: int = 0, metrics: str = "{}"
+) -> str:  # fmt: skip
     """A ledger of the first run of the feed: between epochs of 90 s lie an evaluation and a checkpoint.
 
-    `before`: seconds by which it began earlier than the run of the feed.
+    `before`: seconds by which it began earlier than the run of the feed; `metrics`: logged in each epoch, as JSON.
     """
     began = (START - before) * SECOND
     with Book(directory) as book:
@@ -46,7 +48,8 @@ def kept(directory: Path, epochs: int = 7, label: str = "SIMULATED", before: int
         uuid = book.device(key)
         for ordinal in range(epochs):
             begun = round((START + ordinal * (LENGTH + REST)) * SECOND)
-            book.epoch(key, ordinal, begun=begun, ended=begun + round(LENGTH * SECOND), seconds=LENGTH)
+            book.epoch(key, ordinal, begun=begun, ended=begun + round(LENGTH * SECOND), seconds=LENGTH,
+                       metrics=metrics)  # fmt: skip
             book.usage(key, ordinal, uuid, **measured(LENGTH))
         whole = sum(seconds for _, _, seconds, _ in BETWEEN)
         for place, (phase, times, seconds, busy) in enumerate(((WHOLE_EPOCH, 1, whole, 0.31), *BETWEEN)):
@@ -122,6 +125,25 @@ def test_the_epochs_of_a_run_are_those_of_its_own_ledger_and_never_what_a_record
     lines = play(feed, (200, 50), read, ledgers=lambda: Ledgers([path]))
     (row,) = (line.split()[line.split().index("e6") :] for line in lines if re.search(r" e6 +\d", line))
     assert row[1] == took
+
+
+@pytest.mark.parametrize(("of", "before", "is_its"), [("", 0, True), ("REPLAY", 0, False), ("", 3600, False)])
+def test_a_loss_is_compared_with_the_one_that_its_own_ledger_has_of_the_epoch_before(
+    of: str, before: int, is_its: bool, tmp_path: Path
+) -> None:
+    feed = FakeFeed(source="nvml", label="")
+    loss = next(run for run in feed.frames[-1].runs if run.id == "id-0").metrics["loss"]
+    path = kept(tmp_path, label=of, before=before, metrics=f'{{"loss": {loss / 1.25}}}')
+
+    async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        while not app.view.kept.asked.is_idle:
+            await pilot.pause(0.01)
+        app.draw()
+
+    lines = play(feed, (160, 50), read, ledgers=lambda: Ledgers([path]))
+    runs = lines[next(at for at, line in enumerate(lines) if line.startswith("  Runs ")) :]
+    (row,) = [line for line in runs if re.search(r"^\W*resnet50 .* train ", line)]
+    assert ("+25 %" in row) is is_its, row
 
 
 def test_epochs_that_the_ledger_does_not_have_yet_are_told_by_frames(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpumon.ledger.reader import Ledger, Ledgers
     from gpumon.ledger.records import Record
     from gpumon.prices import Prices
+    from gpumon_tui.run_reading.ended_epoch import EndedEpoch
     from gpumon_tui.run_reading.listed import ListedRuns
     from gpumon_tui.run_reading.rows import ComparedRuns, ListedRun, OpenRun, RunDetail
 
@@ -98,6 +99,16 @@ class KeptRuns:
             self.asked.drop(past)
         del self._opened[:-OPENED_KEPT]
         return self._ask(question, read, lambda found: LONG if found.record.run.settled(self._clock()) else good_for)
+
+    def ended_epoch(self, run_id: str, number: int) -> Answer[EndedEpoch]:
+        """An epoch of a run that is in the next one."""
+
+        def read(ledgers: Ledgers) -> EndedEpoch:
+            from gpumon_tui.run_reading.ended_epoch import ended_epoch
+
+            return ended_epoch(*self._found(ledgers, run_id)[:2], number)
+
+        return self._ask(("ended", run_id, number), read, lambda _: LONG)  # while it is not written, ask often
 
     def renew(self, run_id: str) -> None:
         """Read a run that goes on anew when it is asked for next: what other parts know of it may be of before."""

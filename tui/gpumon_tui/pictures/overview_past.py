@@ -21,6 +21,7 @@ from gpumon_tui import palette, theme
 from gpumon_tui.asked import OFTEN
 from gpumon_tui.kept_runs import FRESH
 from gpumon_tui.memo import Memo
+from gpumon_tui.pictures.kept_run import are_kept, is_on_screen
 from gpumon_tui.pictures.section import SectionPicture
 from gpumon_tui.renderables import epoch_lines
 from gpumon_tui.renderables.epoch_lines import EpochLine
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 READ_EVERY = 5.0
 """Seconds after which an epoch that goes on is read anew."""
-_SAME_BEGIN = 1.0
-"""Seconds between the begins of a run as its processes and its ledger tell it, at most."""
 METRICS = ("gpu.utilization", "gpu.power")
 EVENT_COLUMNS = (
     LeanColumn("", 1, keep=8), LeanColumn("when", 8, keep=9), LeanColumn("what", 19, keep=10),
@@ -122,20 +121,14 @@ class EpochPicture(SectionPicture):
         return fitting(self._columns, self.left + 1, self.size.width - self.left)
 
     def _kept(self, ranks: Ranks) -> OpenRun | None:
-        view, player = self.view, self.view.player
-        is_played = Capability.NOW not in view.origin.capabilities
-        if is_played and player is None:  # nobody keeps its runs
+        view, run_id = self.view, ranks.first.id
+        if not are_kept(view):
             return None
-        run_id = ranks.first.id
         good_for = FRESH if run_id == self._awaited[0] else OFTEN
         found = view.kept.opened(run_id, is_over=ranks.state is not RunState.RUNNING, good_for=good_for).found
         if found is None or found.is_by_steps or not found.rows:
             return None
-        if not is_played and found.record.run.label != view.origin.label:
-            return None
-        if abs(found.record.run.started - ranks.first.started) > _SAME_BEGIN:  # another one, with the same id
-            return None
-        return found
+        return found if is_on_screen(found.record.run, ranks.first, view) else None
 
     def _joined(self, ranks: Ranks, kept: OpenRun) -> list[EpochLine]:
         """Epochs of a ledger, which is written some seconds later, and before them those that go on in frames."""

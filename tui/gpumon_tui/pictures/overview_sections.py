@@ -12,10 +12,11 @@ from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.coverage import nothing_found
 from gpumon.diagnosis.grouping import FindingGroup
-from gpumon.frame import NAN, Frame, Process, RunState
+from gpumon.frame import NAN, Frame, Process, Run, RunState
 from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
+from gpumon_tui.pictures.kept_run import are_kept, is_on_screen
 from gpumon_tui.pictures.section import SectionPicture
 from gpumon_tui.renderables import overview_rows, processes
 from gpumon_tui.renderables.gpu_numbers import numbers
@@ -105,11 +106,23 @@ class RunPicture(SectionPicture):
         pace = units.pace(self._pace(ranks).rate, units.pace_decimals(self._pace(one).rate for one in view.ranks))
         texts = overview_rows.run_texts(
             ranks, far, numbers(ranks.gpus, labels), now=view.now, bar_cells=bar, pace=pace,
-            change=view.logged.change(first, overview_rows.loss_name(first)),
+            change=self._change(first),
         )  # fmt: skip
         row = Placed()
         put_row(row, self._columns, texts)
         return row
+
+    def _change(self, run: Run) -> float:
+        """The change of its loss against the epoch before, whose last value a ledger alone knows for sure."""
+        view, name = self.view, overview_rows.loss_name(run)
+        if not name or not any(RUN_COLUMNS[one.at].title == "change" for one in self._columns):
+            return NAN
+        kept = NAN
+        if run.state is RunState.RUNNING and run.epoch > run.first_epoch and not view.filling and are_kept(view):
+            before = view.kept.ended_epoch(run.id, run.epoch - 1).found
+            if before is not None and is_on_screen(before.run, run, view):
+                kept = before.metrics.get(name, NAN)
+        return view.logged.change(run, name, kept)
 
     def _pace(self, ranks: Ranks) -> RecentPace:
         """The speed of a run that goes on."""
