@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil, floor, nan
 
+from gpumon.history.cell_lengths import coarse, deciding
 from gpumon.history.folded import FoldedFrames
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.kept_file import KeptFile
-from gpumon.history.query import Query, Series, Tier
+from gpumon.history.query import CoarseCells, Query, Series, Tier
 from gpumon.history.recent import KEEP, RecentHistory
 from gpumon.history.watched import TimeSlice, unwatched, watched
 from gpumon.missing import is_known
-
-_SHORT = 0.1
-"""The share of a window below which its cells do not decide how long buckets are."""
 
 _FINEST = 1.0
 """Seconds in buckets, at least, where frames alone answer and do not stand by themselves: they come each second."""
@@ -89,18 +87,21 @@ class LongHistory(RecentHistory):
         spans = self._spans(query)
         if all(span.history is self for span in spans):
             return super().query(query)
-        # A short piece of coarse cells does not make all others coarse: they stand in several buckets each.
-        cells = _cells(spans) or {_FINEST}
+        wanted = (spans[-1].end - query.begin) / max(1, query.points)
+        cells = deciding(spans, wanted) or {_FINEST}
         grid = query.grid or aligned(spans[0].begin, spans[-1].end, query.points, cells)
         parts = []
         for span, reach in zip(spans, spans if query.seen else _whole_cells(spans, query.grid), strict=True):
             part = query._replace(begin=reach.begin, end=reach.end, grid=grid)
             parts.append((span, super().query(part) if span.history is self else span.history.query(part)))
-        return {name: _joined(grid, [(span, found[name]) for span, found in parts]) for name in query.metrics}
+        longer = coarse(spans, grid.step)
+        joined = {name: _joined(grid, [(span, found[name]) for span, found in parts]) for name in query.metrics}
+        return {name: series._replace(coarse=longer) for name, series in joined.items()}
 
-    def cell(self, query: Query) -> float:
-        """Return the seconds of the longest cells that answer more than a short piece of a query; 0 where frames do."""
-        return max(_cells(self._spans(query)), default=0.0)
+    def coarse(self, query: Query) -> Sequence[CoarseCells]:
+        """Return the stretches of a query with a `grid` that are kept in cells longer than its buckets."""
+        assert query.grid is not None, "of samples by themselves nothing is coarse"
+        return coarse(self._spans(query), query.grid.step)
 
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
         """The largest value that is known from `begin` to `end` (s since 1970), or NaN."""
@@ -170,12 +171,6 @@ def _clipped(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
                 span = span._replace(end=fine.end)
         found.append(span)
     return found
-
-
-def _cells(spans: Sequence[TimeSlice]) -> set[float]:
-    """The lengths of the cells of stretches, without those of a short piece of all."""
-    whole = spans[-1].end - spans[0].begin if spans else 0.0
-    return {span.step for span in spans if span.step and span.end - span.begin > _SHORT * whole}
 
 
 def _whole_cells(spans: Sequence[TimeSlice], grid: Grid | None) -> list[TimeSlice]:

@@ -21,6 +21,15 @@ MOST = 2000
 """Points of a line unless a query names another number: more than a screen has columns."""
 
 
+class CoarseCells(NamedTuple):
+    """A stretch of a line, from `begin` to `end` (s since 1970), of which less is known than its buckets would show."""
+
+    begin: float
+    end: float
+    step: float
+    """Seconds in each cell. Each of the buckets in it has the cell's values."""
+
+
 class Series(NamedTuple):
     """One metric over time: columns of one length, in base units. NaN is a gap, and no line is drawn over it."""
 
@@ -33,6 +42,8 @@ class Series(NamedTuple):
     """Seconds in each bucket; 0 where each sample is by itself."""
     seen: Sequence[float] = ()
     """Seconds of each bucket that are known; empty where each sample is by itself, or where it was not requested."""
+    coarse: Sequence[CoarseCells] = ()
+    """The stretches kept in cells longer than the buckets, in the order of time."""
 
 
 class Query(NamedTuple):

@@ -27,6 +27,11 @@ class TimeSlice(NamedTuple):
     tier: Tier | None = None
     """The history, where it is a tier."""
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether anything was sampled in it."""
+        return not isinstance(self.history, Unwatched)
+
 
 class Unwatched:
     """The history of a time in which nothing was sampled."""

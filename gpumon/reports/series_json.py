@@ -54,21 +54,22 @@ def series_json(
     """Return the lines of some metrics; `machine` tells when samples were taken at all, `problem` what is unreadable.
 
     All are on the same `times` (s since 1970): the middles of stretches of `step` seconds, or of samples if that is 0.
+    `coarse` are those kept in longer cells.
     """
     times, sampled = [], list[float]()
-    lines, step = [], 0.0
+    lines, step, coarse = [], 0.0, list[dict[str, float]]()
     (base,) = machine.query(Query(HOST, [ALWAYS], asked.begin, asked.end, asked.points)).values()
     for device, history in of:
         subject = device.uuid if device else HOST
         names = [name for name in asked.metrics if name.startswith("gpu.") == (device is not None)]
         for name, series in history.query(Query(subject, names, asked.begin, asked.end, asked.points)).items():
-            times, step = list(series.times), series.step
+            times, step, coarse = list(series.times), series.step, [one._asdict() for one in series.coarse]
             sampled = list(base.mean) if list(base.times) == times else []
             gaps = gaps_of(series, sampled, asked, machine)
             lines.append(_line(name, device, series, gaps))
     return {
-        "schema": SCHEMA, "begin": asked.begin, "end": asked.end, "step": step, "times": times, "series": lines,
-        "problem": problem or None,
+        "schema": SCHEMA, "begin": asked.begin, "end": asked.end, "step": step, "coarse": coarse, "times": times,
+        "series": lines, "problem": problem or None,
     }  # fmt: skip
 
 

@@ -602,6 +602,31 @@ def test_a_short_window_of_a_past_that_is_kept_in_long_cells_says_how_long(
     play(FakeFeed(gpus=1, seconds=120, kept_in=str(path)), (160, 50), script)
 
 
+def test_a_window_of_which_only_the_first_part_is_kept_in_long_cells_says_up_to_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    path, now = tmp_path / "history.sqlite", float(START + 120)
+    began = now // 300 * 300 - 1800
+
+    def values(subject: str, name: str, at: float) -> tuple[float, float, float]:
+        return (0.5, 0.6, 0.9) if subject else (nan,) * 3
+
+    fill(str(path), ["GPU-0000"], began, values, SHAPES[-1:])
+    fill(str(path), ["GPU-0000"], now, lambda *what: values(*what) if what[2] >= began else (nan,) * 3, SHAPES[:-1])
+    monkeypatch.setattr("time.time", lambda: now + 1)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        app.view.shown.hold(now, 3600)
+        app.draw()
+        await pilot.pause()
+        title, *_ = (line for line in text(app) if "a column" in line)
+        assert f"kept by 5 min before {units.moment(began)[11:16]}" in title
+
+    play(FakeFeed(gpus=1, seconds=120, kept_in=str(path)), (160, 50), script)
+
+
 def test_the_host_has_its_own_metrics() -> None:
     lines = shown("G")
     assert "CPU" in lines[2]

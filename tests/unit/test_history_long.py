@@ -101,7 +101,7 @@ def test_the_cell_in_which_a_daemon_began_and_was_killed_tells_nothing_of_the_ti
     assert all(value != value for time, value in found.items() if time < killed - 72 or killed + 1 < time < NOW - 61)
     assert {value for time, value in found.items() if killed - 70 < time < killed - 1} == {0.5}
     assert sorted(series.times) == list(series.times)
-    assert history.cell(Query(GPU, (NAME,), NOW - 86400, NOW, 400)) <= 10, "nobody is told of means of five minutes"
+    assert not asked(history, 86400, 400).coarse, "nobody is told of means of five minutes"
     assert history.begin == seconds.begin, "what lies before is before all that is kept, and no gap in it"
 
 
@@ -114,6 +114,32 @@ def test_a_coarse_tier_that_reaches_over_an_outage_of_days_says_nothing_of_the_m
     assert min(found) < NOW - 590, "the minutes that nobody watched are a gap of the line"
     assert all(value != value for time, value in found.items() if time < NOW - 62)
     assert {value for time, value in found.items() if NOW - 58 < time < NOW - 1} == {0.9}
+
+
+def test_coarse_cells_of_an_older_past_make_no_coarse_cells_of_what_finer_ones_know() -> None:
+    """A daemon of half an hour, with an outage of half a minute, behind the five-minute cells of an earlier one."""
+    began, down = NOW - 1800, NOW - 900
+    before = FakeTier(10.0, began, down - 30, 0.5)
+    after = FakeTier(1.0, down, NOW - 30, 0.5)
+    fives = FakeTier(300.0, NOW - 31 * 86400, began, 0.25)
+    series = asked(filled(after, before, fives), 3600, 400)
+    assert series.step == 10
+    found = dict(zip(series.times, series.mean, strict=True))
+    assert {value for time, value in found.items() if began - 1600 < time < began - 300} == {0.25}
+    assert all(value != value for time, value in found.items() if down - 28 < time < down), "the outage is a gap"
+    assert {value for time, value in found.items() if began < time < down - 40} == {0.5}
+    assert series.coarse == [(NOW - 3600, began, 300.0)], "and the answer says where less is kept"
+
+
+def test_where_finer_cells_are_a_short_piece_of_a_window_the_coarse_ones_decide() -> None:
+    series = asked(filled(FakeTier(300.0, NOW - 31 * 86400, NOW - 60, 0.25)), 3600, 400)
+    assert (series.step, series.coarse) == (300, [])
+
+
+def test_cells_hardly_longer_than_the_buckets_that_are_asked_for_stay_whole() -> None:
+    seconds = FakeTier(1.0, NOW - 4200, NOW - 30, 0.5)
+    series = asked(filled(seconds, TENTHS._replace(end=NOW - 4200.0)), 7200, 1200)
+    assert (series.step, series.coarse) == (10, [])
 
 
 def test_minutes_before_the_frames_that_no_tier_reaches_are_a_gap_too() -> None:

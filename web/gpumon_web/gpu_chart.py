@@ -51,15 +51,17 @@ def gpu_chart(
     end = min(window.end, history.end) if is_known(history.end) else window.end  # nothing is known of what is to come
     begin = max(window.begin, history.begin) if is_known(history.begin) else window.begin
     # Asked for as it is: a sample at the very end may lie behind that in whole milliseconds.
-    lines = history.query(Query(uuid, [panel.metric.name for panel in chosen], window.begin, end, window.points))
+    names = [panel.metric.name for panel in chosen]
+    lines = history.query(Query(uuid, names, window.begin, end, window.points))
     begin, end = moment(begin), moment(end)
     keys = epochs.runs_on(uuid)
     return chart(
-        [_panel(panel, sample, line_of(lines[panel.metric.name])) for panel in chosen],
+        [_panel(panel, sample, line_of(lines[name])) for panel, name in zip(chosen, names, strict=True)],
         begin,
         end,
         interval=interval,
         step=max((one.step for one in lines.values()), default=0.0),
+        coarse=next(([list(map(moment, stretch)) for stretch in one.coarse] for one in lines.values()), []),
         all=[{"key": panel.metric.name, "title": panel.title} for panel in given],
         runs=ribbons(epochs, keys, begin, end),
         events=_events(epochs, keys, uuid, log, begin, end),

@@ -95,6 +95,17 @@ test("all lines grow by what is new, and gaps stay gaps", async () => {
   assert.deepStrictEqual(found.last().range, [NOW - 598, NOW + 2]);
 });
 
+test("a figure says where less is kept than its points show, and a time in it is told as it is kept", async () => {
+  const found = await live([made(NOW - 600, NOW, { step: 10, coarse: [[NOW - 600, NOW - 300, 300]] })]);
+  const key = found.place.parentElement.querySelector(".cells").textContent;
+  const clock = found.world.gpumon.text.clock(NOW - 300, NOW);
+  assert.strictEqual(key, `means of 10 s, 5 min before ${clock}, shade: lowest to highest`);
+  const { doc } = found.last();
+  const line = { x: [9455, 9755], mean: [1, 1], step: 10 };
+  assert.deepStrictEqual(plain(found.world.gpumon.covered(doc, line, 0)), [9400, 9600], "within the stretch and its cell");
+  assert.deepStrictEqual(plain(found.world.gpumon.covered(doc, line, 1)), [9750, 9760]);
+});
+
 test("an epoch that goes on, and who holds the GPU, grow with the lines; what is over does not", async () => {
   const found = await live([made(NOW - 600, NOW, { held: [[NOW - 600, NOW - 300, "bob"], [NOW - 300, NOW, "alice"]] })]);
   found.tick([NOW + 1], { "gpu.utilization": [0.5], "gpu.power": [300] });

@@ -102,9 +102,17 @@ OWN: Mapping[str, Schema] = {
         },
         "gaps": rows("gap"),
     }),
+    "coarse_cells": thing({
+        "begin": {"type": "number"}, "end": {"type": "number"},
+        "step": {"type": "number", "minimum": 0, "description": "seconds of each mean that is kept"},
+    }),
     "series": thing({
         "schema": {"const": series_json.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
         "step": {"type": "number", "minimum": 0, "description": "seconds of each stretch; 0: each is a sample"},
+        "coarse": {
+            **rows("coarse_cells"),
+            "description": "where means of more than `step` are kept: stretches within one repeat its values",
+        },
         "times": {
             "type": "array", "items": {"type": "number"},
             "description": "seconds since 1970: of each sample, or the middle of each stretch",

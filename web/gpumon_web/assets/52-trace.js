@@ -54,9 +54,12 @@
 
   // The time that a point of a chart covers, as [from, to]: null of one sample, and of cells no wider than a few of them.
   g.covered = function (doc, line, point) {
-    const isCell = doc.axis === "time" && line.step >= CELL && line.step > MISSED * (doc.interval || 0) && point >= 0 && point < (line.cells ?? line.x.length);
-    if (!isCell) { return null; }
-    return [line.x[point] - line.step / 2, Math.min(line.x[point] + line.step / 2, doc.until || doc.end)];
+    if (doc.axis !== "time" || !line.step || point < 0 || point >= (line.cells ?? line.x.length)) { return null; }
+    const at = line.x[point];
+    const [begin, end, step] = (doc.coarse || []).find((one) => one[0] <= at && at < one[1]) || [-Infinity, doc.until || doc.end, line.step];
+    if (step < CELL || step <= MISSED * (doc.interval || 0)) { return null; }
+    const first = step === line.step ? at - step / 2 : Math.floor(at / step) * step;
+    return [Math.max(first, begin), Math.min(first + step, end)];
   };
 
   // The newest point of a line that has a value; -1 where none has.

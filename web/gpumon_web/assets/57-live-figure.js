@@ -188,8 +188,16 @@
 
     // What a point is, and what the shade is.
     function about(doc) {
-      if (doc.step) { return `means of ${t.short(doc.step)}, shade: lowest to highest`; }
+      if (doc.step) { return [`means of ${t.short(doc.step)}`, longer(doc), "shade: lowest to highest"].filter(Boolean).join(", "); }
       return doc.interval ? `${Number.isInteger(doc.interval) && doc.interval < 60 ? `${doc.interval} s` : t.duration(doc.interval)} samples` : "";
+    }
+
+    // Where less is kept than the points show: the longest means, and up to when.
+    function longer({ coarse, end }) {
+      if (!coarse || !coarse.length) { return ""; }
+      const step = Math.max(...coarse.map((one) => one[2]));
+      const until = Math.max(...coarse.map((one) => one[1]));
+      return `${t.short(step)}${until < end ? ` before ${t.clock(until, end)}` : ""}`;
     }
 
     // Points that are new at the end of the lines.

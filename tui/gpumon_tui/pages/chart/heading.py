@@ -117,9 +117,16 @@ def _zoom(state: ChartState) -> Line:
 def _column(state: ChartState) -> Line:
     """The length of a column; where what is kept is coarser, that of its cells too."""
     grid, view = state.grid, state.view
-    kept = view.history.cell(Query(view.subject, (state.metric.name,), grid.begin, view.now, grid=grid))
-    coarse = f", kept by {units.words(kept)}" if kept > max(grid.step, state.interval) else ""
-    return [Segment(f"   {_length(grid.step)} a column{coarse}", theme.FAINT)]
+    stretches = view.history.coarse(Query(view.subject, (state.metric.name,), grid.begin, view.now, grid=grid))
+    coarse = [one for one in stretches if one.step > state.interval]
+    kept = ""
+    if coarse:
+        kept = f", kept by {units.words(max(one.step for one in coarse))}"
+        end = max(one.end for one in coarse)
+        if end < min(grid.end, view.now) - grid.step:
+            moment = units.moment(end)
+            kept += f" before {moment[5:16] if grid.end - grid.begin >= 86400 else moment[11:16]}"
+    return [Segment(f"   {_length(grid.step)} a column{kept}", theme.FAINT)]
 
 
 def _length(seconds: float) -> str:
