@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,17 @@ def training(last: int, **fields: Any) -> list[Any]:
         tick(n, [sample(0, utilization=0.5, run=going.key)], runs=[going], boundaries=begins if n == last - 1 else [])
         for n in range(1, last)
     ]
+
+
+def test_the_newest_mean_says_of_how_many_seconds_it_is_as_others_come_in_it() -> None:
+    ticks = [tick(n, [sample(0, utilization=0.5, power=300.0 if n % 2 else nan)]) for n in range(1, 500)]
+    found = chart(ticks, end=BEGIN + 499, count=60)
+    of = lines(found)["gpu.utilization"]
+    edge = of["x"][-1] - of["step"] / 2
+    assert of["step"] > 1
+    assert of["filled"] == pytest.approx(BEGIN + 500 - edge, abs=0.01), "a sample lasts as long as others do"
+    assert lines(found)["gpu.power"]["filled"] < of["filled"], "of what has values in it alone"
+    assert "filled" not in lines(chart(ticks))["gpu.utilization"], "samples by themselves are no means"
 
 
 def test_epochs_go_from_begin_to_begin_and_the_last_up_to_now() -> None:

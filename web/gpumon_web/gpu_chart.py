@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.epochs import Epochs
@@ -11,7 +11,8 @@ from gpumon.clock import SECOND
 from gpumon.errors import GpumonError
 from gpumon.events.query import EventFilter, LoggedEvent, read_events
 from gpumon.frame import Process, RunState, Sample
-from gpumon.history.query import MOST, History, Query
+from gpumon.history.grid import Grid
+from gpumon.history.query import MOST, History, Query, Series
 from gpumon.missing import is_known
 from gpumon.panels import GPU_PANELS, Panel
 from gpumon.reports.events import details
@@ -53,10 +54,14 @@ def gpu_chart(
     # Asked for as it is: a sample at the very end may lie behind that in whole milliseconds.
     names = [panel.metric.name for panel in chosen]
     lines = history.query(Query(uuid, names, window.begin, end, window.points))
+    filled = _filled(history, uuid, lines, end)
     begin, end = moment(begin), moment(end)
     keys = epochs.runs_on(uuid)
     return chart(
-        [_panel(panel, sample, line_of(lines[name])) for panel, name in zip(chosen, names, strict=True)],
+        [
+            _panel(panel, sample, line_of(lines[name], filled=filled.get(name)))
+            for panel, name in zip(chosen, names, strict=True)
+        ],
         begin,
         end,
         interval=interval,
@@ -67,6 +72,16 @@ def gpu_chart(
         events=_events(epochs, keys, uuid, log, begin, end),
         held=[list(one) for one in held_by(begin, end, log, uuid, epochs, keys, processes)],
     )
+
+
+def _filled(history: History, uuid: str, lines: Mapping[str, Series], end: float) -> dict[str, float]:
+    """Seconds that are known of the newest stretch of each line: what comes next is weighed against them."""
+    series = next(iter(lines.values()), None)
+    if series is None or not series.step or not series.times:
+        return {}
+    grid = Grid(round(series.times[-1] / series.step - 0.5), series.step, 1)
+    found = history.query(Query(uuid, list(lines), grid.begin, end, grid=grid, seen=True))
+    return {name: round(one.seen[0], 3) if one.seen else 0.0 for name, one in found.items()}
 
 
 def _panel(panel: Panel, sample: Sample, line: Cells) -> Cells:

@@ -53,7 +53,7 @@ function card(world, data) {
 }
 
 async function live(answers, { query = "", values = { uuid: "GPU-1", outline: "" } } = {}) {
-  const world = load(["00", "10", "12", "15", "20", "50", "52", "56", "57"], answers);
+  const world = load(["00", "10", "12", "15", "20", "49", "50", "52", "56", "57"], answers);
   const { gpumon } = world;
   const found = card(world, { "data-figure": "api/gpu?gpu=", "data-subject": "uuid", "data-outline": "outline", "data-panels": "gpu.utilization gpu.power", "data-state": "state" });
   Object.assign(gpumon.feed, { state: "live", now: NOW, interval: 1 });
@@ -93,6 +93,42 @@ test("all lines grow by what is new, and gaps stay gaps", async () => {
   assert.deepStrictEqual(plain(utilization.mean.slice(-3)), [0.5, 0.2, null]);
   assert.deepStrictEqual(plain(power.mean.slice(-3)), [300, 250, 260]);
   assert.deepStrictEqual(found.last().range, [NOW - 598, NOW + 2]);
+});
+
+// Cells of 300 s, of which the newest is known for 60.
+function coarse(more = {}) {
+  const found = made(NOW - 600, NOW, { step: 300, coarse: [], ...more });
+  const times = [NOW - 790, NOW - 490, NOW - 190, NOW + 110]; // the newest began 40 s ago
+  found.chart.times = [times];
+  for (const { lines: [line] } of found.chart.panels) {
+    Object.assign(line, { mean: times.map(() => 0.8), low: times.map(() => 0.2), high: times.map(() => 0.9), step: 300, filled: 40 });
+  }
+  return found;
+}
+
+test("what is new goes into the cell that covers it, weighed by time, and no line runs backward", async () => {
+  const found = await live([coarse()]);
+  found.tick([NOW, NOW + 1, NOW + 2], { "gpu.utilization": [0, 0, 0], "gpu.power": [0, 0, null] });
+  const { gpumon } = found.world;
+  const [line, power] = found.last().doc.panels.map((panel) => panel.lines[0]);
+  assert.strictEqual(line.x.length, 4, "the sample at the end of what was known is in it already");
+  assert.ok(Math.abs(line.mean[3] - 0.8 * 40 / 42) < 1e-9);
+  assert.ok(Math.abs(power.mean[3] - 0.8 * 40 / 41) < 1e-9);
+  assert.deepStrictEqual(plain([line.low[3], line.high[3]]), [0, 0.9]);
+  const { mean, area } = gpumon.facts(line, 0, 2 * NOW, 900);
+  assert.ok(Math.abs(mean - (0.8 * 940) / 942) < 1e-9, "two seconds are two seconds of an hour");
+  assert.ok(Math.abs(area - 0.8 * 940) < 1e-6);
+});
+
+test("behind a cell the next one begins, and one in which nothing came stays a gap", async () => {
+  const found = await live([coarse()]);
+  found.tick([NOW + 259, NOW + 260, NOW + 261], { "gpu.utilization": [0.5, 0.1, 0.2], "gpu.power": [1, 2, 3] });
+  found.tick([NOW + 900], { "gpu.utilization": [0.7], "gpu.power": [4] });
+  const line = found.last().doc.panels[0].lines[0];
+  assert.deepStrictEqual(plain(line.x.slice(4)), [NOW + 410, NOW + 710, NOW + 1010]);
+  assert.deepStrictEqual(plain(line.mean.slice(5)), [null, 0.7]);
+  assert.ok(Math.abs(line.mean[4] - 0.15) < 1e-9);
+  assert.strictEqual(line.filled, 1, "a sample after an outage stands for itself alone");
 });
 
 test("a figure says where less is kept than its points show, and a time in it is told as it is kept", async () => {

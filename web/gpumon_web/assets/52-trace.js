@@ -54,7 +54,7 @@
 
   // The time that a point of a chart covers, as [from, to]: null of one sample, and of cells no wider than a few of them.
   g.covered = function (doc, line, point) {
-    if (doc.axis !== "time" || !line.step || point < 0 || point >= (line.cells ?? line.x.length)) { return null; }
+    if (doc.axis !== "time" || !line.step || point < 0) { return null; }
     const at = line.x[point];
     const [begin, end, step] = (doc.coarse || []).find((one) => one[0] <= at && at < one[1]) || [-Infinity, doc.until || doc.end, line.step];
     if (step < CELL || step <= MISSED * (doc.interval || 0)) { return null; }
@@ -69,7 +69,9 @@
   g.facts = function (line, from, to, longest) {
     let [low, high, sum, seen, area] = [Infinity, -Infinity, 0, 0, 0];
     let last = null;
+    let weight = 0;
     const first = place(line.x, from);
+    const { step } = line;
     for (let at = first; at < line.x.length && line.x[at] <= to; at += 1) {
       const value = line.mean[at];
       if (value === null || value === undefined || !Number.isFinite(value)) { continue; }
@@ -77,13 +79,17 @@
       const highest = line.high ? line.high[at] : value;
       low = Math.min(low, lowest ?? value);
       high = Math.max(high, highest ?? value);
-      sum += value;
+      // Of the newest cell only a part is over.
+      const isPart = step && at === line.x.length - 1 && t.known(line.filled);
+      const wide = isPart ? Math.min(line.filled, step) : step || (at > first ? line.x[at] - line.x[at - 1] : 0);
+      const part = isPart ? wide / step : 1;
+      sum += value * part;
+      weight += part;
       seen += 1;
       last = value;
-      const wide = at > first ? line.x[at] - line.x[at - 1] : 0;
-      if (wide <= longest) { area += value * wide; }
+      if (step || wide <= longest) { area += value * wide; }
     }
-    return { low, high, mean: seen ? sum / seen : NaN, last, seen, area };
+    return { low, high, mean: weight ? sum / weight : last ?? NaN, last, seen, area };
   };
 
   // Gaps within a view, as [from, to]: what lies before the first point and behind the last is none.

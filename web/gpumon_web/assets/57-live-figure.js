@@ -138,6 +138,7 @@
         tail = !view.range || found.end >= g.feed.now - 2 * g.feed.interval;
         grown = 0;
         doc.goesOn = tail;
+        doc.newest = doc.end; // of the samples that are in the lines
         chart.show(timed(doc), seen(), first || must);
         first = false;
       });
@@ -209,20 +210,15 @@
         return;
       }
       const lines = doc.panels.flatMap((panel) => panel.lines.map((line) => ({ key: panel.key, line })));
-      const lists = new Set(lines.map(({ line }) => line.x));
-      for (const x of lists) {
+      for (const x of new Set(lines.map(({ line }) => line.x))) {
         const mine = lines.filter(({ line }) => line.x === x);
-        const last = x[x.length - 1] || 0;
+        let before = doc.newest;
         times.forEach((time, at) => {
-          if (time <= last + 1e-3) { return; }
-          x.push(time);
-          for (const { key, line } of mine) {
-            const value = (values[key] || [])[at] ?? null;
-            line.mean.push(value);
-            if (line.low) { line.low.push(value); line.high.push(value); }
-          }
+          g.append(mine.map(({ line }) => line), mine.map(({ key }) => (values[key] || [])[at] ?? null), { time, before, interval: doc.interval });
+          before = Math.max(before, time);
         });
       }
+      doc.newest = Math.max(doc.newest, times[times.length - 1]);
       grown += times.length;
       const end = times[times.length - 1];
       for (const run of doc.runs) {
@@ -247,7 +243,7 @@
 
   // A document as charts have it: its lines with the times that they name.
   g.document = function (found) {
-    const panels = found.panels.map((panel) => ({ ...panel, lines: panel.lines.map((line) => ({ ...line, x: found.times[line.x], cells: found.times[line.x].length })) }));
+    const panels = found.panels.map((panel) => ({ ...panel, lines: panel.lines.map((line) => ({ ...line, x: found.times[line.x] })) }));
     return { ...found, panels };
   };
 })(window.gpumon);
