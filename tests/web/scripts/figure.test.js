@@ -142,6 +142,17 @@ test("a figure says where less is kept than its points show, and a time in it is
   assert.deepStrictEqual(plain(found.world.gpumon.covered(doc, line, 1)), [9750, 9760]);
 });
 
+test("a time of a line before its first value is a gap like one between two of them", () => {
+  const { gpumon } = load(["00", "52"]);
+  const line = { x: [5, 15, 25, 35, 45, 55, 65], mean: [null, null, 1, null, null, 1, null], step: 10 };
+  assert.deepStrictEqual(plain(gpumon.gapsOf(line, 0, 70, 30)), [[0, 20], [30, 50]], "its end is told by how old it is");
+  assert.deepStrictEqual(plain(gpumon.gapsOf(line, 0, 12, 30)), [[0, 20]], "a part of it, of a view within it");
+  assert.deepStrictEqual(plain(gpumon.gapsOf(line, 32, 41, 30)), [[30, 50]]);
+  assert.deepStrictEqual(plain(gpumon.gapsOf({ ...line, joined: true }, 0, 70, Infinity)), [[30, 50]]);
+  assert.deepStrictEqual(plain(gpumon.gapsOf({ x: [1, 2, 60, 61], mean: [1, 1, 1, 1] }, 0, 70, 3)), [[2, 60]]);
+  assert.deepStrictEqual(plain(gpumon.together([[30, 50], [0, 20], [10, 25], [25, 28]])), [[0, 28], [30, 50]]);
+});
+
 test("an epoch that goes on, and who holds the GPU, grow with the lines; what is over does not", async () => {
   const found = await live([made(NOW - 600, NOW, { held: [[NOW - 600, NOW - 300, "bob"], [NOW - 300, NOW, "alice"]] })]);
   found.tick([NOW + 1], { "gpu.utilization": [0.5], "gpu.power": [300] });

@@ -92,11 +92,29 @@
     return { low, high, mean: weight ? sum / weight : last ?? NaN, last, seen, area };
   };
 
-  // Gaps within a view, as [from, to]: what lies before the first point and behind the last is none.
+  // Gaps within a view, as [from, to], of a line that has a place there: the end of a line without values is none.
   g.gapsOf = function (line, from, to, longest) {
-    const parts = stretches(line, from, to, longest);
+    const { x } = line;
     const half = (line.step || 0) / 2;
-    return parts.slice(1).map(([begin], at) => [line.x[parts[at][1] - 1] + half, line.x[begin] - half]).filter(([a, b]) => b > a);
+    const first = Math.max(0, place(x, from) - 1);
+    const newest = g.newest(line);
+    const last = Math.min(x.length, place(x, to) + 1, newest + 1);
+    if (first >= last) { return []; }
+    const parts = stretches(line, from, to, longest);
+    const edges = [x[first] - half, ...parts.flatMap(([begin, end]) => [x[begin] - half, x[end - 1] + half]), x[last - 1] + half];
+    const found = edges.flatMap((edge, at) => (at % 2 ? [] : [[edge, edges[at + 1]]]));
+    if (line.joined) { found.shift(); } // what is logged now and then begins when it does
+    return found.filter(([a, b]) => b > a && b > from && a < to);
+  };
+
+  // Stretches of time without those parts that are in another one, in the order of time.
+  g.together = function (spans) {
+    const found = [];
+    for (const [from, to] of [...spans].sort((a, b) => a[0] - b[0])) {
+      const before = found[found.length - 1];
+      if (before && from <= before[1]) { before[1] = Math.max(before[1], to); } else { found.push([from, to]); }
+    }
+    return found;
   };
 
   // What lies before the first point and behind the last, of something that was there from its begin to its end.

@@ -166,7 +166,7 @@
         const gaps = [...g.gapsOf(first, at.from, at.to, longest), ...(doc.spans && first.step ? g.endsUnseen(first, doc, longest) : [])];
         // What is not known up to now is no empty place.
         if (one.gone[0]) { gaps.push([one.gone[0].from, doc.until || first.x[first.x.length - 1]]); }
-        for (const [begin, end] of gaps) { g.hatch(pen, Math.max(at.left, at.x(begin)), Math.min(at.right, at.x(end)), one.top, one.height); }
+        for (const [begin, end] of g.together(gaps)) { g.hatch(pen, Math.max(at.left, at.x(begin)), Math.min(at.right, at.x(end)), one.top, one.height); }
       }
       for (const line of panel.lines) {
         const longest = g.longest(line, doc.interval);
