@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Device, Run, RunState, Tick
+from gpumon.frame import NAN, Boundary, Device, Run, RunState, Tick
 from gpumon.ledger.about_rows import about_rows
 from gpumon.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
 from gpumon.ledger.epoch import Moment
 from gpumon.ledger.epoch_rows import column_of, epoch_rows, numbers, row_of_usage
 from gpumon.ledger.outside_rows import outside_rows, rows_of_steps
 from gpumon.ledger.package_usage import PackageUsage, package_usage_of
-from gpumon.ledger.rank_traces import RankTraces
+from gpumon.ledger.rank_traces import EarlierRound, RankTraces, Round
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.store import StoredTrace
 from gpumon.ledger.timeline import EpochTimeline, timeline_of
@@ -92,7 +92,14 @@ class RankRecorder:
             device, total, limit = self.devices[uuid]
             if not is_known(total) or not is_known(limit):
                 self.devices[uuid] = (device, sample.values[_TOTAL], sample.values[_LIMIT])
-        self._traces.take(run, tick, {uuid: by_uuid[uuid] for uuid in self.shares if uuid in by_uuid})
+        at = Round(tick.monotonic_ns, tick.time_ns, tick.interval_ns)
+        self._traces.take(run, at, {uuid: by_uuid[uuid] for uuid in self.shares if uuid in by_uuid})
+
+    def take(self, boundary: Boundary) -> None:
+        """A boundary of the run, after the tick that brought it."""
+        if self.timeline.take(boundary):
+            self.dirty = True
+            self._traces.fill(boundary.monotonic_ns, boundary.metrics)
 
     def close_when_over(self, gone: bool) -> None:
         """Note the end, once the run has reported it or its process is gone (`gone`: and its board with it)."""
@@ -248,6 +255,10 @@ class RankRecorder:
         self._traces.resume(traces)
         if "package" in state:
             self.package = package_usage_of(state["package"])
+
+    def catch_up(self, rounds: Iterable[EarlierRound]) -> None:
+        """Add to the traces what an earlier daemon sampled and did not write, oldest first."""
+        self._traces.catch_up(self.run.key, rounds, MOST_DEVICES)
 
     def _as_json(self) -> str:
         shares = [share.as_json() for share in self.shares.values()]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.frame import Run, RunState, Sample, Tick
+from gpumon.frame import Frame, Run, RunState, Sample
 from gpumon.ledger.store import StoredTrace
 from gpumon.ledger.trace import TraceRecorder, step_for
 from gpumon.ledger.write import LedgerRow
@@ -17,6 +18,32 @@ TRACED = (
     "gpu.temperature", "gpu.clock_sm", "gpu.memory_reserved",
 )  # fmt: skip
 _TRACED = tuple(GPU_INDEX[name] for name in TRACED)
+
+
+class Round(NamedTuple):
+    """What traces need of a tick, of this daemon or of the one before it. Moments and lengths in ns."""
+
+    monotonic_ns: int
+    time_ns: int
+    interval_ns: int
+
+
+class EarlierRound(NamedTuple):
+    """A round of sampling of the daemon before this one."""
+
+    at: Round
+    samples: Mapping[str, Sample]
+    """By the UUID of their device."""
+    runs: Mapping[str, Run]
+    """By key."""
+
+
+def earlier_round(frame: Frame) -> EarlierRound:
+    """Return what traces need of a frame."""
+    at = Round(frame.monotonic_ns, round(frame.time * SECOND), round(frame.interval * SECOND))
+    return EarlierRound(
+        at, {sample.device.uuid: sample for sample in frame.samples}, {run.key: run for run in frame.runs}
+    )
 
 
 class RankTraces:
@@ -31,18 +58,36 @@ class RankTraces:
         """Continue what an earlier daemon wrote, each trace when its first value comes."""
         self._stored_traces = traces
 
-    def take(self, run: Run, tick: Tick, samples: Mapping[str, Sample]) -> None:
+    def catch_up(self, key: str, rounds: Iterable[EarlierRound], most: int) -> None:
+        """Add what an earlier daemon sampled and did not write, oldest first; `key`: of the rank, `most`: devices."""
+        written = {uuid: begun + round(points * step * SECOND)
+                   for uuid, begun, step, points, *_ in self._stored_traces}  # fmt: skip
+        for at, samples, runs in rounds:
+            run = runs.get(key)
+            if run is None:
+                continue
+            missing = [uuid for uuid in run.gpus[:most] if uuid in samples and at.time_ns >= written.get(uuid, 0)]
+            has_logged = at.time_ns >= written.get("", 0)
+            self.take(run if has_logged else run._replace(metrics={}), at, {uuid: samples[uuid] for uuid in missing})
+
+    def take(self, run: Run, at: Round, samples: Mapping[str, Sample]) -> None:
         """Add a tick; `samples`: of the rank's devices, by UUID."""
-        if run.state != RunState.RUNNING or tick.monotonic_ns <= self._traced_to:
+        if run.state != RunState.RUNNING or at.monotonic_ns <= self._traced_to:
             return
-        self._traced_to = tick.monotonic_ns
+        self._traced_to = at.monotonic_ns
         for uuid, sample in samples.items():
-            trace = self._traces.get(uuid) or self._new_trace(uuid, tick, TRACED)
+            trace = self._traces.get(uuid) or self._new_trace(uuid, at, TRACED)
             values = sample.values
-            trace.add(tick.monotonic_ns, [values[i] for i in _TRACED])
+            trace.add(at.monotonic_ns, [values[i] for i in _TRACED])
         if run.metrics:
-            trace = self._traces.get("") or self._new_trace("", tick, ())
-            trace.log(tick.monotonic_ns, run.metrics)
+            trace = self._traces.get("") or self._new_trace("", at, ())
+            trace.log(at.monotonic_ns, run.metrics)
+
+    def fill(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
+        """Take what was logged at the end of an epoch, where no tick told it: no daemon ran."""
+        trace = self._traces.get("")
+        if metrics and trace is not None:
+            trace.fill(monotonic_ns, metrics)
 
     def rows(self, key: str) -> Iterator[LedgerRow]:
         """The traces as they are now; `key`: of the rank."""
@@ -53,21 +98,21 @@ class RankTraces:
                     "points": trace.points, "columns": json.dumps(trace.columns), "cells": trace.cells(),
                 })  # fmt: skip
 
-    def _new_trace(self, uuid: str, tick: Tick, columns: Sequence[str]) -> TraceRecorder:
+    def _new_trace(self, uuid: str, at: Round, columns: Sequence[str]) -> TraceRecorder:
         for place, begun, step, points, names, cells in self._stored_traces:
             if place == uuid:
                 try:
                     found = json.loads(names)
                     trace = TraceRecorder(
-                        begun, tick.monotonic_ns - (tick.time_ns - begun), max(1, round(step * SECOND)), found,
+                        begun, at.monotonic_ns - (at.time_ns - begun), max(1, round(step * SECOND)), found,
                         keeps_last=not uuid,
                     )  # fmt: skip
-                    trace.restore(cells, points, max(1, trace.step_ns // max(1, tick.interval_ns)))
+                    trace.restore(cells, points, max(1, trace.step_ns // max(1, at.interval_ns)))
                 except (ValueError, TypeError):
                     break  # damaged: it begins anew
                 if not columns or found == list(columns):
                     self._traces[uuid] = trace
                     return trace
-        step = step_for(tick.interval_ns)
-        self._traces[uuid] = TraceRecorder(tick.time_ns, tick.monotonic_ns, step, columns, keeps_last=not uuid)
+        step = step_for(at.interval_ns)
+        self._traces[uuid] = TraceRecorder(at.time_ns, at.monotonic_ns, step, columns, keeps_last=not uuid)
         return self._traces[uuid]

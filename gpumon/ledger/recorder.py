@@ -17,14 +17,18 @@ from gpumon.followers import LEDGER
 from gpumon.frame import Boundary, Frame, Run, Tick
 from gpumon.ledger.device import REMEMBERED, RecentSamples, device_sample
 from gpumon.ledger.rank import RankRecorder
+from gpumon.ledger.rank_traces import EarlierRound, earlier_round
 from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import Batch
 from gpumon.origin import Capability, Origin
 from gpumon.rapl import PackageEnergy, PackageReading
+from gpumon.ring.sizes import FULL_FRAMES
 
 WRITE_EVERY = 10 * SECOND
 """Nanoseconds between two writes of a run: a daemon that is killed loses no more."""
 TRACE_EVERY = 60 * SECOND
+_TRACED_TICKS = FULL_FRAMES * 3 // 4
+"""Ticks between two writes of a trace, at most: the ring has those since then with their runs, for `remember`."""
 _GONE_AFTER = GONE_AFTER * SECOND
 _SOON = SECOND * 9 // 10  # each tick at 1 Hz, though ticks are not exactly a second apart
 _FIRST_POLLS = 3
@@ -71,6 +75,8 @@ class LedgerRecorder:
         self._package: PackageReading | None = None
         """The last one, while there is a run."""
         self._recent: dict[str, RecentSamples] = {}
+        self._earlier: list[EarlierRound] = []
+        """Those of the daemon before this one, for the traces of its runs, until these were seen or looked for."""
         self._unread: deque[Tick] = deque()
         """Newest ticks without a run, which are not among `_recent`: no rank needs them before a run comes."""
         self._previous: Tick | None = None
@@ -126,6 +132,8 @@ class LedgerRecorder:
     def remember(self, frames: Iterable[Frame]) -> None:
         """Take the last frames of the daemon before this one, oldest first: it was killed with them unwritten."""
         for frame in frames:
+            if frame.runs:
+                self._earlier.append(earlier_round(frame))
             interval = round(frame.interval * SECOND)
             for sample in frame.samples:
                 recent = self._recent.setdefault(sample.device.uuid, RecentSamples())
@@ -198,9 +206,11 @@ class LedgerRecorder:
                 rank.see(run, tick)
         for boundary in (*self._held, *tick.boundaries):
             rank = self._ranks.get(boundary.run)
-            if rank is not None and rank.timeline.take(boundary):
-                rank.dirty = True
+            if rank is not None:
+                rank.take(boundary)
         self._held_runs, self._held = {}, []
+        if not self._left or self._polls >= _FIRST_POLLS:
+            self._earlier = []
         self._read_packages()
 
     def _read_packages(self) -> None:
@@ -224,6 +234,7 @@ class LedgerRecorder:
                 rank.resume(left.progress, left.traces)
             except (KeyError, TypeError, ValueError):
                 rank = RankRecorder(run, left.run)  # damaged: begin again with what the board still reports
+        rank.catch_up(self._earlier)
         self._runs[rank.id] = (run.user, None)
         self._ranks[run.key] = rank
         return rank
@@ -257,7 +268,7 @@ class LedgerRecorder:
             if over or is_last or waited >= WRITE_EVERY or (rank.dirty and waited >= _SOON):
                 rank.dirty, rank.written_at = False, tick.monotonic_ns
                 self._add(rank, max(horizon, rank.end_ns) if over else horizon, batch)
-                if over or tick.monotonic_ns - rank.traced_at >= TRACE_EVERY:
+                if over or tick.monotonic_ns - rank.traced_at >= min(TRACE_EVERY, _TRACED_TICKS * tick.interval_ns):
                     rank.traced_at = tick.monotonic_ns
                     batch.add(rank.trace_rows())
             if over:

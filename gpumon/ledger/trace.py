@@ -72,6 +72,12 @@ class TraceRecorder:
             else:
                 line.diverge(at, value)
 
+    def fill(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
+        """Take metrics that were logged at an earlier moment, those of which its point has no value yet."""
+        at = self._place(monotonic_ns)
+        taken = {name for name, line in zip(self.columns, self._lines, strict=True) if line.counts[at]}
+        self.log(monotonic_ns, {name: value for name, value in metrics.items() if name not in taken})
+
     def _place(self, monotonic_ns: int) -> int:
         at = max(0, monotonic_ns - self._origin) // self.step_ns
         while at >= POINTS:

@@ -457,7 +457,7 @@ def test_a_loss_that_is_no_number_is_kept_in_words_and_marks_its_course() -> Non
     row = ledger.row("trace", KEY, "")
     points = list(struct.iter_unpack("<3f", row["cells"]))
     assert (-math.inf, math.inf) in {(low, high) for low, _, high in points}
-    assert {mean for _, mean, _ in points if mean == mean} == {1.0}, "it is no part of any mean"
+    assert {mean for _, mean, _ in points if mean == mean} == {1.0, 0.5}, "of loss and lr: it is no part of any mean"
 
 
 def test_of_a_phase_that_is_entered_all_the_time_it_is_kept_when_for_the_first_times() -> None:
@@ -767,6 +767,62 @@ def test_what_a_killed_daemon_left_in_its_ring_is_not_lost() -> None:
     assert two["run_used_peak"] == one["run_used_peak"]
     reader.close()
     writer.close()
+
+
+def after_a_kill(events: Sequence[Boundary]) -> Memory:
+    """A run of seconds 1 to 31 in which power and loss count seconds: traces were written at 6, no daemon at 16, 17."""
+    of = run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, step=0, wait=0.0)
+    ticks = spread(
+        [on(n, power=float(n), of=of._replace(metrics={"loss": float(n)}) if n else None) for n in range(32)], events
+    )
+    traced, first, second = Memory(), Memory(), Memory()
+    keep(traced, ticks[:6])
+    keep(first, ticks[:16], close=False)
+    written = []
+    for uuid in (GPU, ""):
+        row = traced.row("trace", KEY, uuid)
+        written.append(tuple(row[name] for name in ("uuid", "begun", "step", "points", "columns", "cells")))
+    writer = RingWriter.private(1, SECOND)
+    for one in ticks[:16]:
+        writer.append(one)
+    reader = RingReader(os.dup(writer.fd))
+    progress = json.loads(first.row("progress", KEY)["state"])
+    second.known = KnownRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, written)}, set(), {})
+    recorder = LedgerRecorder(second)
+    recorder.remember(reader.since(0))
+    missed = [boundary for one in ticks[16:18] for boundary in one.boundaries]
+    keep(second, [ticks[18]._replace(boundaries=[*missed, *ticks[18].boundaries]), *ticks[19:]], recorder)
+    reader.close()
+    writer.close()
+    return second
+
+
+def traced(ledger: Memory, uuid: str, name: str) -> dict[int, float]:
+    """The means, or last values, of a trace by their second."""
+    row = ledger.row("trace", KEY, uuid)
+    begun = round((row["begun"] - TIME) / SECOND)
+    cells = struct.unpack(f"<{len(row['cells']) // 4}f", row["cells"])
+    at = 3 * row["points"] * json.loads(row["columns"]).index(name)
+    means = cells[at : at + 3 * row["points"]][1::3]
+    return {begun + place: value for place, value in enumerate(means) if not math.isnan(value)}
+
+
+def test_the_traces_of_a_run_have_all_that_was_sampled_before_a_daemon_was_killed_and_after() -> None:
+    ledger = after_a_kill(one_epoch(2.25, 27.75))
+    for uuid, name in ((GPU, "gpu.power"), ("", "loss")):
+        assert traced(ledger, uuid, name) == {n: float(n) for n in range(1, 31) if n not in (16, 17)}
+
+
+def test_what_was_logged_while_no_daemon_ran_is_on_the_trace() -> None:
+    make = Course()
+    ledger = after_a_kill([
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.25, 0),
+        make(Mark.EPOCH_END, 16.5, 0, "", metrics={"loss": 0.25}), make(Mark.EPOCH_BEGIN, 16.5, 1),
+        make(Mark.EPOCH_END, 27.75, 1, "", metrics={"loss": 0.125}), make(Mark.RUN_END, 28.75, phase=""),
+    ])  # fmt: skip
+    loss = traced(ledger, "", "loss")
+    assert loss == {n: 0.25 if n == 16 else float(n) for n in range(1, 31) if n != 17}
+    assert 16 not in traced(ledger, GPU, "gpu.power")
 
 
 def test_the_frames_of_a_killed_daemon_fill_an_epoch_that_nobody_wrote() -> None:
