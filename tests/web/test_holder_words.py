@@ -69,14 +69,19 @@ def test_while_it_is_not_known_whether_allocated_gpus_are_idle_nobody_says_that_
     after = [tick(number, [sample(0, utilization=0.0, memory_used=4e9, memory_total=8e10)])
              for number in range(33, 100)]  # fmt: skip
 
+    def on_button(count: int) -> Any:
+        found = PAGES["fleet"].live(known(*before, *after[:count])[0], {})
+        return {one["value"]: one["count"] for one in found["shows"]}["held"]
+
     def told(count: int) -> tuple[str, str, str]:
         now, gpu = known(*before, *after[:count])
         found = PAGES["fleet"].live(now, {})
         return gpu.about["state"], found["idle"], found["idle_below"] + found["others"]
 
     assert told(24) == ("allocated", "–", "not known yet: GPU 0all are allocated")
+    assert on_button(24) == "–", "the button that shows them says no more"
     state, idle, below = told(len(after))
-    assert (state, idle) == ("held", "1")
+    assert (state, idle, on_button(len(after))) == ("held", "1", "1")
     assert below.startswith("unknown, 3.7 GiB for ")
 
 

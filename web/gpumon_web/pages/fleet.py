@@ -123,7 +123,7 @@ def live(now: Now, args: Args) -> Cells:
         "map_title": f"{len(usable)} GPUs" if is_large else "",
         "orders": [{"arg": "sort", "value": value, "text": words} for value, words in ORDERS],
         "shows": [
-            {"arg": "show", "value": value, "text": words, "count": _count(value, usable, free, idle)}
+            {"arg": "show", "value": value, "text": words, "count": _count(value, usable, free)}
             for value, words in SHOWS
         ],
         "grouped": [{"arg": "by", "value": value, "text": words}
@@ -135,8 +135,9 @@ def live(now: Now, args: Args) -> Cells:
     }  # fmt: skip
 
 
-def _count(value: str, usable: Sequence[Gpu], free: Sequence[Gpu], idle: Sequence[Gpu]) -> int | None:
-    return {"": len(usable), "free": len(free), "held": len(idle)}.get(value)
+def _count(value: str, usable: Sequence[Gpu], free: Sequence[Gpu]) -> int | str | None:
+    """Number of rows that a button leaves; of those that are held and idle what the summary says, too."""
+    return {"": len(usable), "free": len(free), "held": idle_count(usable)}.get(value)
 
 
 def group_row(key: str, members: Sequence[Gpu], now: Now) -> Cells:
