@@ -23,6 +23,8 @@ TAGS = "tags"
 LOG = "daemon.log"
 LEDGER = "ledger.sqlite"
 HISTORY = "history.sqlite"
+PLAYED = "played.sqlite"
+"""Runs of a simulation or a recording, beside the ring of the daemon that plays it."""
 
 SYSTEM_DIR = "/run/gpumon"
 SYSTEM_STATE = "/var/lib/gpumon"

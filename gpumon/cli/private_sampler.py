@@ -6,18 +6,11 @@ import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from gpumon.cli.options import is_recording, playback_of, reads_hardware, source_of
 from gpumon.cli.streams import say
 from gpumon.live import CATCHING_UP, WAITING, Live
 from gpumon.paths import Places
-
-if TYPE_CHECKING:
-    from gpumon.followers import Follower
-
-_OPENED = 2.0
-"""Seconds for which frames wait for their ledger to be opened, at most; on a machine that is not busy it takes ms."""
 
 
 def ledger_at(path: str, generation: int) -> str:
@@ -47,18 +40,11 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     if playback is not None:
         playback.renew = recorder.begin_anew
     if ledger:
-        from gpumon.daemon.awaited_runs import AwaitedRuns
+        from gpumon.daemon.awaited_runs import runs_at
 
-        def opened() -> Follower:
-            from gpumon.ledger.recorder import LedgerRecorder
-            from gpumon.ledger.store import Store
-
-            store = Store(ledger_at(ledger, recorder.generation), where.uid, recorder.say).start()
-            if not reads_hardware(arguments):
-                store.wait_until_open(_OPENED)  # minutes come at once here, of which it would miss the first
-            return LedgerRecorder(store, keep=True)
-
-        runs = AwaitedRuns(opened)
+        runs = runs_at(
+            lambda: ledger_at(ledger, recorder.generation), where.uid, recorder.say, waits=not reads_hardware(arguments)
+        )
         recorder.followers.append(runs)
         if playback is not None:
 

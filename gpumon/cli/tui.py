@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from gpumon.cli.options import (
@@ -24,10 +24,10 @@ from gpumon.cli.options import (
 from gpumon.cli.private_sampler import ledger_at, private_sampler
 from gpumon.cli.simulated import Simulated
 from gpumon.cli.streams import say
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, RingError
 from gpumon.live import Live, follow
 from gpumon.origin import Capability
-from gpumon.paths import LEDGER, Places, history_paths, ledger_paths
+from gpumon.paths import LEDGER, PLAYED, Places, history_paths, ledger_paths, ring_paths
 
 if TYPE_CHECKING:
     from gpumon.events.query import LoggedEvent
@@ -72,7 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
     live = follow(where)
     # One that hangs in its driver has the last known values; to ask that driver here would hang as well.
     if arguments.source is None and live.has_writer():
-        return _show(live, live.interval(), where, arguments, restart=restart)
+        return _show(
+            live, live.interval(), where, arguments, lambda: _played(live, where), restart=restart
+        )  # fmt: skip
     live.close()
     with left_out():
         from tempfile import TemporaryDirectory  # beside a daemon nothing of one's own is kept
@@ -187,8 +189,22 @@ def _is_here(live: Live) -> bool:
     return Capability.LIVE in live.origin().capabilities
 
 
+def _played(live: Live, where: Places) -> str:
+    """The ledger of the simulation or the recording that the daemon of these frames plays; empty where it is none."""
+    from gpumon.ring.reader import RingReader
+
+    writer = live.writer()
+    if writer is None or _is_here(live):
+        return ""
+    for path in ring_paths(where):
+        with suppress(OSError, RingError), closing(RingReader.open(path)) as ring:
+            if ring.written_by == writer:
+                return f"{os.path.dirname(path)}/{PLAYED}"
+    return ""
+
+
 def _ledgers(own: str, others: Sequence[str]) -> Ledgers:
-    """The ledgers that this user may read; this view's `own` is there from its first run on.
+    """The ledgers that this user may read; `own`, of what is on screen alone, is there from its first run on.
 
     Raises GpumonError where there is none.
     """

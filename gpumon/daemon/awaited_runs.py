@@ -1,4 +1,4 @@
-"""A ledger for a view that samples by itself: opened when there is a run, so that a view without one pays nothing."""
+"""A ledger for what is only looked at, such as a simulation: opened when there is a run, so that others pay nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable
 from gpumon.followers import LEDGER, Follower
 from gpumon.frame import Tick
 
+_OPENED = 2.0
+"""Seconds for which frames wait for their ledger to be opened, at most; on a machine that is not busy it takes ms."""
 _BEFORE = 8
 """Newest ticks that are handed on with the first run: it may have begun before it was seen."""
 
@@ -51,3 +53,24 @@ class AwaitedRuns:
         """Finish the ledger, where one was opened."""
         if self._ledger is not None:
             self._ledger.close()
+
+
+def runs_at(
+    path: Callable[[], str], uid: int, say: Callable[[str], object], *, waits: bool, shared: bool = False
+) -> AwaitedRuns:
+    """Runs that are kept in the ledger whose `path` is asked for with the first of them.
+
+    `waits`: frames wait for it to be opened, where minutes of them come at once; `shared`: others may read it; `say`
+    is told, in a line, what goes wrong.
+    """
+
+    def opened() -> Follower:
+        from gpumon.ledger.recorder import LedgerRecorder  # SQLite: only who keeps runs needs it
+        from gpumon.ledger.store import Store
+
+        store = Store(path(), uid, say, shared=shared).start()
+        if waits:
+            store.wait_until_open(_OPENED)
+        return LedgerRecorder(store, keep=True)
+
+    return AwaitedRuns(opened)

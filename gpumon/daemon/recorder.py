@@ -201,9 +201,10 @@ class Recorder:
             if former is not None:
                 former.close()
             return writer
-        # A recording begins anew each time; what was sampled from hardware goes on.
-        continues = origin.source if Capability.NOW in origin.capabilities else None
         former, self._former = self.writer or self._former, None
+        # A recording begins anew each time, and a simulation with its runs; what was sampled from hardware goes on.
+        goes_on = Capability.LIVE in origin.capabilities or (former and Capability.NOW in origin.capabilities)
+        continues = origin.source if goes_on else None
         self.writer = None
         try:
             return RingWriter.create(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.holders import HolderWatch
 from gpumon.clock import Clock
+from gpumon.daemon.awaited_runs import runs_at
 from gpumon.daemon.earlier import frames_since, newest_frames
 from gpumon.daemon.log import say as _say
 from gpumon.daemon.recorder import Recorder
@@ -17,7 +19,7 @@ from gpumon.daemon.use_counter import UseCounter
 from gpumon.errors import GpumonError
 from gpumon.history.limits import USUAL_LIMITS, HistoryLimits
 from gpumon.origin import Capability
-from gpumon.paths import RING, Places, history_path, ledger_path, make_live_dir, make_tag_dir
+from gpumon.paths import PLAYED, RING, Places, history_path, ledger_path, make_live_dir, make_tag_dir
 from gpumon.ring.writer import NoRoom
 from gpumon.sampler import Sampler
 from gpumon.sources.base import KnowsDevices
@@ -99,7 +101,10 @@ def _start(
 def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[[str], None]) -> None:
     """Let the ledger follow it, for the hardware of this machine, where there is something to keep, and a place."""
     path = ledger_path(where)
-    if Capability.LIVE not in recorder.sampler.source.capabilities or not path:
+    if Capability.LIVE not in recorder.sampler.source.capabilities:
+        _keep_played(recorder, where)
+        return
+    if not path:
         return
     from gpumon.ledger.recorder import LedgerRecorder  # SQLite: only a daemon needs it
     from gpumon.ledger.store import Store
@@ -110,6 +115,16 @@ def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[
     ledger = LedgerRecorder(store, packages=PackageEnergy())
     ledger.remember(newest_frames(f"{recorder.directory}/{RING}", _FRAMES_BEFORE, clock.monotonic()))
     recorder.followers.append(ledger)
+
+
+def _keep_played(recorder: Recorder, where: Places) -> None:
+    """Keep the runs of a simulation or a recording beside its frames, for as long as these are there."""
+    path = f"{recorder.directory}/{PLAYED}"
+    for end in ("", "-wal", "-shm"):
+        with suppress(OSError):
+            os.unlink(path + end)  # of what was played before
+    shared = recorder.directory == where.system
+    recorder.followers.append(runs_at(lambda: path, where.uid, recorder.say, waits=True, shared=shared))
 
 
 def _open_history(

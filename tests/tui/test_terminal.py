@@ -61,6 +61,23 @@ def test_eight_gpus_at_every_size_then_quit(open_terminal, stub: Stub, live_dir:
     until(terminal.is_over)
 
 
+def test_a_simulation_that_a_daemon_plays_has_the_losses_of_its_past_epochs_and_begins_anew_with_it(  # type: ignore[no-untyped-def]
+    open_terminal, live_dir: Path
+) -> None:
+    env = environment(live_dir)
+    for _ in range(2):
+        with daemon("--source", "sim", env=env):
+            terminal = open_terminal(env, size="200x50")
+            shown(terminal, "● live", "val_loss")
+            assert re.search(r"^ +e5 +1:35 .*%.*%.* 1\.0\d+ +1\.0\d+ *$", terminal.screen(), re.MULTILINE)
+            terminal.press("4")
+            screen = shown(terminal, "2 running  0 past", "val_loss")
+            newest = next(line.split()[0] for line in screen.splitlines() if re.match(r" +e\d", line))
+            assert newest == "e6", "no epoch of the simulation before it"
+            terminal.close()
+    assert not (live_dir / "state").exists(), "what is played is no run of this machine"
+
+
 def test_the_runs_of_a_simulation_have_none_of_this_machine_among_them(open_terminal, live_dir: Path) -> None:  # type: ignore[no-untyped-def]
     env = environment(live_dir)
     with Book(Path(env["GPUMON_STATE_DIR"])) as book:
