@@ -11,6 +11,7 @@ from playwright.sync_api import Browser
 
 from gpumon.clock import SECOND
 from gpumon.frame import RunState, Tick
+from gpumon.metrics import Availability
 from tests.activity import keep
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.web.conftest import on_a_port, visit
@@ -80,6 +81,25 @@ def test_an_outage_within_an_hour_has_its_place_in_that_hour(tmp_path: Path) -> 
     since = begin + (slot + at / 100) * HOUR
     assert since == pytest.approx(BEGAN + down.start, abs=60)
     assert share == pytest.approx(100 * len(down) * STEP / HOUR, abs=2)
+
+
+def test_a_gpu_that_did_not_answer_is_hatched_when_that_was_and_no_other_gpu_is(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    lost = range(HOUR + 600, HOUR + 1800, STEP)
+    at = [
+        one._replace(samples=(one.samples[0], sample(1, Availability.LOST))) if second in lost else one
+        for second, one in zip(range(0, 3 * HOUR, STEP), ticks(range(0, 3 * HOUR, STEP)), strict=True)
+    ]
+    keep(path, at, kill=True)
+    served = Served(ticks(range(3)), histories=[str(path)])
+    served.now = BEGAN + 3.0 * HOUR
+    cells = shown(served)["tables"]["lanes"]["cells"]
+    begin = served.now // HOUR * HOUR - 23 * HOUR
+    placed = {index: [one for one in cells[device(index).uuid]["strip"]["unseen"] if len(one) == 3] for index in (0, 1)}
+    [(slot, share, part)] = placed[1]
+    assert begin + (slot + part / 100) * HOUR == pytest.approx(BEGAN + lost.start, abs=60)
+    assert share == pytest.approx(100 * len(lost) * STEP / HOUR, abs=3)
+    assert placed[0] == []
 
 
 def test_events_are_narrowed_by_kind_gpu_and_user(served: Served) -> None:

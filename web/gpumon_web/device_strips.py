@@ -11,7 +11,6 @@ from gpumon.accounting.summary import NOTICED
 from gpumon.clock import SECOND
 from gpumon.errors import GpumonError
 from gpumon.events.query import EventFilter, read_events
-from gpumon.frame import NAN
 from gpumon.history.tiers import HOUR
 from gpumon.missing import is_known
 from gpumon.vendors import PARTS
@@ -25,15 +24,19 @@ MOST_SLOTS = 8000
 _STEPS = (1, 2, 3, 6, 12)
 MISPLACED = 90.0
 """Seconds by which an outage may differ from what accounts have not seen: ticks are added up in tens."""
+_ENDS = {"daemon_stopped": "daemon_started", "gpu_lost": "gpu_back", "driver_lost": "driver_reloaded"}
+"""Kinds of events with which a time begins that is not seen, and the kind that ends each."""
 LONGEST_SLOT = _STEPS[-1] * HOUR
 """Seconds."""
 
 
 class Outage(NamedTuple):
-    """A stretch of time in which nobody watched (s since 1970)."""
+    """A stretch of time in which nobody watched, or a GPU did not answer (s since 1970)."""
 
     begin: float
     end: float
+    device: str = ""
+    """The UUID of the GPU; empty of all."""
 
 
 def device_strip(
@@ -63,7 +66,8 @@ def device_strip(
         expected = min(since + length, now) - since
         missing = expected - sum(max(hour.use.observed, hour.use.metered) for hour in found)
         if not device.uuid.startswith(PARTS) and missing > NOTICED:
-            unseen += _placed(at, since, length, missing, outages)
+            own = [one for one in outages if one.device in ("", device.uuid)]
+            unseen += _placed(at, since, length, missing, own)
     return {
         "device": device, "slots": (end - begin) / length, "shift": (first - begin) / length, "parts": parts,
         "unseen": unseen, "step": length,
@@ -73,7 +77,7 @@ def device_strip(
 def _placed(at: int, since: float, length: float, missing: float, outages: Sequence[Outage]) -> list[list[Any]]:
     """Hundredths of a slot that were not seen, and where those begin if that is known."""
     within = [(max(one.begin, since), min(one.end, since + length)) for one in outages]
-    within = [(begin, end) for begin, end in within if end - begin > NOTICED / 2]
+    within = _together([(begin, end) for begin, end in within if end - begin > NOTICED / 2])
     if (
         missing < length - NOTICED
         and within
@@ -85,15 +89,32 @@ def _placed(at: int, since: float, length: float, missing: float, outages: Seque
 
 
 def outages_of(path: str, begin: float, end: float) -> list[Outage]:
-    """Return when no daemon watched this machine, as far as its log of events tells. Raises GpumonError."""
-    found, since = [], NAN
-    for one in read_events(path, begin, end, EventFilter(kinds=("daemon_started", "daemon_stopped"))):
-        time = one.time_ns / SECOND
-        if one.kind.name == "daemon_stopped":
-            since = time
-        elif is_known(since):
-            found.append(Outage(since, time))
-            since = NAN
+    """Return when no daemon watched this machine, or a GPU did not answer, by its log of events. Raises GpumonError."""
+    found, since = [], dict[tuple[str, str], float]()
+    for one in read_events(path, begin, end, EventFilter(kinds=(*_ENDS, *_ENDS.values()))):
+        time, kind, device = one.time_ns / SECOND, one.kind.name, one.of.device
+        if kind == "daemon_stopped":  # nobody saw what else was out come back
+            found += [Outage(start, time, lost) for (_, lost), start in since.items()]
+            since.clear()
+        if kind in _ENDS:
+            since[kind, device] = time
+            if one.until_ns:
+                found.append(Outage(time, one.until_ns / SECOND, device))
+            continue
+        out = next(name for name, end_of in _ENDS.items() if end_of == kind)
+        if is_known(start := since.pop((out, device), time - one.lasted)):
+            found.append(Outage(start, time, device))
+    return found
+
+
+def _together(stretches: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Join stretches of time that overlap: a GPU may be lost when its daemon is killed."""
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(stretches):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
     return found
 
 

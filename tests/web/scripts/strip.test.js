@@ -13,12 +13,13 @@ async function drawn(one) {
   const canvas = world.gpumon.strip({ shift: 0, is_bars: false, until: 1, label: "", ...one });
   const blocks = [];
   const hatches = [];
+  const [tops, highs] = [[], []];
   const pen = new Proxy({}, {
     get: (own, name) => own[name] || ((...given) => {
       if (name === "measureText") { return { width: 1000 }; }
-      const [left, , wide, tall] = given;
-      if (name === "fillRect" && tall > 2 && own.fillStyle.startsWith("rgba(") && wide > 1) { blocks.push([left, left + wide, tall / TALL]); }
-      if (name === "rect") { hatches.push([left, left + wide]); }
+      const [left, top, wide, tall] = given;
+      if (name === "fillRect" && tall > 2 && own.fillStyle.startsWith("rgba(") && wide > 1) { blocks.push([left, left + wide, tall / TALL]); tops.push(top / TALL); }
+      if (name === "rect") { hatches.push([left, left + wide]); highs.push(tall / TALL); }
       return undefined;
     }),
   });
@@ -27,7 +28,7 @@ async function drawn(one) {
   await new Promise((done) => { setImmediate(done); });
   const near = (all) => all.map((part) => part.map((each, at) => (at < 2 ? Math.round(each) : Math.round(each * 100) / 100)));
   const now = one.until === undefined ? Infinity : one.until * one.slots * HOUR;
-  return { blocks: near(blocks.filter(([left]) => left < now)), hatches: near(hatches) };
+  return { blocks: near(blocks.filter(([left]) => left < now)), hatches: near(hatches), tops, highs };
 }
 
 // The first daemon of a machine began at 19:44:30; it is 19:53, and somebody held the GPU ever since.
@@ -83,9 +84,9 @@ test("blocks and hatches never lie on each other", async () => {
       const held = chance(101 - away);
       if (held) { parts.push([slot, ["ann", "bob"][chance(2)], held, 0]); }
     }
-    const { blocks, hatches } = await drawn({ slots: 6, parts, unseen, is_mean: seed % 2 === 0 });
-    for (const [left, right] of blocks) {
-      for (const [from, to] of hatches) { assert.ok(right <= from + 2 || left >= to - 2, `${JSON.stringify({ seed, parts, unseen, blocks, hatches })}`); }
+    const { blocks, hatches, tops, highs } = await drawn({ slots: 6, parts, unseen, is_mean: seed % 2 === 0 });
+    for (const [block, [left, right]] of blocks.entries()) {
+      for (const [hatch, [from, to]] of hatches.entries()) { assert.ok(right <= from + 2 || left >= to - 2 || tops[block] >= highs[hatch] - 0.13, `${JSON.stringify({ seed, parts, unseen, blocks, hatches })}`); }
     }
   }
 });
@@ -96,6 +97,17 @@ test("an outage within an hour is hatched where it was, and what was held lies o
   assert.deepStrictEqual(hatches, [[75, 95]]);
   assert.deepStrictEqual(blocks.map(([left, right]) => [left, right]), [[0, 60], [60, 75], [95, 120], [120, 180]]);
   assert.ok(blocks.every(([, , tall]) => tall > 0.95));
+});
+
+test("where nobody knows when in an hour nothing was seen, neither hatch nor block has a time in it", async () => {
+  for (const unseen of [[[1, 25]], [[0, 100], [1, 25], [2, 100]]]) {
+    const { blocks, hatches, tops, highs } = await drawn({ slots: 3, parts: [[1, "ann", 50, 0], ...(unseen.length > 1 ? [] : [[2, "ann", 100, 0]])], unseen });
+    const at = hatches.findIndex(([left]) => left === 60);
+    assert.deepStrictEqual([hatches[at], highs[at]], [[60, 120], 0.25], "as wide as the hour, and as high as it was long");
+    assert.deepStrictEqual([blocks[0], tops[0]], [[60, 120, 0.5], 0.5]);
+  }
+  const mean = await drawn({ slots: 3, parts: [[1, "ann", 50, 0], [2, "ann", 100, 0]], unseen: [[1, 25]], is_mean: true });
+  assert.deepStrictEqual(mean.blocks[0], [60, 120, 0.5]);
 });
 
 test("two outages of one hour are two hatches", async () => {

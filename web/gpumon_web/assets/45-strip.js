@@ -8,6 +8,7 @@
   const GAP = 2; // px between bars
   const NAMED = 0.6; // of the height, from which on a block has room for a name
   const TO_COME = 0.07;
+  const LOW = 0.12; // of the height, so that a hatch is seen
 
   // `one`: {slots, shift, parts: [[slot, user, held, used or null]], unseen: [[slot, share, begin or nothing]], until, is_bars, label, marks, events}; shares in
   // hundredths of a slot, `until` the share of all slots that is not still to come; one that `ends_now` has nothing behind that.
@@ -46,14 +47,14 @@
       pen.fillRect(now, 0, 1, height);
     }
     const away = unseen(one, edge, now);
-    for (const { left, right, share, holes } of away.values()) {
-      for (const hole of holes || [{ left, right, share }]) { hatch(pen, hole.left, hole.right, height, hole.share); }
+    for (const { left, right, share, holes, level } of away.values()) {
+      for (const hole of holes || [{ left, right, share }]) { hatch(pen, hole.left, hole.right, level ? height * level : height, hole.share); }
     }
     // What was seen of a slot lies beside its hatch, before what is still to come: on both sides of one that is within it.
     const seen = (slot) => {
       const [from, to] = [edge(slot), Math.max(edge(slot), Math.min(edge(slot + 1), now))];
-      const { left, right, holes } = away.get(slot) || { left: to, right: to };
-      if (holes) { return [from, to]; }
+      const { left, right, holes, level } = away.get(slot) || { left: to, right: to };
+      if (holes || level) { return [from, to]; }
       return left > from || right >= to ? [from, Math.min(left, to)] : [right, to];
     };
     const outages = [...away.values()].flatMap((slot) => slot.holes || []);
@@ -75,11 +76,12 @@
       const [from, to] = [edge(slot), edge(slot + 1)];
       if (one.is_bars) { bars(slots[at], from, to, width / one.slots > 3 * GAP ? GAP : 0, height, block); return; }
       const [first, last] = seen(slot);
+      const isLevel = Boolean((away.get(slot) || {}).level);
       const within = ((away.get(slot) || {}).holes || []).reduce((sum, hole) => sum + hole.right - hole.left, 0);
       const room = last - first - within;
       const share = (held) => (room > 0 ? Math.min(1, ((held / 100) * (to - from)) / room) : Math.min(1, held / 100)); // of what was seen
       if (one.is_mean) { // of several: each user's share of the height, from below; at a begin or an end of the width
-        const [before, after] = [touches(slots[at - 1], slots[at]), touches(slots[at], slots[at + 1])];
+        const [before, after] = isLevel ? [false, false] : [touches(slots[at - 1], slots[at]), touches(slots[at], slots[at + 1])];
         const level = (user, held) => Math.max(share(held), before === after ? 0 : heldIn(slots[before ? at - 1 : at + 1], user) / 100);
         let base = height;
         for (const [user, held, used] of users) {
@@ -92,10 +94,10 @@
       }
       const sum = users.reduce((found, [, held]) => found + held, 0);
       // A part of what was seen is beside the slot that it continues; else nobody knows when in it, and its height says how much.
-      const isPlaced = !within && touches(slots[at - 1], slots[at]) !== touches(slots[at], slots[at + 1]);
+      const isPlaced = !within && !isLevel && touches(slots[at - 1], slots[at]) !== touches(slots[at], slots[at + 1]);
       const wide = isPlaced ? room * share(sum) : room + within;
       const tall = isPlaced ? height : height * share(sum);
-      const left = leftOf(slots, at, first, last, wide);
+      const left = isLevel ? first : leftOf(slots, at, first, last, wide);
       // Who shares it has a lane of it, the first at the top.
       slots[at].isLow = tall < height * NAMED;
       let top = height - tall;
@@ -140,7 +142,8 @@
   // Of a slot that was held in part, the end beside the slot that it continues.
   const leftOf = (slots, at, from, to, room) => (touches(slots[at - 1], slots[at]) || !touches(slots[at], slots[at + 1]) ? from : to - room);
 
-  // Where the hatch of each slot lies: where its outages were if that is known, else beside what was not seen either, else at the end of the slot.
+  // Where the hatch of each slot lies: where its outages were if that is known, else beside what was not seen either. Else
+  // nobody knows when in the slot: it is as wide as that, and as high as it was long, above what was held meanwhile.
   function unseen(one, edge, now) {
     const slots = new Set(one.unseen.map(([slot]) => slot));
     const placed = new Map();
@@ -157,7 +160,10 @@
       if (placed.has(slot)) { return [slot, placed.get(slot)]; }
       const [from, to] = [edge(slot), Math.min(edge(slot + 1), now)];
       const room = (edge(slot + 1) - from) * Math.min(1, share / 100);
-      const left = slots.has(slot - 1) && !slots.has(slot + 1) ? from : Math.max(from, to - room);
+      if (slots.has(slot - 1) === slots.has(slot + 1) && room < to - from) {
+        return [slot, { left: from, right: to, share, level: Math.max(LOW, room / (to - from)) }];
+      }
+      const left = slots.has(slot - 1) ? from : Math.max(from, to - room);
       return [slot, { left, right: Math.min(left + room, to), share }];
     }));
   }
