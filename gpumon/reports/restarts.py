@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from gpumon import units
 from gpumon.clock import SECOND
 from gpumon.diagnosis.grouping import ranges
 from gpumon.events.event import EventSubject
 from gpumon.events.kinds import EventKind
 from gpumon.events.query import LoggedEvent
+from gpumon.frame import NAN
 
 LONGEST = 300.0
 """Seconds without a daemon up to which an end and a begin are told as a restart."""
-RESTARTED = EventKind("daemon_restarted", "daemon restarted", "info", "When the one before stopped, or wrote last.")
+RESTARTED = EventKind("daemon_restarted", "daemon restarted", "info", "First sample of the one after.")
 _NAMES = {"idle_began": "allocated but idle", "throttling_began": "throttling"}
 
 
@@ -44,10 +46,23 @@ def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
         for first, end, begin in pairs:
             found[first] = found[first]._replace(event=found[first].event._replace(until_ns=events[begin].until_ns))
             gone |= {end, begin}
-        kept = events[stop]._replace(kind=RESTARTED)
-        found[stop] = LastedEvent(kept, seconds, tuple(events[begin] for _, _, begin in pairs))
-        gone.add(start)
+        kept = events[stop]._replace(kind=RESTARTED, time_ns=events[start].time_ns)
+        found[start] = LastedEvent(kept, seconds, tuple(events[begin] for _, _, begin in pairs))
+        gone.add(stop)
     return [one for at, one in enumerate(found) if at not in gone]
+
+
+def unwatched_words(one: LastedEvent) -> tuple[str, float]:
+    """Return `nobody watched for 12 s`, and NaN; of a restart `…, from`, and from when on (s since 1970).
+
+    What tells the end of a daemon alone is of that moment itself. Both are nothing where somebody watched.
+    """
+    if one.unwatched is None:
+        return "", NAN
+    words = f"nobody watched for {units.words(one.unwatched)}"
+    if one.event.kind is not RESTARTED:
+        return words, NAN
+    return f"{words}, from", one.event.time_ns / SECOND - one.unwatched
 
 
 def went_on_words(one: LastedEvent, labels: Mapping[str, str]) -> str:

@@ -162,11 +162,19 @@ def restarted(gap: float) -> list[LoggedEvent]:
 def test_a_restart_is_one_event_that_says_for_how_long_nobody_watched() -> None:
     found = rows(opened((160, 40), read=lambda path: restarted(76)))
     (restart,) = [line for line in found if "daemon restarted" in line]
-    assert "nobody watched for 1 min" in restart
+    assert "nobody watched for 1 min, from" in restart
     assert "before and after it: throttling on GPU 0–3" in restart
     assert sum("throttling began" in line for line in found) == 4
     assert not any("end not seen" in line or "daemon started" in line for line in found)
     assert any("run died" in line for line in found)
+
+
+def test_a_restart_is_of_the_moment_at_which_the_next_daemon_began() -> None:
+    log = restarted(76)
+    (row,) = [one for one in all_rows(log, (), {}, is_of_now=True) if one.event.kind.name == "daemon_restarted"]
+    stop, start = (next(one for one in log if one.kind.name == name) for name in ("daemon_stopped", "daemon_started"))
+    assert row.time == start.time_ns / SECOND
+    assert row.words.startswith(f"nobody watched for 1 min, from {units.clock(stop.time_ns / SECOND)}, ")
 
 
 def test_a_daemon_that_stopped_does_not_take_the_time_that_it_ran() -> None:

@@ -13,7 +13,7 @@ from gpumon.events.query import LoggedEvent
 from gpumon.frame import NAN
 from gpumon.missing import is_known
 from gpumon.reports.events import details
-from gpumon.reports.restarts import RESTARTED, LastedEvent, went_on_words, with_restarts
+from gpumon.reports.restarts import RESTARTED, LastedEvent, unwatched_words, went_on_words, with_restarts
 from gpumon_tui.renderables.text_width import safe
 
 SAME = 2 * SECOND
@@ -154,8 +154,9 @@ def _row(
     gpu, user = safe(_gpu(event, labels)), safe(event.of.user)
     said = [event.of.run, details(event, timed=False)]
     lasted = event.lasted
-    if restart is not None and restart.unwatched is not None:
-        said += [f"nobody watched for {units.words(restart.unwatched)}", went_on_words(restart, labels)]
+    if restart is not None:
+        unwatched, since = unwatched_words(restart)
+        said += [f"{unwatched} {units.clock(since)}" if is_known(since) else unwatched, went_on_words(restart, labels)]
     if event.kind.name in _ENDS_OF_DAEMONS:
         if is_known(lasted):
             said.append(f"had run for {units.words(lasted)}")

@@ -10,7 +10,7 @@ from gpumon.clock import SECOND
 from gpumon.diagnosis.grouping import ranges
 from gpumon.missing import is_known
 from gpumon.reports.events import details
-from gpumon.reports.restarts import RESTARTED, LastedEvent, went_on_words
+from gpumon.reports.restarts import RESTARTED, LastedEvent, unwatched_words, went_on_words
 from gpumon_web.event_bundles import bundles
 from gpumon_web.event_list import ALL, HOURS, KINDS, is_in
 from gpumon_web.not_kept import NOT_YET
@@ -150,8 +150,9 @@ def address(event: Any, time: float, now: float) -> str:
 
 def _took(one: LastedEvent) -> str | Cells:
     """Time for which it lasted, or had when last seen: the log is a minute behind, and its daemon may have ended."""
-    if one.unwatched is not None:
-        return f"nobody watched for {units.words(one.unwatched)}"
+    unwatched, since = unwatched_words(one)
+    if unwatched:
+        return {"text": unwatched, "time": since} if is_known(since) else unwatched
     if one.event.until_ns:
         lasted = units.words((one.event.until_ns - one.event.time_ns) / SECOND)
         return {"text": f"{lasted}, last seen", "time": one.event.until_ns / SECOND}
