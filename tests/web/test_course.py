@@ -107,6 +107,22 @@ def test_the_open_epoch_has_its_band_up_to_now(book: Book) -> None:
     assert figure["end"] - BEGAN == pytest.approx(59, abs=1)
 
 
+def test_epochs_that_only_the_ring_knows_yet_have_a_row(book: Book) -> None:
+    marks = [(Mark.EPOCH_BEGIN, 1, 20), (Mark.EPOCH_END, 1, 40), (Mark.EPOCH_BEGIN, 2, 40)]
+    ticks = [at(second, epoch=second // 20) for second in range(50)]
+    for number, (mark, epoch, second) in enumerate(marks, 1):
+        made = boundary(number, epoch, mark, KEY)._replace(time_ns=TIME + second * 10**9)
+        ticks[second] = ticks[second]._replace(boundaries=[*ticks[second].boundaries, made])
+    served = Served(ticks, [str(book.path)])
+    found = served.json("/api/run?id=net-1a2b")
+    _, ended, open_one = found["epochs"]
+    assert (ended["epoch"], ended["seconds"], ended["verdict"]) == (1, 20.0, None)
+    assert (open_one["epoch"], open_one["seconds"], open_one["verdict"]["text"]) == (2, 9.0, "running")
+    assert (found["epochs_total"], found["summary"]["done"]) == (3, 2)
+    rows = served.json("/api/kept?page=run&id=net-1a2b")["tables"]["epochs"]["cells"]
+    assert rows["2"]["seconds"] == {"since": BEGAN + 40}, "it goes on with the clock of the page"
+
+
 def test_a_pause_keeps_its_length_and_is_a_gap(book: Book) -> None:
     figure = drawn(book, [at(second, 2.0) for second in (*range(20), *range(40, 60))])
     utilization, loss = line(figure, "gpu.utilization"), line(figure, "logged.loss")

@@ -189,10 +189,10 @@ def with_newest(epochs: Sequence[EpochSummary], newest: Iterable[Stretch]) -> li
     for stretch in newest:
         if not stretch.begin >= since:
             continue
-        seconds = stretch.end - stretch.begin
+        seconds, ended = stretch.end - stretch.begin, stretch.end if stretch.finished else NAN
         if found and stretch.begin < found[-1].begun + _SAME:
             if not is_known(found[-1].ended):
-                found[-1] = found[-1]._replace(seconds=seconds)
+                found[-1] = found[-1]._replace(seconds=seconds, ended=ended, is_open=not stretch.finished)
         else:
             found.append(
                 EpochSummary(
@@ -200,7 +200,7 @@ def with_newest(epochs: Sequence[EpochSummary], newest: Iterable[Stretch]) -> li
                     epoch=stretch.epoch,
                     phase="",
                     begun=stretch.begin,
-                    ended=NAN,
+                    ended=ended,
                     seconds=seconds,
                     times=1,
                     steps=None,
@@ -208,6 +208,7 @@ def with_newest(epochs: Sequence[EpochSummary], newest: Iterable[Stretch]) -> li
                     metrics={},
                     ranks=1,
                     utilization_from="",
+                    is_open=not stretch.finished,
                 )
             )
     return found

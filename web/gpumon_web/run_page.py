@@ -144,15 +144,16 @@ def _page(
     devices = record.devices
     shown, chosen = chosen_of(devices, device)
     found = aggregate.epochs(record)
-    folds = folds_of(found, running=record.run.state is RunState.RUNNING)
-    newest = alone(found, folds)[-ROWS:]
     total = aggregate.whole(record, found, now)
     logged = run_series(record, traces, "")
     recent = [
         _recent(record, one, ring, _course(ledger.path, record, run_series(record, traces, one.uuid), one.uuid), logged)
         for one in chosen
     ] or [_recent(record, None, ring, run_series(record, traces, "-"), logged)]
-    drawing = drawing_of(record, chosen, recent, with_newest(found, recent[0].epochs), ring, is_each=shown == EACH)
+    told = with_newest(found, recent[0].epochs)  # the ledger tells of an epoch that began some seconds later
+    folds = folds_of(told, running=record.run.state is RunState.RUNNING)
+    newest = alone(told, folds)[-ROWS:]
+    drawing = drawing_of(record, chosen, recent, told, ring, is_each=shown == EACH)
     return {
         "schema": run_json.SCHEMA,
         "run": run_json.run_of(record.run, now),
@@ -160,10 +161,10 @@ def _page(
         "parts": stretches(record, found, total),
         "epochs": rows(record, newest),
         "folds": fold_rows(record, folds),
-        "epochs_total": len(found),
+        "epochs_total": len(told),
         "odd": odd_epochs(found, running=record.run.state is RunState.RUNNING),
         "findings": [finding_json(one) for one in findings(record, total, now)],
-        "summary": summary(found),
+        "summary": summary(told),
         "ranks": [run_json.rank_of(rank) for rank in record.ranks],
         "marks": [run_json.mark_of(mark, record.ranks) for mark in record.marks],
         "about": about_json(record.about),

@@ -57,9 +57,9 @@ def logged_names(epochs: Sequence[Cells]) -> list[str]:
     return list(dict.fromkeys(name for one in epochs[-NEWEST:] for name in one["metrics"]))[:LOGGED]
 
 
-def epoch(one: Cells, run: Cells) -> Cells:
-    """The cells of an epoch."""
-    goes_on = one["seconds"] is None and one["ended"] is None and run["state"] == "running"
+def epoch(one: Cells, run: Cells, *, is_live: bool = False) -> Cells:
+    """The cells of an epoch; `is_live`: the ring tells that its run is in it."""
+    goes_on = (is_live or one["seconds"] is None) and one["ended"] is None and run["state"] == "running"
     judged = one["verdict"]
     return {
         "key": str(one["ordinal"]),

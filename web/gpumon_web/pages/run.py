@@ -156,7 +156,14 @@ def _rows(found: Sequence[Cells], parts: Sequence[Cells], run: Cells, document: 
     """Epochs, then what is beside them: steps, what lies outside epochs, and the whole run."""
     last = found[-1]["ordinal"] if found else -1
     prices, charges = document.get("prices"), document.get("charges") or {}
-    epochs = [{**epoch(one, run), **cost_cells(charges.get(one["ordinal"]), prices)} for one in found]
+    is_live = bool(document.get("live"))
+    epochs = [
+        {
+            **epoch(one, run, is_live=is_live and one["ordinal"] == last),
+            **cost_cells(charges.get(one["ordinal"]), prices),
+        }
+        for one in found
+    ]
     return Rows([*epochs, *({**stretch(one, run, last), **cost_cells(None, prices)} for one in parts)])
 
 
