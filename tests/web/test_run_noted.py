@@ -38,8 +38,8 @@ def test_each_verdict_is_one_sentence_with_its_epochs(tmp_path: Path) -> None:
     assert document is not None
     noted = kept({**document, "id": RUN, "now": BEGAN + 900, "missing": ""}).values["noted"]
     assert [(one["level"], one["about"], one["text"]) for one in noted] == [
-        ("warn", "waits for data", "Epochs 3, 7–9, 21 waited for data: 5 of 30."),
-        ("warn", "throttled", "Epochs 12, 14 were throttled: 2 of 30."),
+        ("warn", "waits for data", "Epochs 3, 7–9, 21 waited for data: 5 of 30 epochs."),
+        ("warn", "throttled", "Epochs 12, 14 were throttled: 2 of 30 epochs."),
     ]
     levels = [band[3:] for band in document["chart"]["runs"][0]["bands"]]
     assert [place for place, level in enumerate(levels) if level == ["warn"]] == [3, 7, 8, 9, 12, 14, 21]
@@ -54,7 +54,7 @@ def test_a_run_that_waits_for_data_all_the_time_is_said_to(tmp_path: Path) -> No
     assert document is not None
     noted = kept({**document, "id": RUN, "now": BEGAN + 900, "missing": ""}).values["noted"]
     assert (noted[0]["about"], noted[0]["text"]) == ("waits for data", "The run waits for data 52 % of the time.")
-    assert noted[1]["text"] == "Epochs 0–3 waited for data: 4 of 4."
+    assert noted[1]["text"] == "Epochs 0–3 waited for data: 4 of 4 epochs."
 
 
 def test_each_finding_of_a_failed_run_is_a_sentence(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_each_finding_of_a_failed_run_is_a_sentence(tmp_path: Path) -> None:
     assert [(one["about"], one["text"]) for one in noted] == [
         ("failed", "The run failed in epoch 3 (4/4)."),
         ("throttled", "The run was throttled 60 % of the time."),
-        ("throttled", "Epochs 0–2 were throttled: 3 of 4."),
-        ("not finished", "Epoch 3 did not finish: 1 of 4."),
+        ("throttled", "Epochs 0–2 were throttled: 3 of 4 epochs."),
+        ("not finished", "Epoch 3 did not finish."),
     ]
 
 

@@ -69,13 +69,13 @@ def _of_run(finding: Cells, *, running: bool) -> Cells:
 
 
 def _of_epochs(odd: Cells, total: int) -> Cells:
-    """A sentence about epochs of one verdict: `Epochs 3, 7–9 were throttled: 4 of 90.`."""
+    """A sentence about epochs of one verdict: `Epochs 3, 7–9 were throttled: 4 of 90 epochs.`; one is not counted."""
     numbers, count = ranges(odd["epochs"]), len(odd["epochs"])
     cut = numbers if len(numbers) <= NUMBERED else f"{numbers[:NUMBERED].rpartition(', ')[0]} …"
     one, several = PREDICATES[odd["kind"]]
-    subject = f"Epochs {cut} {several}" if count > 1 else f"Epoch {cut} {one}"
-    return {"level": odd["level"], "about": odd["text"], "text": f"{subject}: {count:,} of {total:,}.",
-            "action": odd["action"]}  # fmt: skip
+    of = f"{units.count(count)} of {units.count(total)} epochs"
+    said = f"Epochs {cut} {several}: {of}." if count > 1 else f"Epoch {cut} {one}."
+    return {"level": odd["level"], "about": odd["text"], "text": said, "action": odd["action"]}
 
 
 def _number(value: Any) -> float:
