@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import math
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -233,6 +235,18 @@ def test_what_differs_is_a_row_and_what_does_not_a_sentence(tmp_path: Path) -> N
     (rate,) = found["differs"]
     assert (rate["name"], [words(rate["of"][name]) for name in found["names"]]) == ("lr", [["0.1"], ["0.1"], ["0.2"]])
     assert [one["text"] for one in found["config_notes"]] == ["1 parameter is the same."]
+
+
+def test_that_nothing_differs_is_said_only_of_config_that_is_known(tmp_path: Path) -> None:
+    path = three(tmp_path)
+    for left_out, expected in (
+        ("name = 'lr'", "No parameter is known to differ."),
+        (f"run != '{IDS[1]}'", "The config of B second alone is known."),
+        ("TRUE", "No config of these runs is known: run.config(…) records it."),
+    ):
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute(f"DELETE FROM parameter WHERE {left_out}")
+        assert document(path)["alike"] == expected
 
 
 def test_lines_end_where_the_epochs_of_their_run_do(tmp_path: Path) -> None:

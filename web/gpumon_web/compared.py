@@ -23,6 +23,7 @@ from gpumon_web.compare_chart import ComparedCourse, compare_chart, course_of, l
 from gpumon_web.compare_rows import (
     FEWEST,
     MOST,
+    alike,
     config_notes,
     differs,
     has_intervals,
@@ -94,6 +95,7 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
         + [{"text": doubt, "about": "Caution", "level": "warn"} for doubt in compared.doubts],
         "differs": differs(config, names),
         "config_notes": config_notes(config, names),
+        "alike": alike(config, names),
         "best": {**_best_loss(found, names), **_best_measures(compared, names)},
         "chart": compare_chart(courses, axis),
     }  # fmt: skip

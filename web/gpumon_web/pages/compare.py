@@ -54,7 +54,7 @@ def layout() -> Component:
     numbers = table("numbers", "Numbers", NUMBERS, "measure", css="compared", loading="Loading these runs …",
                     empty="Nothing of these runs was measured.")  # fmt: skip
     differing = table("differs", "What differs", DIFFERS, "name", css="compared", loading="Loading these runs …",
-                      empty="Nothing is known to differ.")  # fmt: skip
+                      empty_from="alike")  # fmt: skip
     return html.Div(
         [
             html.Div([bound("title", "text", html.H1), bound("how", "text", className="mut")], className="head"),
@@ -102,6 +102,7 @@ def kept(document: Cells) -> KeptValues:
         "notes": document["notes"],
         "differs": Rows(document["differs"]),
         "config_notes": document["config_notes"],
+        "alike": document["alike"],
         "without": [],
     }  # fmt: skip
     again = GOES_ON if document["is_running"] else IS_OVER
@@ -120,6 +121,7 @@ def _nothing(document: Cells, gone: list[str], unread: str) -> KeptValues:
 _NAMES = (
     "tab", "how", "runs", "loss_is", "loss", "loss_below", "loss_of", "time_is", "time", "time_below", "time_of",
     "energy_is", "energy", "energy_below", "energy_of", "axes", "names", "saved", "intervals", "notes", "config_notes",
+    "alike",
 )  # fmt: skip
 """Values that are none where nothing is compared."""
 
