@@ -174,7 +174,7 @@ def test_a_window_of_now_says_who_holds_what_now_and_one_of_the_past_does_not(se
     assert (rows["erin"]["used"], rows["erin"]["used_share"]) == ("–", None)
     assert rows["alice"]["now"][0]["line"][0]["tag"] == "0–1"
     past = shown(served, MONTH)["tables"]["users"]["cells"]
-    assert all(row["count"] == 0 for row in past.values())
+    assert all(row["count"] is None for row in past.values())
     assert [shown(served, one)["values"]["has_now"] for one in ("period=month&zone=UTC", MONTH)] == [True, False]
 
 
@@ -287,6 +287,36 @@ def test_time_of_holders_who_are_not_known_is_in_no_headline_that_judges(tmp_pat
     assert (values["used"], values["idle"]) == (rows["alice"]["used"], rows["alice"]["idle"]) == ("100 %", "0 s")
     assert values["used_below"].endswith("; without 2 min of unknown holders")
     assert values["idle_below"] == "without 2 min of unknown holders"
+
+
+def test_gpus_of_holders_who_are_not_known_are_told_of_and_nobody_else_has_them(tmp_path: Path) -> None:
+    """GPU 0 is ada's, GPU 1 of somebody without a name, of GPU 2 the driver lists no process, GPU 3 is free."""
+    used = (GIB, 40 * GIB, 40 * GIB, 0.0)
+    all_four = [
+        sample(gpu, utilization=0.5 if size else 0.0, memory_used=size, memory_total=80 * GIB)
+        for gpu, size in enumerate(used)
+    ]
+    on_them = [process(1, 0, user="ada", sm_utilization=0.5), process(2, 1, user="", sm_utilization=0.5)]
+    path = tmp_path / "history.sqlite"
+    keep(path, (
+        tick(1, all_four, [*on_them, process(3, 3, user="bob")], time_ns=round((OCTOBER + second) * SECOND),
+             monotonic_ns=(50 + second) * SECOND, interval_ns=SECOND)
+        for second in range(101)
+    ))  # fmt: skip
+    day = "period=day&day=2026-10-01&zone=UTC"
+    for frames, known in (([tick(1, all_four, on_them)], True), ([], False)):
+        served = Served(frames, devices=4, histories=[str(path)])
+        served.now = OCTOBER + HOUR
+        rows = shown(served, day)["tables"]["users"]["cells"]
+        found = {name: row["now"][0]["line"][0] for name, row in rows.items()}
+        said = {name: one.get("tag") or one["text"] for name, one in found.items()}
+        expected = {"ada": "0", "bob": "0", " unknown": "1–2"} if known else dict.fromkeys(rows, "–")
+        assert said == expected
+        assert {name: row["count"] for name, row in rows.items()} == (
+            {"ada": 1, "bob": 0, " unknown": 2} if known else dict.fromkeys(rows, None)
+        )
+        mine = shown(served, f"{day}&user=bob")["tables"]["users"]["cells"]
+        assert [row["now"][0]["line"][0]["text"] for row in mine.values()] == ["not held" if known else "–"]
 
 
 def test_what_is_known_of_unknown_holders_is_the_same_in_the_cells_the_bar_and_the_file(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.frame import Device
@@ -85,14 +86,17 @@ class Accounts:
             return self._missing or why_no_history(self._feed.live.origin(), self._feed.history.begin)
 
     def _holding(self) -> Holding:
-        """The GPUs that each user holds now."""
+        """The GPUs that each user holds now, and "" those that may have a holder who is not known."""
         with self._feed.lock:
             self._feed.refresh()
             frame = self._feed.frame
-        found: dict[str, list[Device]] = {}
-        for status in gpu_statuses(frame, ranks_of(frame.runs)) if frame else ():
-            device = status.sample.device
+        if frame is None:
+            return {}
+        found: dict[str, list[Device]] = {"": []}
+        for status in gpu_statuses(frame, ranks_of(frame.runs)):
             users = {process.user for process in status.processes} | {one.first.user for one in status.runs}
-            for user in sorted(users - {""}):
-                found.setdefault(user, []).append(device)
+            may_be_held = status.held is not False and status.state is not GpuState.DIVIDED
+            unknown = {""} if status.is_unlisted or (may_be_held and not users) else set()
+            for user in sorted(users | unknown):
+                found.setdefault(user, []).append(status.sample.device)
         return {user: (named(devices), tuple(device.uuid for device in devices)) for user, devices in found.items()}

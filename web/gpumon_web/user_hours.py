@@ -17,7 +17,10 @@ from gpumon_web.device_strips import LONGEST_SLOT, device_strip, outages_of
 from gpumon_web.user_window import UserWindow, user_window
 
 Holding = Mapping[str, tuple[str, Sequence[str]]]
-"""The GPUs that each user holds now: `0–3, 6`, and their UUIDs."""
+"""The GPUs that each user holds now: `0–3, 6`, and their UUIDs; "" has those of holders who are not known.
+
+It is empty where nobody knows who holds what.
+"""
 
 
 def users_document(
@@ -35,11 +38,12 @@ def users_document(
 
 def _holding_of(groups: UserGroups, holding: Holding) -> Holding:
     """The GPUs that the users of each group hold now."""
-    return {
+    of_groups = {
         name: (", ".join(holding[user][0] for user in users),
                list(dict.fromkeys(uuid for user in users for uuid in holding[user][1])))
-        for name, users in groups.shared_out(holding).items()
+        for name, users in groups.shared_out(user for user in holding if user).items()
     }  # fmt: skip
+    return {**of_groups, **{user: held for user, held in holding.items() if not user}}
 
 
 def _document(

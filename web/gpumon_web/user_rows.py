@@ -43,10 +43,14 @@ def named_use(hours: Sequence[HourUse]) -> Account:
     return Account("", held, busy + idle, busy, idle)
 
 
-def now_cells(words: str, count: int) -> Cells:
-    """The GPUs that somebody holds now, in words."""
-    held = line(tag(words, is_now=True), css="labels") if count else line(text(units.MISSING, "mut"))
-    return {"now": [held], "count": count}
+def now_cells(held: tuple[str, int | None], none: str = "0") -> Cells:
+    """The GPUs that somebody holds now, in words, and how many; `none` where it is none, and "–" where not known."""
+    words, count = held
+    if count:
+        shown = line(tag(words, is_now=True), css="labels")
+    else:
+        shown = line(text(units.MISSING if count is None else none, "mut", is_now=count is not None))
+    return {"now": [shown], "count": count}
 
 
 def account_cells(account: Account, course: Cells, most: float) -> Cells:

@@ -244,17 +244,17 @@ def _users(
     group: AccountGroup | None, days: Sequence[AccountGroup], holding: Holding, window: UserWindow, by: str
 ) -> Rows:  # fmt: skip
     accounts = list(group.accounts) if group else []
-    missing = [Account(user) for user in sorted(holding) if user not in {one.user for one in accounts}]
+    missing = [Account(user) for user in sorted(holding) if user not in {"", *(one.user for one in accounts)}]
     most = max((one.held for one in (*accounts, *([group.rest] if group else []))), default=0.0)
     tallest = max((account.held for day in days for account in day.accounts), default=0.0)
     rows = [
-        {**account_cells(one, course(one.user, days, tallest, window), most), **now_cells(*_now(holding, one.user)),
+        {**account_cells(one, course(one.user, days, tallest, window), most), **now_cells(_now(holding, one.user)),
          "key": one.user, "name": one.user,
          "user": [line(person(one.user, _address(window, one.user) if by == USER else ""), css="who")]}
         for one in (*accounts, *missing)
     ]  # fmt: skip
     if group and group.rest.held:
-        rows.append(_unknown(group.rest, most))
+        rows.append({**_unknown(group.rest, most), **now_cells(_now(holding, ""))})
     return Rows(rows)
 
 
@@ -282,9 +282,15 @@ def _unknown(rest: Account, most: float) -> Cells:
     }  # fmt: skip
 
 
-def _now(holding: Holding, user: str) -> tuple[str, int]:
+def _now(holding: Holding, user: str) -> tuple[str, int | None]:
     named, uuids = holding.get(user, ("", ()))
-    return named, len(uuids)
+    return named, len(uuids) if holding else None
+
+
+def _held(holding: Holding, user: str, uuid: str) -> tuple[str, int | None]:
+    """Whether a user holds a GPU now; unknown where a holder of it is not known."""
+    is_held, may_be = (uuid in holding.get(one, ("", ()))[1] for one in (user, ""))
+    return "held", 1 if is_held else None if may_be or not holding else 0
 
 
 def _gpus(
@@ -293,11 +299,10 @@ def _gpus(
     """A row for each GPU that a user held."""
     most = max((account_of(group, user).held for group, _ in found), default=0.0)
     tallest = max((account_of(day, user).held for _, days in found for day in days), default=0.0)
-    held = holding.get(user, ("", ()))[1]
     return Rows(
         {
             **account_cells(account_of(group, user), course(user, days, tallest, window), most),
-            **now_cells("held", int(group.device.uuid in held)),
+            **now_cells(_held(holding, user, group.device.uuid), "not held"),
             "key": group.device.uuid,
             "name": group.device.number,
             "user": [line(text(device_name(group.device)))],
