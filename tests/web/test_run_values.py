@@ -145,6 +145,20 @@ def test_a_run_that_goes_on_has_its_epoch_from_the_ledger_where_the_ring_tells_n
     assert kept(found).again < 10
 
 
+def test_the_bar_of_a_run_that_is_over_is_as_far_as_the_epochs_that_it_did(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run(NET, epochs=10, state=RunState.FAILED))
+        for number in range(3):
+            book.epoch(rank, number)
+        book.epoch(rank, 3, ended=None)
+        found = document(book)
+    # The ring still has it, and counts the part of the epoch in which it failed.
+    values = far(found, {**found["run"], "progress": 0.398})
+    assert values["epoch"] == "3 of 10"
+    (line,) = values["bar"]
+    assert line["bar"][0]["share"] == 0.3
+
+
 def test_a_running_epoch_has_taken_as_long_as_it_goes_on(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         rank = book.rank(book.run(NET))

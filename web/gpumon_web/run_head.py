@@ -30,7 +30,8 @@ def far(document: Cells, run: Cells) -> Cells:
     if not found and not planned and not run.get("epoch"):
         return by_steps(document, run)
     # The number of the last epoch is another than how many there were, where they count from 0.
-    done = units.count(summary.get("done") or 0) + (f" of {units.count(planned)}" if planned else "")
+    count = summary.get("done") or 0
+    done = units.count(count) + (f" of {units.count(planned)}" if planned else "")
     if run["state"] == "running":
         last = str(found[-1]["epoch"]) if found else units.MISSING
         kept = {**going(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if found else ""}
@@ -41,7 +42,8 @@ def far(document: Cells, run: Cells) -> Cells:
         "epoch_is": "Epochs done",
         "epoch": done,
         "epoch_below": "" if ended is None else f"last: epoch {ended}",
-        "bar": _bar(run),
+        # As far as the epochs that are counted: the ring also has the part of one that did not finish.
+        "bar": _bar({**run, "progress": count / planned if planned else None}),
         **_took(document, run),
     }
 
