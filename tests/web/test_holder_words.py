@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from playwright.sync_api import Browser
+
 from gpumon.metrics import Availability
 from gpumon_web.fleet_summary import idle_below
 from gpumon_web.gpu_lines import who as row_of
@@ -13,6 +16,7 @@ from gpumon_web.pages import PAGES
 from gpumon_web.pages.gpu import no_processes
 from gpumon_web.pages.gpu import who as head_of
 from tests.builders import TIME, boundary, device, process, run, sample, tick
+from tests.web.conftest import on_a_port, visit
 from tests.web.served import Served
 
 
@@ -123,3 +127,23 @@ def test_the_row_of_a_faulty_gpu_says_what_is_wrong() -> None:
     assert (said["tag"], said["level"], said["now"]) == ("2 faults", "bad", True)
     assert (what["text"], what["now"]) == ("1 uncorrected memory error since the driver was loaded", True)
     assert now.gpus[1].about["fault"] is None
+
+
+def test_the_page_of_a_faulty_gpu_says_what_to_do_as_the_fleet_does_and_only_of_itself() -> None:
+    faulty = sample(0, utilization=0.9, ecc_uncorrected=1.0, remapping_pending=1.0)
+    now, _ = known(tick(1, [faulty, sample(1, utilization=0.9, ecc_uncorrected=0.0)]))
+    told = [(one["text"], one["action"]) for one in PAGES["fleet"].live(now, {})["look"]]
+    own = [PAGES["gpu"].live(now, {"id": index})["look"] for index in ("0", "1")]
+    assert [[(one["text"], one["action"]) for one in found] for found in own] == [told, []]
+    assert len(told) == 2
+    assert all(action for _, action in told)
+
+
+@pytest.mark.parametrize("width", [1440, 400])
+def test_what_is_wrong_with_a_gpu_is_whole_in_its_row(browser: Browser, width: int) -> None:
+    served = Served([tick(1, [sample(0, utilization=0.9, ecc_uncorrected=1.0), sample(1, utilization=0.9)])])
+    with on_a_port(served) as link, visit(browser, link, viewport={"width": width, "height": 900}) as visitor:
+        said = visitor.open("#/fleet").get_by_text("1 uncorrected memory error since the driver was loaded").first
+        row = said.evaluate("one => [one, one.closest('td')].map((it) => it.getBoundingClientRect().right)")
+        assert row[0] <= row[1]
+        assert said.evaluate("one => one.closest('td').scrollWidth <= one.closest('td').clientWidth + 1")

@@ -30,7 +30,7 @@ from gpumon.panels import GPU_PANELS
 from gpumon.reports.run_json import known
 from gpumon.vendors import NVIDIA, short_name
 from gpumon_web.health import checks, throttled_lately
-from gpumon_web.look import fault, worth_a_look
+from gpumon_web.look import fault, news_of, notes_of, worth_a_look
 
 NAMED = 8
 """Holders told of; those beyond are one."""
@@ -58,6 +58,7 @@ class Fleet:
         """All that changes seldom: devices, who is on them, runs, processes without their command lines."""
         joined = ranks_of(frame.runs)
         statuses = gpu_statuses(frame, joined, self._activity)
+        news = news_of(statuses, joined, epochs, frame, history)
         return {
             "hostname": hostname,
             "driver": driver.version,
@@ -66,11 +67,11 @@ class Fleet:
             "processes_known": Capability.PROCESSES in origin.capabilities,
             "gpus": [
                 {**gpu_row(status, joined, throttled_lately(history, status.sample.device.uuid, frame.time)),
-                 "fault": fault(status, frame.time)}
+                 "fault": fault(status, frame.time), "look": notes_of(news, status.sample.device.uuid)}
                 for status in statuses
             ],
             "runs": [run_row(ranks, frame, epochs) for ranks in joined],
-            "look": worth_a_look(statuses, joined, epochs, frame, history),
+            "look": worth_a_look(news, statuses, frame.time),
             "not_judged": not_judged(frame.samples, tells_processes=Capability.PROCESSES in origin.capabilities),
         }  # fmt: skip
 

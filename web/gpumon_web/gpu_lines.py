@@ -58,7 +58,7 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
         lines.append(line(text(units.MISSING if state == "stale" else "no process", "mut")))
     if wrong := about["fault"]:
         said = tag(units.counted(wrong["count"], "fault"), wrong["level"], is_now=True)
-        lines.append(line(said, text(wrong["text"], "mut", is_now=True), css="who"))
+        lines.append(line(said, text(wrong["text"], "mut", is_now=True), css="who fault"))
     return lines
 
 

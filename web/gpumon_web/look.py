@@ -10,6 +10,7 @@ from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.context import GpuContext, diagnose
 from gpumon.diagnosis.fault_rules import FAULT_RULES
+from gpumon.diagnosis.finding import Finding
 from gpumon.diagnosis.gpu_rules import idle_text
 from gpumon.diagnosis.grouping import FindingGroup, grouped, ranges
 from gpumon.diagnosis.live import findings, is_news
@@ -21,17 +22,26 @@ SHOWN = 6
 """Findings that stand there at once; the others do once somebody opens them, and on paper."""
 
 
-def worth_a_look(
+def news_of(
     statuses: Sequence[GpuStatus], joined: Sequence[Ranks], epochs: Epochs, frame: Frame, history: RecentHistory | None
-) -> list[dict[str, str]]:
-    """Return findings as {"kind", "level", "about", "text", "action", "link"}; those of free GPUs are one."""
-    now = frame.time
-    all_found = findings(statuses, joined, epochs, now, history, monotonic_ns=frame.monotonic_ns)
-    found = [finding for finding in all_found if is_news(finding)]
+) -> list[Finding]:
+    """The findings about the GPUs and runs of a frame that are of now, the worst first."""
+    all_found = findings(statuses, joined, epochs, frame.time, history, monotonic_ns=frame.monotonic_ns)
+    return [finding for finding in all_found if is_news(finding)]
+
+
+def worth_a_look(found: Sequence[Finding], statuses: Sequence[GpuStatus], now: float) -> list[dict[str, str]]:
+    """Return `news_of` as {"kind", "level", "about", "text", "action", "link"}; those of free GPUs are one."""
     others = [_note(group) for group in grouped(finding for finding in found if finding.kind != "free")]
     free = {finding.subject.id for finding in found if finding.kind == "free"}
     notes = [*others, *_free([status for status in statuses if status.sample.device.uuid in free], now)]
     return [*notes[:SHOWN], *_more(len(notes) - SHOWN), *notes[SHOWN:]]
+
+
+def notes_of(found: Sequence[Finding], uuid: str) -> list[dict[str, str]]:
+    """What of `news_of` is about one GPU, for its own page: that it is free stands there already."""
+    own = [one for one in found if (one.subject.kind, one.subject.id) == ("gpu", uuid) and one.kind != "free"]
+    return [{**_note(group), "link": ""} for group in grouped(own)]
 
 
 def fault(status: GpuStatus, now: float) -> dict[str, Any] | None:

@@ -38,6 +38,8 @@ KEPT_AT_ZERO = (FREE, IN_USE)
 """Parts of memory that are told of though there is none of them."""
 NAMED = 3
 """Holders named below the memory."""
+_THEN = "The current state is unknown."
+"""In place of findings, once nothing new comes."""
 UNLISTED = "The driver lists no process, but there may be one."
 
 COLUMNS = (
@@ -108,7 +110,7 @@ def layout() -> Component:
                     bound("host", "rich", html.Div, className="hostline"), className="card", **aria(label="Host")
                 ),
             ),
-            shown_if("look", card("Attention", bound("look", "notes", html.Ul, className="look", old=""))),
+            shown_if("look", card("Attention", bound("look", "notes", html.Ul, className="look", old=_THEN))),
             shown_if("uuid", over_time),
             shown_if(
                 "uuid",
@@ -154,7 +156,7 @@ def live(now: Now, args: Args) -> Cells:
         },
         "idle": "" if since is None else f"idle{idle_for(about, now.time)}",
         "outline": json.dumps([[run["id"], run["state"], run["epoch"], run["phase"]] for run in runs]) if runs else "",
-        "look": list(now.findings) if len(now.gpus) == 1 else [],
+        "look": list(now.findings if len(now.gpus) == 1 else about["look"]),
         "host": host(now.host, {"hottest": None, "memory_share": ""}) if len(now.gpus) == 1 else [],
         "missing": absent(about["missing"]),
         "divided": [] if state.value in SILENT and state is not GpuState.STALE else divided(about),
