@@ -12,7 +12,7 @@ from gpumon.diagnosis.coverage import NOTHING
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.grouping import grouped
 from gpumon.frame import Device, Sample
-from gpumon.metrics import Availability
+from gpumon.metrics import GPU_INDEX, Availability
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables import overview_rows
 from gpumon_tui.renderables.attention import LAST_SEEN, UNKNOWN, attention, counted, selected_first, wrapped
@@ -179,3 +179,26 @@ def test_keys_typed_faster_than_a_window_closes_end_nothing(opened: str) -> None
 
     play(FakeFeed(lost=(3,)), (80, 24), script)
     assert seen == {"page": "Processes", "above": False}
+
+
+class Leftover(FakeFeed):
+    """Memory on a GPU that the driver attributes to no process."""
+
+    def sample(self, device: Device, second: int) -> Sample:
+        found = super().sample(device, second)
+        values = list(found.values)
+        values[GPU_INDEX["gpu.memory_unattributed"]] = 18.0 * 2**30
+        return found._replace(values=values)
+
+
+def test_what_is_good_to_know_is_counted_beside_what_needs_attention_and_told_where_all_is() -> None:
+    feed = Leftover(gpus=1, source="nvml", label="", seconds=5)
+    assert "1 more to know" in attention_of(feed, (120, 40))[0]
+
+    async def script(app: GpumonApp, pilot: Pilot[None]) -> None:
+        await pilot.press("exclamation_mark")
+        told = "\n".join(text(app))
+        assert "GPU 0  info" in told
+        assert "18.0 GiB held by no process that the driver lists" in told
+
+    play(feed, (120, 40), script)

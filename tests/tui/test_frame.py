@@ -232,7 +232,7 @@ def test_findings_without_room_for_their_word_are_counted_at_the_foot() -> None:
     feed = recent(gpus=16)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        count = len(app.view.grouped_findings())
+        count = len(app.view.found.groups())
         assert count
         assert re.search(rf"a [△▲]{count}  q quit", text(app)[-1])
         await pilot.click(offset=cell(app, f"{count}  q quit"))

@@ -13,9 +13,6 @@ from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.logged_epochs import LoggedEpochs
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.diagnosis.coverage import not_judged
-from gpumon.diagnosis.finding import Finding, Severity
-from gpumon.diagnosis.grouping import FindingGroup, grouped
-from gpumon.diagnosis.live import findings, is_news
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.history.open import open_history
 from gpumon.history.query import HOST
@@ -38,6 +35,7 @@ from gpumon_tui.remembered import Remembered
 from gpumon_tui.shown_time import ShownTime
 from gpumon_tui.textual_private.painter import Painter
 from gpumon_tui.told_epochs import told_epochs
+from gpumon_tui.told_findings import ToldFindings
 from gpumon_tui.way_back import WayBack
 
 if TYPE_CHECKING:
@@ -52,8 +50,6 @@ RECENT = 120
 """Frames, some minutes, that a feed has with their processes."""
 WINDOW = "window"
 """Name of the choice that is kept for the next time."""
-FINDINGS_EVERY = 5.0
-"""Seconds after which findings are judged anew; at once when a GPU or a run has another state."""
 
 
 class View:
@@ -122,10 +118,7 @@ class View:
         self._judged: tuple[GpuStatus, ...] = ()
         self._states: dict[str, GpuState] = {}
         self._states_of: tuple[Frame | None, bool, bool] = None, False, False
-        self._findings: Memo[list[Finding]] = Memo()
-        self._findings_of: tuple[object, ...] = ()
-        self._found: list[Finding] = []
-        self._groups: Memo[list[FindingGroup]] = Memo()
+        self.found = ToldFindings(self)
         self._led: Memo[Drawn] = Memo()
         self._subject: str | None = None
 
@@ -222,32 +215,6 @@ class View:
             self._judged = gpu_statuses(frame, self.ranks, activity, live)
             self._states = {status.sample.device.uuid: status.state for status in self._judged}
             self._states_of = frame, live, self.filling
-
-    def findings(self) -> list[Finding]:
-        """Return what needs attention in the frame on screen; that a GPU is free is shown beside it."""
-        frame, of = self.frame, (self.frame, self.age > 0, self.filling)
-        if frame is None:
-            return []
-        if of == self._findings_of:
-            return self._found
-
-        def found() -> list[Finding]:
-            all_found = findings(
-                self._judged, self.ranks, self.epochs, frame.time, self.history, monotonic_ns=frame.monotonic_ns
-            )
-            return [one for one in all_found if one.severity is not Severity.INFO and is_news(one)]
-
-        self._judge()
-        runs = tuple((run.key, run.state, run.memory.ooms) for run in frame.runs)
-        states = tuple(status.state for status in self._judged)
-        shows = frame.time // FINDINGS_EVERY, states, runs, self.age > 0, self.filling
-        self._found, self._findings_of = self._findings.get(0, shows, found), of
-        return self._found
-
-    def grouped_findings(self) -> list[FindingGroup]:
-        """Return the same, one for those that say the same of several GPUs."""
-        found = self.findings()
-        return self._groups.get(0, found, lambda: grouped(found))
 
     def not_judged(self) -> list[str]:
         """Return what is not known of any GPU on screen, so that no finding about it can be."""

@@ -33,7 +33,7 @@ def offered_now(
         offered = ((key.shown, "resume"), *offered)
     if can_restart:
         offered = ((RESTART, "restart daemon"), *offered)
-    if told := counted(view.grouped_findings()):
+    if told := counted(view.found.groups()):
         offered = (*offered, (FINDINGS, told))
     return offered
 
@@ -92,6 +92,6 @@ class FooterPicture(Picture):
         line, self._places = footer.footer(
             self._pages, self.page, bindings, cells, said=view.said, is_ascii=view.look.is_ascii,
             played=played_line(place, cells) if place else None,
-            briefs={FINDINGS: counted_briefly(view.grouped_findings()), RESTART: "restart"}, urgent=RESTART,
+            briefs={FINDINGS: counted_briefly(view.found.groups()), RESTART: "restart"}, urgent=RESTART,
         )  # fmt: skip
         return line

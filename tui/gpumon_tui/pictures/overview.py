@@ -60,7 +60,7 @@ class OverviewPicture:
         share_out = partial(
             overview_plan, cells, rows, len(view.samples),
             problem_rows=0 if view.samples else self.gpus.problem_rows(cells, rows),
-            findings=len(view.grouped_findings()), runs=len(view.ranks), processes=len(view.processes),
+            findings=len(view.found.groups()), runs=len(view.ranks), processes=len(view.processes),
             ranks=self._rank_count(), tells_holders=view.tells_holders or not view.samples,
         )  # fmt: skip
         plan = share_out()

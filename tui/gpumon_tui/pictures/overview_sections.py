@@ -30,6 +30,8 @@ PACE_EVERY = 5.0
 """Seconds after which a run's pace is counted anew."""
 NARROW = 56
 """Cells below which a run has its name, how far it is, and what is left."""
+OPENS_CELLS = len("! opens all") + 4
+"""Of the key at the right, with a piece of the line before it."""
 
 
 class AttentionPicture(SectionPicture):
@@ -57,22 +59,31 @@ class AttentionPicture(SectionPicture):
             unknown = view.not_judged()
             told = nothing_found(unknown).rstrip(".").lower() if unknown else "nothing needs attention"
             forms = told, "nothing found in what is known", "none in what is known"
-            return [Segment(next((one for one in forms if len(one) <= room), forms[-1]), theme.DIM)]
+            fitting = next((one for one in forms if len(one) <= room), forms[-1])
+            return [Segment(fitting + self._noted(room - len(fitting)), theme.DIM)]
         shown = self._shown
-        return [Segment(f"{shown} of {len(found)}" if 0 < shown < len(found) else str(len(found)), theme.DIM)]
+        told = f"{shown} of {len(found)}" if 0 < shown < len(found) else str(len(found))
+        return [Segment(told + self._noted(room - len(told)), theme.DIM)]
 
     def lines(self) -> list[Line]:
         count = len(self._found())
         is_cut = self._shown < count
-        self.opens = ("!", "opens all" if is_cut else "opens") if count else ("", "")
+        opens_more = is_cut or bool(count and self.view.found.notes())
+        self.opens = ("!", "opens all" if opens_more else "opens") if count or self.view.found.notes() else ("", "")
         return super().lines()
+
+    def _noted(self, room: int) -> str:
+        """How much is good to know besides, where it has room."""
+        count = len(self.view.found.notes())
+        text = f"  ·  {count} more to know" if count else ""
+        return text if len(text) <= room - OPENS_CELLS else ""
 
     @property
     def _shown(self) -> int:
         return min(MOST_FINDINGS, max(0, self.size.height - 1), len(self._found()))
 
     def _found(self) -> list[FindingGroup]:
-        return self.view.grouped_findings()
+        return self.view.found.groups()
 
 
 class RunPicture(SectionPicture):

@@ -35,7 +35,7 @@ def attention(
     `unknown` is what no rule could judge.
     """
     lines: list[Line] = [cut([Segment(LAST_SEEN if found else UNKNOWN, theme.WARN)], cells), []] if is_old else []
-    if not found and not is_old:
+    if not is_old and all(one.severity is Severity.INFO for one in found):
         lines += [[Segment(part, theme.PLAIN)] for part in wrapped(nothing_found(unknown), cells)]
     for group in grouped(selected_first(found, selected)):
         one = group.first

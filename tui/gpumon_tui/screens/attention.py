@@ -12,7 +12,7 @@ from gpumon_tui.view import View
 
 
 class Findings(Text):
-    """The findings of the frame on screen, those of the selected GPU and run first."""
+    """All findings of the frame on screen, those of the selected GPU and run first."""
 
     dims = False
 
@@ -20,7 +20,7 @@ class Findings(Text):
         view = self.view
         return [
             [Segment("Attention", theme.TITLE)],
-            *attention(view.findings(), view.selected, cells, is_old=view.age > 0, unknown=view.not_judged()),
+            *attention(view.found.all(), view.selected, cells, is_old=view.age > 0, unknown=view.not_judged()),
             [],
             [Segment("press any key to close", theme.DIM)],
         ]

@@ -193,7 +193,7 @@ def _attention(state: ChartState, cells: int) -> list[Line]:
     if view.shown.is_past or view.subject == HOST:
         return []
     runs = {run.id for run in view.runs if view.subject in run.gpus}
-    found = [one for one in view.findings() if one.subject.id in (view.subject, *runs)]
+    found = [one for one in view.found.pressing() if one.subject.id in (view.subject, *runs)]
     if not found:
         return []
     worst = max(found, key=lambda one: one.severity)
