@@ -281,3 +281,16 @@ def test_what_is_copied_does_nothing_where_it_is_pasted() -> None:
         assert len(app.clipboard) <= 16 * 1024
 
     play(FakeFeed(), (80, 24), script)
+
+
+def test_without_unicode_enter_has_its_name_on_every_page() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[None]) -> None:
+        app.show_in(ASCII)
+        for page in "45":
+            await pilot.press(page)
+            await pilot.pause()
+            shown = "\n".join(text(app))
+            assert "Enter open" in shown
+            assert " E open" not in shown
+
+    play(FakeFeed(seconds=40), (120, 40), script)

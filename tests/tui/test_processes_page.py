@@ -150,7 +150,9 @@ def test_a_process_that_ends_stays_open_and_says_that_it_is_gone() -> None:
         for gone in (False, True, True, True, True):
             await read(app, pilot)
             shown = "\n".join(text(app))
-            assert ("not on GPU 4 any more" in shown) is gone
+            assert ("or let go of GPU 4, after" in shown) is gone
+            title = next(line for line in text(app) if "1666  carol   python train.py" in line)
+            assert ("GPU 4  ended" in title) is gone
             assert "1666  carol   python train.py" in shown
             feed.advance()
             app.poll()

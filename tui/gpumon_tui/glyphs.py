@@ -10,6 +10,10 @@ from unicodedata import normalize
 
 from rich.cells import cell_len
 
+SPELLED = {
+    "↵": "Enter", "↑ ↓": "Up Down", "↓ ↑": "Down Up", "→ ←": "Right Left", "← →": "<- ->",
+}  # fmt: skip
+"""Keys for which ASCII has no letter: `^` is Ctrl's."""
 LEVELS = " _.:-=+*#"
 """From nothing to all, for what is told by color alone."""
 TABLE: dict[str, str] = {
@@ -49,6 +53,13 @@ _BEHIND = 0.17
 which is all that tells a short stall."""
 _BAND = 0.1
 _AREA = dict.fromkeys("▁▂▃", " ") | dict.fromkeys("▄▅▆▇█", ":")
+
+
+def spelled(text: str) -> str:
+    """Return a text with names in the place of keys for which ASCII has no letter."""
+    for sign, name in SPELLED.items():
+        text = text.replace(sign, name)
+    return text
 
 
 def plain(text: str, role: str = "", share: float = 1.0) -> str:

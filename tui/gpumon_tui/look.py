@@ -49,6 +49,10 @@ class TerminalLook(NamedTuple):
         """The page's color as a style sheet names it."""
         return self.theme.colors["ground"] if self.depth is Depth.MANY else "ansi_default"
 
+    def key(self, shown: str) -> str:
+        """Return a key as it is written here."""
+        return glyphs.spelled(shown) if self.is_ascii else shown
+
     def letters(self, text: str, style: Style | None) -> str:
         """Return a text in letters that the terminal has; what only color tells is told by them where there is none."""
         if text.isascii() or not (self.is_ascii or self._has_no_tints(style)):

@@ -87,14 +87,14 @@ class EventPreview:
         window = LONG_AGO if view.now - row.time >= LONG_AGO else WINDOW
         grid = still_columns(window, max(1, cells - 2 * side - _LABEL), min(row.time + window / 2, view.now))
         last = min(grid.at(view.now), grid.buckets)
-        shows = (row.key, row.words, gpu, cells, self._each, grid, last, view.filling)
+        shows = (row.key, row.words, gpu, cells, self._each, grid, last, view.filling, view.look.is_ascii)
         return self._memo.get(0, shows, lambda: self._drawn(row, gpu, cells, window))
 
     def _drawn(self, row: EventRow, gpu: str, cells: int, window: float) -> list[Line]:
         view, side = self.view, margin(cells)
         about = " ".join(filter(None, (row.gpu, row.event.kind.label)))
         detail: Line = [Segment(safe(about), _TEXT)]
-        title = section(units.clock(row.time), detail, keys(("↵", "open on the chart")), cells)
+        title = section(units.clock(row.time), detail, keys((view.look.key("↵"), "open on the chart")), cells)
         meaning = safe(f"{row.words}. {row.event.kind.help}" if row.words else row.event.kind.help, SENTENCE)
         if not self._each:
             told = list(wrapped(meaning, cells - 2 * side))[:TEXT_ROWS]

@@ -47,6 +47,8 @@ class ProcessDetail:
         self._process: Process | None = None
         """As it was last seen."""
         self._is_gone = False
+        self._seen = 0.0
+        """When it was last seen, s since 1970."""
         self._command = ""
         """Its command line, where it is one's own."""
 
@@ -59,7 +61,7 @@ class ProcessDetail:
         """Take a process, without opening it."""
         if self._process is not None and not self._is_gone and is_same_process(self._process, process):
             return
-        self._process, self._is_gone = process, False
+        self._process, self._is_gone, self._seen = process, False, self.view.now
         self._command = self.view.programs.command(process) if self.view.process_facts().me else ""
 
     def close(self) -> None:
@@ -89,7 +91,7 @@ class ProcessDetail:
         is_same = now is not None and is_same_process(before, now)
         self._is_gone = not is_same
         if now is not None and is_same:
-            self._process = now
+            self._process, self._seen = now, self.view.now
 
     def lines(self, cells: int, rows: int) -> list[Line]:
         """Return its picture in so many rows."""
@@ -107,7 +109,7 @@ class ProcessDetail:
             said = found.problem or "no history of it in this window"
         run = facts.run(process)
         marks = view.epochs.drawn([run.key]).marks if run else ()
-        keys = [("Esc", "close")] if self.is_open else [("↵", "open")]
+        keys = [("Esc", "close")] if self.is_open else [(view.look.key("↵"), "open")]
         if view.can_signal:
             keys.insert(0, ("K", "end or signal…"))
         shown = OpenedProcess(
@@ -116,11 +118,15 @@ class ProcessDetail:
             gpu=f"GPU {facts.label(process) or units.MISSING}",
             keys=keys,
             facts=self._facts(process, found.series if found else {}),
-            curves=[_curve(name, process, found.series.get(name) if found else None) for name in CHARTS],
+            curves=[
+                _curve(name, process, found.series.get(name) if found else None, is_gone=self._is_gone)
+                for name in CHARTS
+            ],
             epochs=epochs_above(marks, grid),
             times=times_below(grid, view.now, view.freshness.edge),
             cells=wide,
             said=said,
+            is_gone=self._is_gone,
         )
         return opened(shown, edge, cells, rows)
 
@@ -128,7 +134,8 @@ class ProcessDetail:
         view, facts = self.view, self.view.process_facts()
         run, found = facts.run(process), []
         if self._is_gone:
-            found.append(KnownFact("gone", f"not on GPU {facts.label(process)} any more", "warn"))
+            text = f"or let go of GPU {facts.label(process)}, after {units.clock(self._seen)}; all below is of then"
+            found.append(KnownFact("ended", text, "warn", rows=2))
         if run:
             rank = f", rank {run.rank} of {run.world_size}" if run.world_size > 1 else ""
             found.append(KnownFact("run", f"{safe(run.name)}{rank}", "run"))
@@ -169,9 +176,9 @@ class ProcessDetail:
         return found
 
 
-def _curve(name: str, process: Process, series: Series | None) -> TrailCurve:
+def _curve(name: str, process: Process, series: Series | None, *, is_gone: bool) -> TrailCurve:
     measure = next(one for one in MEASURES if one.name == name)
-    value = getattr(process, name)
+    value = NAN if is_gone else getattr(process, name)
     known = [one for one in (*(series.high if series else ()), value) if is_known(one)]
     largest = max(known, default=NAN)
     if name in ("memory_used", "host_memory"):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.segment import Segment
 
 from gpumon_tui import theme
+from gpumon_tui.glyphs import spelled
 from gpumon_tui.keys import PAGES
 from gpumon_tui.renderables.text_width import Line, cut, length, safe, spread
 
@@ -20,19 +21,8 @@ KEY_NAMES = {
 """Textual's names of keys that are shown as they are written."""
 PINNED = ("q", "?")
 """Keys that are always there, at the end; the help is the last."""
-SPELLED = {
-    "↵": "Enter", "↑ ↓": "Up Down", "↓ ↑": "Down Up", "→ ←": "Right Left", "← →": "<- ->",
-}  # fmt: skip
-"""Keys for which ASCII has no letter: `^` is Ctrl's."""
 Place = tuple[int, int, str]
 """First cell, cell after the last, and Textual's name of the key that does the same."""
-
-
-def spelled(text: str) -> str:
-    """Return a text with names in the place of keys for which ASCII has no letter."""
-    for sign, name in SPELLED.items():
-        text = text.replace(sign, name)
-    return text
 
 
 def footer(

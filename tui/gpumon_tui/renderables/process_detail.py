@@ -27,6 +27,7 @@ SPLIT_ROWS = 15
 """Rows that a process takes below the table."""
 _STRONG, _BOLD = palette.ink("strong", bold=True), palette.ink("text", bold=True)
 _TEXT, _DIM, _FAINT = palette.ink("text"), palette.ink("dim"), palette.ink("faint")
+_WARN = palette.ink("warn")
 _KEY, _RULE = palette.ink("key", bold=True), palette.ink("rule")
 
 
@@ -69,6 +70,8 @@ class OpenedProcess(NamedTuple):
     """Of the charts."""
     said: str
     """Why there is no history yet, or none at all; empty where there is."""
+    is_gone: bool = False
+    """Whether it is not there any more: all of this is of before."""
 
 
 def chart_cells(cells: int, edge: int) -> int:
@@ -81,7 +84,7 @@ def opened(of: OpenedProcess, edge: int, cells: int, rows: int) -> list[Line]:
     """Return the picture in so many rows; charts that have no room are left out, the last first."""
     lines: list[Line] = [_title(of, edge, cells)]
     if cells >= BESIDE_FROM:
-        facts = _facts(of.facts, _facts_cells(cells), rows - 1)
+        facts = _facts(of, _facts_cells(cells), rows - 1)
         charts = _charts(of, rows - 1)
         for place in range(max(len(facts), len(charts))):
             left = facts[place] if place < len(facts) else []
@@ -89,7 +92,7 @@ def opened(of: OpenedProcess, edge: int, cells: int, rows: int) -> list[Line]:
             lines.append([Segment(" " * edge), *left, pad, *(charts[place] if place < len(charts) else [])])
         return lines[:rows]
     most = max(3, min(len(of.facts), rows - 1 - 2 - 2 * (LEAST_CHART + 1)))
-    lines += [[Segment(" " * edge), *line] for line in _facts(of.facts, cells - 2 * edge, most)]
+    lines += [[Segment(" " * edge), *line] for line in _facts(of, cells - 2 * edge, most)]
     lines += [[Segment(" " * edge), *line] for line in _charts(of, rows - len(lines))]
     return lines[:rows]
 
@@ -102,8 +105,10 @@ def _title(of: OpenedProcess, edge: int, cells: int) -> Line:
     keys: Line = []
     for key, does in of.keys:
         keys += [Segment("   " if keys else " "), Segment(key, _KEY), Segment(f" {does}", _DIM)]
+    pid, text, gpu = (_DIM, _DIM, _DIM) if of.is_gone else (_STRONG, _TEXT, _BOLD)
     line: Line = [
-        Segment(" " * edge), Segment(str(of.pid), _STRONG), Segment(f"  {of.about}   ", _TEXT), Segment(of.gpu, _BOLD),
+        Segment(" " * edge), Segment(str(of.pid), pid), Segment(f"  {of.about}   ", text), Segment(of.gpu, gpu),
+        *([Segment("  ended", _WARN)] if of.is_gone else []),
     ]  # fmt: skip
     room = cells - edge - length(keys)
     if length(line) + 4 > room:
@@ -111,10 +116,11 @@ def _title(of: OpenedProcess, edge: int, cells: int) -> Line:
     return [*line, Segment(" " + "─" * (room - length(line) - 2) + " ", _RULE), *keys]
 
 
-def _facts(facts: Sequence[KnownFact], cells: int, rows: int) -> list[Line]:
+def _facts(of: OpenedProcess, cells: int, rows: int) -> list[Line]:
     lines: list[Line] = []
     room = max(1, cells - NAME - 2)
-    for name, text, role, most in facts[:rows]:
+    for name, text, usual, most in of.facts[:rows]:
+        role = "dim" if of.is_gone and usual != "warn" else usual
         begin, left = name, text
         for row in range(most):
             is_last = row == most - 1
@@ -152,7 +158,7 @@ def _charts(of: OpenedProcess, rows: int) -> list[Line]:
 def _chart(one: TrailCurve, rows: int, of: OpenedProcess, is_first: bool) -> list[Line]:
     scale = one.axis.shown
     top = f"0–{one.axis.high / scale.divisor:.4g} {one.unit}"
-    labels = [(one.now, _STRONG), (one.name, _DIM), (top, _FAINT)]
+    labels = [(one.now, _DIM if of.is_gone else _STRONG), (one.name, _DIM), (top, _FAINT)]
     if one.curve is None or all(value != value for value in one.curve.high):  # NaN is not itself; in place, as in plot
         drawn: list[Line] = [[] for _ in range(rows)]
         drawn[rows // 2] = [Segment(fit(of.said, of.cells).rstrip() if is_first else "", _DIM)]

@@ -6,11 +6,11 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon_tui import theme
+from gpumon_tui.glyphs import spelled
 from gpumon_tui.key_habits import habits
 from gpumon_tui.keys import told_on
 from gpumon_tui.look import Depth
 from gpumon_tui.renderables.attention import wrapped
-from gpumon_tui.renderables.footer import spelled
 from gpumon_tui.renderables.text_width import Line, length, spread
 from gpumon_tui.screens.scrolled import Scrolled, Text
 from gpumon_tui.view import View

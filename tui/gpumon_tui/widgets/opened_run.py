@@ -112,17 +112,17 @@ class OpenedRun:
         `live`: what its processes tell, above its table.
         """
         self._is_over = is_over
-        answer = self._answer()
+        answer, enter = self._answer(), self.view.look.key("↵")
         run = answer.found
         self.page = 0
         if run is None:
             text = answer.problem or "Reading the ledger …"
             if answer.problem and not self.view.is_recorded:
                 text = NOT_RECORDED
-            title = section(safe(name), [], keys(("↵", "open") if self._is_preview else ("Esc", "close")), cells)
+            title = section(safe(name), [], keys((enter, "open") if self._is_preview else ("Esc", "close")), cells)
             return [title, cut([Segment(" " * (margin(cells) + 1)), Segment(safe(text), theme.DIM)], cells), *live]
         open_keys = (("v", "compare…"), ("r", "report"), ("Esc", "close"))
-        press = keys(("↵", "open")) if self._is_preview else keys(*open_keys)
+        press = keys((enter, "open")) if self._is_preview else keys(*open_keys)
         airy = height >= 30
         head = run_opened.head(run, self._state(run), cells, 6 if airy else 2 if height < 18 else 3)
         lines = [section(safe(name), _about(run), press, cells), *head, *live, *([[]] if airy else [])]

@@ -326,7 +326,8 @@ class RunsSheet(Lines):
         resumes = kept.record.run.resumes if kept is not None else ""
         when = OF_WHEN.get(ranks.state, view.freshness.edge)
         edge: Line = [Segment(when, theme.DIM)]
-        above = [[], section(safe(ranks.first.name), edge, keys(("↵", "open")), cells)] if head else []
+        press = keys((view.look.key("↵"), "open"))
+        above = [[], section(safe(ranks.first.name), edge, press, cells)] if head else []
         return [*above, *run_live.live(ranks, labels, resumes, cells, height - len(above), self._drawn_live)]
 
     def _comparison(self, pair: tuple[str, str], cells: int, room: int) -> list[Line]:
