@@ -367,12 +367,12 @@ def test_numerals_are_three_rows_of_half_blocks() -> None:
 
 
 @pytest.mark.parametrize("cells", [60, 80, 100, 160, 320])
-@pytest.mark.parametrize("rows", [11, 12, 15, 22, 40])
+@pytest.mark.parametrize("rows", [9, 10, 11, 12, 15, 22, 40])
 @pytest.mark.parametrize("alone", [False, True])
 def test_charts_fill_their_room_and_no_more(cells: int, rows: int, alone: bool) -> None:
     plan = charts_plan(cells, rows, alone=alone)
     assert plan.utilization >= 1
-    assert plan.memory >= 2
+    assert plan.memory >= 2 or rows < 11
     assert plan.before + plan.cells < cells
     assert plan.head + 5 + plan.utilization + plan.memory + (plan.small + 3 if plan.small else 0) == rows
 

@@ -20,6 +20,8 @@ MOST_FINDINGS = 3
 MOST_CHARTED = 2
 """GPUs up to which the selected one has charts."""
 CHARTS_FROM, FEWEST_CHART_ROWS = 60, 11
+FEWEST_SHORT_ROWS = 9
+"""Of charts in room that nothing else would use."""
 FEWEST_PROCESS_ROWS = 3
 FEWEST_NARROW_ROWS = 6
 """Of processes; on a narrow screen runs say more."""
@@ -124,7 +126,8 @@ def overview_plan(
         found.append(PartRoom(0, at, cells, part) if part else NOWHERE)
         at += part + (airy if part else 0)
     plan = OverviewPlan(*found)
-    if not (gpus and airy and process_rows) or cells < SEVERAL_FROM:
+    at += not airy  # a blank one above
+    if not (gpus and process_rows) or cells < SEVERAL_FROM or (charts and not airy):
         return plan
     epoch_rows, event_rows = _past_rows(rows - at, runs, epochs)
     return plan._replace(
@@ -190,6 +193,9 @@ def _chart_rows(cells: int, spare: int, processes: int, *, tells_holders: bool) 
     """Rows of charts: what some processes leave."""
     below = min(2 + processes, max(4, spare // 4)) if tells_holders else 0
     rows = spare - below - (BLANKS + 1 if spare >= 20 else 0)
+    if cells >= CHARTS_FROM and rows < FEWEST_CHART_ROWS and tells_holders:
+        left = spare - 2 - max(1, processes)
+        return left if left >= FEWEST_SHORT_ROWS else 0
     return rows if cells >= CHARTS_FROM and rows >= FEWEST_CHART_ROWS else 0
 
 

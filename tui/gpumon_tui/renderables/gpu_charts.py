@@ -34,8 +34,8 @@ TITLES = {"gpu.power": "Power", "gpu.temperature": "Temperature", "gpu.clock_sm"
           "gpu.pcie_received": "PCIe in"}  # fmt: skip
 ROLES = {UTILIZATION: "util", MEMORY: "memory", "gpu.power": "power", "gpu.temperature": "temp",
          "gpu.clock_sm": "text", "gpu.pcie_received": "key"}  # fmt: skip
-FEWEST_ROWS = 11
-"""Below, nothing is drawn."""
+FEWEST_ROWS, FEWEST_MEMORY_ROWS = 9, 11
+"""Below, nothing is drawn, and no curve of memory."""
 NARROW = 20
 """Cells before a chart up to which there are no large numbers."""
 NUMBERS_FROM = 100
@@ -106,7 +106,7 @@ def charts_plan(cells: int, rows: int, *, alone: bool = False, smalls: int = len
     fixed = 5 + head
     small = max(2, (rows - fixed - AROUND_SMALL) // 4) if rows >= SMALL_FROM and is_wide and smalls else 0
     rest = rows - fixed - (small + AROUND_SMALL if small else 0)
-    memory = max(4 if rest >= 11 else 2, rest // 3)
+    memory = max(4 if rest >= 11 else 2, rest // 3) if rows >= FEWEST_MEMORY_ROWS else 0
     across = max(1, smalls)
     small_cells = max(1, (cells - 4 - (across - 1) * 4) // across - 6) if across > 1 else inner
     return ChartsPlan(before, inner, rest - memory, memory, small, small_cells, head)
@@ -137,6 +137,7 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -
     beside: Line = []
     if not is_wide:
         title = [*title, Segment(f"{units.percent(percent):>5}", palette.ink("util", bold=True))]
+    if not is_wide or not plan.memory:
         beside = [
             Segment(units.gibibytes(used), palette.ink("memory", bold=True)),
             Segment(f" {of} GiB", theme.DIM),
@@ -147,7 +148,8 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -
     lines += _chart(gpu, UTILIZATION, plan.utilization, side[0], plan, plots)
     lines.append(_beside([], before, times_below(gpu.grid, gpu.now, gpu.edge)))
     lines.append(_beside([Segment("Memory", NAME)], before, beside))
-    lines += _chart(gpu, MEMORY, plan.memory, side[1], plan, plots)
+    if plan.memory:
+        lines += _chart(gpu, MEMORY, plan.memory, side[1], plan, plots)
     lines.append(_beside([], before, memory_bar(sample, plan.cells)))
     lines.append(_beside([], before, legend(sample, gpu.run, plan.cells)))
     if plan.small:
