@@ -137,7 +137,8 @@ def live(now: Now, args: Args) -> Cells:
 
 def _count(value: str, usable: Sequence[Gpu], free: Sequence[Gpu]) -> int | str | None:
     """Number of rows that a button leaves; of those that are held and idle what the summary says, too."""
-    return {"": len(usable), "free": len(free), "held": idle_count(usable)}.get(value)
+    counts: dict[str, int | str] = {"": len(usable), "free": len(free), "held": idle_count(usable)}
+    return counts.get(value)
 
 
 def group_row(key: str, members: Sequence[Gpu], now: Now) -> Cells:
