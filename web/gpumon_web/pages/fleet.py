@@ -28,7 +28,8 @@ _DENSE = 8
 
 COLUMNS = (
     Column("gpu", "GPU", "state", css="c-gpu", sorts_by="index", is_head=True),
-    Column("day", "Last 24 hours", "day", sort=False, css="c-day", needs="day", help="A tint: held; solid: used"),
+    Column("day", "Last 24 hours", "day", sort=False, css="c-day", needs="day",
+           help="Hour by hour. A tint: held; solid: used, as a share of the hour"),
     Column("spark", USUAL.title.capitalize(), "spark", sort=False, css="c-spark"),
     Column("now", "Now", "percent", css="c-now", small_unit="big", csv="utilization_ratio"),
     Column("memory", "Memory", "memory", css="c-memory", sorts_by="used", csv="memory_used_bytes"),

@@ -73,7 +73,7 @@ def layout() -> Component:
             html.B("Memory"), bound("memory", "text"), bound("memory_free", "text", className="mut end", old=""),
         ], className="memory",
     )  # fmt: skip
-    ends = html.Div([html.Span("Last 24 hours"), html.Span("now")], className="ends mut")
+    ends = html.Div([html.Span("Last 24 hours, hour by hour"), html.Span("now")], className="ends mut")
     who = card(
         "Who is on it",
         html.Div(
