@@ -13,6 +13,7 @@ from gpumon.frame import NAN
 from gpumon.metrics import BY_NAME as METRICS
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
+from gpumon.reports.pauses import pause_words
 from gpumon.reports.text_table import TextColumn, distinct, draw, fitting
 from gpumon.text import clean
 from gpumon.xids import xid_of
@@ -90,6 +91,8 @@ def details(event: LoggedEvent, *, timed: bool = True) -> str:
         told.append(f"goes on, last seen {_later(event.until_ns / SECOND, event.time_ns / SECOND)}")
     if event.details.get("at_start"):
         told.append("before the daemon started")
+    if unwatched := pause_words(event.details):
+        told.append(unwatched)
     return ", ".join(told)
 
 

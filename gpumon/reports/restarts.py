@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon import units
@@ -12,9 +12,8 @@ from gpumon.events.event import EventSubject
 from gpumon.events.kinds import EventKind
 from gpumon.events.query import LoggedEvent
 from gpumon.frame import NAN
+from gpumon.reports.pauses import LONGEST, is_first_look, over_pauses
 
-LONGEST = 300.0
-"""Seconds without a daemon up to which an end and a begin are told as a restart."""
 RESTARTED = EventKind("daemon_restarted", "daemon restarted", "info", "First sample of the one after.")
 _NAMES = {"idle_began": "allocated but idle", "throttling_began": "throttling"}
 
@@ -33,8 +32,10 @@ def with_restarts(events: Sequence[LoggedEvent]) -> list[LastedEvent]:
     """Return events, oldest first, with the time from a daemon's end to the begin of the next one.
 
     A short one is a restart. What was so until it and again from the first look on is told with it, in place of its
-    end, which nobody saw, and of its second begin: nobody watched in between, and nobody knows more.
+    end, which nobody saw, and of its second begin: nobody watched in between, and nobody knows more. So are pauses of
+    one daemon, as `over_pauses` has them.
     """
+    events = over_pauses(events)
     found = [LastedEvent(event) for event in events]
     gone: set[int] = set()
     for stop, start in _absences(events):
@@ -67,16 +68,22 @@ def unwatched_words(one: LastedEvent) -> tuple[str, float]:
 
 def went_on_words(one: LastedEvent, labels: Mapping[str, str]) -> str:
     """Return how the daemon before a restart ended, and `before and after it: throttling on GPU 0–7`."""
-    groups: dict[str, set[int]] = {}
+    groups: dict[str, set[str]] = {}
     for event in one.went_on:
         name = _NAMES.get(event.kind.name, event.kind.label)
         numbers = groups.setdefault(name, set())
         if event.of.device in labels:
-            numbers.add(int(labels[event.of.device]))
-    told = [f"{name} on GPU {ranges(sorted(numbers))}" if numbers else name for name, numbers in groups.items()]
+            numbers.add(labels[event.of.device])
+    told = [f"{name} on GPU {_listed(numbers)}" if numbers else name for name, numbers in groups.items()]
     killed = "the one before was killed, or the machine went down"
     is_killed = one.event.kind is RESTARTED and one.event.details.get("unseen")
     return "; ".join([*([killed] if is_killed else []), *([f"before and after it: {', '.join(told)}"] if told else [])])
+
+
+def _listed(labels: Collection[str]) -> str:
+    """`0–3, 5`; MIG instances, such as `3:0`, behind whole GPUs."""
+    whole = sorted(int(label) for label in labels if label.isdecimal())
+    return ", ".join([*([ranges(whole)] if whole else []), *sorted(one for one in labels if not one.isdecimal())])
 
 
 def _absences(events: Sequence[LoggedEvent]) -> Iterator[tuple[int, int]]:
@@ -97,8 +104,7 @@ def _pairs(events: Sequence[LoggedEvent], stop: int, start: int, gone: set[int])
         event = events[at]
         if at > start and event.kind.name == "daemon_stopped":
             break
-        is_first_look = event.details.get("at_start") or event.details.get("at_least")
-        if event.kind.unseen and (is_first_look or event.time_ns <= events[start].time_ns):
+        if event.kind.unseen and (is_first_look(event.details) or event.time_ns <= events[start].time_ns):
             again.setdefault((event.kind.name, event.of), at)
     ends: dict[tuple[str, EventSubject], int] = {}
     for at in range(start - 1, -1, -1):

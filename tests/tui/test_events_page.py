@@ -190,10 +190,78 @@ def test_what_has_not_ended_goes_on_only_as_long_as_somebody_sees_it() -> None:
     feed.live = LiveState(False, "the daemon stopped 60 s ago", 1.0, 60.0)
     found = rows(opened((120, 40), feed=feed))
     assert not any("ongoing" in line for line in found)
-    assert next(line for line in found if "allocated but idle" in line).endswith("≥ 50 m")
-    at_once = event(600, "idle_began", 6, "dave", ongoing=True)
-    at_once = at_once._replace(until_ns=at_once.time_ns)
-    assert "≥" not in rows(opened((120, 40), feed=feed, read=lambda path: [at_once]))[0], "seen at one moment only"
+    seen = f"last seen {units.moment(NOW)[11:16]}"
+    assert next(line for line in found if "allocated but idle" in line).endswith(seen)
+    feed = FakeFeed(source="nvml", label="", live=LiveState(True, "sampled by this view", 1.0))
+    found = rows(opened((120, 40), feed=feed))
+    assert next(line for line in found if "allocated but idle" in line).endswith(seen), "who wrote the log may be dead"
+
+
+def test_a_log_that_was_written_long_ago_says_nothing_of_now() -> None:
+    old = event(3000, "daemon_started", source="nvml")._replace(until_ns=(NOW - 1800) * SECOND)
+    assert rows_of([old], {}, now=NOW)[0].took == f"last seen {units.moment(NOW - 1800)[11:16]}"
+    days = old._replace(until_ns=(NOW - 2 * DAY) * SECOND)
+    assert rows_of([days], {}, now=NOW)[0].took == f"last seen {units.moment(NOW - 2 * DAY)[5:10]}"
+    written = old._replace(until_ns=(NOW - 60) * SECOND)
+    assert rows_of([written], {}, now=NOW)[0].took == "ongoing"
+
+
+HEAT = "gpu.throttled_hw_thermal"
+
+
+def paused(*, by_log: bool) -> tuple[list[LoggedEvent], list[Occurrence]]:
+    """A daemon that stood still for 8 s while GPU 3 was throttled, as the log or the frames of a view tell it."""
+    began = event(600, "throttling_began", 3, cause=HEAT, ongoing=True, at_least=True)
+    end = event(300, "not_seen", 3, cause=HEAT, of="throttling_began", unseen=True)
+    again = event(292, "throttling_began", 3, cause=HEAT, ongoing=True, at_least=True)
+    if by_log:
+        return [began._replace(until_ns=0), end, again], []
+    known = began._replace(until_ns=round((NOW - 310) * SECOND))
+    return [known], [Occurrence(one.time_ns, one.kind.name, one.of, one.details) for one in (end, again)]
+
+
+@pytest.mark.parametrize("by_log", [True, False])
+def test_what_goes_on_over_a_pause_of_the_daemon_is_one_event_that_says_so(by_log: bool) -> None:
+    (row,) = all_rows(*paused(by_log=by_log), {}, is_of_now=True, now=NOW)
+    assert "nobody watched for 8 s of it" in row.words
+    assert row.time == NOW - 600
+    assert row.took == ("ongoing" if by_log else ""), "the log has not been written since"
+
+
+def test_its_end_tells_how_long_it_lasted_since_before_the_pause() -> None:
+    log, _ = paused(by_log=True)
+    end = event(92, "throttling_ended", 3, cause=HEAT, lasted=200)
+    last, first = all_rows([*log[:2], log[2]._replace(until_ns=0), end], [], {}, is_of_now=True, now=NOW)
+    assert (first.took, last.took) == ("", "8 min")
+
+
+def test_what_a_later_daemon_knows_to_have_gone_on_has_no_end_that_nobody_saw() -> None:
+    log, seen = paused(by_log=False)
+    (row,) = all_rows([log[0]._replace(until_ns=NOW * SECOND)], seen, {}, is_of_now=True, now=NOW)
+    assert row.took == "ongoing"
+
+
+def test_gpus_keep_their_numbers_in_events_when_no_frame_tells_of_them_any_more() -> None:
+    class Goes(FakeFeed):
+        def frame(self, second: int) -> Frame:
+            if second >= 700:
+                self.devices = []
+            return super().frame(second)
+
+    feed = Goes(source="nvml", label="", lost=(1, 3))
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+        await settled(app, pilot)
+        feed.advance(1)
+        app.poll()
+        await pilot.pause()
+        assert not app.view.samples
+
+    found = "\n".join(play(feed, (120, 40), script, read_events=no_log))
+    assert "GPU 1" in found
+    assert "GPU 3" in found
+    assert "GPU-0" not in found
 
 
 def test_the_newest_event_stands_first_with_gpu_user_run_and_words() -> None:

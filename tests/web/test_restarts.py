@@ -12,7 +12,7 @@ from gpumon.clock import SECOND
 from gpumon.events.device_watch import CAUSES
 from gpumon.events.query import read_events
 from gpumon.frame import Tick
-from gpumon.reports.restarts import LONGEST
+from gpumon.reports.pauses import LONGEST
 from tests.activity import keep
 from tests.builders import TIME, sample, tick
 from tests.web.served import Served

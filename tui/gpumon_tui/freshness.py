@@ -21,6 +21,8 @@ PATIENCE = 5.0
 is on screen is no longer of now, whatever its writer says."""
 _LATE = 3
 """Intervals without a frame after which that holds at long ones."""
+FOLLOWED = "live"
+"""The text of a state whose frames come from a daemon, as `Live` gives it."""
 NO_SAMPLE = "no new sample comes"
 _KNOWN = (Availability.OK, Availability.ASLEEP)
 """States of a GPU of which it is known how it is."""
@@ -86,6 +88,11 @@ def freshness(
     return held._replace(text=text, reason=text, age=age, frame_age=frame_age)
 
 
+def is_of_daemon(state: LiveState) -> bool:
+    """Whether frames come from a daemon, which writes a log, rather than from a sampler of the view's own."""
+    return state.live and state.text == FOLLOWED
+
+
 def window_texts(span: str, edge: str) -> tuple[str, ...]:
     """Say which time a chart shows that ends at `edge`, at length and ever shorter."""
     if edge == NOW:
@@ -127,7 +134,7 @@ def _well(state: LiveState, origin: Origin) -> Freshness:
     if not origin.capabilities & Capability.NOW:
         word = "replay" if origin.speed == 1 else f"replay {origin.speed:.4g}×"
         return Freshness(state.text, theme.RECORDED, mark="▸", word=word)
-    return Freshness(state.text, theme.GOOD, mark="●", word="live" if state.text == "live" else "own sampler")
+    return Freshness(state.text, theme.GOOD, mark="●", word=FOLLOWED if is_of_daemon(state) else "own sampler")
 
 
 def _stale_for(age: float) -> str:

@@ -37,6 +37,8 @@ class Happened:
         self.asked = asked
         self._read = read
         self._waiting: deque[tuple[Frame, Origin, Driver]] = deque()
+        self.labels: dict[str, str] = {}
+        """Numbers of GPUs by UUID, as frames told them last: also of those that no frame tells of any more."""
         self.forget()
 
     def forget(self) -> None:
@@ -66,6 +68,8 @@ class Happened:
         """
         if judged and self._undated:
             self._date(judged, now)
+        for frame in frames[-1:]:
+            self.labels.update((sample.device.uuid, sample.device.label) for sample in frame.samples)
         for place in range(len(frames) - 1, -1, -1):
             if not frames[place].is_full:
                 self.forget()

@@ -28,7 +28,7 @@ from gpumon_tui.renderables.event_lines import (
     heading,
     row_line,
 )
-from gpumon_tui.renderables.event_rows import ALL, GROUPS, EventRow, all_rows, is_of, matching
+from gpumon_tui.renderables.event_rows import ALL, GROUPS, EventRow, is_of, matching
 from gpumon_tui.renderables.event_strip import (
     STRIP_FROM,
     StripSpan,
@@ -39,6 +39,7 @@ from gpumon_tui.renderables.event_strip import (
     watched,
 )
 from gpumon_tui.renderables.text_width import Line, fit, safe
+from gpumon_tui.told_events import told_events
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
@@ -136,12 +137,10 @@ class EventSheet(Lines):
         self._how_bad = _WARN if Capability.NOW in view.origin.capabilities else _DIM
         answer = happened.logged(view.history_path) if is_here else None
         logged = (answer.found if answer else None) or ()
-        labels = {sample.device.uuid: sample.device.label for sample in view.samples}
-        is_of_now = not view.age > 0
-        of = (tuple(labels.items()), len(seen), seen[-1:], happened.dated, is_of_now)
-        if of != self._of or logged is not self._logged:
-            self._of, self._logged = of, logged
-            self._all = all_rows(logged, seen, labels, is_of_now=is_of_now)
+        told = told_events(view, logged, seen)
+        if told.shows != self._of or logged is not self._logged:
+            self._of, self._logged = told.shows, logged
+            self._all = told.rows()
             self._counts = Counter({name: sum(is_of(row, name) for row in self._all) for name in GROUPS})
             self._chosen_of = None
         self.problem = self._why(is_here, answer.problem if answer else "", answer is None or answer.found is None)

@@ -25,12 +25,13 @@ from gpumon_tui.pictures.kept_run import are_kept, is_on_screen
 from gpumon_tui.pictures.section import SectionPicture
 from gpumon_tui.renderables import epoch_lines
 from gpumon_tui.renderables.epoch_lines import EpochLine
-from gpumon_tui.renderables.event_rows import EventRow, all_rows
+from gpumon_tui.renderables.event_rows import EventRow
 from gpumon_tui.renderables.lean_section import LeanColumn, LeanPlace, fitting, headings, put_row
 from gpumon_tui.renderables.overview_rows import loss_name
 from gpumon_tui.renderables.placed import Placed
 from gpumon_tui.renderables.run_opened import by_ticks
 from gpumon_tui.renderables.text_width import Line, fit, safe
+from gpumon_tui.told_events import told_events
 from gpumon_tui.view import View
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ READ_EVERY = 5.0
 METRICS = ("gpu.utilization", "gpu.power")
 EVENT_COLUMNS = (
     LeanColumn("", 1, keep=8), LeanColumn("when", 8, keep=9), LeanColumn("what", 19, keep=10),
-    LeanColumn("GPU", 8, keep=7), LeanColumn("", 0, keep=6), LeanColumn("took", 9, right=True, keep=5),
+    LeanColumn("GPU", 8, keep=7), LeanColumn("", 0, keep=6), LeanColumn("took", 15, right=True, keep=5),
 )  # fmt: skip
 
 
@@ -220,11 +221,8 @@ class EventPicture(SectionPicture):
         view, happened = self.view, self.view.happened
         is_here = Capability.LIVE in view.origin.capabilities
         logged = (happened.logged(view.history_path).found if is_here else None) or ()
-        labels = {sample.device.uuid: sample.device.label for sample in view.samples}
-        seen = tuple(happened.seen)
-        is_of_now = not view.age > 0
-        shows = id(logged), len(seen), seen[-1:], happened.dated, tuple(labels.items()), is_of_now
-        self._found = self._joined.get(0, shows, lambda: all_rows(logged, seen, labels, is_of_now=is_of_now))
+        told = told_events(view, logged, tuple(happened.seen))
+        self._found = self._joined.get(0, told.shows, told.rows)
         return [one.key for one in self._found]
 
     def row(self, place: int) -> Placed:

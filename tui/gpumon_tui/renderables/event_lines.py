@@ -69,7 +69,7 @@ def columns(cells: int) -> EventColumns:
     elif cells < 100:
         fixed = EventColumns(11, 18, 8, 8, 0, 0)
     else:
-        fixed = EventColumns(11, 18, 8, 10, 0, 10)
+        fixed = EventColumns(11, 18, 8, 10, 0, 15)
     gap = 2 if cells >= 100 else 1
     used = sum(room + gap for room in fixed if room) + 2 + 2 * edge(cells)
     return fixed._replace(words=max(4, cells - used))

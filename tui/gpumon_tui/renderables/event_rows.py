@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from gpumon import units
@@ -18,6 +19,8 @@ from gpumon_tui.renderables.text_width import safe
 
 SAME = 2 * SECOND
 """ns between two events of one kind and subject that are the same one, told by the log and by a frame."""
+WRITTEN_FOR = 120.0
+"""Seconds after which the log says nothing of now: it is written each minute, and read some seconds later."""
 ALL = "all"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     ALL: (),
@@ -76,8 +79,8 @@ def joined(logged: Sequence[LoggedEvent], seen: Iterable[Occurrence]) -> list[Lo
 
     What goes on by the log, which is written once a minute, has ended where a frame since told its end.
     """
-    seen = list(seen)
-    ends = {(BY_NAME[event.kind].ends, event.of): event.time_ns for event in seen if BY_NAME[event.kind].ends}
+    seen = [one for one in seen if one.kind != NOT_SEEN or not _went_on(one, logged)]
+    ends = {(_ended(event), event.of): event.time_ns for event in seen if _ended(event)}
     logged = [
         one._replace(until_ns=0) if 0 < one.time_ns <= ends.get((one.kind.name, one.of), 0) else one for one in logged
     ]
@@ -97,16 +100,33 @@ def joined(logged: Sequence[LoggedEvent], seen: Iterable[Occurrence]) -> list[Lo
     return sorted(found, key=lambda one: one.time_ns, reverse=True)
 
 
-def all_rows(
-    logged: Sequence[LoggedEvent], seen: Iterable[Occurrence], labels: Mapping[str, str], *, is_of_now: bool
-) -> list[EventRow]:
-    """Return rows of the log, oldest first, with its restarts as one each, and of what frames told; the newest first.
+def _ended(event: Occurrence) -> str:
+    """The name of the kind of what ends here, seen or not; empty where nothing does."""
+    return str(event.details.get("of", "")) if event.kind == NOT_SEEN else BY_NAME[event.kind].ends
 
-    `labels` and `is_of_now` as in `rows_of`.
+
+def _went_on(event: Occurrence, logged: Sequence[LoggedEvent]) -> bool:
+    """Whether the log knows that something whose end nobody saw in the frames goes on."""
+    name, time_ns = _ended(event), event.time_ns
+    return any(
+        one.time_ns < time_ns and one.until_ns > time_ns + SAME
+        for one in logged
+        if one.until_ns and one.kind.name == name and one.of == event.of
+    )
+
+
+def all_rows(
+    logged: Sequence[LoggedEvent], seen: Iterable[Occurrence], labels: Mapping[str, str], *, is_of_now: bool,
+    now: float = NAN,
+) -> list[EventRow]:  # fmt: skip
+    """Return rows of the log, oldest first, and of what frames told, with restarts as one each; the newest first.
+
+    `labels`, `is_of_now` and `now` as in `rows_of`.
     """
-    told = with_restarts(logged)
+    told = with_restarts(sorted(joined(logged, seen), key=attrgetter("time_ns")))
     restarts = {_key(one.event): one for one in told if one.unwatched is not None}
-    return rows_of(joined([one.event for one in told], seen), labels, is_of_now=is_of_now, restarts=restarts)
+    events = sorted((one.event for one in told), key=attrgetter("time_ns"), reverse=True)
+    return rows_of(events, labels, is_of_now=is_of_now, now=now, restarts=restarts)
 
 
 def _key(event: LoggedEvent) -> tuple[int, str]:
@@ -115,22 +135,32 @@ def _key(event: LoggedEvent) -> tuple[int, str]:
 
 
 def rows_of(
-    events: Sequence[LoggedEvent], labels: Mapping[str, str], *, is_of_now: bool = True,
+    events: Sequence[LoggedEvent], labels: Mapping[str, str], *, is_of_now: bool = True, now: float = NAN,
     restarts: Mapping[tuple[int, str], LastedEvent] = _NO_RESTARTS,
 ) -> list[EventRow]:  # fmt: skip
     """Return rows of events, the newest first; `labels` are the numbers of GPUs by UUID, as far as they are known.
 
     Of what began, and whose end nobody saw, the row says for how long it was seen at least, and there is no other: one
-    stop of a daemon leaves the end of everything unseen. `is_of_now`: what has not ended is known to go on.
+    stop of a daemon leaves the end of everything unseen. `is_of_now`: the log is of a daemon that goes on, and what has
+    not ended by it is known to go on, `now` (s since 1970), unless the log is older than that; else when it was last
+    seen is all that is known.
     """
+    labels = {**_numbered(events), **labels}
     seen_until, closing = _unseen(events)
     rows = []
     for place, event in enumerate(events):
         if place not in closing:
-            until_ns = seen_until.get(place, 0 if is_of_now else event.until_ns)
+            until_ns = seen_until.get(place, 0)
             at_least = (until_ns - event.time_ns) / SECOND if until_ns else NAN
-            rows.append(_row(event, labels, at_least, restarts.get(_key(event))))
+            is_known_now = is_of_now and not event.until_ns / SECOND < now - WRITTEN_FOR
+            rows.append(_row(event, labels, at_least, restarts.get(_key(event)), goes_on=is_known_now, now=now))
     return rows
+
+
+def _numbered(events: Sequence[LoggedEvent]) -> dict[str, str]:
+    """Numbers of GPUs by UUID, as the log has them, the newest last."""
+    told = ((one.of.device, one.device.removeprefix("GPU ")) for one in reversed(events) if one.of.device)
+    return {uuid: number for uuid, number in told if number and uuid != number}
 
 
 def _unseen(events: Sequence[LoggedEvent]) -> tuple[Mapping[int, int], Collection[int]]:
@@ -149,8 +179,9 @@ def _unseen(events: Sequence[LoggedEvent]) -> tuple[Mapping[int, int], Collectio
 
 
 def _row(
-    event: LoggedEvent, labels: Mapping[str, str], at_least: float, restart: LastedEvent | None = None
-) -> EventRow:
+    event: LoggedEvent, labels: Mapping[str, str], at_least: float, restart: LastedEvent | None, *, goes_on: bool,
+    now: float,
+) -> EventRow:  # fmt: skip
     gpu, user = safe(_gpu(event, labels)), safe(event.of.user)
     said = [event.of.run, details(event, timed=False)]
     lasted = event.lasted
@@ -162,13 +193,21 @@ def _row(
             said.append(f"had run for {units.words(lasted)}")
         lasted = NAN
     words = ", ".join([safe(part) for part in said if part])
-    took = "ongoing" if event.until_ns else units.words(lasted) if is_known(lasted) else ""
+    goes_on = goes_on and event.until_ns > 0 and not is_known(at_least)
+    took = "ongoing" if goes_on else units.words(lasted) if is_known(lasted) else ""
     if is_known(at_least):
         took = f"≥ {units.short(at_least)}" if at_least >= 1.0 else ""
+    elif event.until_ns and not goes_on:
+        took = f"last seen {_moment(event.until_ns / SECOND, now)}"
     severity = event.severity
     letters = f"{event.kind.label} {event.kind.name} {gpu} {user} {words} {severity}".lower()
-    goes_on = event.until_ns > 0 and not is_known(at_least)
     return EventRow(event, event.time_ns / SECOND, gpu, user, words, took, goes_on, severity, letters)
+
+
+def _moment(time: float, now: float) -> str:
+    """`14:03`; of another day `09-21`, as far as it is known which day it is now."""
+    text = units.moment(time)
+    return text[11:16] if not is_known(now) or text[:10] == units.moment(now)[:10] else text[5:10]
 
 
 def _gpu(event: LoggedEvent, labels: Mapping[str, str]) -> str:
