@@ -94,3 +94,49 @@ def test_what_is_wrong_with_a_node_stands_apart_from_its_gpus(browser: Browser) 
             " - document.querySelector('#page-node .look').getBoundingClientRect().bottom"
         )
         assert apart >= 10
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 768, 400])
+def test_the_ends_of_long_names_of_users_stay_in_sight(browser: Browser, width: int) -> None:
+    names = [f"institute-of-bioinformatics-shared-account-{end}" for end in ("alpha", "omega")]
+    answers = {name: _by_user(rows, names) for name, rows in cluster(3).items()}
+    with opened(browser, answers, width) as page:
+        for name in names:
+            shown = page.locator("[data-rows=users] .person").filter(has_text=name).first
+            expect(shown).to_have_attribute("title", name)
+            assert shown.evaluate("one => getComputedStyle(one.firstChild, '::after').content").startswith(
+                f'"{name[-9:]}'
+            )
+            # The letters at the end have their room, and the cell and the card end behind them.
+            assert shown.evaluate(
+                "one => { const right = one.getBoundingClientRect().right; const cell = one.closest('th');"
+                "return one.firstChild.scrollWidth <= one.firstChild.clientWidth && one.scrollWidth <= one.clientWidth"
+                " && right <= cell.getBoundingClientRect().right + 0.5; }"
+            )
+
+
+def _by_user(rows: list[EngineSeries], names: list[str]) -> list[EngineSeries]:
+    """Rows in which the first two users have these names."""
+    renamed = dict(zip(("ada", "bob"), names, strict=True))
+    return [
+        row._replace(labels={**row.labels, "user": renamed.get(row.labels["user"], row.labels["user"])})
+        if "user" in row.labels else row
+        for row in rows
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [768, 400])
+def test_nothing_covers_the_foot_where_there_is_one_page_to_go_to(browser: Browser, width: int) -> None:
+    with opened(browser, cluster(3), width) as page:
+        expect(page.locator(".tabs")).to_be_hidden()
+
+
+def test_a_tablet_shows_the_names_in_the_head_whole_and_free_gpus_as_a_table(browser: Browser) -> None:
+    answers = cluster(3) | {"unreal": [row(38.0)]}
+    with opened(browser, answers, 768) as page:
+        for name in ("#label", "#hostname"):
+            assert page.locator(name).evaluate("one => one.scrollWidth <= one.clientWidth")
+        rows = page.locator("[data-rows=free_gpus] tbody tr")
+        assert max(rows.evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")) < 50
+        tops = page.locator(".headline").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")
+        assert max(tops[:5]) - min(tops[:5]) < 3

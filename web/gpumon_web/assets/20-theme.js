@@ -5,6 +5,8 @@
   const COLORS = 8;
   const USUAL = 5; // those that differ most; the others are for whoever comes when the others are taken
   const NOBODY = "mut";
+  const LONG = 14; // letters of a name; one with more may not have room
+  const END = 9; // of these that always stay
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const listeners = [];
   const placed = new Map();
@@ -102,12 +104,25 @@
   };
   apply(stored());
 
-  // A dot in a person's color, and the name.
+  // A dot in a person's color, and the name. A long one gives way in its middle, so that those that begin alike differ;
+  // what is drawn of it is the style sheet's, and what is copied, found and read out is the name itself.
   g.person = function (name, fallback) {
-    const chip = g.make("span", { class: `person ${mark(name)}`.trim() }, g.make("span", { text: name || fallback || "unknown" }));
+    const whole = name || fallback || "unknown";
+    const [head, end] = parted(whole);
+    const text = end ? g.make("span", { class: "ends", "data-head": head, "data-end": end }, g.make("span", { class: "sr", text: whole })) : g.make("span", { text: whole });
+    const chip = g.make("span", { class: `person ${mark(name)}`.trim(), title: end ? whole : null }, text);
     chip.style.setProperty("--c", `var(--${ofUser(name)})`);
     return chip;
   };
+
+  // A long name before the letters at its end, and these; no mark is parted from its letter.
+  function parted(name) {
+    const letters = Array.from(name);
+    if (letters.length <= LONG) { return [name, ""]; }
+    let at = letters.length - END;
+    while (at > 0 && /[\p{M}\u200d]/u.test(letters[at])) { at -= 1; }
+    return [letters.slice(0, at).join(""), letters.slice(at).join("")];
+  }
 
   // Shares of a whole, each in its color: [{share, color, title}].
   g.bar = function (parts, className) {
