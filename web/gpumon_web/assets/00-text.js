@@ -188,6 +188,27 @@ window.gpumon = window.gpumon || {};
     const key = JSON.stringify(sign);
     if (node.gpumonSign === key) { return; }
     node.gpumonSign = key;
-    node.replaceChildren(...make());
+    g.replace(node, ...make());
+  };
+
+  // Other children. The one that has the keyboard's focus hands it to its successor: whoever is there would stand before
+  // the whole page again, and Enter would do nothing.
+  g.replace = function (node, ...children) {
+    const held = document.activeElement;
+    if (!held || held === node || !node.contains(held)) { node.replaceChildren(...children); return; }
+    const all = () => [...node.querySelectorAll("a, button, input, select")];
+    const place = all().indexOf(held);
+    node.replaceChildren(...children);
+    const found = all();
+    const next = found.find((one) => does(one) === does(held)) || found[place];
+    if (next) { next.focus({ preventScroll: true }); }
+  };
+  const does = (node) => `${node.tagName} ${node.getAttribute("href")} ${node.textContent}`;
+
+  // An element in its place before another. One that is moved keeps the focus that it has.
+  g.insert = function (parent, node, other) {
+    const held = document.activeElement;
+    parent.insertBefore(node, other);
+    if (held && held !== document.activeElement && node.contains(held)) { held.focus({ preventScroll: true }); }
   };
 })(window.gpumon);

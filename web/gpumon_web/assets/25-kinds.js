@@ -172,7 +172,7 @@
     if (kind === "tiles") { g.tiles(node, value); return; }
     if (kind === "nodes") { g.nodes(node, value); return; }
     if (!g.feed.isFresh() && node.dataset.old !== undefined) { old(node, kind); return; }
-    if (!texts[kind]) { node.replaceChildren(...(absent(value) ? [] : drawn[kind](value))); return; }
+    if (!texts[kind]) { g.replace(node, ...(absent(value) ? [] : drawn[kind](value))); return; }
     const text = texts[kind](value, node);
     if (!node.dataset.unit) { g.put(node, text); return; }
     g.putValue(node, text);
@@ -186,7 +186,7 @@
 
   function old(node, kind) {
     const text = node.dataset.old;
-    if (drawn[kind]) { node.replaceChildren(...(kind === "notes" ? drawn.notes([{ text }]) : [])); return; }
+    if (drawn[kind]) { g.replace(node, ...(kind === "notes" ? drawn.notes([{ text }]) : [])); return; }
     if (node.dataset.unit) { g.putValue(node, text); } else { g.put(node, text); }
   }
 

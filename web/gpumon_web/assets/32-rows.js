@@ -154,7 +154,7 @@
         if (!drawn.has(key)) { drawn.set(key, build()); }
         const made = drawn.get(key);
         fill(made, rows.get(key), changed && !made.isNew ? changed.get(key) || [] : null);
-        if (body.children[place] !== made.line) { body.insertBefore(made.line, body.children[place] || null); }
+        if (body.children[place] !== made.line) { g.insert(body, made.line, body.children[place] || null); }
         made.isNew = false;
         if (groups) { groups.mark(made.line, rows.get(key)); }
       });

@@ -70,6 +70,7 @@
       isLive = Boolean(section.querySelector("[data-figure]"));
       boxes = [...section.querySelectorAll(".tablebox")].map(g.fitting);
       if (section.hidden) { return; } // another page is open by now, and what is known is of that one
+      seen = g.feed.view;
       for (const figure of figures) { figure.open(params); }
       about();
       load();
