@@ -160,7 +160,7 @@ def restarted(gap: float) -> list[LoggedEvent]:
 
 
 def test_a_restart_is_one_event_that_says_for_how_long_nobody_watched() -> None:
-    found = rows(opened((160, 40), read=lambda path: restarted(76)))
+    found = rows(opened((200, 50), read=lambda path: restarted(76)))
     (restart,) = [line for line in found if "daemon restarted" in line]
     assert "nobody watched for 1 min, from" in restart
     assert "before and after it: throttling on GPU 0–3" in restart

@@ -153,6 +153,31 @@ test("a time of a line before its first value is a gap like one between two of t
   assert.deepStrictEqual(plain(gpumon.together([[30, 50], [0, 20], [10, 25], [25, 28]])), [[0, 28], [30, 50]]);
 });
 
+test("what comes while a chart is on its way is in it, too", async () => {
+  const found = await live([made(NOW - 600, NOW), made(NOW - 600, NOW + 1)]);
+  found.zoom(null);
+  found.world.later.at(-1).done();
+  Object.assign(found.feed.view.series, {
+    t: [NOW + 1, NOW + 2, NOW + 3], lines: new Map([["gpu.utilization", [0.1, 0.2, 0.3]], ["gpu.power", [100, 200, null]]]),
+  });
+  await settled();
+  const { doc } = found.last();
+  const [utilization, power] = doc.panels.map((panel) => panel.lines[0]);
+  assert.deepStrictEqual(plain(utilization.x.slice(-3)), [NOW + 1, NOW + 2, NOW + 3]);
+  assert.deepStrictEqual(plain([utilization.mean.slice(-3), power.mean.slice(-3)]), [[0.5, 0.2, 0.3], [300, 200, null]]);
+  assert.deepStrictEqual([doc.end, doc.runs[0].bands[0][1]], [NOW + 3, NOW + 3]);
+});
+
+test("a chart of a GPU that lacks a usual panel is asked for once", async () => {
+  const one = made(NOW - 600, NOW);
+  const panels = one.chart.panels.slice(1);
+  Object.assign(one.chart, { panels, all: one.chart.all.slice(1) });
+  const found = await live([one]);
+  found.tick([NOW + 1], { "gpu.power": [250] });
+  assert.strictEqual(found.world.asked.length, 1);
+  assert.strictEqual(found.last().doc.panels[0].lines[0].mean.at(-1), 250);
+});
+
 test("an epoch that goes on, and who holds the GPU, grow with the lines; what is over does not", async () => {
   const found = await live([made(NOW - 600, NOW, { held: [[NOW - 600, NOW - 300, "bob"], [NOW - 300, NOW, "alice"]] })]);
   found.tick([NOW + 1], { "gpu.utilization": [0.5], "gpu.power": [300] });

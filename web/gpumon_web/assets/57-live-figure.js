@@ -100,7 +100,8 @@
       if (named !== subject) { subject = named; clear(); }
       const now = values.get(outlineName);
       const panels = choice.isKnown ? choice.shown() : choice.wanted || usualPanels.split(" ");
-      const wanted = JSON.stringify([g.feed.resets, subject, view, panels]);
+      const of = JSON.stringify([g.feed.resets, subject, view]);
+      const wanted = `${of} ${panels}`;
       if (!must && wanted === asked && (now === outline || performance.now() < rest) && performance.now() < lacks) {
         if (chart.doc && !g.feed.isFresh()) { again(); }
         return;
@@ -134,11 +135,15 @@
         g.put(note, text);
         g.put(cells, drawable ? [about(doc), since(found.known)].filter(Boolean).join("; ") : "");
         choice.offer(doc.all);
+        // Of a GPU that lacks some of the usual panels, the others are all that would be asked for now.
+        const given = String(doc.panels.map((panel) => panel.key));
+        if (given === String(choice.shown())) { asked = `${of} ${given}`; }
         begin = found.begin;
         tail = !view.range || found.end >= g.feed.now - 2 * g.feed.interval;
         grown = 0;
         doc.goesOn = tail;
         doc.newest = doc.end; // of the samples that are in the lines
+        if (tail) { catchUp(doc); }
         chart.show(timed(doc), seen(), first || must);
         first = false;
       });
@@ -209,6 +214,19 @@
         if (!pending) { asked = ""; load(false); }
         return;
       }
+      extend(doc, times, values);
+      again();
+    }
+
+    // Points that came while the chart was on its way.
+    function catchUp(doc) {
+      const { t: times, lines } = g.feed.view.series;
+      const next = times.findIndex((time) => time > doc.end + 1e-3);
+      if (next < 0) { return; }
+      extend(doc, times.slice(next), Object.fromEntries([...lines].map(([key, line]) => [key, line.slice(next)])));
+    }
+
+    function extend(doc, times, values) {
       const lines = doc.panels.flatMap((panel) => panel.lines.map((line) => ({ key: panel.key, line })));
       for (const x of new Set(lines.map(({ line }) => line.x))) {
         const mine = lines.filter(({ line }) => line.x === x);
@@ -227,7 +245,6 @@
       }
       for (const span of doc.held) { if (span[1] >= doc.end - 3 * g.feed.interval) { span[1] = end; } }
       doc.end = end;
-      again();
     }
 
     return {
