@@ -190,6 +190,8 @@ def assert_nothing_is_made_up(served: Machine, changed: Mapping[str, float] = NO
     """
     stub = served.stub
     last: dict[str, Sample] = {}
+    shown: dict[str, Sample] = {}
+    """Of the frame before, whatever its state: a GPU that was gone and has not answered since has no last values."""
     for frame in served.frames:
         over = (frame.monotonic_ns / SECOND) + frame.sample_duration + 1e-3
         assert len(whole_gpus(frame)) == GPUS
@@ -200,13 +202,14 @@ def assert_nothing_is_made_up(served: Machine, changed: Mapping[str, float] = NO
                 given = {name for name, value in zip(GPU_INDEX, sample.values, strict=True) if math.isfinite(value)}
                 assert given <= OF_INSTANCES
                 continue
+            previous, shown[uuid] = shown.get(uuid), sample
             if sample.state not in (OK, STALE):
                 assert all(math.isnan(value) for value in sample.values), f"{sample.state.name} with values"
                 continue
             if sample.state is STALE:
                 assert sample.age >= 0
-                same = uuid not in last or list(map(str, sample.values)) == list(map(str, last[uuid].values))
-                assert same, f"it is stale, and new: {sample} after {last[uuid]}"
+                same = previous is None or list(map(str, sample.values)) == list(map(str, previous.values))
+                assert same, f"it is stale, and new: {sample} after {previous}"
             for metric in GAUGES:
                 value, true = sample.value(metric), stub.truth(metric, gpu)
                 if metric == "gpu.memory_used" and "gpu.memory_reserved" in served.missing:
