@@ -267,9 +267,9 @@ def test_a_daemon_that_is_killed_and_comes_back_has_lost_nothing_that_was_record
         say(process)
         until(lambda: len(ask(live_dir, "SELECT * FROM epoch WHERE ended IS NOT NULL")) >= 2)
         before = counted(live_dir, 0)
-        last = live.latest()
         first.kill()
         first.wait()
+        last = live.latest()  # now that no other comes
         time.sleep(2.5)  # a value holds for two seconds
         stack.enter_context(daemon("--interval", "0.1", env=env))
         newest = until(lambda: (frame := live.latest()) and last and frame.number > last.number and frame)
