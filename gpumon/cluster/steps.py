@@ -12,10 +12,12 @@ TOO_MANY = "HTTP 429"
 FAILED = "an error came in the place of an answer"
 NO_ENGINE = "no Prometheus answers there"
 SAYS = "the engine says"
+NO_SERIES = "no series of gpumon"
 
 _RUNS = "Look whether Prometheus runs at {engine}, and whether this server reaches it."
 _LOG = "The log of Prometheus at {engine}, or of the proxy before it, says more."
 _URL = "Look whether {engine} is the URL of Prometheus itself, and start 'gpumon web' with the right one."
+_SCRAPES = "Look whether Prometheus at {engine} scrapes 'gpumon export' on the nodes, and whether these targets are up."
 _STEPS = (
     (REFUSED, "Correct the credentials for {engine} in the file of --prometheus-config, and start 'gpumon web' anew."),
     (CLOSED, _RUNS),
@@ -27,6 +29,7 @@ _STEPS = (
     (FAILED, _LOG),
     (BROKE_OFF, _LOG),
     (SAYS, _LOG),
+    (NO_SERIES, _SCRAPES),
 )
 """Words of an error, and what to do about it; the first that fits."""
 

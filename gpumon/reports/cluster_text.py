@@ -23,7 +23,7 @@ from gpumon.missing import NAN, is_known
 from gpumon.prices import Prices
 from gpumon.reports.charges import cells, columns, explained
 from gpumon.reports.room import Table, sentence, shared, wrapped
-from gpumon.reports.text_table import TextColumn
+from gpumon.reports.text_table import TextColumn, distinct
 from gpumon.text import cut
 from gpumon.vendors import short_name
 
@@ -61,9 +61,10 @@ def lines(
     nodes, told = picture.nodes_now(), picture.nodes()
     answers = of_now(picture.answers(), told)
     above = [*wrapped(_head(nodes, answers, picture, name), width)]
-    above += [cut(line, width) if width else line for line in _problems(picture)]
+    for line in _problems(picture):
+        above += sentence(line, width)
     if facts.has_no_series(answers) and not picture.is_dcgm:
-        above.append(cut(facts.NO_SERIES, width) if width else facts.NO_SERIES)
+        above += sentence(facts.NO_SERIES, width)
     above += sentence(picture.clocks, width)
     if picture.is_dcgm:
         above += sentence(DCGM_ONLY, width)
@@ -87,7 +88,11 @@ def _of_users(
     users, doubt = facts.users(answers, period), coverage.doubt(answers, period)
     charges = priced.charges(answers, prices, period) if prices else {}
     more = columns(prices) if prices else ()
-    rows = [(*_user(one, is_whole=doubt.is_whole(one.name)), *_cost(charges.get(one.name), prices)) for one in users]
+    names = distinct([one.name or "unknown" for one in users], _USERS[0].most)
+    rows = [
+        (*_user(one, name, is_whole=doubt.is_whole(one.name)), *_cost(charges.get(one.name), prices))
+        for one, name in zip(users, names, strict=True)
+    ]
     title = f"{'Time, energy and cost' if prices else 'Time and energy'} of users: {period.words}"
     title += f", {days(period, picture.at)}" if period.is_dated else ""
     below = coverage.gap(answers, period), without_price(unpriced(answers, prices, period)), explained(charges.values())
@@ -97,9 +102,8 @@ def _of_users(
         sums = []
         for one in told:
             is_whole, charge = doubt.is_whole_of(one.sums.name, groups), priced.of_all(charges, one.users)
-            sums.append(
-                (*_user(one.sums, is_whole=is_whole), *_cost(charge if is_whole else priced.least(charge), prices))
-            )
+            held = _user(one.sums, one.sums.name, is_whole=is_whole)
+            sums.append((*held, *_cost(charge if is_whole else priced.least(charge), prices)))
         yield Table((_USERS[0]._replace(heading="GROUP"), *_USERS[1:], *more), sums)
 
 
@@ -167,10 +171,10 @@ def _free(one: facts.FreeGpus, *, is_narrow: bool) -> Sequence[str]:
     return together, model, _several(one.nodes), units.count(one.gpus)
 
 
-def _user(one: facts.ClusterUser, *, is_whole: bool) -> Sequence[str]:
+def _user(one: facts.ClusterUser, name: str, *, is_whole: bool) -> Sequence[str]:
     texts = hours(one.held_seconds), hours(one.idle_seconds), kwh(one.energy)
     held, idle, energy = (coverage.at_least(text, is_whole=is_whole) for text in texts)
-    return one.name or "unknown", _gpus(one.held), _gpus(one.idle), held, units.percent(one.used), idle, energy
+    return name, _gpus(one.held), _gpus(one.idle), held, units.percent(one.used), idle, energy
 
 
 def _cost(charge: Charge | None, prices: Prices | None) -> Sequence[str]:

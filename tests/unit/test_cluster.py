@@ -285,6 +285,21 @@ def test_a_question_that_was_never_answered_claims_nothing() -> None:
     assert "free" not in told
 
 
+def test_a_narrow_terminal_says_in_full_why_nothing_was_answered() -> None:
+    told = text(ClusterPoller(FakeEngine(broken=[one.name for one in QUESTIONS])), width=40)
+    assert "(the engine says: out of memory (422))" in " ".join(told.splitlines())
+    assert max(map(len, told.splitlines())) <= 40
+
+
+def test_users_whose_long_names_begin_alike_differ_in_the_table() -> None:
+    engine = FakeEngine()
+    names = [f"institute-of-bioinformatics-shared-account-{end}" for end in ("alpha", "omega")]
+    engine.answers = {**ANSWERS, "held_now": [row(1.0, user=name) for name in names]}
+    told = text(ClusterPoller(engine))
+    assert all(name[-5:] in told for name in names)
+    assert not any(name in told for name in names)
+
+
 def test_without_the_rules_counters_are_asked_and_that_is_said() -> None:
     engine = FakeEngine(rules=False)
     assert "without gpumon's rules" in text(ClusterPoller(engine))

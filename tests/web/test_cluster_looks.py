@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import pytest
@@ -101,15 +102,15 @@ def test_the_ends_of_long_names_of_users_stay_in_sight(browser: Browser, width: 
     names = [f"institute-of-bioinformatics-shared-account-{end}" for end in ("alpha", "omega")]
     answers = {name: _by_user(rows, names) for name, rows in cluster(3).items()}
     with opened(browser, answers, width) as page:
-        for name in names:
-            shown = page.locator("[data-rows=users] .person").filter(has_text=name).first
+        for table, name in [*product(["users"], names), ("runs", names[0]), ("idle_holders", names[1])]:
+            shown = page.locator(f"[data-rows={table}] .person").filter(has_text=name).first
             expect(shown).to_have_attribute("title", name)
             assert shown.evaluate("one => getComputedStyle(one.firstChild, '::after').content").startswith(
                 f'"{name[-9:]}'
             )
             # The letters at the end have their room, and the cell and the card end behind them.
             assert shown.evaluate(
-                "one => { const right = one.getBoundingClientRect().right; const cell = one.closest('th');"
+                "one => { const right = one.getBoundingClientRect().right; const cell = one.closest('th, td');"
                 "return one.firstChild.scrollWidth <= one.firstChild.clientWidth && one.scrollWidth <= one.clientWidth"
                 " && right <= cell.getBoundingClientRect().right + 0.5; }"
             )

@@ -478,6 +478,8 @@ def test_an_engine_without_a_series_of_gpumon_knows_nothing_and_says_so() -> Non
     page = served.page()
     values = page["values"]
     assert (page["live"], page["state"]) == (False, "no series of gpumon")
+    assert "'gpumon export'" in page["step"]
+    assert not any("rules" in one["text"] for one in values["doubts"])
     assert (values["free"], values["idle"], values["runs_now"], values["power"]) == ("–", "–", "–", "–")
     assert values["wrong"] == [{"text": "Not known."}]
     assert facts.NO_SERIES in [one["text"] for one in values["doubts"]]

@@ -121,8 +121,11 @@ def _about(known: ClusterNow, answers: Answers, name: str) -> str:
     """GPUs now, and the group."""
     one = _of(answers, name, Period.WEEK)
     group = known.groups.of_user.get(name, "") if known.groups else ""
+    held = gpus(one.held) if one else units.MISSING
     told = [
-        f"{gpus(one.held)} GPUs now, {gpus(one.idle)} of them idle" if one and is_known(one.held) else "",
+        f"{held} GPU{'' if held == '1' else 's'} now, {gpus(one.idle)} of them idle"
+        if one and is_known(one.held)
+        else "",
         f"group {group}" if group else "",
     ]
     return "  ·  ".join(filter(None, told))

@@ -8,7 +8,7 @@ from gpumon import units
 from gpumon.cluster.facts import IdleHolder
 from gpumon.cluster.wrong import Wrong
 from gpumon.missing import is_known
-from gpumon.text import cut
+from gpumon.reports.text_table import distinct
 from gpumon_web.cluster.words import node_address, user_address
 from gpumon_web.page import Cells
 
@@ -57,11 +57,12 @@ def _wasted(idle: Sequence[IdleHolder]) -> list[Cells]:
         if one.seconds >= _LONG:
             users.setdefault(one.user, []).append(one)
     most = sorted(users.items(), key=lambda one: -len(one[1]))[:_TOGETHER]
+    names = distinct([user or "unknown" for user, _ in most], _LONGEST)
     return [
         {
             "about": "idle", "level": "warn", "link": user_address(user),
-            "text": f"{cut(user, _LONGEST) or 'unknown'} holds {units.counted(len(held), 'GPU')} idle for "
+            "text": f"{name} holds {units.counted(len(held), 'GPU')} idle for "
             f"{units.words(min(one.seconds for one in held))} or longer",
         }
-        for user, held in most
+        for (user, held), name in zip(most, names, strict=True)
     ]  # fmt: skip

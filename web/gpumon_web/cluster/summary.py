@@ -117,15 +117,17 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
         told.append("Every node is silent: what is free, who holds GPUs, what runs and the power are not known.")
     if picture.is_dcgm:
         told.append(DCGM_ONLY)
+    elif facts.has_no_series(known.answers):
+        told.append(facts.NO_SERIES)
     elif picture.kept and picture.looked and not picture.recorded:
         told.append(
             "Some recorded series of gpumon's rules are missing, so the exporters' own are asked, which takes the "
-            "engine longer: load deploy/prometheus/rules.yml and cluster.yml."
+            "engine longer: load deploy/prometheus/rules.yml and cluster.yml, after an upgrade anew."
         )
     elif _adds_up_minutes(known, nodes):
         told.append(
             "Hours of a week and longer are added up minute by minute, which takes the engine longer: load "
-            "deploy/prometheus/hours.yml, which records the first of its sums within an hour."
+            "deploy/prometheus/hours.yml, after an upgrade anew. It records the first of its sums within an hour."
         )
     if alone := facts.dcgm_alone(known.answers):
         told.append(
@@ -134,8 +136,6 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
         )
     if picture.clocks:
         told.append(picture.clocks)
-    if facts.has_no_series(known.answers) and not picture.is_dcgm:
-        told.append(facts.NO_SERIES)
     return [{"text": one} for one in told]
 
 

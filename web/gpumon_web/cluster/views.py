@@ -14,7 +14,7 @@ from gpumon.cluster.picture import NO_ANSWER, ClusterPicture
 from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import MONTHS, Period, Question, of_users
-from gpumon.cluster.steps import what_to_do
+from gpumon.cluster.steps import NO_SERIES, what_to_do
 from gpumon.cluster.turns import TICK
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
@@ -66,7 +66,7 @@ class ClusterFeed:
         answers_now = not picture.kept or age <= NO_ANSWER
         is_live = answers_now and not is_empty
         is_waking = not answers_now and self._poller.is_waking(picture)
-        nothing = "no series of gpumon" if answers_now else "no answer"
+        nothing = NO_SERIES if answers_now else "no answer"
         found = next(iter(picture.problems().values()), nothing)
         problem = "asking the engine" if is_waking else found
         is_answered = not is_live or picture.is_answered
@@ -76,7 +76,7 @@ class ClusterFeed:
             "live": is_live,
             "state": "live" if is_live and is_answered else problem,
             "answered": is_answered,
-            "step": "" if answers_now or is_waking else what_to_do(found, self._poller.engine_name),
+            "step": "" if is_live or is_waking else what_to_do(found, self._poller.engine_name),
             "interval": _SOON if self.is_awaited or is_waking or not picture.kept else TICK,
             "age": None if answers_now or not picture.answered else int(age),
             "ended": False,
