@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from math import isfinite
 
 from gpumon.cluster.amounts import hours
+from gpumon.cluster.coverage import covered
 from gpumon.cluster.questions import Period
+from gpumon.cluster.recorded import RULE_INTERVAL
 from gpumon.cluster.rows import Answers
 from gpumon.cost.charge import WHOLE
 from gpumon.prices import Prices
@@ -22,11 +24,13 @@ _LONGEST = 40
 def unpriced(answers: Answers, prices: Prices | None, period: Period, user: str | None = None) -> Mapping[str, float]:
     """Return seconds without a price in a period by model, of all users or of one; empty is an unknown model.
 
-    Little of a user's time counts as nothing, as it does in their charge.
+    Little of a user's time counts as nothing, as it does in their charge, and so does what is held in two minutes:
+    rules record the sums of users and those by model at two moments, so that one may have a sample more.
     """
     by_model = answers.get(f"held_by_model_{period}")
     if prices is None or not prices.gpu_hour or by_model is None:
         return {}
+    samples = 2 * RULE_INTERVAL / max(covered(answers, period), RULE_INTERVAL)
     found: dict[str, float] = {}
     known: dict[str, float] = {}
     for row in by_model:
@@ -36,8 +40,9 @@ def unpriced(answers: Answers, prices: Prices | None, period: Period, user: str 
             found[model] = found.get(model, 0.0) + row.value
     for row in answers.get(f"held_{period}", ()):
         name = row.labels.get("user", "")
-        if user in (None, name) and known.get(name, 0.0) < WHOLE * row.value:
-            found[_UNKNOWN] = found.get(_UNKNOWN, 0.0) + row.value - known.get(name, 0.0)
+        lacking = row.value - known.get(name, 0.0)
+        if user in (None, name) and lacking > (1 - WHOLE) * row.value and not lacking <= samples * row.value:
+            found[_UNKNOWN] = found.get(_UNKNOWN, 0.0) + lacking
     return found
 
 

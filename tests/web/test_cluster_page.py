@@ -459,6 +459,16 @@ def test_time_without_a_price_is_unknown_for_a_user_and_for_their_group_and_a_li
     assert said in "\n".join(lines(served.poller.picture(), "engine", Period.WEEK, prices=PRICES, groups=groups))
 
 
+@pytest.mark.parametrize(("minutes", "said"), [(5, False), (2000, True)])
+def test_a_sample_that_sums_by_model_lack_is_no_gpu_of_an_unknown_model(minutes: int, said: bool) -> None:
+    answers = cluster(3)
+    answers["covered_week"] = [row(60.0 * minutes)]
+    answers["held_week"] = [row(60.0 * minutes, user="dave")]
+    answers["held_by_model_week"] = [row(48.0 * minutes, user="dave", model="NVIDIA H100 80GB HBM3")]
+    told = Cluster(TableEngine(answers), PRICES).after(0.0).values()["users_age"]["text"]
+    assert ("unknown model" in told) == said
+
+
 def test_a_file_of_users_has_base_units_and_what_they_are_of() -> None:
     (table,) = [
         one for one in parts(CLUSTER_PAGES["cluster"].layout(), "data-rows") if getattr(one, "data-rows") == "users"
