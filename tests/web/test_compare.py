@@ -80,6 +80,8 @@ def test_the_open_epoch_of_a_run_that_goes_on_is_said_to_be_on_the_axis_of_time_
     [said] = [text for text in by[EPOCHS] if "goes on" in text]
     assert said.endswith("the open epoch is on the axis of time alone")
     assert not any("goes on" in text for text in by[TIME])
+    beside = {axis: document(str(book.path), by=axis)["ends"] for axis in (EPOCHS, TIME)}
+    assert beside == {EPOCHS: "B: so far, to the end of the newest epoch", TIME: ""}
 
 
 def test_an_epoch_that_broke_off_is_said_to_be_left_out_and_why(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
         "differs": differs(config, names),
         "config_notes": config_notes(config, names),
         "alike": alike(config, names),
+        "ends": _ends(found, names, axis),
         "best": {**_best_loss(found, names), **_best_measures(compared, names)},
         "chart": compare_chart(courses, axis),
     }  # fmt: skip
@@ -107,6 +108,14 @@ def _open(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
     if axis == TIME or not going:
         return []
     return [f"{', '.join(going)} go{'es' if len(going) == 1 else ''} on: the open epoch is on the axis of time alone"]
+
+
+def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
+    """Where the lines of runs that go on end, for beside the chart."""
+    going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
+    if axis == TIME or not going:
+        return ""
+    return f"{', '.join(name[0] for name in going)}: so far, to the end of the newest epoch"
 
 
 def _broken(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:

@@ -60,7 +60,7 @@ def layout() -> Component:
             html.Div([bound("title", "text", html.H1), bound("how", "text", className="mut")], className="head"),
             bound("runs", "rich", html.Div, className="chosen"),
             hidden_if("without", best),
-            hidden_if("without", card("Courses", drawn, tools=[axes])),
+            hidden_if("without", card("Courses", drawn, tools=[bound("ends", "text", className="mut note"), axes])),
             hidden_if("without", card("Numbers", numbers, bound("notes", "notes", html.Ul, className="look"),
                                       tools=[bound("intervals", "text", className="mut note"),
                                              download("numbers", "Numbers", rows="saved")])),
@@ -103,6 +103,7 @@ def kept(document: Cells) -> KeptValues:
         "differs": Rows(document["differs"]),
         "config_notes": document["config_notes"],
         "alike": document["alike"],
+        "ends": document["ends"],
         "without": [],
     }  # fmt: skip
     again = GOES_ON if document["is_running"] else IS_OVER
@@ -121,7 +122,7 @@ def _nothing(document: Cells, gone: list[str], unread: str) -> KeptValues:
 _NAMES = (
     "tab", "how", "runs", "loss_is", "loss", "loss_below", "loss_of", "time_is", "time", "time_below", "time_of",
     "energy_is", "energy", "energy_below", "energy_of", "axes", "names", "saved", "intervals", "notes", "config_notes",
-    "alike",
+    "alike", "ends",
 )  # fmt: skip
 """Values that are none where nothing is compared."""
 
