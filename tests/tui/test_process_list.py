@@ -13,7 +13,7 @@ import pytest
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.query import HourUse, KeptAccounts, KnownDevice
 from gpumon.analysis.gpu_state import IdleSince
-from gpumon.frame import Process
+from gpumon.frame import Process, RunState
 from gpumon.history.span import WindowSpan
 from gpumon.prices import read_prices
 from gpumon.process_history.kept import KnownProcess
@@ -29,6 +29,7 @@ from gpumon_tui.process_list.user_totals import KnownSum, UserTotal, user_totals
 from gpumon_tui.renderables.month_columns import with_costs
 from gpumon_tui.renderables.process_columns import COLUMNS, about_idle, elapsed, in_order
 from gpumon_tui.renderables.user_columns import USER_COLUMNS
+from tests.builders import run
 from tests.programs import until
 from tests.tui.fakes import START, FakeFeed
 
@@ -328,3 +329,9 @@ def test_the_month_of_each_user_has_its_cost_only_where_there_are_prices() -> No
     ]  # fmt: skip
     assert shown(ada) == ["2.0 h", "4.00 EUR", "0.00 EUR", "1.00 EUR"]
     assert shown(bob) == ["–"] * 4, "nobody kept anything of him"
+
+
+@pytest.mark.parametrize("state", RunState)
+def test_a_process_is_of_its_run_while_that_goes_on(state: RunState) -> None:
+    of = facts_of([], [run("sim-0-0-0", state=state)], 10.0)
+    assert (of.run(process(1, run="sim-0-0-0")) is not None) is (state is RunState.RUNNING)

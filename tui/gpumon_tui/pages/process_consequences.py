@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.frame import Process, Run, RunState
+from gpumon.frame import Process, Run
 from gpumon.missing import is_known
 from gpumon_tui.process_list.facts import ProcessFacts
 from gpumon_tui.renderables.text_width import safe
@@ -19,7 +19,7 @@ def consequences(processes: Sequence[Process], facts: ProcessFacts) -> list[Told
     """Return what a signal to these leads to."""
     if not processes:
         return []
-    runs = {process.pid: run for process in processes if (run := running(process, facts))}
+    runs = {process.pid: run for process in processes if (run := facts.run(process))}
     rest = [process for process in processes if process.pid not in runs]
     said = _of_others(processes, facts)
     by_id: dict[str, list[Run]] = {}
@@ -30,12 +30,6 @@ def consequences(processes: Sequence[Process], facts: ProcessFacts) -> list[Told
     if rest:
         said += _of_rest(rest, facts, is_alone=len(processes) == 1, is_all=not runs)
     return said
-
-
-def running(process: Process, facts: ProcessFacts) -> Run | None:
-    """Return the run that a process is of, while it goes on."""
-    run = facts.run(process)
-    return run if run and run.state is RunState.RUNNING else None
 
 
 def named(process: Process, facts: ProcessFacts) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gpumon import units
 from gpumon.analysis.unknown_of_process import unknown_of
 from gpumon.analysis.whereabouts import TITLE, whereabouts
-from gpumon.frame import Process
+from gpumon.frame import Process, RunState
 from gpumon.history.query import Series
 from gpumon.history.windows import WINDOWS
 from gpumon.metrics import BY_NAME
@@ -142,6 +142,9 @@ class ProcessDetail:
             epoch = run.epoch_text
             phase = f", {safe(run.phase)}" if run.phase else ""
             found.append(KnownFact("epoch", f"{epoch}{phase}"))
+        elif past := facts.runs.get(process.run):
+            was = "was " if past.state is RunState.INTERRUPTED else ""
+            found.append(KnownFact("run", f"was of {safe(past.name)}, which {was}{past.state.name.lower()}"))
         if where := whereabouts(process):
             found.append(KnownFact(TITLE.split(" ")[0].lower(), safe(where)))
         if is_known(process.started):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.gpu_state import IdleSince
-from gpumon.frame import Device, Process, Run, Sample
+from gpumon.frame import Device, Process, Run, RunState, Sample
 from gpumon.metrics import GPU_INDEX, Availability
 
 _TOTAL = GPU_INDEX["gpu.memory_total"]
@@ -43,8 +43,9 @@ class ProcessFacts(NamedTuple):
         return self.script(process) or process.name
 
     def run(self, process: Process) -> Run | None:
-        """The run that it reports."""
-        return self.runs.get(process.run) if process.run else None
+        """The run that it is of, while that goes on: as on the line of its GPU, and in `gpumon status`."""
+        run = self.runs.get(process.run) if process.run else None
+        return run if run is not None and run.state is RunState.RUNNING else None
 
     def label(self, process: Process) -> str:
         """Number of its GPU; empty where nobody knows it."""
