@@ -440,11 +440,16 @@ def test_idleness_begins_in_the_events_when_the_overview_says_that_it_did() -> N
 
 
 def test_the_log_of_this_machine_is_not_mixed_with_a_simulation() -> None:
-    lines = "\n".join(opened((120, 40), feed=FakeFeed()))
-    assert re.search(r"not of this machine; simulated\s+since 14:", lines), (
-        "nobody has watched the minutes it begins with"
-    )
+    lines = " ".join(" ".join(opened((120, 40), feed=FakeFeed())).split())
+    told = f"not of this machine; simulated since {units.clock(START)}, events told since {units.clock(NOW - 199)}"
+    assert told in lines
     assert "daemon started" not in lines
+
+
+def test_of_a_simulation_whose_begin_no_frame_tells_any_more_none_is_claimed() -> None:
+    late = FakeFeed(first=4000, seconds=4300)
+    lines = " ".join(" ".join(opened((120, 40), feed=late)).split())
+    assert f"simulated since {units.clock(START + 4000)} or before, events told" in lines
 
 
 def test_what_happens_while_it_is_open_stands_first_and_the_cursor_stays_on_its_event() -> None:

@@ -11,6 +11,7 @@ from textual import events
 from textual.message import Message
 
 from gpumon import units
+from gpumon.history.recent import KEEP
 from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon_tui import palette
@@ -184,7 +185,7 @@ class EventSheet(Lines):
             )  # fmt: skip
             lines += [*self._time_row.get(0, shows, lambda: self._over_time(span, cells, side)), *blank]
         if self.problem:
-            told = wrapped(safe(self.problem + self._since()), cells - 2 * side)
+            told = wrapped(safe(self.problem) + self._since(), cells - 2 * side)
             lines += [[Segment(" " * side + part, self._how_bad)] for part in told][:_MOST_SAID]
         room = columns(cells)
         lines.append(heading(room, cells))
@@ -226,13 +227,22 @@ class EventSheet(Lines):
         since, until = self.view.happened.since, self.view.happened.until
         if not since:
             return ""
-        # A simulation begins with minutes that nobody has watched: they are made up as the rest.
         can = self.view.origin.capabilities
         older = ", older rows as told then" if self._all and self._all[-1].time < since - 1.0 else ""
         if Capability.NOW not in can:
             return f", {units.clock(since)} to {units.clock(until)}{older}"
-        seen = "watched" if Capability.LIVE in can else "simulated"
-        return f"; {seen} since {units.clock(since)}{older}"
+        if Capability.LIVE in can:
+            return f"; watched since {units.clock(since)}{older}"
+        return f"; {self._simulated(since)}{older}"
+
+    def _simulated(self, since: float) -> str:
+        """Since when it is simulated, and events are told of: the frames that tell all are fewer than there are."""
+        view, first = self.view, self.view.history.begin
+        told = f"events told since {units.clock(since)}"
+        if view.filling or view.frame is None or not is_known(first) or first > since - 1.0:
+            return told
+        or_before = " or before" if view.frame.number > KEEP else ""
+        return f"simulated since {units.clock(first)}{or_before}, {told}"
 
     def _span(self, cells: int, side: int) -> StripSpan:
         """The time that the strip spans: the last day, or that of a recording."""
