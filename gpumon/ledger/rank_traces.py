@@ -21,7 +21,7 @@ _TRACED = tuple(GPU_INDEX[name] for name in TRACED)
 
 
 class Round(NamedTuple):
-    """What traces need of a tick, of this daemon or of the one before it. Moments and lengths in ns."""
+    """A tick of this daemon or of the one before it, as far as traces need it. Moments and lengths in ns."""
 
     monotonic_ns: int
     time_ns: int

@@ -73,7 +73,7 @@ class AttentionPicture(SectionPicture):
         return super().lines()
 
     def _noted(self, room: int) -> str:
-        """How much is good to know besides, where it has room."""
+        """`· 3 more to know`, where it has room."""
         count = len(self.view.found.notes())
         text = f"  ·  {count} more to know" if count else ""
         return text if len(text) <= room - OPENS_CELLS else ""
