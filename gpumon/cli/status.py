@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_name
-from gpumon.cli.streams import terminal_width
+from gpumon.cli.streams import say, terminal_width
 from gpumon.clock import SECOND
 from gpumon.diagnosis.now import ANSWERS, earlier_frames, kept_epochs, why_none
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
@@ -99,7 +99,7 @@ def run(arguments: "Namespace") -> int:
         return EXIT_OK
     if not arguments.json:
         sys.stdout.flush()
-        print(f"gpumon: {stale or why_none(frame, origin.problem)}", file=sys.stderr)
+        say(f"gpumon: {stale or why_none(frame, origin.problem)}")
     return EXIT_NO_GPU
 
 
@@ -123,7 +123,7 @@ def _look(where: Places, arguments: "Namespace") -> _Look:
 
     unreadable = followed.unreadable() if followed else ""
     if unreadable:
-        print(f"gpumon: {unreadable}", file=sys.stderr)
+        say(f"gpumon: {unreadable}")
     note = "the daemon's ring cannot be read" if unreadable else "no daemon"
     own = sampled(where, arguments, _PATIENCE)
     if own is None:

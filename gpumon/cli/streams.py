@@ -46,11 +46,27 @@ def is_output(error: OSError) -> bool:
 
 
 def say(text: str) -> None:
-    """Write a line to stderr, where anybody reads it."""
+    """Write a line to stderr, where anybody reads it; to a terminal, in lines of whole words."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        cells = os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else 0
+        print(of_words(text, cells) if cells else text, file=sys.stderr, flush=True)
     except (OSError, ValueError):
         silence(sys.stderr)
+
+
+def of_words(text: str, cells: int) -> str:
+    """Return a text in lines of whole words, as a terminal breaks one anywhere; a longer word stays whole."""
+    found = []
+    for line in text.split("\n"):
+        begun, *words = line.split(" ")
+        for word in words:
+            longer = f"{begun} {word}"
+            if begun.strip() and len(longer) > cells:
+                found.append(begun)
+                longer = word
+            begun = longer
+        found.append(begun)
+    return "\n".join(found)
 
 
 def output_width() -> int:

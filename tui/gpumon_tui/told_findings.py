@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 EVERY = 5.0
 """Seconds after which they are judged anew; at once when a GPU or a run has another state."""
 _SHOWN_ELSEWHERE = "free"
-"""Kind of the findings that the line of their GPU says already."""
+"""The kind that the line of its GPU has already."""
 
 
 class ToldFindings:

@@ -73,7 +73,7 @@ class AttentionPicture(SectionPicture):
         return super().lines()
 
     def _noted(self, room: int) -> str:
-        """`· 3 more to know`, where it has room."""
+        """The number of those that are good to know besides, where it has room."""
         count = len(self.view.found.notes())
         text = f"  ·  {count} more to know" if count else ""
         return text if len(text) <= room - OPENS_CELLS else ""
