@@ -420,3 +420,26 @@ def test_charts_of_a_process_show_no_more_time_than_can_be_known_until_somebody_
         assert page.sheet.detail.window == 60
 
     play(FakeFeed(processes_count=3, seconds=400), (160, 50), script)
+
+
+class Older(FakeFeed):
+    """Processes that are older than all that is known of them."""
+
+    def processes(self, second: int) -> tuple[Process, ...]:
+        return tuple(one._replace(started=START - self.before) for one in super().processes(second))
+
+    before = 3600.0
+
+
+@pytest.mark.parametrize(("before", "is_told"), [(3600.0, True), (0.0, False)])
+def test_charts_say_where_the_history_of_an_older_process_begins(before: float, is_told: bool) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "enter")
+        await read(app, pilot)
+        assert any("history begins here" in line for line in text(app)) is is_told
+
+    feed = Older(seconds=0)
+    feed.before = before
+    for _ in range(30):
+        feed.advance()
+    play(feed, (120, 40), script)

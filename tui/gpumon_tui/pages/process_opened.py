@@ -29,6 +29,9 @@ from gpumon_tui.view import RECENT, View
 CHARTS = {"sm_utilization": "util", "cpu_utilization": "temp", "memory_used": "memory", "host_memory": "run"}
 """Measures in the order of their charts, with the roles of their colors."""
 DAY = 86400.0
+BEGINS = "history begins here"
+NEW_FOR = 10.0
+"""Seconds after its begin in which a process may be seen first."""
 COMMAND_ROWS = 6
 """Rows that a command line may take."""
 _RATIO = Shown(0.01, "%", 0)
@@ -126,6 +129,7 @@ class ProcessDetail:
             times=times_below(grid, view.now, view.freshness.edge),
             cells=wide,
             said=said,
+            begins=_begins(process, found.series["sm_utilization"]) if found else "",
             is_gone=self._is_gone,
         )
         return opened(shown, edge, cells, rows)
@@ -193,6 +197,12 @@ def _curve(name: str, process: Process, series: Series | None, *, is_gone: bool)
     title = f"{measure.title} %" if unit == "%" else measure.title
     curve = PlotCurve(series.low, series.mean, series.high) if series else None
     return TrailCurve(title, text, CHARTS[name], curve, axis, unit)
+
+
+def _begins(process: Process, series: Series) -> str:
+    """Words before the first point: none where the process began then, as far as anybody knows."""
+    first = next((time for time, value in zip(series.times, series.high, strict=True) if is_known(value)), NAN)
+    return BEGINS if first - process.started > series.step + NEW_FOR else ""
 
 
 def _doubled(value: float) -> float:

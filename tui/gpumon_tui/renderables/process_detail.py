@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.segment import Segment
 
 from gpumon_tui import palette
-from gpumon_tui.renderables.cells import painted
+from gpumon_tui.renderables.cells import PaintedCell, Row, Tint, painted
 from gpumon_tui.renderables.plot import PlotCurve, plot
 from gpumon_tui.renderables.text_width import Line, cut, fit, length, width
 from gpumon_tui.renderables.value_axis import ValueAxis
@@ -70,6 +70,8 @@ class OpenedProcess(NamedTuple):
     """Of the charts."""
     said: str
     """Why there is no history yet, or none at all; empty where there is."""
+    begins: str = ""
+    """Words of the first chart before its first point; empty where the process itself begins there."""
     is_gone: bool = False
     """Whether it is not there any more: all of this is of before."""
 
@@ -155,6 +157,14 @@ def _charts(of: OpenedProcess, rows: int) -> list[Line]:
     return [*lines, [*blank, *of.times]]
 
 
+def _note_begin(row: Row, curve: PlotCurve, text: str) -> None:
+    """Write a text before the first point of a curve, where there is room for it."""
+    first = next(place for place, value in enumerate(curve.high) if value == value)
+    begin = first * len(row) // len(curve.high) - len(text) - 1
+    if text and begin >= 0:
+        row[begin : begin + len(text)] = [PaintedCell(letter, Tint("dim")) for letter in text]
+
+
 def _chart(one: TrailCurve, rows: int, of: OpenedProcess, is_first: bool) -> list[Line]:
     scale = one.axis.shown
     top = f"0–{one.axis.high / scale.divisor:.4g} {one.unit}"
@@ -163,7 +173,10 @@ def _chart(one: TrailCurve, rows: int, of: OpenedProcess, is_first: bool) -> lis
         drawn: list[Line] = [[] for _ in range(rows)]
         drawn[rows // 2] = [Segment(fit(of.said, of.cells).rstrip() if is_first else "", _DIM)]
     else:
-        drawn = [painted(row) for row in plot(one.curve, one.axis, rows, one.role)]
+        cells = plot(one.curve, one.axis, rows, one.role)
+        if is_first:
+            _note_begin(cells[rows // 2], one.curve, of.begins)
+        drawn = [painted(row) for row in cells]
     lines = []
     for at, line in enumerate(drawn):
         text, style = labels[at] if at < len(labels) else ("", _DIM)
