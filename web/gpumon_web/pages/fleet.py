@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpumon import units
@@ -28,8 +28,7 @@ _DENSE = 8
 
 COLUMNS = (
     Column("gpu", "GPU", "state", css="c-gpu", sorts_by="index", is_head=True),
-    Column("day", "Last 24 hours", "day", sort=False, css="c-day", needs="day",
-           help="Hour by hour. A tint: held; solid: used, as a share of the hour"),
+    Column("day", "Last 24 hours", "day", sort=False, css="c-day", needs="day", help="A tint: held; solid: used"),
     Column("spark", USUAL.title.capitalize(), "spark", sort=False, css="c-spark"),
     Column("now", "Now", "percent", css="c-now", small_unit="big", csv="utilization_ratio"),
     Column("memory", "Memory", "memory", css="c-memory", sorts_by="used", csv="memory_used_bytes"),
@@ -138,7 +137,7 @@ def live(now: Now, args: Args) -> Cells:
 
 def _count(value: str, usable: Sequence[Gpu], free: Sequence[Gpu]) -> int | str | None:
     """Number of rows that a button leaves; of those that are held and idle what the summary says, too."""
-    counts: dict[str, int | str] = {"": len(usable), "free": len(free), "held": idle_count(usable)}
+    counts: Mapping[str, int | str] = {"": len(usable), "free": len(free), "held": idle_count(usable)}
     return counts.get(value)
 
 
