@@ -182,6 +182,11 @@ def count(number: int | None) -> str:
     return MISSING if number is None else f"{number:,}"
 
 
+def about(text: str, *, is_final: bool) -> str:
+    """A value in words, behind `≈` where it may still change."""
+    return text if is_final or text == MISSING else f"≈{text}"
+
+
 def limited(value: float, unit: Unit, sign: str) -> str:
     """A value that is only known to be no more (`≤`) or no less (`≥`): `≤5.0 GiB`; without a sign as `number`."""
     return f"{sign}{number(value, unit)}" if is_known(value) else MISSING

@@ -55,7 +55,7 @@ class Verdict(NamedTuple):
     """One word for an epoch."""
 
     kind: str
-    """That of its first finding; else `running`, `not_finished`, `incompletely_sampled` or `fine`."""
+    """That of its first finding; else `running`, `settling`, `not_finished`, `incompletely_sampled` or `fine`."""
     text: str
     severity: Severity | None
     """None where nothing was judged."""
@@ -81,9 +81,12 @@ def brief(finding: Finding) -> str:
 def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
     """Return the verdict on an epoch of a run that is `running` or over.
 
-    None of one that ended while nothing of it was measured: nobody knows whether it was fine.
+    None of one that ended while nothing of it was measured: nobody knows whether it was fine. One that just ended is
+    not judged by what may still change.
     """
     found = epoch_findings(epoch)
+    if epoch.is_settling and not (found and found[0].severity is Severity.CRITICAL):
+        return Verdict("settling", "settling", None)
     if found and (found[0].severity is Severity.CRITICAL or is_known(epoch.ended)):
         return Verdict(found[0].kind, brief(found[0]), found[0].severity)
     if not is_known(epoch.ended):

@@ -41,6 +41,7 @@ def epochs(record: Record) -> list[EpochSummary]:
             batch=batch,
             single=single,
             counted=counted,
+            is_settled=record.settled.has(rows[0].ordinal),
         )
         for rows, held, values in zip(groups.values(), used, joined, strict=True)
     ]
@@ -123,6 +124,7 @@ def _epoch(
     batch: float,
     single: set[str],
     counted: StepCounts,
+    is_settled: bool,
 ) -> EpochSummary:
     if len(rows) == 1:
         (row,) = rows
@@ -165,6 +167,7 @@ def _epoch(
         peak=fullest(rows, single),
         sampled_share=seen_share(usage),
         is_open=ended != ended,
+        is_settled=is_settled,
     )
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gpumon.analysis.thresholds import PACE_FROM
 from gpumon.frame import NAN
 from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, LivePeak
+from gpumon.missing import is_known
 
 
 class EpochSummary(NamedTuple):
@@ -44,10 +45,17 @@ class EpochSummary(NamedTuple):
     """Share of the time that samples saw, of the rank and device that was seen least; NaN without a length."""
     is_open: bool = False
     """Whether it is an epoch, a row of steps or a run that has not ended; of phases and what lies between, no."""
+    is_settled: bool = True
+    """Whether the ledger changes it no more, as far as that is known: the driver's samples come seconds late."""
 
     def value(self, column: str) -> float:
         """The value of a column of `schema.USAGE`, by its name."""
         return self.values[USAGE_INDEX[column]]
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether it has ended, and what was measured in it is not final yet."""
+        return is_known(self.ended) and not self.is_settled
 
     @property
     def steps_per_second(self) -> float:

@@ -111,6 +111,7 @@ class Ledger:
             found = self._rows("SELECT * FROM run WHERE id = ?", run_id)
             if not found:
                 raise GpumonError(f"no such run: '{run_id}'. 'gpumon runs' lists all")
+            settled = self._settled(run_id, "JOIN")  # what it has does not change until the rows are read
             held: dict[str, list[DeviceRow]] = {}
             for row in self._rows(f"SELECT * FROM device WHERE rank {_RANKS} ORDER BY number, uuid", run_id):
                 held.setdefault(row.text("rank"), []).append(decode.device_row(row))
@@ -147,6 +148,7 @@ class Ledger:
                 if self._has_outside
                 else [],
                 outside_usage=usage_rows(self._columns(outside, run_id)),
+                settled=settled,
             )
 
     def epochs(self, run_id: str) -> int:
@@ -162,12 +164,16 @@ class Ledger:
 
     def settled(self, run_id: str) -> SettledEpochs:
         """Return which epochs are written for good by the ranks that go on, as of now: `record` then has them so."""
+        with self._reading():
+            return self._settled(self._as_written(run_id), "LEFT JOIN")
+
+    def _settled(self, run_id: str, join: str) -> SettledEpochs:
+        """By a `LEFT JOIN`, none is settled of a rank of which nothing tells how far it is; else all of them are."""
         query = (
-            "SELECT progress.state FROM rank LEFT JOIN progress ON progress.rank = rank.key"
+            f"SELECT progress.state FROM rank {join} progress ON progress.rank = rank.key"
             f" WHERE rank.run = ? AND rank.state = {RunState.RUNNING:d}"
         )
-        with self._reading():
-            states = [row.get("state") for row in self._rows(query, self._as_written(run_id))]
+        states = [row.get("state") for row in self._rows(query, run_id)]
         return settled_epochs(state if isinstance(state, str) else None for state in states)
 
     def traces(self, run_id: str) -> list[RunTrace]:

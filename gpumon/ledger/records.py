@@ -12,6 +12,7 @@ from typing import NamedTuple
 from gpumon.frame import NAN, Mark, RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
+from gpumon.ledger.settled import SettledEpochs
 from gpumon.missing import is_known
 from gpumon.run_about import Parameter
 from gpumon.run_facts import RunFacts
@@ -296,6 +297,8 @@ class Record(NamedTuple):
     """Of a run without epochs."""
     outside_usage: Sequence[UsageRow] = ()
     """Usage of devices in these: `ordinal` is `schema.OUTSIDE_EPOCHS`, or `schema.STEP_ROWS` less the row's."""
+    settled: SettledEpochs = SettledEpochs()
+    """Epochs whose rows change no more."""
 
     @property
     def devices(self) -> list[DeviceRow]:

@@ -164,9 +164,10 @@ def _row(title: str, stretch: EpochSummary, energy: str, further: Sequence[str])
     return (
         title, units.span(stretch.seconds), units.count(stretch.steps), units.figures(stretch.steps_per_second),
         units.figures(stretch.samples_per_second),
-        units.percent(stretch.wait_share), units.percent(values["utilization_mean"]),
+        units.percent(stretch.wait_share),
+        units.about(units.percent(values["utilization_mean"]), is_final=not stretch.is_settling),
         f"{units.percent(low)[:-1]}–{units.percent(high)}" if is_known(low) and is_known(high) else units.MISSING,
-        units.percent(values["idle_share"]),
+        units.about(units.percent(values["idle_share"]), is_final=not stretch.is_settling),
         live_peak(stretch),
         *(units.number(values[f"{name}_peak"], Unit.BYTES) for name in ("run_reserved", "run_used")),
         used_peak(stretch),

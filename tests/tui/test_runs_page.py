@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sqlite3
@@ -25,6 +26,7 @@ from gpumon_tui.asked import OFTEN
 from gpumon_tui.kept_runs import FRESH, OPENED_KEPT, KeptRuns
 from gpumon_tui.keys import RUNS
 from gpumon_tui.look import Depth, TerminalLook
+from gpumon_tui.renderables import run_opened
 from gpumon_tui.renderables.by_epoch import extremes, joined, levels, stretch_of
 from gpumon_tui.renderables.cells import painted
 from gpumon_tui.renderables.compared_headline import headlines
@@ -34,6 +36,7 @@ from gpumon_tui.renderables.run_list import ORDERS
 from gpumon_tui.renderables.text_width import length
 from gpumon_tui.renderables.value_axis import axis_around
 from gpumon_tui.run_reading.compared import _compared, compared
+from gpumon_tui.run_reading.opened import opened
 from gpumon_tui.widgets.runs_sheet import RunsSheet
 from tests.fakes import FakeClock
 from tests.instructions import instructions
@@ -926,3 +929,19 @@ def test_what_the_ranks_of_a_run_that_died_did_last_is_not_said_to_be_of_now() -
     edges = [line for line in play(Dead(first=600), (160, 50), keys_then("4")) if "↵ open" in line]
     assert any("when it died ──" in line for line in edges)
     assert not any(" now ──" in line for line in edges)
+
+
+def test_an_epoch_that_is_not_settled_says_that_its_use_may_change(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        key = book.rank(book.run("net-1"))
+        uuid = book.device(key)
+        for ordinal in range(2):
+            book.epoch(key, ordinal)
+            book.usage(key, ordinal, uuid, **measured())
+        book.add("progress", rank=key, state=json.dumps({"course": {"next": 2, "epochs": [{"epoch": [1]}]}}))
+        with Ledger(str(book.path)) as ledger:
+            run = opened(ledger.record("net-1", phases=False, times=True), BEGAN + 30)
+    scale = run_opened.scale_of(run)
+    settled, settling = ([cell.text for cell in run_opened.row(one, scale)] for one in run.rows)
+    assert ("90%" in settled, "≈90%" in settling, "≈5%" in settling) == (True, True, True)
+    assert (settled[-1], settling[-1]) == ("fine", "settling")

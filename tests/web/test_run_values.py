@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from gpumon_web.run_head import far, length_range
 from gpumon_web.run_page import ROWS, find_run, run_document
 from gpumon_web.run_rows import LOGGED, epoch, live_peak, logged_names
 from tests.builders import TIME, boundary, device, run, sample, tick
-from tests.runs import BEGAN, GIB, HOSTILE, Book, training, uuid_of
+from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 from tests.web.served import Served
 
 NET = "net-1a2b"
@@ -157,6 +158,24 @@ def test_the_bar_of_a_run_that_is_over_is_as_far_as_the_epochs_that_it_did(tmp_p
     assert values["epoch"] == "3 of 10"
     (line,) = values["bar"]
     assert line["bar"][0]["share"] == 0.3
+
+
+def test_an_epoch_that_is_not_settled_is_not_judged_and_says_that_its_use_may_change(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        key = book.rank(book.run(NET))
+        uuid = book.device(key)
+        for ordinal in range(2):
+            book.epoch(key, ordinal)
+            book.usage(key, ordinal, uuid, **measured())
+        book.add("progress", rank=key, state=json.dumps({"course": {"next": 2, "epochs": [{"epoch": [1]}]}}))
+        found = document(book)
+        settled, settling = (epoch(one, found["run"]) for one in found["epochs"])
+        assert settling["idle"] == f"≈{settled['idle']}"
+        use = [one["utilization"][0]["line"][0]["text"] for one in (settled, settling)]
+        assert use[1] == f"≈{use[0]}"
+        assert settling["verdict_text"] == "settling"
+        book.db.execute("DELETE FROM progress")
+        assert epoch(document(book)["epochs"][1], found["run"])["verdict_text"] == settled["verdict_text"] != "settling"
 
 
 def test_a_running_epoch_has_taken_as_long_as_it_goes_on(tmp_path: Path) -> None:

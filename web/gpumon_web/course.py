@@ -192,7 +192,9 @@ def with_newest(epochs: Sequence[EpochSummary], newest: Iterable[Stretch]) -> li
         seconds, ended = stretch.end - stretch.begin, stretch.end if stretch.finished else NAN
         if found and stretch.begin < found[-1].begun + _SAME:
             if not is_known(found[-1].ended):
-                found[-1] = found[-1]._replace(seconds=seconds, ended=ended, is_open=not stretch.finished)
+                found[-1] = found[-1]._replace(
+                    seconds=seconds, ended=ended, is_open=not stretch.finished, is_settled=False
+                )
         else:
             found.append(
                 EpochSummary(
@@ -209,6 +211,7 @@ def with_newest(epochs: Sequence[EpochSummary], newest: Iterable[Stretch]) -> li
                     ranks=1,
                     utilization_from="",
                     is_open=not stretch.finished,
+                    is_settled=False,
                 )
             )
     return found

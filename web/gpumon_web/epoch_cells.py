@@ -45,6 +45,7 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
         **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
         "framework_peak_reached": found["framework_peak_reached"],
         "is_partly_sampled": is_partly_sampled(epoch),
+        "is_settling": epoch.is_settling,
         "beside": shown(sum(beside)) if beside else None,
         "verdict": {"kind": judged.kind, "text": judged.text, "level": OF_SEVERITY[judged.severity]}
         if judged

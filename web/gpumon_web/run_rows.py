@@ -22,7 +22,10 @@ EPOCHS = (
     Column("seconds", "Time", "lasting", css="c-took"),
     Column("counted", "", each_of="counted_names", is_number=True),
     Column("utilization", "Utilization", "rich", sorts_by="utilization_mean", is_number=True, css="c-use"),
-    Column("idle", "Idle", "percent", "Share of the time in which no kernel ran", css="c-extra c-less"),
+    Column(
+        "idle", "Idle", help="Share of the time in which no kernel ran; ≈ until the driver's last samples have come",
+        sorts_by="idle_share", is_number=True, css="c-extra c-less",
+    ),
     Column(
         "wait", "Waits for data", "percent", "Share of the time during which it was measured; – if it was not measured",
         css="c-wait",
@@ -120,18 +123,23 @@ def _verdict(judged: Cells | None) -> Cells | None:
 
 def _measured(one: Cells, run: Cells) -> Cells:
     sign, peak = live_peak(one)
-    utilization = one["utilization_mean"]
-    meter = [text(units.number(_number(utilization), Unit.RATIO)), bar(share(utilization or 0, user=run["user"] or ""))]
+    utilization, is_final = one["utilization_mean"], not one.get("is_settling")
+    meter = [text(_share(utilization, is_final)), bar(share(utilization or 0, user=run["user"] or ""))]
     return {
         "utilization": [line(*meter, css="meter")],
         "utilization_mean": utilization,
-        "idle": one["idle_share"],
+        "idle": _share(one["idle_share"], is_final),
+        "idle_share": one["idle_share"],
         "wait": one["wait_share"],
         "peak": f"{sign}{units.number(_number(peak), Unit.BYTES)}",
         "peak_bytes": peak,
         "energy": one["energy"],
         "logged": one["metrics"],
     }
+
+
+def _share(value: float | None, is_final: bool) -> str:
+    return units.about(units.number(_number(value), Unit.RATIO), is_final=is_final)
 
 
 def live_peak(one: Cells) -> tuple[str, float | None]:

@@ -140,7 +140,9 @@ class EpochPicture(SectionPicture):
 
         stretches = [one for one in self._stretches(ranks) if is_newer(one)]
         self._await_end(ranks.first.id, stretches)
-        newer = self._live(ranks, stretches)
+        # What has ended is read from frames until the ledger has it, with the driver's own samples.
+        newer = [one._replace(line=one.line._replace(is_settling=not one.line.goes_on))
+                 for one in self._live(ranks, stretches)]  # fmt: skip
         known = [_ToldEpoch(epoch_lines.of_ledger(one), one.of.value("energy"), one.of.metrics) for one in kept.rows]
         is_told = bool(newer) and newer[-1].line.title == last.title
         return _in_columns([*newer, *known[-1 - is_told :: -1]], self._metrics)

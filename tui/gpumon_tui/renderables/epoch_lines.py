@@ -41,6 +41,8 @@ class EpochLine(NamedTuple):
     logged: Sequence[str]
     """Values of the metrics that have columns."""
     goes_on: bool
+    is_settling: bool = False
+    """Whether it has ended, and what was measured in it may still change."""
 
 
 def columns(lines: Sequence[EpochLine], metrics: Sequence[str]) -> tuple[LeanColumn, ...]:
@@ -56,8 +58,8 @@ def columns(lines: Sequence[EpochLine], metrics: Sequence[str]) -> tuple[LeanCol
         LeanColumn("change", 7, right=True, keep=9),
         LeanColumn("steps/s", 7, right=True, keep=12),
         LeanColumn("wait", 4, right=True, keep=11),
-        LeanColumn("util", 4, right=True, keep=18),
-        LeanColumn("idle", 4, right=True, keep=8),
+        LeanColumn("util", 5, right=True, keep=18),
+        LeanColumn("idle", 5, right=True, keep=8),
         LeanColumn("energy", 9, right=True, keep=10),
         *(LeanColumn(safe(name)[:8], 8, right=True, keep=17 - place) for place, name in enumerate(metrics[:2])),
     )
@@ -77,8 +79,8 @@ def texts(one: EpochLine, of: Sequence[LeanColumn], decimals: int) -> list[Told 
         (units.change(one.change) if is_known(one.change) else "", theme.DIM),
         known(units.pace(one.pace, decimals)),
         known(units.percent(one.wait)),
-        known(units.percent(one.utilization)),
-        known(units.percent(one.idle)),
+        known(units.about(units.percent(one.utilization), is_final=not one.is_settling)),
+        known(units.about(units.percent(one.idle), is_final=not one.is_settling)),
         known(one.energy),
     )
     by_title = dict(zip(TITLES, all_texts, strict=True))
@@ -91,5 +93,5 @@ def of_ledger(one: StretchRow) -> EpochLine:
     of, title = one.of, one.title + (OPEN if one.goes_on and not one.is_running else "")
     return EpochLine(
         title, of.seconds, one.took_change, of.steps_per_second, of.wait_share, of.value("utilization_mean"),
-        of.value("idle_share"), one.energy, one.logged, one.is_running,
+        of.value("idle_share"), one.energy, one.logged, one.is_running, of.is_settling,
     )  # fmt: skip
