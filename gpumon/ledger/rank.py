@@ -96,7 +96,7 @@ class RankRecorder:
         self._traces.take(run, at, {uuid: by_uuid[uuid] for uuid in self.shares if uuid in by_uuid})
 
     def take(self, boundary: Boundary) -> None:
-        """A boundary of the run, after the tick that brought it."""
+        """Take a boundary of the run, after the tick that brought it."""
         if self.timeline.take(boundary):
             self.dirty = True
             self._traces.fill(boundary.monotonic_ns, boundary.metrics)

@@ -21,7 +21,7 @@ _TRACED = tuple(GPU_INDEX[name] for name in TRACED)
 
 
 class Round(NamedTuple):
-    """A tick of this daemon or of the one before it, as far as traces need it. Moments and lengths in ns."""
+    """The moment of a tick, of this daemon or of the one before it, and its interval; in ns."""
 
     monotonic_ns: int
     time_ns: int

@@ -168,7 +168,7 @@ class Ledger:
             return self._settled(self._as_written(run_id), "LEFT JOIN")
 
     def _settled(self, run_id: str, join: str) -> SettledEpochs:
-        """By a `LEFT JOIN`, none is settled of a rank of which nothing tells how far it is; else all of them are."""
+        """Return the same; by a `LEFT JOIN`, none is settled of a rank that has no progress, else all of them."""
         query = (
             f"SELECT progress.state FROM rank {join} progress ON progress.rank = rank.key"
             f" WHERE rank.run = ? AND rank.state = {RunState.RUNNING:d}"
