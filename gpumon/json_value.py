@@ -14,14 +14,20 @@ from gpumon.missing import is_known
 _WORDS = {"NaN": NAN, "Infinity": math.inf, "-Infinity": -math.inf}
 
 _DIGITS = 5
+_EXACT = 2**53
+"""Whole numbers below it are exact in a float."""
 
 
 def shown(value: float) -> float | None:
-    """A number as JSON has it, with as many digits as a screen shows; None for what is missing."""
+    """A number as JSON has it: whole ones such as bytes exactly, others with as many digits as a screen shows.
+
+    >>> shown(629145600.0), shown(312.456789), shown(float("nan"))
+    (629145600, 312.46, None)
+    """
     if not math.isfinite(value):
         return None
-    if value == 0 or value == int(value):
-        return int(value) if abs(value) < 10**_DIGITS else float(f"{value:.{_DIGITS}g}")
+    if value == int(value) and abs(value) < _EXACT:
+        return int(value)
     return float(f"{value:.{_DIGITS}g}")
 
 
@@ -42,7 +48,7 @@ def logged(value: float) -> float | int | str:
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    return int(value) if value == int(value) and abs(value) < 2**53 else value
+    return int(value) if value == int(value) and abs(value) < _EXACT else value
 
 
 def parse_logged(cell: Any) -> float | None:

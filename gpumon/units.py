@@ -17,7 +17,7 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def number(value: float, unit: Unit) -> str:
-    """`value`, which was measured, with its unit: `97 %`, `72.0 GiB`, `612 W`, `66 °C`, `1980 MHz`."""
+    """`value`, which was measured, with its unit: `97 %`, `72.0 GiB`, `1,214 W`, `66 °C`, `1980 MHz`."""
     return _WRITERS[unit](value) if math.isfinite(value) else MISSING
 
 
@@ -80,8 +80,8 @@ def gibibytes(value: float) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """`1 run`, `3 processes`."""
-    return f"{number} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
+    """`1 run`, `3,000 processes`."""
+    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 def of_total(used: float, total: float) -> str:
@@ -382,12 +382,12 @@ def _energy_unit(value: float) -> tuple[float, str, int]:
 _WRITERS: dict[Unit, Callable[[float], str]] = {
     Unit.RATIO: lambda value: f"{value * 100:.0f} %",
     Unit.BYTES: bytes_binary,
-    Unit.WATTS: lambda value: f"{value:.0f} W",
+    Unit.WATTS: lambda value: f"{value:,.0f} W",
     Unit.JOULES: _joules,
     Unit.CELSIUS: lambda value: f"{value:.0f} °C",
     Unit.HERTZ: _hertz,
     Unit.SECONDS: duration,
-    Unit.COUNT: lambda value: f"{value:.0f}" if value == int(value) else f"{value:.2f}",
+    Unit.COUNT: lambda value: f"{value:,.0f}" if value == int(value) else f"{value:,.2f}",
     Unit.BITS: lambda value: f"0x{int(value):x}",
     Unit.BYTES_PER_SECOND: lambda value: f"{bytes_binary(value)}/s",
 }

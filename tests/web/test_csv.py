@@ -35,8 +35,11 @@ def lab(directory: Path) -> Served:
     with Book(directory) as book:
         training(book, "net-1a2b", 3, user="ada")
         training(book, "net-3c4d", 3, user="bob")
-    samples = [sample(0, utilization=0.5, memory_used=GIB, memory_total=80 * GIB, power=312.5), sample(1)]
-    on_it = [process(7, 0, user="ada", name=HOSTILE), process(8, 0, user="bob", name="python, or so")]
+    samples = [sample(0, utilization=0.5, memory_used=600 * 2.0**20, memory_total=80 * GIB, power=312.5), sample(1)]
+    on_it = [
+        process(7, 0, user="ada", name=HOSTILE, memory_used=130 * 2.0**20),
+        process(8, 0, user="bob", name="python, or so"),
+    ]
     return Served([tick(n, samples, on_it) for n in range(1, 5)], [str(book.path)])
 
 
@@ -48,12 +51,13 @@ def test_each_table_is_saved_as_it_is_in_view(browser: Browser, tmp_path: Path) 
         assert [row["gpu"] for row in rows] == ["0", "1"]
         assert [row["users"].split(";") for row in rows] == [["ada", "bob"], [""]]
         assert float(rows[0]["utilization_ratio"]) == 0.5
-        assert float(rows[0]["memory_used_bytes"]) == pytest.approx(GIB, rel=1e-4)
+        assert rows[0]["memory_used_bytes"] == str(600 * 2**20), "bytes are exact in a file"
         assert float(rows[0]["power_watts"]) == 312.5
         assert rows[0]["uuid"] != rows[1]["uuid"]
 
         page = visitor.open("#/gpu/0")
         rows = saved(page, "Processes", tmp_path / "processes.csv")
+        assert {row["pid"]: row["memory_bytes"] for row in rows}["7"] == str(130 * 2**20)
         assert {(row["user"], row["pid"]) for row in rows} == {("ada", "7"), ("bob", "8")}
         assert {row["name"] for row in rows} == {f"'{HOSTILE}", "python, or so"}
 

@@ -160,9 +160,17 @@ def test_the_label_and_the_problem_of_a_source_are_told() -> None:
 
 @pytest.mark.parametrize(
     ("value", "wanted"),
-    [(math.nan, None), (math.inf, None), (0.0, 0), (1.0, 1), (0.123456789, 0.12346), (72_000_123_456.0, 72000000000)],
+    [
+        (math.nan, None),
+        (math.inf, None),
+        (0.0, 0),
+        (1.0, 1),
+        (0.123456789, 0.12346),
+        (72_000_123_456.0, 72_000_123_456),
+        (72_000_123_456.5, 72000000000),
+    ],
 )
-def test_numbers_have_as_many_digits_as_a_screen_shows(value: float, wanted: float | None) -> None:
+def test_numbers_have_as_many_digits_as_a_screen_shows_and_whole_ones_all(value: float, wanted: float | None) -> None:
     assert shown(value) == wanted
 
 

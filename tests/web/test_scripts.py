@@ -25,7 +25,7 @@ SECONDS = (0.0, 0.04, 0.05, 0.25, 0.45, 0.5, 1.5, 2.5, 8.0, 9.94, 9.95, 10.5, 11
            3599.6, 3600.0, 3723.0, 86399.6, 86400.0, 273600.0, 1e7)  # fmt: skip
 BYTES = (0.0, 1.0, 999.0, 999.5, 1000.0, 1023.0, 1024.0, 1536.0, 99.9 * 2**20, 99.95 * 2**20, 812 * 2**20, 2.0**30,
          1.25 * 2**30, 72 * 2**30, 80 * 2**30, 999.6 * 2**30, 3.3e12, 5e15)  # fmt: skip
-WATTS = (0.0, 0.5, 1.5, 2.5, 66.4, 611.5, 612.5, 700.0)
+WATTS = (0.0, 0.5, 1.5, 2.5, 66.4, 611.5, 612.5, 700.0, 1214.4, 123456.0)
 JOULES = (0.0, 0.5, 999.0, 3599.0, 3600.0, 35999.0, 36000.0, 123456.0, 3.6e6, 4.2e7)
 LOGGED = (0.0, 0.5, 0.00012345, 0.001, 0.0099995, 1.0, 1.25, 12.125, 999.96, 12345.6, 123456.0, 1e6, -0.25, -3e-9)
 CASES: tuple[tuple[str, Callable[[float], str], tuple[float, ...]], ...] = (
@@ -40,7 +40,8 @@ CASES: tuple[tuple[str, Callable[[float], str], tuple[float, ...]], ...] = (
     ("digits", units.digits, tuple(value for value in LOGGED if value % 1)),
     ("span", units.words, SECONDS),
     ("plain", units.plain, LOGGED),
-    ("count", lambda value: f"{value:.0f}" if math.isfinite(value) else units.MISSING, (0.0, 1.0, 2.5, 1e6)),
+    ("count", lambda value: units.number(round(value), Unit.COUNT) if math.isfinite(value) else units.MISSING,
+     (0.0, 1.0, 2.5, 1e6)),
 )  # fmt: skip
 
 
@@ -77,6 +78,13 @@ def test_numbers_are_the_same_text_in_a_page_as_everywhere_else(node: str) -> No
     found = subprocess.run([node, str(SCRIPTS / "format.js")], input=asked, capture_output=True, text=True, check=True)
     wanted = [write(value) for _, write, values in CASES for value in values]
     assert list(zip(cases, json.loads(found.stdout), strict=True)) == list(zip(cases, wanted, strict=True))
+
+
+def test_energies_of_a_column_have_one_unit_but_for_a_sum_that_is_too_large_for_it(node: str) -> None:
+    rows, sums = (1011.3, 812.0), (10113.0, 4.2e7, 1823.3)
+    asked = json.dumps([["joules", [value, max(rows)]] for value in (*rows, *sums)])
+    found = subprocess.run([node, str(SCRIPTS / "format.js")], input=asked, capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout) == units.energies_beside(rows, sums)
 
 
 def test_what_is_missing_is_the_same_dash(node: str) -> None:

@@ -171,7 +171,7 @@ def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
         "user": process.user,
         "name": process.name,
         "kind": process.kind,
-        "memory": coarse(process.memory_used),
+        "memory": known(process.memory_used),
         "sm": known(round(process.sm_utilization, 2)),
         "encoder": known(round(process.encoder_utilization, 2)),
         "decoder": known(round(process.decoder_utilization, 2)),

@@ -75,7 +75,7 @@ def power_text(power: float | None, limit: float | None, *, is_sum: bool = False
     """`300 / 700 W`; of a sum beyond a kilowatt `4.21 / 5.6 kW`."""
     if power is None and not (limit and not is_sum):
         return units.MISSING
-    watts = units.MISSING if power is None else f"{power:.0f}"
+    watts = units.MISSING if power is None else f"{power:,.0f}"
     if is_sum and power is not None and limit is not None and limit > 1000:
         return f"{power / 1000:.2f} / {limit / 1000:.1f} kW"
     return f"{watts} / {units.number(limit, Unit.WATTS)}" if limit else f"{watts} W"

@@ -47,7 +47,7 @@ RANKS = (
     Column("rank", "Rank", is_head=True),
     Column("state", "State", "tag", sorts_by="state_name"),
     Column("gpus", "GPU"),
-    Column("pid", "PID", "count"),
+    Column("pid", "PID", is_number=True),
     Column("steps", "Steps", "count"),
     Column("wait", "Waits for data", "duration"),
     Column("peak", "Peak memory", "bytes"),

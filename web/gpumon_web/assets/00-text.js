@@ -67,10 +67,11 @@ window.gpumon = window.gpumon || {};
     return seconds < 60 && !Number.isInteger(seconds) ? brief(seconds) : span(seconds);
   }
 
-  // In the unit that suits `largest`, where several stand below each other.
+  // In the unit that suits `largest`, where several stand below each other; a sum that is too large for it has its own.
+  const size = (value) => (value >= 3.6e6 ? 2 : value >= 3600 ? 1 : 0);
   function joules(value, largest) {
     if (!known(value)) { return MISSING; }
-    const [of, column] = known(largest) ? [largest, 1] : [value, 0];
+    const [of, column] = known(largest) ? [size(value) > size(largest) ? value : largest, 1] : [value, 0];
     if (of >= 3.6e6) { return `${thousands(fixed(value / 3.6e6, 2 + column))} kWh`; }
     return of >= 3600 ? `${fixed(value / 3600, of < 3.6e4 ? 1 + column : 1)} Wh` : `${thousands(fixed(value, 0))} J`;
   }
@@ -141,10 +142,10 @@ window.gpumon = window.gpumon || {};
   g.text = {
     MISSING, known, bytes, duration, brief, span, short, joules, plain, digits: padded, odd, moment, zone, clock, age, when,
     percent: (value) => (known(value) ? `${fixed(value * 100, 0)} %` : MISSING),
-    watts: (value) => (known(value) ? `${fixed(value, 0)} W` : MISSING),
+    watts: (value) => (known(value) ? `${thousands(fixed(value, 0))} W` : MISSING),
     celsius: (value) => (known(value) ? `${fixed(value, 0)} °C` : MISSING),
     megahertz: (value) => (known(value) ? `${fixed(value / 1e6, 0)} MHz` : MISSING),
-    count: (value) => (known(value) ? fixed(value, 0) : MISSING),
+    count: (value) => (known(value) ? thousands(fixed(value, 0)) : MISSING),
   };
 
   // An element: `set` has class, text, title, and attributes; children are elements or text.

@@ -31,7 +31,7 @@
     ratio: { write: t.percent, axis: () => [100, " %"] },
     bytes: { write: t.bytes, axis: (top) => binary(top, "") },
     bytes_per_second: { write: (value) => (t.known(value) ? `${t.bytes(value)}/s` : t.MISSING), axis: (top) => binary(top, "/s") },
-    watts: { write: (value) => grouped(t.watts(value)), axis: () => [1, " W"] },
+    watts: { write: t.watts, axis: () => [1, " W"] },
     celsius: { write: t.celsius, axis: () => [1, " °C"], least: 10 },
     hertz: { write: (value) => grouped(t.megahertz(value)), axis: () => [1e-6, " MHz"] },
     joules: { write: (value) => t.joules(value), axis: energies },

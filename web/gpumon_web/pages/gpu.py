@@ -45,7 +45,7 @@ UNLISTED = "The driver lists no process, but there may be one."
 COLUMNS = (
     Column("user", "User", "person", is_head=True),
     Column("name", "Program", "text", css="mono"),
-    Column("pid", "PID", "count"),
+    Column("pid", "PID", is_number=True),
     Column("kind", "Kind"),
     Column("memory", "GPU memory", "bytes"),
     Column("sm", "Busy", "percent", "Share of time in which its kernels ran", csv="busy_ratio"),
