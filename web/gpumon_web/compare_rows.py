@@ -151,7 +151,7 @@ def _values(one: ConfigDifference, names: Named) -> dict[str, Cell]:
 
 
 def alike(config: ConfigComparison, names: Named) -> str:
-    """Words in place of rows where there is none: that nothing differs is claimed only of what is known."""
+    """The sentence in place of rows where there is none: that nothing differs is claimed only of what is known."""
     told = [name for place, name in enumerate(names) if place not in config.without]
     if not config.same and len(told) == len(names):
         return "No config of these runs is known: run.config(…) records it."

@@ -111,7 +111,7 @@ def _open(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
 
 
 def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
-    """Where the lines of runs that go on end, for beside the chart."""
+    """The ends of the lines of runs that go on, in words for beside the chart."""
     going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
     if axis == TIME or not going:
         return ""

@@ -39,7 +39,7 @@ def worth_a_look(found: Sequence[Finding], statuses: Sequence[GpuStatus], now: f
 
 
 def notes_of(found: Sequence[Finding], uuid: str) -> list[dict[str, str]]:
-    """Return the news about one GPU, for its own page: that it is free stands there already."""
+    """The part of `news_of` about one GPU, for its own page: that it is free stands there already."""
     own = [one for one in found if (one.subject.kind, one.subject.id) == ("gpu", uuid) and one.kind != "free"]
     return [{**_note(group), "link": ""} for group in grouped(own)]
 
