@@ -73,8 +73,10 @@ def test_every_test_that_a_guide_names_is_there(page: Path) -> None:
 
 
 def rows() -> dict[str, str]:
-    """The table of places in the architecture: a package of the tree, and what its row says."""
-    found = re.findall(r"^\| ([^|]+) \| (.+) \|$", ARCHITECTURE.read_text(encoding="utf-8"), re.MULTILINE)
+    """The places in the architecture: a package of the tree, and what its row or its section says."""
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    found = re.findall(r"^\| ([^|]+) \| (.+) \|$", text, re.MULTILINE)
+    found += re.findall(r"^### (`[^\n]+)\n(.*?)(?=^#)", text, re.MULTILINE | re.DOTALL)
     return {place: what for cell, what in found for place in re.findall(r"`([^`]+)`", cell)}
 
 
