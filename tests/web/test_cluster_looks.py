@@ -83,6 +83,15 @@ def test_a_phone_shows_the_whole_label_and_users_in_little_height(browser: Brows
         assert page.locator("table.people tbody :is(td, th)").evaluate_all(wide)
 
 
+def test_on_a_phone_free_gpus_take_two_lines_a_row_and_nothing_is_left_out(browser: Browser) -> None:
+    with opened(browser, cluster(3), 390) as page:
+        rows = page.locator("[data-rows=free_gpus] tbody tr")
+        assert max(rows.evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")) < 64
+        seen = "all => all.every((one) => { const box = one.getBoundingClientRect(); return box.width > 8 &&"
+        seen += " box.left >= 0 && box.right <= innerWidth && one.scrollWidth <= one.clientWidth; })"
+        assert rows.locator(":is(td, th)").evaluate_all(seen)
+
+
 def test_what_is_wrong_with_a_node_stands_apart_from_its_gpus(browser: Browser) -> None:
     served = Cluster(TableEngine(cluster(3))).after(0.0)
     served.page("node", id="gn001")

@@ -71,7 +71,7 @@ def layout() -> Component:
             card("Nodes", age("map"), bound("map", "nodes", html.Div, className="nodemap"), titled="map_title"),
             html.Div([
                 html.Div([card("Free, the most together first", age("free"),
-                               table("free_gpus", "Free GPUs", tables.FREE, "together", down=True, css="plain",
+                               table("free_gpus", "Free GPUs", tables.FREE, "together", down=True, css="plain together",
                                      empty="No GPU is known to be free.", few=8))], className="column"),
                 html.Div([card("What is wrong", age("wrong"),
                                bound("wrong", "notes", html.Ul, className="look"))],
