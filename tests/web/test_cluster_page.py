@@ -14,6 +14,7 @@ from gpumon.cluster.amounts import kwh
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import Period
+from gpumon.cluster.recorded import STANDS
 from gpumon.groups import UserGroups
 from gpumon.prices import Prices
 from gpumon.reports.cluster_text import lines
@@ -125,6 +126,17 @@ def test_what_silent_nodes_told_last_is_told_no_more() -> None:
     assert Cluster(TableEngine(answers)).after(0.0).rows("runs") == []
     answers["gpus"] = [one for one in answers["gpus"] if one.labels["instance"] != "gn002"]
     assert "may include" not in Cluster(TableEngine(answers)).after(0.0).values()["power_below"], "it is forgotten"
+
+
+@pytest.mark.parametrize("nodes", [3, 100])
+def test_the_map_says_that_nobody_knows_for_how_long_a_node_with_a_wrong_clock_is_silent(nodes: int) -> None:
+    answers = cluster(nodes)
+    answers["seen"] = [row(NOW + 300, instance="gn001", newest=STANDS)]
+    drawn = Cluster(TableEngine(answers)).after(0.0).values()["map"]
+    if nodes == 3:
+        assert drawn["tiles"][0]["word"] == "silent ≥ 2 min"
+    else:
+        assert drawn["racks"][0]["nodes"][0][7:] == [120, 8, 1]
 
 
 def test_a_small_cluster_is_drawn_gpu_by_gpu_with_its_people() -> None:

@@ -179,7 +179,7 @@
 
   function said([name, ...rest]) {
     const [used, silence] = [rest[5], rest[6]];
-    if (silence) { return `${name} · silent for ${t.span(silence)}`; }
+    if (silence) { return `${name} · silent for ${t.span(silence)}${rest[8] ? " or longer" : ""}`; }
     const counts = STATES.map((state, at) => (rest[at] ? `${rest[at]} ${WORDS[state]}` : "")).filter(Boolean);
     return [name, ...counts, used === null ? "" : `${used} % busy`].filter(Boolean).join(" · ");
   }

@@ -49,10 +49,13 @@ def labels(names: Sequence[str]) -> Mapping[str, str]:
 
 
 def _cells(node: Node) -> list[object]:
-    """A node in little room: its name, GPUs by state, the mean utilization in percent, and seconds of silence."""
+    """A node in little room: its name, GPUs by state, the mean utilization in percent, seconds of silence, and GPUs.
+
+    Behind them 1, where the silence may be longer.
+    """
     counts = [node.count(state) for state in _STATES]
     used = round(100 * node.busy) if is_known(node.busy) else None
-    return [node.name, *counts, used, round(node.silent), node.total]
+    return [node.name, *counts, used, round(node.silent), node.total, *([1] if node.is_undated else ())]
 
 
 def _racks(names: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -139,7 +142,8 @@ def _state(slot: Cells) -> str:
 def _tile(node: Node, slots: Mapping[str, Cells]) -> Cells:
     """One node; without its GPUs one by one, as many as there are in each state."""
     if node.silent:
-        return {"name": node.name, "word": f"silent {units.words(node.silent)}", "level": "silent", "gpus": []}
+        least = "≥ " if node.is_undated else ""
+        return {"name": node.name, "word": f"silent {least}{units.words(node.silent)}", "level": "silent", "gpus": []}
     if slots:
         by_number = states(node, slots)
         gpus = [_bar(number, slots[number], by_number[number]) for number in sorted(slots, key=in_order)]
