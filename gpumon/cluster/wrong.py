@@ -92,3 +92,16 @@ def what_is_wrong(found: Iterable[Node], answers: Answers, *, tells_states: bool
             )
         )  # fmt: skip
     return sorted(told, key=lambda one: (not one.severe, in_order(one.node), one.text))
+
+
+def each_kind_first(found: Iterable[Wrong]) -> list[Wrong]:
+    """Return what is wrong with the first of each kind before the second of any, the severe still before the others.
+
+    Where there is room for a few, a rack that is switched off hides no lost GPU.
+    """
+    before: dict[str, int] = {}
+    places = []
+    for one in found:
+        places.append((not one.severe, before.get(one.kind, 0), one))
+        before[one.kind] = before.get(one.kind, 0) + 1
+    return [one for *_, one in sorted(places, key=lambda place: place[:2])]

@@ -16,7 +16,7 @@ from gpumon.cluster.questions import Period
 from gpumon.cluster.rows import Answers, single
 from gpumon.cluster.turns import NOT_ASKED
 from gpumon.cluster.unpriced import unpriced, without_price
-from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
+from gpumon.cluster.wrong import each_kind_first, unseen_nodes, what_is_wrong
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.groups import UserGroups
 from gpumon.missing import NAN, is_known
@@ -37,6 +37,8 @@ _LONGEST = 32
 """Cells of the name of one of several nodes."""
 _FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 90, right=False, most=32, least=16),
          TextColumn("NODES", 80, right=False, least=12), TextColumn("GPUS", 95))  # fmt: skip
+_FREE_NARROW = (_FREE[0], _FREE[1]._replace(least=9), _FREE[2]._replace(least=10), _FREE[3])
+"""Rather than the nodes it loses letters of models, which begin with what tells them apart."""
 _USERS = (TextColumn("USER", 100, right=False, most=24), TextColumn("GPUS NOW", 95),
           TextColumn("IDLE NOW", 74), TextColumn("GPU-HOURS", 90), TextColumn("USED", 70),
           TextColumn("ALLOCATED, IDLE", 80), TextColumn("ENERGY", 78))  # fmt: skip
@@ -70,9 +72,14 @@ def lines(
         above += sentence(DCGM_ONLY, width)
     yield from above
     wrong = what_is_wrong(told, answers, tells_states=not picture.is_dcgm)
+    wrong = each_kind_first(wrong) if height else wrong
     held = [(one.user or "unknown", one.node, one.gpu, units.words(one.seconds)) for one in facts.idle_holders(answers)]
+    is_narrow = 0 < width < _NARROW
     tables = [
-        Table(_FREE, [_free(one, is_narrow=0 < width < _NARROW) for one in facts.free(nodes)], least=_FIRST),
+        Table(
+            _FREE_NARROW if is_narrow else _FREE, [_free(one, is_narrow=is_narrow) for one in facts.free(nodes)],
+            least=_FIRST,
+        ),
         Table(_WRONG, [(one.node, one.dated) for one in wrong], least=_FIRST),
         *_of_users(answers, picture, period, prices, groups),
         Table(_RUNS, [_run(one) for one in facts.runs(answers)]),

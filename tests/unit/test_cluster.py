@@ -397,7 +397,7 @@ def test_the_head_and_the_headings_wrap_and_lose_no_word(width: int) -> None:
         assert said in told
 
 
-def test_at_40_columns_free_gpus_have_their_model_in_short_and_give_up_the_names_of_nodes() -> None:
+def test_at_40_columns_free_gpus_have_their_model_in_short_and_keep_the_names_of_nodes() -> None:
     models = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
     answers = ANSWERS | {
         "seen": [], "seen_before": [],
@@ -408,8 +408,35 @@ def test_at_40_columns_free_gpus_have_their_model_in_short_and_give_up_the_names
     narrow, wide = (list(lines(picture, FakeEngine.name, Period.WEEK, width)) for width in (40, 120))
     for model in models:
         (of_narrow,) = [line for line in narrow if short_name(model) in line]
-        assert re.fullmatch(r"whole node  .* 8", of_narrow)
+        assert re.fullmatch(r"whole node  .*  gn[01] .* 8", of_narrow)
         assert any(model in line for line in wide)
+
+
+def test_at_40_columns_a_model_loses_letters_before_a_row_of_free_gpus_loses_its_nodes() -> None:
+    names = "gpu-node-17", "gpu-node-18"
+    answers = ANSWERS | {
+        "seen": [], "seen_before": [],
+        "gpus": [row(8, instance=name, state="free") for name in names],
+        "models": [row(8, instance=name, model="NVIDIA RTX PRO 6000 Blackwell Server Edition") for name in names],
+    }  # fmt: skip
+    picture = ClusterPicture(NOW, {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
+    narrow = list(lines(picture, FakeEngine.name, Period.WEEK, 40))
+    (found,) = [line for line in narrow if line.startswith("whole nodes")]
+    assert re.fullmatch(r"whole nodes  RTX PRO.*…  gpu-node-…    16", found)
+    assert max(map(len, narrow)) <= 40
+
+
+def test_in_little_room_silent_nodes_hide_no_lost_gpu() -> None:
+    names = [f"gn{number:02}" for number in range(20)]
+    answers = ANSWERS | {
+        "seen_before": [], "seen": [row(NOW - 720, instance=name) for name in names[:19]],
+        "gpus": [row(8, instance=name, state="busy") for name in names[:19]] + [row(1, instance="gn19", state="lost")],
+    }  # fmt: skip
+    picture = ClusterPicture(NOW, {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
+    told = list(lines(picture, FakeEngine.name, Period.WEEK, 80, height=24))
+    assert any("1 GPU lost" in line for line in told)
+    every = [line.split()[0] for line in lines(picture, FakeEngine.name, Period.WEEK, 80) if "silent for" in line]
+    assert every == names[:19], "where all have room they stand in the order of their names"
 
 
 def test_of_costs_the_time_of_gpus_goes_last() -> None:
