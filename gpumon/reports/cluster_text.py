@@ -77,7 +77,8 @@ def lines(
     is_narrow = 0 < width < _NARROW
     tables = [
         Table(
-            _FREE_NARROW if is_narrow else _FREE, [_free(one, is_narrow=is_narrow) for one in facts.free(nodes)],
+            _FREE_NARROW if is_narrow else _FREE,
+            [_free(one, is_narrow=is_narrow) for one in facts.free(nodes)],
             least=_FIRST,
         ),
         Table(_WRONG, [(one.node, one.dated) for one in wrong], least=_FIRST),
