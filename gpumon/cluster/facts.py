@@ -138,8 +138,8 @@ def nodes(answers: Answers, now: float) -> list[Node]:
             models.setdefault(node_of(row), set()).add(row.labels["model"])
     for row in answers.get("models", ()):
         models.setdefault(node_of(row), set()).add(row.labels.get("model", ""))
-    before, now_seen, busy, ahead = (
-        _by_node(answers.get(name, ())) for name in ("seen_before", "seen", "busy", "clocks")
+    before, now_seen, busy, ahead, was_ahead = (
+        _by_node(answers.get(name, ())) for name in ("seen_before", "seen", "busy", "clocks", "clocks_before")
     )
     # Of a node that tells its GPUs by a door with a new sample nothing is late, whatever another door of it says.
     seen = before | now_seen | {name: told for name, (told, _) in doors.items()}
@@ -152,9 +152,10 @@ def nodes(answers: Answers, now: float) -> list[Node]:
     found = []
     for name in sorted(names, key=in_order):
         told, news_of = seen.get(name, NAN), news.get((name, doors[name][1])) if name in doors else None
-        apart = ahead.get(name, told - now if news_of == MOVES else 0.0)
+        stands, is_gone = news_of == STANDS, name not in doors
+        apart = was_ahead.get(name, 0.0) if stands or is_gone else told - now if news_of == MOVES else 0.0
+        apart = ahead.get(name, apart)
         age = now - (told - apart)
-        stands = news_of == STANDS
         found.append(
             Node(
                 name, told if isfinite(told) else NAN, max(age, SILENT) if stands or age > SILENT else 0.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _PARTS = (
-    ("seen|seen_before|gpus|models|clocks|unreal", "nodes and their GPUs"),
+    ("seen|seen_before|gpus|models|clocks|clocks_before|unreal", "nodes and their GPUs"),
     ("busy|busy_of_day", "utilization"),
     ("power|limit|energy_of_day", "power and energy"),
     ("down|without_daemon|xids|last_xid|throttled|dcgm_alone", "what is wrong"),
@@ -13,7 +13,7 @@ _PARTS = (
     ("run.*|epochs|planned", "runs"),
 )
 _ANSWERS = (
-    ("seen|seen_before|clocks", "silent nodes"),
+    ("seen|seen_before|clocks|clocks_before", "silent nodes"),
     ("gpus", "GPUs by state"),
     ("models", "models"),
     ("unreal", "simulated nodes"),

@@ -14,6 +14,9 @@ from typing import NamedTuple
 from gpumon.cluster import calendar_month
 from gpumon.cluster.by_hour import NODES, looked_for, seen_by_hour, summed_by_hour
 from gpumon.cluster.recorded import (
+    CLOCKS,
+    CLOCKS_BEFORE,
+    CLOCKS_BEFORE_RAW,
     DCGM,
     LATE,
     LISTED,
@@ -249,7 +252,9 @@ QUESTIONS: tuple[Question, ...] = (
     # Of nodes that told nothing new alone: of all others there is nothing to say.
     Question("seen", LATE),
     Question("seen_before", _GONE, RECORDED[_GONE], is_fresh=True),
-    _whole("clocks", "instance:gpumon_clock_ahead:seconds", 60.0),
+    _whole("clocks", CLOCKS, 60.0),
+    # Of a sample that stands, its node tells no more how far its clock is from the engine's.
+    Question("clocks_before", CLOCKS_BEFORE, CLOCKS_BEFORE_RAW, 60.0),
     Question("gpus", "instance_model_state:gpumon_gpus:count", f"{OWN} > 0", is_fresh=True),
     Question(
         "models",

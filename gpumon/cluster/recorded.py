@@ -71,6 +71,15 @@ LATE = (
 )
 """Newest samples of nodes that told nothing new, or whose clock is behind; with the label once more without it."""
 _AHEAD = f"{_NEWEST} - timestamp({_NEWEST})"
+_CLOCKS_AHEAD = (
+    f"max by (instance) ({_AHEAD} and abs({_AHEAD}) > {SILENT:g} and {_NEWEST} > min_over_time({_NEWEST}[{SILENT:g}s]))"
+)
+"""Where new samples come the node is not silent, whatever its clock says; that of a daemon that is gone stays."""
+CLOCKS = "instance:gpumon_clock_ahead:seconds"
+CLOCKS_BEFORE, CLOCKS_BEFORE_RAW = (
+    f"max_over_time({one}[{_REMEMBERED}{step}])" for one, step in ((CLOCKS, ""), (f"({_CLOCKS_AHEAD})", ":5m"))
+)
+"""The largest of these in the last hour: with each scrape of the same sample it gets smaller."""
 _RUNS = "count by (run, name, user, slurm_job) (max by (instance, uuid, run, name, user, slurm_job) (gpumon_run_info))"
 _NODES = "count by (run) (count by (run, instance) (gpumon_run_info))"
 _EPOCH, _EPOCHS = "max by (run) (gpumon_run_epoch)", "max by (run) (gpumon_run_epochs)"
@@ -108,11 +117,7 @@ RECORDED: Mapping[str, str] = {
         f"max by (instance) (last_over_time({_NEWEST}[{_REMEMBERED}])"
         f" and on (instance) last_over_time({TOLD}[{_REMEMBERED}])) unless on (instance) {TOLD}"
     ),
-    # Where new samples come the node is not silent, whatever its clock says; that of a daemon that is gone stays.
-    "instance:gpumon_clock_ahead:seconds": (
-        f"max by (instance) ({_AHEAD} and abs({_AHEAD}) > {SILENT:g}"
-        f" and {_NEWEST} > min_over_time({_NEWEST}[{SILENT:g}s]))"
-    ),
+    CLOCKS: _CLOCKS_AHEAD,
     # Targets of the jobs by which others of our exporters answer: of those that never did there is nothing but `up`.
     "instance:gpumon_exporter_down:group": (
         f"group by (instance) (up == 0 and on (job) count by (job) (last_over_time(gpumon_up[{_REMEMBERED}])))"

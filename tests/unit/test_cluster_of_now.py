@@ -76,6 +76,23 @@ def test_a_node_whose_clock_was_ahead_is_silent_once_its_newest_sample_stands(le
     assert said.text == "silent for 2 min or longer: its newest sample has a time to come"
 
 
+@pytest.mark.parametrize(("told", "was"), [(NOW + 100, 820.0), (NOW - 420, 300.0), (NOW - 1020, -300.0)])
+def test_a_node_that_stands_is_silent_since_its_newest_sample_by_the_engines_clock(told: float, was: float) -> None:
+    node = one_node(told, STANDS, clocks_before=[row(was, instance="a")])
+    assert (node.silent, node.is_undated) == (720.0, False)
+
+
+def test_a_node_that_is_gone_is_silent_since_its_newest_sample_by_the_engines_clock() -> None:
+    before = {"gpus": [], "seen": [], "seen_before": [row(NOW - 420, instance="a")]}
+    (node,) = facts.nodes(before | {"clocks_before": [row(300.0, instance="a")]}, NOW)
+    assert node.silent == 720.0
+
+
+def test_how_far_a_clock_was_is_nothing_of_a_node_whose_samples_come() -> None:
+    node = one_node(NOW, clocks_before=[row(300.0, instance="a")])
+    assert (node.silent, node.ahead) == (0.0, 0.0)
+
+
 def test_a_node_that_stands_by_a_right_clock_is_silent_since_its_newest_sample() -> None:
     node = one_node(NOW - 720, STANDS)
     assert (node.silent, node.is_undated) == (720.0, False)
