@@ -19,7 +19,7 @@ from gpumon.cluster.unpriced import unpriced, without_price
 from gpumon.cluster.wrong import each_kind_first, unseen_nodes, what_is_wrong
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.groups import UserGroups
-from gpumon.missing import NAN, is_known
+from gpumon.missing import is_known
 from gpumon.prices import Prices
 from gpumon.reports.charges import cells, columns, explained
 from gpumon.reports.room import Table, sentence, shared, wrapped
@@ -161,16 +161,20 @@ def _problems(picture: ClusterPicture) -> Iterator[str]:
         return
     if "seen" in picture.unanswered:
         yield "which nodes are silent is unknown, so no GPU is known to be free"
-    found: dict[tuple[str, float, str], list[str]] = {}
+    found: dict[tuple[float, str], dict[str, list[str]]] = {}
     for name, one in picture.kept.items():
         if one.problem:
-            of = one.at if one.rows is not None else NAN
-            found.setdefault((part(name), of, one.problem), []).append(answer_to(name))
-    for (table, at, problem), answers in found.items():
-        what = ", ".join(dict.fromkeys(answers))
-        what = table if what == table else f"{table}: {what}"
-        known = f"of {units.moment(at)}, {units.words(picture.at - at)} ago" if is_known(at) else "not answered"
+            of = one.at if one.rows is not None else 0.0
+            found.setdefault((of, one.problem), {}).setdefault(part(name), []).append(answer_to(name))
+    for (at, problem), tables in found.items():
+        what = "; ".join(_what(table, list(dict.fromkeys(answers))) for table, answers in tables.items())
+        known = f"of {units.moment(at)}, {units.words(picture.at - at)} ago" if at else "not answered"
         yield f"{what} {known} ({problem})"
+
+
+def _what(table: str, answers: Sequence[str]) -> str:
+    """Which answers of a table; the table alone where its name says that."""
+    return table if answers == [table] else f"{table}: {', '.join(answers)}"
 
 
 def _free(one: facts.FreeGpus, *, is_narrow: bool) -> Sequence[str]:
