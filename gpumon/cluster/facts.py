@@ -153,8 +153,9 @@ def nodes(answers: Answers, now: float) -> list[Node]:
     for name in sorted(names, key=in_order):
         told, news_of = seen.get(name, NAN), news.get((name, doors[name][1])) if name in doors else None
         stands, is_gone = news_of == STANDS, name not in doors
-        apart = was_ahead.get(name, 0.0) if stands or is_gone else told - now if news_of == MOVES else 0.0
-        apart = ahead.get(name, apart)
+        apart = ahead.get(name, told - now if news_of == MOVES else 0.0)
+        if stands or is_gone:  # what its clock is ahead by is that of its newest sample: it shrinks since that came
+            apart = was_ahead.get(name, apart)
         age = now - (told - apart)
         found.append(
             Node(

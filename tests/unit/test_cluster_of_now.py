@@ -82,6 +82,12 @@ def test_a_node_that_stands_is_silent_since_its_newest_sample_by_the_engines_clo
     assert (node.silent, node.is_undated) == (720.0, False)
 
 
+def test_a_node_that_just_stopped_is_silent_by_how_far_its_clock_was_and_not_by_how_far_its_newest_sample_is() -> None:
+    clocks = {"clocks": [row(170.0, instance="a")], "clocks_before": [row(300.0, instance="a")]}
+    node = one_node(NOW + 170, STANDS, **clocks)
+    assert (node.silent, node.is_undated) == (130.0, False)
+
+
 def test_a_node_that_is_gone_is_silent_since_its_newest_sample_by_the_engines_clock() -> None:
     before = {"gpus": [], "seen": [], "seen_before": [row(NOW - 420, instance="a")]}
     (node,) = facts.nodes(before | {"clocks_before": [row(300.0, instance="a")]}, NOW)
