@@ -92,6 +92,12 @@ def test_on_a_phone_free_gpus_take_two_lines_a_row_and_nothing_is_left_out(brows
         assert rows.locator(":is(td, th)").evaluate_all(seen)
 
 
+def test_on_a_phone_a_heading_of_two_lines_begins_at_the_left(browser: Browser) -> None:
+    with opened(browser, cluster(3), 390, "#/person/bob") as page:
+        heading = page.locator("[data-rows=hours] tbody th").first
+        assert heading.evaluate("one => getComputedStyle(one).textAlign") == "left"
+
+
 def test_what_is_wrong_with_a_node_stands_apart_from_its_gpus(browser: Browser) -> None:
     served = Cluster(TableEngine(cluster(3))).after(0.0)
     served.page("node", id="gn001")
