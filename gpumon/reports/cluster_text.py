@@ -173,7 +173,7 @@ def _problems(picture: ClusterPicture) -> Iterator[str]:
 
 
 def _what(table: str, answers: Sequence[str]) -> str:
-    """Which answers of a table; the table alone where its name says that."""
+    """Return the answers of a table by name; the table alone where its name says that."""
     return table if answers == [table] else f"{table}: {', '.join(answers)}"
 
 
