@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass, field
 from math import nan, sin
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpumon.frame import Boundary, Device, Driver, Frame, FrameworkMemory, Mark, Origin, Process, Run, RunState, Sample
 from gpumon.live import LiveState
@@ -51,6 +51,16 @@ _MADE: dict[tuple[object, ...], tuple[tuple[Device, ...], tuple[Frame, ...]]] = 
 _MOST_MADE = 8
 
 
+class FakeWriter(NamedTuple):
+    """A process that makes frames."""
+
+    pid: int = 4711
+    started: int = 12345
+
+
+WRITER = FakeWriter()
+
+
 @dataclass
 class FakeFeed:
     """`gpus` cards on which trainings go on; `advance` makes the next frames."""
@@ -84,6 +94,7 @@ class FakeFeed:
     kept_in: str = ""
     """The file of longer history."""
     frames: list[Frame] = field(default_factory=list)
+    made_by: FakeWriter | None = WRITER
 
     def __post_init__(self) -> None:
         self.devices = [Device(f"GPU-{index:04}", index, "NVIDIA H100 80GB HBM3", {}) for index in range(self.gpus)]
@@ -112,6 +123,9 @@ class FakeFeed:
         return Origin(self.source, self.label, self.problem, self.ended, BY_NAME[self.source].capabilities)._replace(
             notice=self.notice, speed=self.speed
         )
+
+    def writer(self) -> FakeWriter | None:
+        return self.made_by
 
     def driver(self) -> Driver:
         return Driver("550.54.15", "CUDA 12.4") if self.gpus else Driver()

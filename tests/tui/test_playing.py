@@ -12,7 +12,7 @@ from gpumon.clock import SECOND
 from gpumon.live import WAITING, LiveState
 from gpumon_tui.app import GpumonApp
 from tests.fakes import FakeClock
-from tests.tui.fakes import START, FakeFeed, FakePlayer
+from tests.tui.fakes import START, FakeFeed, FakePlayer, FakeWriter
 from tests.tui.screen import play, text
 
 
@@ -201,6 +201,32 @@ def test_a_daemon_that_begins_later_is_shown_with_its_first_gpu_unless_another_o
         assert app.view.subject == "GPU-0000", "while there was no GPU the machine itself stood there"
 
     play(own, (120, 40), script, daemon=lambda: FakeFeed(gpus=2, seconds=12, source="nvml", label=""), clock=clock)
+
+
+def _begun_anew(source: str, label: str, seconds: int) -> list[int]:
+    """Seconds that a view knows before and after another daemon begins to write the same ring."""
+    feed, known = FakeFeed(seconds=300, source=source, label=label), []
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("down", "down")
+        known.append(len(app.view.history.sampled()))
+        feed.made_by, feed.frames = FakeWriter(pid=4712), FakeFeed(seconds=seconds).frames
+        app.poll()
+        await pilot.pause()
+        known.append(len(app.view.history.sampled()))
+        assert app.view.subject == "GPU-0002", "what was selected stays so"
+        assert ("another daemon runs now" in text(app)[-1]) == (label != "")
+
+    play(feed, (120, 40), script)
+    return known
+
+
+def test_a_view_forgets_a_simulation_once_another_daemon_plays_one() -> None:
+    assert _begun_anew("sim", "SIMULATED", 60) == [300, 60]
+
+
+def test_a_view_goes_on_with_what_it_knows_of_hardware_once_another_daemon_samples_it() -> None:
+    assert _begun_anew("nvml", "", 310) == [300, 310]
 
 
 def test_a_daemon_that_a_view_found_can_be_restarted_and_its_own_sampling_cannot() -> None:

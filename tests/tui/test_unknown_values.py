@@ -38,6 +38,9 @@ class Frames:
     def origin(self) -> Origin:
         return Origin("nvml", "", self.problem)
 
+    def writer(self) -> None:
+        return None
+
     def driver(self) -> Driver:
         return Driver()
 

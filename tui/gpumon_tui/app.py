@@ -44,8 +44,6 @@ from gpumon_tui.widgets.bars import Footer, HeaderBar, ReasonLine
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
-DAEMON_CAME = "a daemon runs now: its samples are shown"
-
 
 class GpumonApp(Stage):
     """gpumon in a terminal. `live=False` leaves asking the feed to the caller, for tests.
@@ -128,11 +126,11 @@ class GpumonApp(Stage):
         if self.seeking.is_under_way:
             self.draw()
             return
-        if not view.paused and self.instead.has_found_daemon(self._clock.monotonic() / SECOND):
+        if not view.paused and (came := self.instead.came(self._clock.monotonic() / SECOND)):
             subject = view.chosen_subject
             self._begin_anew()
             view.select(subject)
-            view.say(DAEMON_CAME)
+            view.say(came)
             self.draw()
             return
         view.origin, view.driver = feed.origin(), feed.driver()

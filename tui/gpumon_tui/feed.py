@@ -33,6 +33,17 @@ class Player(Protocol):
         """Go so many seconds forward; back, if negative. Some moments later its frames come."""
 
 
+class Writer(Protocol):
+    """The process that makes frames."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def started(self) -> int:
+        """Clock ticks after boot at which it began; with the pid this names it for ever."""
+
+
 class FrameFeed(Protocol):
     """A reader that never blocks."""
 
@@ -40,6 +51,9 @@ class FrameFeed(Protocol):
         """Frames newer than `number`, oldest first; of 0, all that are kept."""
 
     def origin(self) -> Origin: ...
+
+    def writer(self) -> Writer | None:
+        """The process that makes the frames, or made them last; None where none is known."""
 
     def driver(self) -> Driver: ...
 

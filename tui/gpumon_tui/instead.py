@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from gpumon.origin import Capability
 from gpumon_tui.feed import FrameFeed
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ FindDaemon = Callable[[], "FrameFeed | None"]
 """Gives the frames of a daemon, once there is one."""
 RestartDaemon = Callable[[], str]
 """Restarts the daemon, which takes a while, and says what it is now. Raises GpumonError."""
+DAEMON_CAME = "a daemon runs now: its samples are shown"
+ANOTHER_CAME = "another daemon runs now: its samples are shown"
 LOOK_EVERY = 3.0
 """Seconds after which a daemon is looked for again."""
 Past = Callable[[], Sequence["RunSummary"]]
@@ -37,6 +40,8 @@ class Instead:
         self._past = past
         self._daemon = daemon
         self._look_again = LOOK_EVERY
+        self._shown: tuple[FrameFeed, object] | None = None
+        """The feed, and what its frames belong to."""
 
     @property
     def has_simulation(self) -> bool:
@@ -62,8 +67,25 @@ class Instead:
             self.feed = running.__enter__()
             self._running = running
 
-    def has_found_daemon(self, now: float) -> bool:
-        """Look for a daemon, and show it from now on if there is one; whether that is so. `now`: s on any clock."""
+    def came(self, now: float) -> str:
+        """Return what to say where all that is shown begins anew, else nothing. `now`: s on any clock.
+
+        A daemon is looked for and shown from then on, or another one writes where one did.
+        """
+        if self._has_found_daemon(now):
+            return DAEMON_CAME
+        return ANOTHER_CAME if self._has_been_replaced() else ""
+
+    def _has_been_replaced(self) -> bool:
+        """Whether frames do not follow those before: a simulation and a recording begin anew with each daemon."""
+        is_hardware, writer = Capability.LIVE in self.feed.origin().capabilities, self.feed.writer()
+        if writer is None:
+            return False
+        belong_to = () if is_hardware else (writer.pid, writer.started)
+        before, self._shown = self._shown, (self.feed, belong_to)
+        return before is not None and before[0] is self.feed and before[1] != belong_to
+
+    def _has_found_daemon(self, now: float) -> bool:
         if self._daemon is None or self.is_simulated or now < self._look_again:
             return False
         self._look_again = now + LOOK_EVERY
