@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import isfinite
+from collections.abc import Callable, Mapping
+from math import isclose, isfinite
 from typing import NamedTuple
 
 from gpumon.frame import NAN, Frame, Mark, Run
@@ -11,6 +11,8 @@ from gpumon.missing import is_known
 
 EPOCHS, RUNS = 64, 64
 """Epochs kept of each run, and runs."""
+_ALIKE = 1e-6
+"""Share by which one number may differ in a frame and in the ledger."""
 _ENDS = (Mark.EPOCH_END, Mark.EPOCH_ABORTED)
 _TELLING = (*_ENDS, Mark.LOG)
 """Boundaries that tell what was logged in the epoch whose number they have. That of a run tells the last once more."""
@@ -85,14 +87,23 @@ class LoggedEpochs:
         """Return the last value of an epoch, or NaN."""
         return self.of(run_id, epoch).get(name, NAN)
 
-    def change(self, run: Run, name: str, kept: float = NAN) -> float:
-        """Return how a value differs from the last one of the epoch before, as a share of that; NaN if unknown.
+    def change(self, run: Run, name: str, kept: Callable[[int], float] = lambda epoch: NAN) -> float:
+        """Return how a value differs from the last one of the epoch before its own, as a share; NaN if unknown.
 
-        It is the change against the row of that epoch: `kept` is its value in the ledger, where that has one.
+        A value that the present epoch has not logged yet is of the one before. It is the change against the row of an
+        epoch: `kept` gives its value in the ledger by its number, NaN where that has none.
         """
-        value = run.metrics.get(name, NAN)
-        before = kept if is_known(kept) else self.value(run.id, run.epoch - 1, name)
+        value, before = run.metrics.get(name, NAN), self._last(run, name, run.epoch - 1, kept)
+        if isclose(value, before, rel_tol=_ALIKE) and not is_known(self.value(run.id, run.epoch, name)):
+            before = self._last(run, name, run.epoch - 2, kept)
         return (value - before) / abs(before) if isfinite(value) and isfinite(before) and before else NAN
+
+    def _last(self, run: Run, name: str, epoch: int, kept: Callable[[int], float]) -> float:
+        """The value with which an epoch of a run ended."""
+        if epoch < run.first_epoch:
+            return NAN
+        found = kept(epoch)
+        return found if is_known(found) else self.value(run.id, epoch, name)
 
 
 def _is_same(value: float, before: float | None) -> bool:

@@ -78,6 +78,21 @@ def test_what_is_logged_is_compared_with_the_end_of_the_epoch_before() -> None:
     assert isnan(logged.change(run(1, 1.0, 1), ""))
 
 
+def test_a_loss_that_this_epoch_has_not_logged_yet_is_compared_with_the_epoch_before_its_own() -> None:
+    logged = LoggedEpochs()
+    for epoch, loss in ((0, 4.0), (1, 4.0), (1, 2.0), (2, 2.0)):
+        logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss),)))
+    assert logged.change(run(1, 1.0, 2, loss=2.0), "loss") == pytest.approx(-0.5)
+    assert logged.change(run(1, 1.0, 2, loss=2.0), "loss", {1: 2.0 + 1e-9, 0: 8.0}.__getitem__) == pytest.approx(-0.75)
+    once = LoggedEpochs()
+    for epoch in (0, 1):
+        once.add(frame(runs=(run(1, 1.0, epoch, loss=4.0),)))
+    assert isnan(once.change(run(1, 1.0, 1, loss=4.0), "loss")), "not against itself"
+    once.add(frame(runs=(run(1, 1.0, 1, loss=3.0),)))
+    once.add(frame(runs=(run(1, 1.0, 1, loss=4.0),)))
+    assert once.change(run(1, 1.0, 1, loss=4.0), "loss") == 0, "logged as large again"
+
+
 def test_a_value_that_a_board_still_shows_of_the_epoch_before_is_none_of_this_one() -> None:
     logged = LoggedEpochs()
     for epoch, loss, val in ((0, 2.0, 2.5), (1, 2.0, 2.5), (1, 1.5, 2.5), (1, 2.0, 2.5)):

@@ -124,15 +124,17 @@ class RunPicture(SectionPicture):
         return row
 
     def _change(self, run: Run) -> float:
-        """The change of its loss against the epoch before, whose last value a ledger alone knows for sure."""
+        """The change of its loss against the epoch before that one, whose last value a ledger alone knows for sure."""
         view, name = self.view, overview_rows.loss_name(run)
         if not name or not any(RUN_COLUMNS[one.at].title == "change" for one in self._columns):
             return NAN
-        kept = NAN
-        if run.state is RunState.RUNNING and run.epoch > run.first_epoch and not view.filling and are_kept(view):
-            before = view.kept.ended_epoch(run.id, run.epoch - 1).found
-            if before is not None and is_on_screen(before.run, run, view):
-                kept = before.metrics.get(name, NAN)
+        may_be_kept = run.state is RunState.RUNNING and not view.filling and are_kept(view)
+
+        def kept(epoch: int) -> float:
+            ended = view.kept.ended_epoch(run.id, epoch).found if may_be_kept else None
+            is_shown = ended is not None and is_on_screen(ended.run, run, view)
+            return ended.metrics.get(name, NAN) if ended is not None and is_shown else NAN
+
         return view.logged.change(run, name, kept)
 
     def _pace(self, ranks: Ranks) -> RecentPace:
