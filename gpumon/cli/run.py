@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.auto import KNOWN, prepare
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_of
+from gpumon.cli.streams import say
 from gpumon.clock import SECOND
 from gpumon.errors import UsageError
 from gpumon.launcher.child import Child, Ended, end_like, refusal
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         child = Child(words, env)
     except OSError as error:
         message, code = refusal(error, words[0])
-        print(f"gpumon: {clean(message, 1024)}", file=sys.stderr)
+        say(f"gpumon: {clean(message, 1024)}")
         return code
     # From here on nothing may raise: whatever happens to us, the command goes on, and its end is ours.
     watcher, trouble = _watch(child, began, words, where, arguments, trouble)

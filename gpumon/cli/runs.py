@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gpumon.cli import runs_change
 from gpumon.cli.nothing_kept import played_instead, why_no_runs
 from gpumon.cli.options import add_places, resolve_options
-from gpumon.cli.streams import output_width
+from gpumon.cli.streams import output_width, say
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.ledger.find import find
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         if absent and (arguments.action != "list" or not (problem or absent == NOTHING)):
             raise GpumonError(problem or absent)
         if problem:
-            print(f"gpumon: {problem}", file=sys.stderr)
+            say(f"gpumon: {problem}")
         _ACTIONS[arguments.action](ledgers, arguments, time.time())
     return EXIT_OK
 
@@ -188,7 +188,7 @@ def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     tail = getattr(arguments, "tail", None)
     if tail is not None and tail < 1:
         raise UsageError(f"--tail must be 1 or more, not {tail}")
-    ledger, found = find(ledgers, arguments.run, now, _say)
+    ledger, found = find(ledgers, arguments.run, now, say)
     record = ledger.record(found.id, phases=phases or arguments.json)
     if arguments.json:
         from gpumon.reports.run_json import whole
@@ -205,7 +205,7 @@ def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> Non
 
     records = []
     for wanted in (arguments.run, *arguments.others):
-        ledger, found = find(ledgers, wanted, now, _say)
+        ledger, found = find(ledgers, wanted, now, say)
         records.append(ledger.record(found.id, phases=False))
     compared = compare.compare(records)
     if arguments.json:
@@ -241,7 +241,7 @@ _ACTIONS = {
 
 
 def _all_of(ledgers: Ledgers, wanted: str, now: float) -> tuple[Ledger, Record, list[RunTrace]]:
-    ledger, found = find(ledgers, wanted, now, _say)
+    ledger, found = find(ledgers, wanted, now, say)
     return ledger, ledger.record(found.id), ledger.traces(found.id)
 
 
@@ -255,11 +255,6 @@ def _write(path: str, made: bytes) -> None:
             file.write(made)
     except OSError as error:
         raise GpumonError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _say(line: str) -> None:
-    """For people, beside what a program may read."""
-    print(line, file=sys.stderr)
 
 
 def _print(lines: Iterable[str]) -> None:

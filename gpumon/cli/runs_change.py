@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from gpumon import units
+from gpumon.cli.streams import say
 from gpumon.errors import GpumonError, UsageError
 from gpumon.ledger.find import find
 from gpumon.ledger.reader import Ledger, Ledgers
@@ -47,7 +48,7 @@ def delete_options(parser: argparse.ArgumentParser) -> None:
 
 def rename(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """`gpumon runs rename`."""
-    ledger, run = find(ledgers, arguments.run, now, _say)
+    ledger, run = find(ledgers, arguments.run, now, say)
     with _changing(ledger) as change:
         change.rename(run, arguments.new_name)
     print(f"renamed {run.id}, which was '{run.name}'")
@@ -57,7 +58,7 @@ def note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """`gpumon runs note`."""
     from gpumon.tags.secrets import masked_text  # for this command alone
 
-    ledger, run = find(ledgers, arguments.run, now, _say)
+    ledger, run = find(ledgers, arguments.run, now, say)
     with _changing(ledger) as change:
         change.note(run, masked_text(" ".join(arguments.text)), time.time_ns())
     print(f"added a note to {run.id}")
@@ -65,7 +66,7 @@ def note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
 def tag(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """`gpumon runs tag`."""
-    ledger, run = find(ledgers, arguments.run, now, _say)
+    ledger, run = find(ledgers, arguments.run, now, say)
     remove = getattr(arguments, "remove", False)
     with _changing(ledger) as change:
         change.tag(run, arguments.tags, remove=remove)
@@ -118,7 +119,3 @@ def _is_confirmed(found: list[tuple[Ledger, RunRow]], now: float) -> bool:
         return input(f"Delete {what} for ever? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
         return False
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)

@@ -30,6 +30,7 @@ from gpumon.metrics import Availability
 from gpumon.paths import Places
 from tests.nvml import Process, Stub
 from tests.programs import PATIENCE, command, daemon, environment, gpumon, until, with_its_table
+from tests.tui.pseudo import Pseudo
 
 TABLE = re.compile(r"^gpumon  ", re.MULTILINE)
 
@@ -87,6 +88,17 @@ def test_a_command_that_cannot_start_is_one_line(env: dict[str, str], word: str,
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
     assert word in done.stderr
+
+
+def test_a_command_that_cannot_start_is_told_to_a_terminal_in_whole_words(env: dict[str, str]) -> None:
+    terminal = Pseudo(command("run", "--", "no-such-command-of-a-long-name"), env)
+    try:
+        terminal.ended()
+        rows = terminal.output.split("\r\n")
+    finally:
+        terminal.close()
+    assert len(rows[0]) <= 100
+    assert rows[1].split()[-1] == "--", rows
 
 
 def test_no_command_is_wrong_usage(env: dict[str, str]) -> None:
