@@ -18,13 +18,22 @@ from gpumon.history.grid import Grid
 from gpumon.history.long import LongHistory
 from gpumon.history.open import open_history
 from gpumon.history.tiers import SHAPES
-from gpumon.history.windows import CLOSE, WINDOWS
+from gpumon.history.windows import CLOSE, WINDOWS, ChartWindow
 from gpumon.metrics import BY_NAME, GPU_INDEX
 from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.renderables.cells import PaintedCell, Row, Tint, painted
 from gpumon_tui.renderables.heat import heat
 from gpumon_tui.renderables.plot import BAND, EIGHTHS, FILL, LimitLine, Overlaid, PlotCurve, plot
-from gpumon_tui.renderables.time_columns import STEPS, halves, live_columns, step_of, still_columns
+from gpumon_tui.renderables.strip import strip_grid
+from gpumon_tui.renderables.time_columns import (
+    BEYOND,
+    column_words,
+    halves,
+    live_columns,
+    step_of,
+    still_columns,
+    window_words,
+)
 from gpumon_tui.renderables.time_marks import epochs_above, phases_below, times_below
 from gpumon_tui.renderables.value_axis import value_axis
 from tests.builders import boundary, frame_of, sample, tick
@@ -124,7 +133,8 @@ def test_a_known_wave_is_drawn_within_a_cell_in_every_window(window: int, cells:
         begin = grid.begin + column * grid.step
         if begin < NOW - 3590 + grid.step or begin + grid.step > NOW - 2:
             continue
-        low, _, high = truth(wave, begin, grid.step)
+        both = [truth(wave, begin + half * grid.step / 2, grid.step / 2) for half in (0, 1)]  # a line has two points
+        low, high = min(low for low, _, _ in both), max(high for _, _, high in both)
         found = seen(picture, column)
         if found.low == found.low:
             assert abs(found.low - ROWS * low) <= 1, (window, cells, column)
@@ -231,14 +241,26 @@ def test_columns_are_of_round_length_at_multiples_of_it() -> None:
     for window in (one.seconds for one in (*CLOSE, *WINDOWS)):
         for cells in (30, 72, 120, 264):
             grid = live_columns(window, cells, NOW)
-            assert grid.step in STEPS
-            assert grid.step * cells >= window
+            assert float(f"{grid.step:.2g}") == grid.step or grid.step % 10 == 0
             assert grid.begin == pytest.approx(grid.first * grid.step)
             assert grid.end > NOW
             assert grid.end - NOW <= grid.step * (cells // 24 + 1)
-    assert step_of(600, 120) == 5.0
-    assert all(step_of(600, cells) * cells <= 600 * 4 / 3 for cells in range(60, 121)), "10 min are never shown as 20"
-    assert step_of(3600, 120) == 30.0
+    assert [column_words(step_of(600, cells)) for cells in (120, 94, 39)] == ["5 s", "7 s", "16 s"]
+    assert [column_words(step_of(86400, cells)) for cells in (72, 94, 15)] == ["20 min", "16 min", "1 h 40 min"]
+    assert column_words(step_of(2, 94)) == "0.022 s"
+
+
+@pytest.mark.parametrize("window", [*CLOSE, *WINDOWS])
+def test_the_window_that_is_written_is_the_one_that_is_drawn(window: ChartWindow) -> None:
+    for cells in range(8, 321):
+        assert 1 - 1e-5 <= step_of(window.seconds, cells) * cells / window.seconds <= 1 + BEYOND
+        assert strip_grid(window.seconds, cells, NOW).step == step_of(window.seconds, cells)
+    assert window_words(window.seconds) == window.title
+
+
+def test_the_length_of_a_column_is_written_to_the_second() -> None:
+    said = [column_words(step) for step in (0.5, 6.5, 65.0, 720.0, 6600.0, 104400.0, 86400.0)]
+    assert said == ["0.5 s", "6.5 s", "1 min 5 s", "12 min", "1 h 50 min", "1 d 5 h", "1 d"]
 
 
 def test_columns_stand_still_until_several_have_passed_and_then_move_on_together() -> None:
@@ -256,11 +278,6 @@ def test_a_window_that_stands_still_ends_where_it_should_to_a_column() -> None:
             grid = still_columns(window, 94, end)
             assert -1e-3 < grid.end - end <= grid.step
     assert still_columns(60, 0, 100.0).buckets == 1
-
-
-def test_a_long_column_holds_whole_cells_of_what_is_kept() -> None:
-    for shape in SHAPES[1:]:
-        assert all(step % shape.step == 0 for step in STEPS if step >= shape.step)
 
 
 def curve(*values: float) -> PlotCurve:

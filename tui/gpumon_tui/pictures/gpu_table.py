@@ -65,7 +65,7 @@ class GpuTablePicture(Picture):
         statuses = view.statuses
         self._recent.keep({sample.device.uuid for sample in samples})
         self._pictures.keep({sample.device.uuid for sample in samples})
-        lines = self._head(statuses, rooms, columns, grid)
+        lines = self._head(statuses, rooms, columns)
         runs = [self._run_of(status) for status in statuses]
         for row in range(self.top, self.top + rooms.rows):
             across: list[Line] = []
@@ -159,8 +159,12 @@ class GpuTablePicture(Picture):
 
     @property
     def _grid(self) -> Grid:
-        window = max(self.view.window, WINDOWS[0].seconds, 60)
-        return strip_grid(window, max(1, self._columns.strip_cells), self.view.now)
+        return strip_grid(self._window, max(1, self._columns.strip_cells), self.view.now)
+
+    @property
+    def _window(self) -> float:
+        """Seconds in the strips: single samples are for charts."""
+        return max(self.view.window, WINDOWS[0].seconds)
 
     def _problem(self, cells: int, rows: int) -> list[Line]:
         self._problem_room = rows
@@ -189,10 +193,10 @@ class GpuTablePicture(Picture):
         total = view.host("host.memory_total")
         sizes = {round(total / 2**30, 1)} if is_known(total) else set()
         line = host_row(strip(shares), view.host, safe(view.hostname), columns)
-        heading = gpu_heading.heading(columns, grid, sizes, edge, "")
+        heading = gpu_heading.heading(columns, self._window, sizes, edge, "")
         return [heading, drawn(line, cells), self._epochs(columns, grid)]
 
-    def _head(self, statuses: Sequence[GpuStatus], rooms: GpuRooms, columns: GpuColumns, grid: Grid) -> list[Line]:
+    def _head(self, statuses: Sequence[GpuStatus], rooms: GpuRooms, columns: GpuColumns) -> list[Line]:
         samples = self.view.samples
         if rooms.answer:
             states = tuple(status.state for status in statuses)
@@ -203,8 +207,8 @@ class GpuTablePicture(Picture):
             return []
         sizes = gpu_heading.totals(samples)
         edge = self.view.freshness.edge
-        shows = columns, grid.step, sizes, edge
-        line = self._rows.get("heading", shows, lambda: gpu_heading.heading(columns, grid, sizes, edge))
+        shows = columns, self._window, sizes, edge
+        line = self._rows.get("heading", shows, lambda: gpu_heading.heading(columns, self._window, sizes, edge))
         return [self._join(-1, [line] * rooms.across, rooms)]
 
     def _line(self, status: GpuStatus, bracket: str, columns: GpuColumns, grid: Grid) -> Line:

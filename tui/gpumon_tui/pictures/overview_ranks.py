@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.frame import Run, RunState
 from gpumon.missing import is_known
 from gpumon_tui import theme
@@ -16,7 +15,7 @@ from gpumon_tui.renderables.gpu_charts import UTILIZATION
 from gpumon_tui.renderables.heat import heat
 from gpumon_tui.renderables.lean_section import section_head
 from gpumon_tui.renderables.text_width import Line, safe
-from gpumon_tui.renderables.time_columns import known_halves, live_columns
+from gpumon_tui.renderables.time_columns import known_halves, live_columns, window_words
 from gpumon_tui.renderables.time_marks import epochs_above, times_below
 from gpumon_tui.view import View
 
@@ -51,7 +50,7 @@ class RanksPicture(Picture):
         if ranks is None or rows <= AROUND:
             return []
         grid = live_columns(view.window, cells - BEFORE - 2, view.now)
-        span, edge = units.words(view.now - grid.begin), view.freshness.edge
+        span, edge = window_words(view.window), view.freshness.edge
         detail = f"utilization by rank, {window_texts(span, edge)[0]}"
         more = [Segment("2", theme.TITLE), Segment(" chart", theme.DIM)]
         head = section_head(safe(ranks.first.name), [Segment(detail, theme.DIM)], more, cells, 2)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpumon.history.grid import Grid
 from gpumon.missing import is_known
 from gpumon_tui.renderables.plot import PlotCurve
-from gpumon_tui.renderables.time_columns import halves
+from gpumon_tui.renderables.time_columns import halves, window_words
 
 
 class Averaged(NamedTuple):
@@ -41,7 +41,7 @@ def span_words(seconds: float, window: float, step: float) -> str:
     What lacks less than `step` seconds is whole: times are rounded, and a sample is due.
     """
     if not 0 < seconds < window - step:
-        seconds = window
+        return window_words(window)
     whole = round(seconds)
     for (large, size), (small, part) in (
         (("d", 86400), ("h", 3600)),

@@ -17,7 +17,6 @@ from gpumon_tui.renderables.plot import Overlaid, PlotCurve
 from gpumon_tui.renderables.run_curves import LABELS, labeled
 from gpumon_tui.renderables.section import NAME, margin
 from gpumon_tui.renderables.text_width import Line, fit, length, safe
-from gpumon_tui.renderables.time_columns import STEPS
 from gpumon_tui.renderables.value_axis import ValueAxis, axis_around
 
 if TYPE_CHECKING:
@@ -27,6 +26,11 @@ BOTH_FROM = 100
 """Cells from which both pictures stand beside each other."""
 APART = 10
 """Fewest cells from one mark of an axis to the next."""
+_LENGTHS = (
+    1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 40, *(60 * many for many in (1, 2, 3, 4, 5, 10, 15, 20, 30)),
+    *(3600 * many for many in (1, 2, 3, 4, 6, 8, 12)), *(86400 * many for many in (1, 2, 5, 10)),
+)  # fmt: skip
+"""Seconds between the marks of the axis of time."""
 Curve = Sequence[tuple[float, float]]
 
 
@@ -99,7 +103,7 @@ def _epochs(many: int, wide: int) -> list[tuple[int, str]]:
 
 def _times(most: float, wide: int) -> list[tuple[int, str]]:
     """Round lengths of time since the begin."""
-    step = next((step for step in STEPS if step >= 1 and step * wide >= (APART + 2) * most), 0.0)
+    step = next((step for step in _LENGTHS if step * wide >= (APART + 2) * most), 0)
     if not step or not most > 0:
         return [(0, "0")]
     return [

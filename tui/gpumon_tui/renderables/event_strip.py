@@ -17,7 +17,7 @@ from gpumon_tui.renderables.buckets import read
 from gpumon_tui.renderables.event_rows import EventRow
 from gpumon_tui.renderables.strip import GAP, LEVELS
 from gpumon_tui.renderables.text_width import Line, fit
-from gpumon_tui.renderables.time_columns import step_of
+from gpumon_tui.renderables.time_columns import column_words, step_of
 
 DAY = 86400.0
 STRIP_FROM = 80
@@ -108,14 +108,6 @@ def event_strip(rows: Sequence[EventRow], span: StripSpan, seen: Sequence[bool],
     if span.ends_now:
         labels = [(at, text) for at, text in labels if at + len(text) + 1 < grid.buckets - 3]
         labels.append((grid.buckets - 3, "now"))
-    said = f"{_length(grid.step)} a cell"
+    said = f"{column_words(grid.step)} a cell"
     times = lay(labels, " " * grid.buckets)
     return [strip, [Segment(fit(" " * side + said, left), _FAINT), Segment(times, _FAINT)]]
-
-
-def _length(seconds: float) -> str:
-    """A round length of time: `15 min`."""
-    for unit, name in ((3600.0, "h"), (60.0, "min")):
-        if seconds >= unit:
-            return f"{seconds / unit:g} {name}"
-    return f"{seconds:g} s"

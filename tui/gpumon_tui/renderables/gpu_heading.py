@@ -21,6 +21,7 @@ from gpumon_tui.renderables.gpu_columns import SELDOM_TOLD, GpuColumns
 from gpumon_tui.renderables.gpu_row import FREE
 from gpumon_tui.renderables.placed import Placed, drawn
 from gpumon_tui.renderables.text_width import Line, cut, length, width
+from gpumon_tui.renderables.time_columns import window_words
 
 EVERY = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """Of so many epochs one is marked, so that marks are at least so many cells apart:"""
@@ -33,14 +34,14 @@ def totals(samples: Sequence[Sample]) -> set[float]:
     return {round(total / 2**30, 1) for total in found if isfinite(total)}
 
 
-def heading(columns: GpuColumns, grid: Grid, sizes: set[float], edge: str = NOW, first: str = "GPU") -> Line:
-    """Return the headings of the columns; `edge` says until when the strips go, `first` is that of the first column."""
+def heading(columns: GpuColumns, window: float, sizes: set[float], edge: str = NOW, first: str = "GPU") -> Line:
+    """Return the headings of the columns; `edge` says until when the strips of `window` seconds go, `first` is that of
+    the first column."""
     row = Placed()
     ink = theme.HEADING
     if not columns.is_short:
         row.put(columns.begin, first, ink)
-    minutes = units.words(grid.step * grid.buckets)
-    until = window_texts(minutes, edge)
+    until = window_texts(window_words(window), edge)
     for text in (f"utilization, {until[0]}", *until):
         if width(text) <= columns.strip_cells + 1:
             row.put(columns.strip, text, ink)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from math import floor, isfinite
+from math import ceil, floor, isfinite
 
 from rich.segment import Segment
 
@@ -12,6 +12,7 @@ from gpumon.history.query import History
 from gpumon_tui import palette
 from gpumon_tui.renderables.buckets import read
 from gpumon_tui.renderables.text_width import Line
+from gpumon_tui.renderables.time_columns import step_of
 
 LEVELS = "▁▂▃▄▅▆▇"
 """Never a whole block: rows must not touch."""
@@ -21,26 +22,16 @@ QUIET = 0.42
 """Share of the color in all cells but that of now."""
 NOTHING = 0.005
 """Below, a cell is drawn as zero."""
-STEPS = (
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    15.0,
-    20.0,
-    30.0,
-    *(60.0 * many for many in (1, 2, 5, 10, 15, 20, 30, 60, 120, 360, 1440)),
-)
-"""Seconds that a column may last: round ones."""
+_LATE = 2.0
+"""Intervals, and columns, by which a sample may come late: a column is asked for again until then."""
 
 
 def strip_grid(window: float, cells: int, now: float) -> Grid:
-    """Return `cells` columns of round length, together about `window` seconds; the last one holds `now`.
+    """Return `cells` columns that together hold `window` seconds, as those of charts; the last one holds `now`.
 
     They begin at multiples of their length since 1970, so that no column ever changes but the last.
     """
-    wanted = window / cells
-    step = min(STEPS, key=lambda one: max(one / wanted, wanted / one))
+    step = step_of(window, cells)
     return Grid(floor(now / step + 1e-6) - cells + 1, step, cells)
 
 
@@ -83,7 +74,7 @@ class StripHistory:
             before, of, old = kept
             passed = grid.first - of.first
             if before == known and (of.step, of.buckets) == (grid.step, grid.buckets) and 0 <= passed < grid.buckets:
-                values = old[passed:-2]  # a late sample may belong to the column before the last
+                values = old[passed : -ceil(max(_LATE, _LATE * interval / grid.step))]
         rest = Grid(grid.first + len(values), grid.step, grid.buckets - len(values))
         values = values + list(read(history, subject, metric, rest, interval).mean)
         self._kept[place] = known, grid, values

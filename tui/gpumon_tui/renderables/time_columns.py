@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from math import ceil, floor
 
+from gpumon import units
 from gpumon.history.grid import Grid
+from gpumon.history.windows import CLOSE, WINDOWS
 from gpumon.missing import is_known
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
-STEPS = (
-    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 40.0,
-    *(number * MINUTE for number in (1, 2, 3, 4, 5, 10, 15, 20, 30)),
-    *(number * HOUR for number in (1, 2, 3, 4, 6, 8, 12)), *(number * DAY for number in (1, 2, 5, 10)),
+BEYOND = 0.1
+"""The share of a window by which its columns may hold more: its name is still right then."""
+_ROUND = (
+    *(number * DAY for number in (1, 0.5)), *(number * HOUR for number in (6, 3, 2, 1)),
+    *(number * MINUTE for number in (30, 20, 15, 10, 5, 2, 1)), 30.0, 20.0, 10.0, 5.0, 2.0, 1.0,
+    0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001,
 )  # fmt: skip
-"""Seconds a column may last. From the length of each tier of kept history on they are whole cells of it, so that a
-column is the same before and after its frames are forgotten."""
+"""Seconds of which a column lasts a multiple, the roundest first."""
 _HOPS = 24
 """The picture moves on by a part of the window: to move by each column would repaint everything each time."""
 _EARLY = 1e-6
@@ -23,8 +26,32 @@ _A_PART = 0.01
 
 
 def step_of(window: float, cells: int) -> float:
-    """Return the shortest round length of `cells` columns that hold `window` seconds."""
-    return next((step for step in STEPS if step * cells >= window * (1 - _EARLY)), STEPS[-1])
+    """Return the roundest length of `cells` columns that together hold `window` seconds and hardly more."""
+    least = window / max(1, cells) * (1 - _EARLY)
+    for unit in _ROUND:
+        count = ceil(least / unit)
+        if count * unit <= least * (1 + BEYOND):
+            # A decimal fraction has an error for each time it is taken.
+            return count * unit if unit >= 1 else count / round(1 / unit)
+    return least
+
+
+def window_words(window: float) -> str:
+    """Return a window as every page writes it: by its name, which its columns hold to a tenth."""
+    named = next((one.title for one in (*CLOSE, *WINDOWS) if one.seconds == window), None)
+    return named or units.words(window)
+
+
+def column_words(step: float) -> str:
+    """Return the length of a column, exactly: `12 min`, `1 h 50 min`, `6.5 s`."""
+    parts, rest = [], step
+    for size, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if count := int((rest + _EARLY) // size):
+            parts.append(f"{count} {name}")
+            rest -= count * size
+    if rest > _EARLY or not parts:
+        parts.append(f"{rest:.3g} s")
+    return " ".join(parts)
 
 
 def live_columns(window: float, cells: int, now: float) -> Grid:

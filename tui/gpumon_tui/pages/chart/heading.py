@@ -6,7 +6,6 @@ from rich.segment import Segment
 
 from gpumon import units
 from gpumon.history.query import HOST, Query
-from gpumon.history.windows import CLOSE, WINDOWS
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
@@ -16,6 +15,7 @@ from gpumon_tui.pages.chart.plan import WIDE
 from gpumon_tui.pages.chart.readout import readout_line
 from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.text_width import Line, cut, length, safe
+from gpumon_tui.renderables.time_columns import column_words, window_words
 from gpumon_tui.renderables.value_axis import shown
 from gpumon_tui.widgets.lines import Lines
 
@@ -23,8 +23,6 @@ _KEY = palette.ink("key", bold=True)
 _WHOSE = palette.ink("text", bold=True)
 _BUTTONS = {"‹ ": "left_square_bracket", " ›": "right_square_bracket", "− ": "minus", " +": "plus"}
 """Texts of the title that can be clicked, and the keys that do the same."""
-_ABOUT = 1.25
-"""Times a window that its columns may hold for its name to be right."""
 Click = tuple[int, int, str]
 """First cell, cell after the last, and the name of the key that does the same."""
 
@@ -107,11 +105,7 @@ def _times(state: ChartState) -> Line:
 
 
 def _zoom(state: ChartState) -> Line:
-    shown = state.grid.end - state.grid.begin
-    named = next((one for one in (*CLOSE, *WINDOWS) if one.seconds == state.view.window), None)
-    # Columns of a round length hold somewhat more than the window, which the axis tells exactly.
-    window = named.title if named and named.seconds <= shown <= _ABOUT * named.seconds else units.words(shown)
-    return [Segment("− ", _KEY), Segment(window, theme.STRONG), Segment(" +", _KEY)]
+    return [Segment("− ", _KEY), Segment(window_words(state.view.window), theme.STRONG), Segment(" +", _KEY)]
 
 
 def _column(state: ChartState) -> Line:
@@ -126,11 +120,7 @@ def _column(state: ChartState) -> Line:
         if end < min(grid.end, view.now) - grid.step:
             moment = units.moment(end)
             kept += f" before {moment[5:16] if grid.end - grid.begin >= 86400 else moment[11:16]}"
-    return [Segment(f"   {_length(grid.step)} a column{kept}", theme.FAINT)]
-
-
-def _length(seconds: float) -> str:
-    return units.words(seconds) if seconds >= 1 else f"{seconds:g} s"
+    return [Segment(f"   {column_words(grid.step)} a column{kept}", theme.FAINT)]
 
 
 def _subject(state: ChartState) -> str:
