@@ -284,3 +284,18 @@ def test_the_help_of_a_log_names_no_key_that_moves_it() -> None:
         told = " ".join(" ".join(play(feed, (160, 60), script, player=player)).split())
         assert "back or forward half a window" in told
         assert ("move a recording" in told) is can_seek
+
+
+def test_a_recording_that_plays_fast_has_no_gaps_between_its_samples() -> None:
+    feed = FakeFeed(source="replay", label="REPLAY x.gpumon ×20", speed=20.0, live=LiveState(True, "replayed", 0.05))
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.view.shown.chosen = 30
+        await pilot.press("2")
+
+    lines = play(feed, (80, 24), script)
+    (first,) = (line for line in lines if line.startswith("▌    0"))
+    assert first.count("▌") > 60
+    assert "·" not in first
+    strip = next(line for line in play(feed, (200, 50)) if line.startswith("▌"))
+    assert "·" not in strip[:100]

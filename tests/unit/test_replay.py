@@ -366,6 +366,7 @@ def test_ticks_become_due_at_ten_times_the_speed(tmp_path: Path, opened: Callabl
     assert powers(late) == [[102], [103], [104], [105], [106]]
     assert late[0].monotonic_ns == 77 * SECOND + 2 * SECOND
     assert late[0].time_ns == 1_753_567_200 * SECOND + 2 * SECOND
+    assert {reading.pace.interval_ns for reading in late if reading.pace} == {SECOND}, "apart as in the log"
     clock.advance(10)
     assert len(source.read()) == 13
     assert source.read() == []

@@ -265,6 +265,11 @@ class View:
         """The time of the frame on screen."""
         return self.frame.time if self.frame else 0.0
 
+    @property
+    def interval(self) -> float:
+        """Seconds between samples by their own times: a recording that plays faster has them no closer together."""
+        return self.frame.interval if self.frame else self.state.interval
+
     def host(self, metric: str) -> float:
         """A host metric of the frame on screen."""
         return self.frame.host[HOST_INDEX[metric]] if self.frame else NAN

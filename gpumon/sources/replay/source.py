@@ -12,7 +12,7 @@ from gpumon.frame import Driver, Origin
 from gpumon.origin import RECORDED
 from gpumon.recording.playback import Playback
 from gpumon.recording.portion import LAST
-from gpumon.sources.base import Reading
+from gpumon.sources.base import Pace, Reading
 from gpumon.sources.replay.devices import LogDevices
 from gpumon.sources.replay.form import Row
 from gpumon.sources.replay.lines import LogFile
@@ -106,6 +106,7 @@ class ReplaySource:
     def _dated(self, groups: Iterator[list[Row]], now: int) -> Iterator[Reading]:
         """Each tick with its time: that of its first row, and always later than the one before."""
         last = -1
+        pace = Pace(round(self.interval * SECOND), 0, 0, 0, 0)
         for group in groups:
             time = next((row.time_ns for row in group if row.time_ns is not None and not row.broken), None)
             if time is None:
@@ -114,7 +115,7 @@ class ReplaySource:
             last = max(time, last + SECOND // 1000) if last >= 0 else time
             samples = self._devices.samples(group, last)
             if samples:
-                yield Reading(0, last, samples)
+                yield Reading(0, last, samples, pace=pace)
 
     def _following(self) -> Reading | None:
         try:

@@ -105,7 +105,7 @@ class EventPreview:
         grid = still_columns(window, max(1, cells - 2 * side - _LABEL), min(row.time + window / 2, view.now))
         names = _OF_HEAT if row.event.kind.name.startswith("throttling") else _USUAL
         sample = next((one for one in view.samples if one.device.uuid == gpu), None)
-        interval = view.frame.interval if view.frame else 1.0
+        interval = view.interval
         curves = self._columns.get(view.history, gpu, names, grid, until=min(view.now, grid.end), interval=interval)
         at = grid.at(row.time)
         chip = f" {units.clock(row.time)} "

@@ -255,7 +255,7 @@ class EventSheet(Lines):
     def _over_time(self, span: StripSpan, cells: int, side: int) -> list[Line]:
         view, grid = self.view, span.grid
         gpus = [sample.device.uuid for sample in view.samples]
-        seen = watched(view.history, gpus, grid, view.frame.interval if view.frame else 1.0)
+        seen = watched(view.history, gpus, grid, view.interval)
         first, oldest = grid.at(view.happened.since), view.history.first_frame
         if not span.ends_now and is_known(oldest):  # of what was played, the history has the last frames only
             until = grid.at(oldest)

@@ -82,7 +82,7 @@ class ProcessDetail:
         view = self.view
         if view.shown.chosen or view.history_path:
             return view.window
-        known = RECENT * view.state.interval
+        known = RECENT * view.interval
         return min(view.window, next((one.seconds for one in WINDOWS if one.seconds >= known), view.window))
 
     def follow(self) -> None:

@@ -188,7 +188,7 @@ class GpuTablePicture(Picture):
         columns, grid = gpu_columns(cells, len("CPU")), self._grid
         known, edge = (view.history.begin, view.filling and view.history.end), view.freshness.edge
         shares = self._recent.shares(
-            view.history, HOST, "host.cpu_utilization", grid=grid, interval=view.state.interval, known=known
+            view.history, HOST, "host.cpu_utilization", grid=grid, interval=view.interval, known=known
         )
         total = view.host("host.memory_total")
         sizes = {round(total / 2**30, 1)} if is_known(total) else set()
@@ -238,7 +238,7 @@ class GpuTablePicture(Picture):
         if self._known[0] != of:
             self._known = of, (view.history.begin, of[1])
         shares = self._recent.shares(
-            view.history, uuid, "gpu.utilization", grid=grid, interval=view.state.interval, known=self._known[1]
+            view.history, uuid, "gpu.utilization", grid=grid, interval=view.interval, known=self._known[1]
         )
         return self._pictures.get(uuid, shares, lambda: strip(shares))
 

@@ -51,7 +51,7 @@ class ChartsPicture(Picture):
         sample = view.sample or view.samples[0]
         if not view.age > 0:  # else the header says of when the values are
             sample = of_now(sample)
-        uuid, interval = sample.device.uuid, view.state.interval
+        uuid, interval = sample.device.uuid, view.interval
         small = small_of(sample)
         plan = charts_plan(*self.size, alone=len(view.samples) == 1, smalls=len(small))
         grid = live_columns(view.window, plan.cells, view.now)

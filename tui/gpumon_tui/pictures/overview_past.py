@@ -180,7 +180,7 @@ class EpochPicture(SectionPicture):
         if before is not None and before.finished and one.finished and before.end > before.begin:
             change = seconds / (before.end - before.begin) - 1
         utilization = power = NAN
-        if one.begin >= view.history.begin - view.state.interval and seconds >= view.state.interval:
+        if one.begin >= view.history.begin - view.interval and seconds >= view.interval:
             whole = Grid(0, seconds, 1, phase=one.begin)
             of = [view.history.query(Query(uuid, METRICS, one.begin, one.end, grid=whole)) for uuid in ranks.gpus]
             shares, watts = ([found[name].mean[0] for found in of] for name in METRICS)

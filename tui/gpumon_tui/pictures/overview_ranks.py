@@ -60,9 +60,9 @@ class RanksPicture(Picture):
         placed = [(run, uuid) for run in ranks.all for uuid in run.gpus]
         for run, uuid in placed[: rows - AROUND]:
             known = known_halves(grid, _first(run, view.history.begin), _last(run, view.now))
-            curve = self._columns.get(
-                view.history, uuid, (UTILIZATION,), grid, until=view.now, interval=view.state.interval
-            )[UTILIZATION]
+            curve = self._columns.get(view.history, uuid, (UTILIZATION,), grid, until=view.now, interval=view.interval)[
+                UTILIZATION
+            ]
             before = Segment(" " * (known.start // 2))
             name = f"rank {run.rank}"
             lines.append([Segment(f"   {name:<{BEFORE - 3}}", theme.DIM), before, *heat(curve.mean[known])])

@@ -137,7 +137,7 @@ class ChartState:
     @property
     def interval(self) -> float:
         """Seconds between samples."""
-        return self.view.state.interval
+        return self.view.interval
 
     @property
     def until(self) -> float:
