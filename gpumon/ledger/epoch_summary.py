@@ -94,3 +94,12 @@ class EpochSummary(NamedTuple):
     @property
     def energy_per_sample(self) -> float:
         return self.energy_per_step / self.batch if self.batch > 0 else NAN
+
+
+def epochs_done(epochs: Sequence[EpochSummary], base: int) -> int:
+    """Return the number of epochs that a training has behind it, those before the first recorded one included.
+
+    The run that it resumes had these, or they ended before a recorder saw it. `base`: the number of the first epoch.
+    """
+    first = min((one.epoch for one in epochs if one.epoch >= 0), default=base)
+    return sum(is_known(one.ended) for one in epochs) + max(0, first - base)

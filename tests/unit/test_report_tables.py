@@ -19,6 +19,7 @@ from gpumon import units
 from gpumon.errors import GpumonError
 from gpumon.frame import RunState
 from gpumon.ledger import aggregate, phase_summary
+from gpumon.ledger.epoch_summary import epochs_done
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE, WHOLE_RUN
@@ -187,6 +188,14 @@ def test_a_resumed_run_counts_the_epochs_before_it(book: Book) -> None:
     text = "\n".join(run_text.lines(record_of(book), NOW, 0))
     assert "41 of 90 epochs done (1 in this run)" in text
     assert "resumes resnet50-0000" in text
+
+
+def test_epochs_that_ended_before_the_first_recorded_one_are_done(book: Book) -> None:
+    book.run(epochs=40, base=0)
+    book.epoch(book.rank("resnet50-1a2b"), 0, epoch=7)
+    record = record_of(book)
+    assert "8 of 40 epochs done" in "\n".join(run_text.lines(record, NOW, 0))
+    assert epochs_done((), 0) == 0, "nothing is known of a run without epochs"
 
 
 def test_a_run_that_died_within_an_epoch_is_listed_at_it_and_counts_those_that_it_did(book: Book) -> None:

@@ -12,6 +12,7 @@ from gpumon import units
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import is_partly_sampled
 from gpumon.frame import NAN, TRAINING
+from gpumon.ledger.epoch_summary import epochs_done
 from gpumon.missing import is_known
 from gpumon.reports.run_tables import OPEN, used_peak
 from gpumon_tui import palette, theme
@@ -245,11 +246,10 @@ def by_ticks(run: OpenRun) -> str:
 def _epochs(run: OpenRun) -> str:
     if run.is_by_steps:
         return units.counted(len(run.rows), "row") + " of steps"
-    ended = sum(is_known(one.ended) for one in run.rows.stretches)
     of = run.record.run
-    before = max(0, of.first_epoch - of.base) if run.rows else 0
     if of.epochs:
-        return f"{ended + before} of {of.epochs} epochs done"
+        return f"{epochs_done(run.rows.stretches, of.base)} of {of.epochs} epochs done"
+    ended = sum(is_known(one.ended) for one in run.rows.stretches)
     return units.counted(ended, "epoch") if run.rows else "no epochs"
 
 
