@@ -175,6 +175,29 @@ def test_what_had_not_ended_when_the_log_was_written_is_not_said_to_go_on(served
     assert "ongoing" not in str(found)
 
 
+def test_runs_that_finished_are_not_in_the_row_of_those_that_failed(tmp_path: Path) -> None:
+    """All of them ended within a minute, three each way."""
+    states = {f"net-{n}": RunState.FAILED if n < 3 else RunState.FINISHED for n in range(6)}
+
+    def look(second: int) -> Tick:
+        def state(n: int, name: str) -> RunState:
+            return states[name] if second >= 3 * n + 10 else RunState.RUNNING
+
+        runs = [run(f"tag.1000.{n}.a", id=name, name=name, state=state(n, name)) for n, name in enumerate(states)]
+        return tick(1, [sample(0, utilization=0.9)], runs=runs, time_ns=(BEGAN + second) * SECOND,
+                    monotonic_ns=(50 + second) * SECOND, interval_ns=SECOND)  # fmt: skip
+
+    path = tmp_path / "history.sqlite"
+    keep(path, (look(second) for second in range(50)))
+    found = Served([look(50)], histories=[str(path)])
+    found.now = BEGAN + 50.0
+    tables = shown(found)["tables"]
+    bundles = {one["kind"]: one["members"] for one in tables["bundles"]["cells"].values()}
+    assert {"run failed", "run ended"} <= bundles.keys()
+    for kind, members in bundles.items():
+        assert {tables["events"]["cells"][key]["kind"] for key in members} == {kind}
+
+
 def test_a_minute_in_which_all_gpus_were_throttled_is_one_row_that_opens(browser: Browser, tmp_path: Path) -> None:
     def hot(second: int) -> Tick:
         samples = [sample(gpu, utilization=0.9, throttled_hw_thermal=0.5 * max(0, second - 30)) for gpu in range(GPUS)]

@@ -1,4 +1,4 @@
-"""Events of one kind within a minute as one row that opens, so that a bad minute of eight GPUs hides no night."""
+"""Events called alike within a minute as one row that opens, so that a bad minute of eight GPUs hides no night."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def bundles(found: Sequence[LastedEvent], rows: Sequence[Cells], numbers: Mappin
     open_ones: dict[str, list[tuple[LastedEvent, Cells]]] = {}
     all_of_them = []
     for one, row in zip(found, rows, strict=True):
-        kind = one.event.kind.name
-        members = open_ones.get(kind)
+        members = open_ones.get(row["kind"])  # of one kind, runs that failed and that finished are called otherwise
         if members is None or (members[0][0].event.time_ns - one.event.time_ns) / SECOND > TOGETHER:
-            members = open_ones[kind] = []
+            members = open_ones[row["kind"]] = []
             all_of_them.append(members)
         members.append((one, row))
     return Rows(_bundle([row for _, row in members], numbers) for members in all_of_them if len(members) >= LEAST)
