@@ -135,6 +135,18 @@ def test_of_a_run_that_just_ended_nothing_says_that_it_goes_on(tmp_path: Path) -
     assert (meanwhile["left_is"], meanwhile["left"], meanwhile["epoch_below"]) == ("Time left", 90.0, "validate")
 
 
+def test_an_epoch_that_goes_on_is_one_that_was_last_seen_so_once_nothing_new_comes(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run(NET, epochs=9))
+        book.epoch(rank, 0)
+        book.epoch(rank, 1, ended=None)
+        found = document(book)
+    newest, before = found["epochs"][1], found["epochs"][0]
+    assert epoch(newest, found["run"])["verdict"]["tag"] == "running"
+    assert epoch(newest, found["run"])["verdict"]["old"] == "last seen running", "as its run"
+    assert "old" not in epoch(before, found["run"])["verdict"]
+
+
 def test_a_run_that_goes_on_has_its_epoch_from_the_ledger_where_the_ring_tells_none(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         rank = book.rank(book.run(NET, epochs=9))

@@ -10,7 +10,7 @@ from gpumon.diagnosis.past import FINE
 from gpumon.frame import NAN
 from gpumon.metrics import Unit
 from gpumon_web.page import Cells, Column
-from gpumon_web.tokens import bar, line, run_state, share, tag, text
+from gpumon_web.tokens import bar, going_on, line, run_state, share, tag, text
 
 LOGGED = 4
 """Logged metrics that have a column, of those in the newest epochs."""
@@ -118,7 +118,10 @@ def _verdict(judged: Cells | None) -> Cells | None:
     """A tag for news; what is as it should be recedes."""
     if judged is None:
         return None
-    return text(judged["text"], "mut") if judged["kind"] == FINE else tag(judged["text"], judged["level"])
+    if judged["kind"] == FINE:
+        return text(judged["text"], "mut")
+    found = tag(judged["text"], judged["level"])
+    return going_on(found) if judged["kind"] == "running" else found
 
 
 def _measured(one: Cells, run: Cells) -> Cells:

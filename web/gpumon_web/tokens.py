@@ -45,7 +45,12 @@ def tag(words: str, level: str = "", *, is_now: bool = False) -> Cells:
 def run_state(state: str) -> Cells:
     """The tag of a run's state. Once nothing new comes, one that went on was last seen so, or at a recording's end."""
     found = tag(state or units.MISSING, levels.OF_RUN.get(state, ""))
-    return {**found, "old": "last seen running", "ended": "running at the end"} if state == "running" else found
+    return going_on(found) if state == "running" else found
+
+
+def going_on(found: Cells) -> Cells:
+    """The tag of what goes on, a run or its epoch: once nothing new comes, it was last seen so."""
+    return {**found, "old": "last seen running", "ended": "running at the end"}
 
 
 def run_tab(run: Cells) -> Cells:
