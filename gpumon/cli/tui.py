@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from gpumon.cli.options import (
@@ -21,13 +21,13 @@ from gpumon.cli.options import (
     resolve_options,
     source_of,
 )
+from gpumon.cli.played import is_here, played_ledger
 from gpumon.cli.private_sampler import ledger_at, private_sampler
 from gpumon.cli.simulated import Simulated
 from gpumon.cli.streams import say
-from gpumon.errors import GpumonError, RingError
+from gpumon.errors import GpumonError
 from gpumon.live import Live, follow
-from gpumon.origin import Capability
-from gpumon.paths import LEDGER, PLAYED, Places, history_paths, ledger_paths, ring_paths
+from gpumon.paths import LEDGER, Places, history_paths, ledger_paths
 
 if TYPE_CHECKING:
     from gpumon.events.query import LoggedEvent
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     # One that hangs in its driver has the last known values; to ask that driver here would hang as well.
     if arguments.source is None and live.has_writer():
         return _show(
-            live, live.interval(), where, arguments, lambda: _played(live, where), restart=restart
+            live, live.interval(), where, arguments, lambda: played_ledger(live, where), restart=restart
         )  # fmt: skip
     live.close()
     with left_out():
@@ -141,7 +141,7 @@ def _show(
             daemon=daemon,
             restart=restart,
             player=live.playback,
-            ledgers=lambda: _ledgers(own(), ledger_paths(where) if simulated and _is_here(live) else ()),
+            ledgers=lambda: _ledgers(own(), ledger_paths(where) if simulated and is_here(live) else ()),
             readonly=arguments.readonly,
             read_events=lambda path: _events(where, path),
             notify=arguments.notify,
@@ -182,25 +182,6 @@ def _restart(given: Sequence[tuple[str, str | None]]) -> str:
     if done.returncode:
         raise GpumonError(said)
     return said
-
-
-def _is_here(live: Live) -> bool:
-    """Whether frames are of this machine: its runs beside those of a simulation would be taken for simulated ones."""
-    return Capability.LIVE in live.origin().capabilities
-
-
-def _played(live: Live, where: Places) -> str:
-    """The ledger of the simulation or the recording that the daemon of these frames plays; empty where it is none."""
-    from gpumon.ring.reader import RingReader
-
-    writer = live.writer()
-    if writer is None or _is_here(live):
-        return ""
-    for path in ring_paths(where):
-        with suppress(OSError, RingError), closing(RingReader.open(path)) as ring:
-            if ring.written_by == writer:
-                return f"{os.path.dirname(path)}/{PLAYED}"
-    return ""
 
 
 def _ledgers(own: str, others: Sequence[str]) -> Ledgers:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from gpumon.cli import web_token
 from gpumon.cli.cluster_options import add_cluster
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
+from gpumon.cli.played import played_ledger
 from gpumon.cli.private_sampler import private_sampler
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.live import Live, follow
@@ -173,7 +174,12 @@ def _machine_app(
             feed, lambda: [] if is_own else history_paths(where), work=work, missing=_NO_HISTORY if is_own else "",
             quick=thread, prices=arguments.prices, groups=arguments.user_groups,
         )  # fmt: skip
-        runs = Runs(feed, ledgers, work=work, prices=arguments.prices, is_own=is_own)
+
+        def played() -> str:
+            path = played_ledger(live, where)
+            return path if os.path.exists(path) else ""
+
+        runs = Runs(feed, ledgers, work=work, prices=arguments.prices, is_own=is_own, played=played)
         sources = Sources(feed, runs, accounts, thread, recording)
         try:
             yield lambda gate: make_app(sources, gate)

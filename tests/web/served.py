@@ -70,7 +70,7 @@ class Served:
         self, ticks: Iterable[Tick] = (), ledgers: Iterable[str] = (), token: str | None = TOKEN, devices: int = 2,
         hosts: Iterable[str] = (), buckets: Buckets | None = None, work: Work | None = None, sessions: str = "",
         recording: Recording | None = None, histories: Iterable[str] = (), named: NamedTokens | None = None,
-        refused: str = "", people: People = EVERYBODY,
+        refused: str = "", people: People = EVERYBODY, played: str = "",
     ) -> None:  # fmt: skip
         self.writer = RingWriter.private(devices, 1_000_000_000, 600)
         for tick in ticks:
@@ -83,7 +83,7 @@ class Served:
         self.now = 1_790_000_000.0
         self.gate = Gate(token, hosts, 8050, Sessions(sessions), named)
         self.gate.refused = RefusedTries(refused)
-        runs = Runs(self.feed, lambda: list(ledgers), lambda: self.now, work)
+        runs = Runs(self.feed, lambda: list(ledgers), lambda: self.now, work, played=lambda: played)
         accounts = Accounts(self.feed, lambda: list(histories), lambda: self.now, work, quick=work)
         self.app: Dash = make_app(
             Sources(self.feed, runs, accounts, work or Inline(), recording),

@@ -242,13 +242,25 @@ def test_a_run_of_a_daemon_that_plays_a_simulation_says_why_it_has_no_timeline(l
     going = run("tag.1000.1.a", id="sim-0-0", name="sim", state=RunState.RUNNING, epoch=2)
     origin = Origin("sim", "SIMULATED", capabilities=SIMULATED)
     served = Served([tick(n, runs=[going], origin=origin) for n in (1, 2)], [str(ledger)])
-    why = "A daemon keeps the runs of hardware alone: this is none."
+    why = "Its daemon has kept no run of this."
     assert why in str(served.json("/api/kept?page=run&id=sim-0-0")["values"]["without"])
     assert why in str(served.json(f"/api/kept?page=compare&runs=sim-0-0,{NET}")["values"]["without"])
     for kept in (f"page=run&id={NET}", f"page=compare&runs={NET},{OTHER}"):
         assert why not in served.client().get(f"/api/kept?{kept}").get_data(as_text=True)
     hardware = Served([tick(n, runs=[going]) for n in (1, 2)], [str(ledger)])
     assert hardware.json("/api/kept?page=run&id=sim-0-0")["values"]["without"] == []
+
+
+def test_a_simulation_whose_daemon_keeps_its_runs_has_epochs_and_past_runs(ledger: Path) -> None:
+    going = run("tag.1000.1.a", id=NET, name="net", state=RunState.RUNNING, epoch=3)
+    origin = Origin("sim", "SIMULATED", capabilities=SIMULATED)
+    ticks = [tick(n, runs=[going], origin=origin) for n in (1, 2)]
+    found = Served(ticks, played=str(ledger)).json(f"/api/kept?page=run&id={NET}")
+    assert found["values"]["without"] == []
+    assert found["tables"]["epochs"]["cells"]
+    runs = Served(ticks, played=str(ledger)).json("/api/kept?page=runs")["tables"]["runs"]["cells"]
+    assert {NET, OTHER} <= runs.keys()
+    assert runs[OTHER]["tick"] is not None, "it can be compared"
 
 
 def test_runs_that_are_not_kept_have_no_tick_and_no_way_to_a_comparison(browser: Browser, tmp_path: Path) -> None:
@@ -258,7 +270,7 @@ def test_runs_that_are_not_kept_have_no_tick_and_no_way_to_a_comparison(browser:
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open("#/runs?pick=sim-1-0,sim-2-0")
         expect(page.locator("#page-runs tbody tr")).to_have_count(2)
-        why = "These runs cannot be compared. A daemon keeps the runs of hardware alone: this is none."
+        why = "These runs cannot be compared. Its daemon has kept no run of this."
         expect(page.locator(".picked")).to_have_text(why)
         expect(page.locator("#page-runs input[type=checkbox]")).to_have_count(0)
         visitor.open("#/run/sim-1-0")

@@ -27,5 +27,5 @@ def why_no_history(origin: Origin, begun: float = NAN) -> str | dict[str, Any]:
 
 
 def why_no_runs(origin: Origin) -> str:
-    """The same of runs."""
-    return "" if Capability.LIVE in origin.capabilities else "A daemon keeps the runs of hardware alone: this is none."
+    """The same of runs, where the daemon that plays another origin has kept none of it, as before its first one."""
+    return "" if Capability.LIVE in origin.capabilities else "Its daemon has kept no run of this."

@@ -36,12 +36,14 @@ class Runs:
     def __init__(
         self, feed: Feed, ledgers: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,
         work: Work | None = None, answers: AnswerCache | None = None, missing: str = "",
-        prices: Prices | None = None, *, is_own: bool = False,
+        prices: Prices | None = None, *, is_own: bool = False, played: Callable[[], str] = str,
     ) -> None:  # fmt: skip
         """`missing` says why past runs are not there, where no ledger has them.
 
-        `is_own`: this process samples by itself, and keeps the runs of whatever it plays.
+        `is_own`: this process samples by itself, and keeps the runs of whatever it plays; `played`: the file
+        where the daemon keeps those of what it plays instead of sampling this machine, empty where there is none.
         """
+        self._played = played
         self._is_own = is_own
         self._prices = prices
         self._feed = feed
@@ -71,7 +73,7 @@ class Runs:
             return self._answers.get(
                 ("kept", page.name, asked, by), self._fresh,
                 lambda _: self._work.ask(
-                    kept.of_compared, lambda: (self._ledgers(), asked, by, self._now(), page.name, why)
+                    kept.of_compared, lambda: (self._paths(), asked, by, self._now(), page.name, why)
                 ),
             )  # fmt: skip
         return self._of_run(
@@ -91,7 +93,7 @@ class Runs:
                 recent = self._feed.history.only(*self._devices_of(run, device), metrics=COURSE)
             ring = self._ring(run, device)
             return self._work.ask(
-                run_zoom.zoomed_figure, lambda: (self._ledgers(), run, device, ring, recent, begin, end)
+                run_zoom.zoomed_figure, lambda: (self._paths(), run, device, ring, recent, begin, end)
             )
 
         return self._answers.get(("zoom", run, device, begin, end), self._fresh, start)
@@ -111,19 +113,25 @@ class Runs:
     def ask(self, key: tuple[Any, ...], task: Task, *more: Any) -> Future[Packed]:
         """The answer of a task that reads ledgers: it gets their paths, now, the version that is known, and `more`."""
         return self._answers.get(
-            key, self._fresh, lambda known: self._work.ask(task, lambda: (self._ledgers(), self._now(), known, *more))
+            key, self._fresh, lambda known: self._work.ask(task, lambda: (self._paths(), self._now(), known, *more))
         )
 
     def why(self) -> str:
         """Why a daemon keeps no run of what it plays; empty where it does."""
         with self._feed.lock:
-            return "" if self._is_own else why_no_runs(self._feed.live.origin())
+            return "" if self._is_own or self._played() else why_no_runs(self._feed.live.origin())
+
+    def _paths(self) -> list[str]:
+        """The files that may be read, first that of what is played."""
+        with self._feed.lock:
+            played = self._played()
+        return [*([played] if played else ()), *self._ledgers()]
 
     def _of_list(self, key: tuple[str, ...], task: Task, *more: str) -> Future[Packed]:
         live = self._live()
         return self._answers.get(
             key, self._fresh,
-            lambda known: self._work.ask(task, lambda: (self._ledgers(), live, self._now(), known, *more)),
+            lambda known: self._work.ask(task, lambda: (self._paths(), live, self._now(), known, *more)),
         )  # fmt: skip
 
     def _of_run(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
@@ -131,13 +139,13 @@ class Runs:
 
         def start(known: Any) -> Future[Any]:
             live, ring = self._live().get(run), self._ring(run, device)
-            return self._work.ask(task, lambda: (self._ledgers(), run, device, live, ring, self._now(), known, *more))
+            return self._work.ask(task, lambda: (self._paths(), run, device, live, ring, self._now(), known, *more))
 
         return self._answers.get(key, self._fresh, start)
 
     def _of_record(self, key: tuple[str, ...], task: Task, *more: Any) -> Future[Packed]:
         return self._answers.get(
-            key, self._fresh, lambda known: self._work.ask(task, lambda: (self._ledgers(), key[1], known, *more))
+            key, self._fresh, lambda known: self._work.ask(task, lambda: (self._paths(), key[1], known, *more))
         )
 
     def _live(self) -> dict[str, dict[str, Any]]:
