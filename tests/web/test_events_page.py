@@ -175,6 +175,21 @@ def test_what_had_not_ended_when_the_log_was_written_is_not_said_to_go_on(served
     assert "ongoing" not in str(found)
 
 
+def test_since_when_nobody_watched_is_there_to_read(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    keep(path, ticks(range(0, HOUR, STEP)), kill=True)
+    keep(path, ticks(range(HOUR + STEP, 2 * HOUR, STEP)), kill=True)
+    found = Served(ticks(range(3)), histories=[str(path)])
+    found.now = BEGAN + 2.0 * HOUR
+    with on_a_port(found) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/events")
+        for width in (1440, 1024, 768, 400):
+            page.set_viewport_size({"width": width, "height": 800})
+            cell = page.locator("#page-events .c-took", has_text="nobody watched for")
+            cell.wait_for()
+            assert cell.evaluate("(cell) => cell.scrollWidth <= cell.clientWidth"), f"cut at {width}"
+
+
 def test_runs_that_finished_are_not_in_the_row_of_those_that_failed(tmp_path: Path) -> None:
     """All of them ended within a minute, three each way."""
     states = {f"net-{n}": RunState.FAILED if n < 3 else RunState.FINISHED for n in range(6)}
