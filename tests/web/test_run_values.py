@@ -135,6 +135,16 @@ def test_of_a_run_that_just_ended_nothing_says_that_it_goes_on(tmp_path: Path) -
     assert (meanwhile["left_is"], meanwhile["left"], meanwhile["epoch_below"]) == ("Time left", 90.0, "validate")
 
 
+def test_a_run_that_just_ended_is_asked_for_again_until_its_ledger_has_all_of_it(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        book.epoch(book.rank(book.run(NET)), 0)
+        before = document(book)
+    ended = {**before["run"], "state": "finished", "ended": BEGAN + 60}
+    assert kept({**before, "live": ended}).again < 10, "the ring tells it first"
+    assert kept({**before, "run": ended, "now": BEGAN + 65}).again < 10, "its last numbers come late"
+    assert kept({**before, "run": ended, "now": BEGAN + 600}).again > 100
+
+
 def test_an_epoch_that_goes_on_is_one_that_was_last_seen_so_once_nothing_new_comes(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         rank = book.rank(book.run(NET, epochs=9))

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 GOES_ON, IS_OVER = 5.0, 600.0
-"""Seconds between questions for a run; one that is over may be resumed, or its last epoch be kept late."""
+"""Seconds between questions for a run; one that is over may be resumed."""
+SETTLES = 30.0
+"""Seconds from the end of a run in which its ledger may yet get what was measured last."""
 
 
 def layout() -> Component:
@@ -143,8 +145,14 @@ def kept(document: Cells) -> KeptValues:
     }
     return KeptValues(
         values, {"course": course(document)}, {"epochs": document.get("epochs_total", 0) + len(parts)},
-        GOES_ON if is_running else IS_OVER, unread=missing if unread else "",
+        GOES_ON if is_running or _may_change(document) else IS_OVER, unread=missing if unread else "",
     )  # fmt: skip
+
+
+def _may_change(document: Cells) -> bool:
+    """Whether the ledger may yet get more of a run that is over: the ring tells its end some seconds before."""
+    kept_run = document["run"]
+    return kept_run["state"] == "running" or document["now"] - (kept_run["ended"] or 0.0) < SETTLES
 
 
 def rest(document: Cells) -> KeptValues:
