@@ -151,8 +151,9 @@ def kept(document: Cells) -> KeptValues:
 
 def _may_change(document: Cells) -> bool:
     """Whether the ledger may yet get more of a run that is over: the ring tells its end some seconds before."""
-    kept_run = document["run"]
-    return kept_run["state"] == "running" or document["now"] - (kept_run["ended"] or 0.0) < SETTLES
+    kept_run: Cells = document["run"]
+    since: float = document["now"] - (kept_run["ended"] or 0.0)
+    return kept_run["state"] == "running" or since < SETTLES
 
 
 def rest(document: Cells) -> KeptValues:
