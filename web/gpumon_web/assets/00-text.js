@@ -68,10 +68,10 @@ window.gpumon = window.gpumon || {};
   }
 
   // In the unit that suits `largest`, where several stand below each other; a sum that is too large for it has its own.
-  const rank = (value) => (value >= 3.6e6 ? 2 : value >= 3600 ? 1 : 0);
+  const unit = (value) => (value >= 3.6e6 ? 2 : value >= 3600 ? 1 : 0);
   function joules(value, largest) {
     if (!known(value)) { return MISSING; }
-    const [of, column] = known(largest) ? [rank(value) > rank(largest) ? value : largest, 1] : [value, 0];
+    const [of, column] = known(largest) ? [unit(value) > unit(largest) ? value : largest, 1] : [value, 0];
     if (of >= 3.6e6) { return `${thousands(fixed(value / 3.6e6, 2 + column))} kWh`; }
     return of >= 3600 ? `${fixed(value / 3600, of < 3.6e4 ? 1 + column : 1)} Wh` : `${thousands(fixed(value, 0))} J`;
   }

@@ -152,7 +152,7 @@ def kept(document: Cells) -> KeptValues:
 def _may_change(document: Cells) -> bool:
     """Whether the ledger may yet get more of a run that is over: the ring tells its end some seconds before."""
     kept_run: Cells = document["run"]
-    since: float = document["now"] - (kept_run["ended"] or 0.0)
+    since: float = document["now"] - (kept_run.get("ended") or 0.0)  # the ring alone tells no end
     return kept_run["state"] == "running" or since < SETTLES
 
 
