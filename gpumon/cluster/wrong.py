@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.cluster.facts import Node, in_order
 from gpumon.cluster.rows import Answers, node_of
+from gpumon.metrics import Unit
 from gpumon.missing import NAN, is_known
 
 _UNKNOWN = "with GPUs in an unknown state"
@@ -87,7 +88,7 @@ def what_is_wrong(found: Iterable[Node], answers: Answers, *, tells_states: bool
         by = row.labels.get("cause", "")
         told.append(
             Wrong(
-                node_of(row), f"a GPU is throttled by {by} {units.percent(row.value)} of the time", False,
+                node_of(row), f"a GPU is throttled by {by} {units.number(row.value, Unit.RATIO)} of the time", False,
                 f"throttled by {by}",
             )
         )  # fmt: skip

@@ -136,7 +136,7 @@ def test_runs_holders_and_faults_are_those_of_the_nodes(pictures: dict[str, Clus
     assert idle.seconds == pytest.approx(SECONDS - IDLE_FROM, abs=RULE_INTERVAL)
     said = {(one.node, one.text.split(" at ")[0]) for one in what_is_wrong(facts.nodes(answers, NOW), answers)}
     assert said == {
-        ("gn1", f"a GPU is throttled by heat {HOT:.0%} of the time"), ("gn2", "1 GPU lost"),
+        ("gn1", f"a GPU is throttled by heat {HOT * 100:.0f} % of the time"), ("gn2", "1 GPU lost"),
         ("gn2", "XID 79 on GPU 2"), ("gn10", "silent for 16 min: its exporter does not answer"),
     }  # fmt: skip
     assert answers["xids"][0].value == BEGIN + XID_AT

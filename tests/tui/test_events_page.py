@@ -350,7 +350,7 @@ def test_watched_time_without_events_is_a_line() -> None:
 
 def test_nothing_is_said_to_be_known_only_since_a_moment_before_which_events_stand() -> None:
     lines = "\n".join(opened((120, 40), read=no_log))
-    assert "watched since 14:21:40, older rows as told then" in lines
+    assert "watched since 14:21:40, earlier rows from what was known then" in lines
 
 
 def recording(seconds: int, player: FakePlayer, size: tuple[int, int] = (120, 40)) -> list[str]:

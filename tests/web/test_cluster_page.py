@@ -273,7 +273,7 @@ def test_what_is_wrong_is_told_once_for_several_nodes_and_the_severe_first() -> 
     assert few[:2] == ["gn001: 1 GPU lost", "gn002: 1 GPU lost"]
     assert any(text.startswith("gn003: silent for 10 min") for text in few)
     assert [text for text in few if "XID" in text] == ["gn001: XID 79 on GPU 5"]
-    assert "gn001: a GPU is throttled by heat 40% of the time" in few
+    assert "gn001: a GPU is throttled by heat 40 % of the time" in few
     assert any(text.startswith("bob holds 4 GPUs idle for 2 h") for text in few)
     many = [one["text"] for one in shown(1000).values()["wrong"]]
     assert many[0] == "999 nodes with lost GPUs: gn001, gn002, gn003, gn004, gn005 and 994 more"
@@ -289,7 +289,7 @@ def test_a_node_opens_into_its_gpus_once_it_was_asked() -> None:
     assert [one["state_word"] for one in rows][2:6] == ["busy", "allocated, idle", "allocated, idle", "does not answer"]
     assert rows[3]["state"][0]["line"][-1]["text"] == "for 5 min", "it was free before bob came"
     assert [[one["tag"] for one in row["state"][0]["line"] if "tag" in one] for row in rows[:2]] == [
-        ["busy"], ["busy", "throttled by heat 40%"],
+        ["busy"], ["busy", "throttled by heat 40 %"],
     ]  # fmt: skip
     assert rows[0]["run"] == "moe"
     values = served.values("node", id="gn001")

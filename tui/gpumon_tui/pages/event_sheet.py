@@ -228,7 +228,7 @@ class EventSheet(Lines):
         if not since:
             return ""
         can = self.view.origin.capabilities
-        older = ", older rows as told then" if self._all and self._all[-1].time < since - 1.0 else ""
+        older = ", earlier rows from what was known then" if self._all and self._all[-1].time < since - 1.0 else ""
         if Capability.NOW not in can:
             return f", {units.clock(since)} to {units.clock(until)}{older}"
         if Capability.LIVE in can:

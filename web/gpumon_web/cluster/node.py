@@ -142,7 +142,7 @@ def _row(number: str, slot: Cells, state: str, answers: Answers, node: str) -> C
     if state == "held_idle" and is_known(idle := value("held_idle")):
         tags.append(text(f"for {units.words(idle)}", "mut"))
     tags += [
-        tag(f"throttled by {row.labels.get('cause', '')} {units.percent(row.value)}", "warn")
+        tag(f"throttled by {row.labels.get('cause', '')} {percent(row.value)}", "warn")
         for row in answers.get(f"node_throttled {node}", ()) if row.labels.get("gpu") == number
     ]  # fmt: skip
     return {
