@@ -52,7 +52,9 @@ HOURS = (
     Question("hours", placed(HOURS_ASKED, time.time(), 0.0), every=300.0),
 )
 """Further ones: when sums by hour are recorded, and of which periods they know enough."""
-LARGE = (NAMES, *HOURS, *(one for one in QUESTIONS if not one.is_small))
+LARGE = (NAMES, *HOURS, *(one for one in QUESTIONS if not one.is_small and one.where_whole is None))
+WHOLE = tuple(one for one in QUESTIONS if one.where_whole)
+"""What is asked further of an engine that has all of a period."""
 _SHOWN = (
     '/[0-9]/.test(document.querySelector("[data-bind=free]")?.textContent) && document.querySelector(".nodecanvas")'
 )
@@ -125,6 +127,7 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
         stack.callback(engine.close)
         _until_recorded(engine, _MOST * nodes, result)
         recorded = _asked(running, engine, LARGE, _TIMES, recorded=True)
+        whole = _asked(running, engine, WHOLE, _TIMES, recorded=True)
         (node,) = _asked(running, engine, [_whole_node(engine)], _TIMES, recorded=True)
         sent, ratio = _pages(engine)
         painted = _painted(f"http://127.0.0.1:{port}/", token, result)
@@ -155,7 +158,9 @@ def measure(stage: Stage, effort: Effort, nodes: int = NODES) -> Result:
         f"{number(1e3 * sum(one.seconds for one in raw))} ms. Samples that the engine reads for all of them: "
         f"{sum(one.samples for one in recorded):,} with rules, {sum(one.samples for one in raw):,} without. A node: "
         f"{number(1e3 * node.seconds)} ms. The engine has minutes of history: a sum over a month that it has in full "
-        "reads more."
+        "reads more, and of each period that it has in full it is asked which nodes were seen least: "
+        f"{', '.join(f'{one.question.where_whole} {number(1e3 * one.seconds)} ms' for one in whole)} where it has "
+        "minutes."
     )
     return result
 

@@ -85,8 +85,9 @@ class Engine:
         self._patience = patience
         self._now = now
         self._access = access
-        self._base = _checked_url(url)
-        self.name = _without_user(self._base)
+        base = _checked_url(url)
+        self._query = base.join("api/v1/query")
+        self.name = _without_user(base)
         """The URL as people may see it."""
         self._called = f"the engine at {self.name}"
         # To compress an answer of 1,000 nodes takes an engine as long as to find it, and a network near it less.
@@ -126,12 +127,12 @@ class Engine:
 
     def _asked(self, expression: str, **more: str) -> Mapping[str, Any]:
         form = {"query": expression, "timeout": f"{max(1.0, self._patience - 1):g}s", **more}
-        return self._post("api/v1/query", form)
+        return self._post(form)
 
-    def _post(self, path: str, form: Mapping[str, str]) -> Mapping[str, Any]:
+    def _post(self, form: Mapping[str, str]) -> Mapping[str, Any]:
         deadline = monotonic() + self._patience
         try:
-            with self._client.stream("POST", self._base.join(path), data=form) as response:
+            with self._client.stream("POST", self._query, data=form) as response:
                 if response.is_redirect:
                     elsewhere = self._shown(_elsewhere(response))
                     instead = "give --prometheus that URL, or credentials where it is a login"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpumon.cluster.coverage import is_whole
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.questions import Period
-from gpumon.cluster.recorded import MOVES, SILENT, STANDS
+from gpumon.cluster.recorded import BEHIND, SAME, SILENT, STANDS
 from gpumon.cluster.rows import Answers, node_of, single
 from gpumon.frame import NAN
 from gpumon.groups import NO_GROUP, UserGroups
@@ -138,22 +138,26 @@ def nodes(answers: Answers, now: float) -> list[Node]:
             models.setdefault(node_of(row), set()).add(row.labels["model"])
     for row in answers.get("models", ()):
         models.setdefault(node_of(row), set()).add(row.labels.get("model", ""))
+    late = _late(answers)
     before, now_seen, busy, ahead, was_ahead = (
-        _by_node(answers.get(name, ())) for name in ("seen_before", "seen", "busy", "clocks", "clocks_before")
-    )
+        _by_node(rows) for rows in (
+            answers.get("seen_before", ()), late,
+            *(answers.get(name, ()) for name in ("busy", "clocks", "clocks_before")),
+        )
+    )  # fmt: skip
     # Of a node that tells its GPUs by a door with a new sample nothing is late, whatever another door of it says.
     seen = before | now_seen | {name: told for name, (told, _) in doors.items()}
     # A sample alone is no node of its own: another exporter of one, such as in NVIDIA's dialect, tells that, too.
     names = {*before, *gpus} if "seen_before" in answers else {*seen, *gpus}
-    news = {
-        (node_of(row), row.labels.get("job", "")): row.labels["newest"]
-        for row in answers.get("seen", ()) if "newest" in row.labels
-    }  # fmt: skip
+    stood, same, behind = (
+        {_door(row) for row in answers.get("seen", ()) if row.labels.get("newest") == word}
+        for word in (STANDS, SAME, BEHIND)
+    )
     found = []
     for name in sorted(names, key=in_order):
-        told, news_of = seen.get(name, NAN), news.get((name, doors[name][1])) if name in doors else None
-        stands, is_gone = news_of == STANDS, name not in doors
-        apart = ahead.get(name, told - now if news_of == MOVES else 0.0)
+        told, door, is_gone = seen.get(name, NAN), (name, doors.get(name, (NAN, ""))[1]), name not in doors
+        stands = not is_gone and door in stood
+        apart = ahead.get(name, told - now if not is_gone and door in behind - stood - same else 0.0)
         if stands or is_gone:  # what its clock is ahead by is that of its newest sample: it shrinks since that came
             apart = was_ahead.get(name, apart)
         age = now - (told - apart)
@@ -293,12 +297,22 @@ def _by_node(rows: Sequence[EngineSeries]) -> dict[str, float]:
     return found
 
 
+def _late(answers: Answers) -> list[EngineSeries]:
+    """Newest samples that are late, or stand, with their times."""
+    return [row for row in answers.get("seen", ()) if row.labels.get("newest") != SAME]
+
+
+def _door(row: EngineSeries) -> tuple[str, str]:
+    """By which node and `job` something is told."""
+    return node_of(row), row.labels.get("job", "")
+
+
 def _newest_doors(answers: Answers) -> dict[str, tuple[float, str]]:
     """When each node that tells its GPUs told its newest sample, and by which `job`: two tell of the same GPUs.
 
     Infinite for one that is not late.
     """
-    late = {(node_of(row), row.labels.get("job", "")): row.value for row in answers.get("seen", ())}
+    late = {_door(row): row.value for row in _late(answers)}
     newest: dict[str, tuple[float, str]] = {}
     for row in answers.get("gpus", ()):
         node, job = node_of(row), row.labels.get("job", "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
+from functools import partial
 from math import inf
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -15,6 +16,7 @@ from time import time as wall_clock
 
 from gpumon.cluster.asking import AskedEngine, Asking
 from gpumon.cluster.away import away_questions
+from gpumon.cluster.coverage import has_all
 from gpumon.cluster.dcgm import DCGM_QUESTIONS
 from gpumon.cluster.kept import NEVER, KeptAnswer, next_answer, of_one_moment
 from gpumon.cluster.looking import EngineLook
@@ -115,14 +117,18 @@ class ClusterPoller:
         kept = dict(before.kept)
         if look.look(at):  # what was not there before may be now
             kept = {name: one._replace(asked=-inf) for name, one in kept.items()}
-        asked = self._asked()
+        table = self._asked()
+        asked = [one for one in table if one.where_whole is None]
         kept = self._ask(asked, kept, began, at)
-        more = self._follow({name: one.rows for name, one in kept.items() if one.rows is not None}, at)
-        if self._answered >= began:  # of an engine that answers nothing no more is asked
-            kept = self._ask(more, kept, began, at)
-        wanted = {one.name for one in (*asked, *more)}
+        follows: tuple[Callable[[Answers, float], Sequence[Question]], ...] = (partial(_of_whole, table), self._follow)
+        for following in follows:
+            more = following(_rows(kept), at)
+            asked += more
+            if self._answered >= began:  # of an engine that answers nothing no more is asked
+                kept = self._ask(more, kept, began, at)
+        wanted = {one.name for one in asked}
         kept = {name: one for name, one in kept.items() if name in wanted}
-        has_rules = all(one.asks_recorded(look.there, is_small=False) for one in asked)
+        has_rules = all(one.asks_recorded(look.there, is_small=False) for one in table)
         answered = ours if self._answered >= began else before.answered
         made = ClusterPicture(
             at, kept, has_rules, self._clock() - began, look.is_dcgm, apart, answered, is_known(look.hours.phase),
@@ -172,3 +178,12 @@ class ClusterPoller:
                 self.round()
             self._wake.wait(TICK)
             self._wake.clear()
+
+
+def _rows(kept: Mapping[str, KeptAnswer]) -> Answers:
+    return {name: one.rows for name, one in kept.items() if one.rows is not None}
+
+
+def _of_whole(table: Sequence[Question], answers: Answers, _at: float) -> list[Question]:
+    """Questions of this table about periods which the engine has to have in full, and has."""
+    return [one for one in table if one.where_whole and has_all(answers, one.where_whole)]

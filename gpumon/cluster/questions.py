@@ -124,6 +124,8 @@ class Question(NamedTuple):
     """It has the name of a node or a user in it, and no window that is put in when it is asked."""
     together: str = ""
     """Name of what is asked for one moment, and kept of one moment, with all others of that name; empty for none."""
+    where_whole: Period | None = None
+    """A period of which the engine has to have all: of another one its answer would tell nothing."""
 
     @property
     def records(self) -> frozenset[str]:
@@ -202,7 +204,10 @@ def _known_of(period: Period) -> str:
 
 
 def _covered_by_node(period: Period) -> Question:
-    """Seconds of a period in which nodes were seen, of those that were seen least: of 1,000 that is a few rows."""
+    """Seconds of a period in which nodes were seen, of those that were seen least: of 1,000 that is a few rows.
+
+    It reads each node, so a period up to now has to be there in full; of a month of the calendar both are one answer.
+    """
     window, step = period.selector, {Period.DAY: STEP, Period.WEEK: COARSE}.get(period, _COARSEST)
 
     def least(seconds: str) -> str:
@@ -212,7 +217,7 @@ def _covered_by_node(period: Period) -> Question:
     return Question(
         f"covered_by_node_{period}", least(f"count_over_time({NODES}[{window}:{step}s]) * {step}"), least(raw),
         max(seldom(period), AWAY_EVERY), by_hour=least(seen_by_hour(window)) if period in BY_HOUR else "",
-        selector=window, together=_known_of(period),
+        selector=window, together=_known_of(period), where_whole=None if period.is_dated else period,
     )  # fmt: skip
 
 

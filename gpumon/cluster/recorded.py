@@ -60,16 +60,19 @@ _MODELS = (
 _NAMED = "group by (instance, model) (gpumon_gpu_info)"
 """Models that a node names, the divided ones, too."""
 _GPUS = f"{OWN} > 0"
-STANDS, MOVES = "stands", "moves"
-"""Words, as label `newest`, on a time of a newest sample: it is that of two minutes before, or grew since though late.
-Both hold by whatever clock a node has."""
+STANDS, SAME, BEHIND = "stands", "same", "behind"
+"""Words, as label `newest`: the newest sample of a node is that of two minutes before; no other was told since, which
+is so of a node that is scraped since a moment, too; its time is older than that. The first two hold by whatever clock a
+node has: what is behind, and not the same, came from a clock that is."""
 LATE = (
     f'label_replace({_NEWEST} == {_NEWEST} offset {SILENT:g}s, "newest", "{STANDS}", "", "")'
-    f" or label_replace({_NEWEST} < time() - {SILENT:g} and {_NEWEST} > min_over_time({_NEWEST}[{SILENT:g}s]),"
-    f' "newest", "{MOVES}", "", "")'
-    f" or {_NEWEST} < time() - {SILENT:g}"
+    f' or label_replace(stdvar_over_time({_NEWEST}[{SILENT:g}s]) == 0, "newest", "{SAME}", "", "")'
+    f' or label_replace({_NEWEST} < time() - {SILENT:g}, "newest", "{BEHIND}", "", "")'
 )
-"""Newest samples of nodes that told nothing new, or whose clock is behind; with the label once more without it."""
+"""Newest samples of nodes that told nothing new, or whose clock is behind; `same` comes without the time.
+
+A variance of none is the cheapest word for it that both Prometheus and VictoriaMetrics have, whose `changes` count
+otherwise."""
 _AHEAD = f"{_NEWEST} - timestamp({_NEWEST})"
 _CLOCKS_AHEAD = (
     f"max by (instance) ({_AHEAD} and abs({_AHEAD}) > {SILENT:g} and {_NEWEST} > min_over_time({_NEWEST}[{SILENT:g}s]))"

@@ -271,6 +271,7 @@ def test_a_node_is_silent_once_its_samples_stand_and_alive_while_they_come_whate
         "jumped-back": lambda at: at if at < 570 else at - 300,
         "stood-3-min": lambda at: min(at, 420),
         "young": lambda at: at if at >= 580 else float("nan"),
+        "young-stood": lambda at: 100 if at >= 570 else float("nan"),
     }
     told = [
         (f'{series}{{instance="{name}",job="g"{more}}} {value}', BEGIN + at)
@@ -285,6 +286,7 @@ def test_a_node_is_silent_once_its_samples_stand_and_alive_while_they_come_whate
         "ahead-stood-3-min",
         "ahead-stood-9-min",
         "stood-3-min",
+        "young-stood",
     }
     assert {name: one.count("free") for name, one in found.items() if one.count("free")} == {
         "alive": 8, "ahead": 8, "jumped-back": 8, "young": 8,

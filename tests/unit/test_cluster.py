@@ -186,7 +186,17 @@ def test_a_picture_is_one_moment_whatever_is_asked() -> None:
     engine, clock = FakeEngine(), HandClock()
     ClusterPoller(engine, clock=clock.steady, now=clock.wall).round()
     assert {at for _, at in engine.asked} == {NOW}
-    assert len(engine.asked) == len(QUESTIONS) + 2
+    assert len(engine.asked) == len([one for one in QUESTIONS if one.where_whole in (None, Period.WEEK)]) + 2
+
+
+def test_which_nodes_were_seen_least_is_asked_in_the_same_round_and_only_of_a_period_that_the_engine_has_all_of() -> (
+    None
+):
+    known = {f"covered_{Period.DAY}": [row(86400.0)], f"covered_{Period.WEEK}": [row(500000.0)]}
+    engine = FakeEngine()
+    engine.answers = ANSWERS | {f"covered_by_node_{one}": [row(1.0, instance="gn1")] for one in Period} | known
+    picture = ClusterPoller(engine, clock=HandClock().steady, now=HandClock().wall).round()
+    assert {name for name in picture.kept if name.startswith("covered_by_node")} == {"covered_by_node_day"}
 
 
 def test_a_question_is_asked_again_in_its_own_time() -> None:

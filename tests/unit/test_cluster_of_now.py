@@ -10,7 +10,7 @@ from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.picture import NO_ANSWER
 from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.questions import QUESTIONS
-from gpumon.cluster.recorded import MOVES, SILENT, STANDS
+from gpumon.cluster.recorded import BEHIND, SAME, SILENT, STANDS
 from gpumon.cluster.wrong import what_is_wrong
 from tests.unit.test_cluster import NOW, FakeEngine, HandClock, row, text
 
@@ -94,6 +94,18 @@ def test_a_node_that_is_gone_is_silent_since_its_newest_sample_by_the_engines_cl
     assert node.silent == 720.0
 
 
+def test_a_node_that_is_scraped_since_a_moment_is_silent_where_its_only_sample_is_old() -> None:
+    same = row(0.0, instance="a", newest=SAME)
+    node = one_node(NOW - 297, seen=[row(NOW - 297, instance="a", newest=BEHIND), same])
+    assert (node.silent, node.ahead) == (297.0, 0.0)
+    node = one_node(NOW, seen=[same])
+    assert (node.silent, node.count("free")) == (0.0, 8), "its sample is of now, as far as anybody knows"
+
+
+def test_an_old_sample_of_which_nobody_told_whether_it_grew_is_a_silent_nodes() -> None:
+    assert one_node(NOW - 297).silent == 297.0
+
+
 def test_how_far_a_clock_was_is_nothing_of_a_node_whose_samples_come() -> None:
     node = one_node(NOW, clocks_before=[row(300.0, instance="a")])
     assert (node.silent, node.ahead) == (0.0, 0.0)
@@ -106,7 +118,7 @@ def test_a_node_that_stands_by_a_right_clock_is_silent_since_its_newest_sample()
 
 def test_a_node_whose_clock_just_jumped_back_is_not_silent_while_its_samples_come() -> None:
     """The question for clocks is asked once a minute: it has not told of the jump yet."""
-    node = one_node(NOW - 297, MOVES, clocks=[])
+    node = one_node(NOW - 297, BEHIND, clocks=[])
     assert (node.silent, node.count("free"), node.ahead) == (0.0, 8, -297.0)
     (said,) = what_is_wrong([node], {})
     assert (said.text, said.severe) == ("its clock is 5 min behind the engine's", False)
