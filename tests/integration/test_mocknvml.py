@@ -124,7 +124,7 @@ def test_a_profile_is_shown_as_it_is_written(name: str, built: Path, live_dir: P
     profile = read_profile(built, name)
     found = status(on(built, profile, live_dir))
     system = profile["system"]
-    assert found["driver"] == {"version": system["driver_version"], "cuda": system["cuda_version"]}
+    assert found["driver"] == {"version": system["driver_version"], "cuda": system["cuda_version"], "unanswered": None}
     assert found["problem"] is None
     assert len(found["gpus"]) == len(profile["devices"])
     for index, (shown, own) in enumerate(zip(found["gpus"], profile["devices"], strict=True)):
