@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import pairwise
 from typing import Any
 
-from gpumon_web.feed import FIRST_WINDOW
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon_web.feed import FIRST_WINDOW, PACE
 from gpumon_web.live import PageFeed, PageVersions, TableVersions
 from gpumon_web.page import Rows
 from gpumon_web.pages import PAGES
@@ -69,12 +73,27 @@ def test_a_page_gets_its_lines_with_their_past_and_then_each_point_once() -> Non
     seen = served.json("/api/delta?page=fleet")
     assert seen["series"] == {
         "t": [TIME / 1e9 + at for at in (1, 2, 3)], "lines": {device().uuid: [0.5, 0.5, 0.5]}, "whole": True,
+        "every": 1.0,
     }  # fmt: skip
     assert seen["series"]["t"][-1] - seen["series"]["t"][0] <= FIRST_WINDOW
     served.writer.append(tick(4, [sample(0, utilization=0.25)]))
     seen = served.json(f"/api/delta?page=fleet&boot={seen['boot']}&since={seen['seq']}")
-    assert seen["series"] == {"t": [TIME / 1e9 + 4], "lines": {device().uuid: [0.25]}, "whole": False}
+    assert seen["series"] == {"t": [TIME / 1e9 + 4], "lines": {device().uuid: [0.25]}, "whole": False, "every": 1.0}
     assert seen["tables"]["gpus"]["cells"][device().uuid]["now"] == 0.25
+
+
+def test_lines_of_a_fast_ring_say_how_far_their_points_are_apart() -> None:
+    tenth = SECOND // 10
+    fast = [
+        tick(n, interval_ns=tenth, time_ns=TIME + n * tenth, monotonic_ns=SECOND + n * tenth) for n in range(1, 21)
+    ]  # fmt: skip
+    served = Served(fast[:1])
+    seen = served.json("/api/delta?page=fleet")
+    for one in fast[1:]:
+        served.writer.append(one)
+    news = served.json(f"/api/delta?page=fleet&boot={seen['boot']}&since={seen['seq']}")["series"]
+    assert news["every"] == PACE
+    assert [after - before for before, after in pairwise(news["t"])] == pytest.approx([PACE] * (len(news["t"]) - 1))
 
 
 def test_a_ring_that_began_anew_resets_a_viewer() -> None:

@@ -166,7 +166,7 @@ class Feed:
     def lines(self, named: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
         """Lines by name, of a metric of a GPU each: what is new after frame `since`; of 0, what they begin with.
 
-        The caller holds `lock`.
+        Points come `every` so many seconds, which may be longer than between frames. The caller holds `lock`.
         """
         is_whole = since == 0 or since < self._dropped
         if is_whole and has_past and named:
@@ -181,7 +181,8 @@ class Feed:
             points = self._points[-1:] if is_whole else [point for point in self._points if point.number > since]
             times = [point.time for point in points]
             lines = {name: self._picked(uuid, metric, times) for name, (uuid, metric) in named.items() if times}
-        return {"t": [round(time, 3) for time in times], "lines": lines, "whole": is_whole}
+        every = max(PACE, self.frame.interval) if self.frame else PACE
+        return {"t": [round(time, 3) for time in times], "lines": lines, "whole": is_whole, "every": every}
 
     def refresh(self) -> None:
         """Take in what the ring has since the last time. The caller holds `lock`."""

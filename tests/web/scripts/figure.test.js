@@ -64,9 +64,9 @@ async function live(answers, { query = "", values = { uuid: "GPU-1", outline: ""
   figure.open(new URLSearchParams(query));
   figure.about();
   await settled();
-  const tick = (times, lines, whole = false) => {
+  const tick = (times, lines, whole = false, every = 1) => {
     gpumon.feed.now = times.at(-1);
-    figure.tick({ delta: { series: { t: times, lines, whole } } });
+    figure.tick({ delta: { series: { t: times, lines, whole, every } } });
   };
   return { ...found, figure, world, feed: gpumon.feed, set, tick, last: () => found.shown.at(-1) };
 }
@@ -93,6 +93,15 @@ test("all lines grow by what is new, and gaps stay gaps", async () => {
   assert.deepStrictEqual(plain(utilization.mean.slice(-3)), [0.5, 0.2, null]);
   assert.deepStrictEqual(plain(power.mean.slice(-3)), [300, 250, 260]);
   assert.deepStrictEqual(found.last().range, [NOW - 598, NOW + 2]);
+});
+
+test("points of a fast source come seldom, and no gap is between them", async () => {
+  const found = await live([made(NOW - 600, NOW, { interval: 0.1 })]);
+  assert.match(found.place.closest(".card").textContent, /100 ms samples/);
+  found.tick([NOW + 0.5, NOW + 1, NOW + 1.5], { "gpu.utilization": [0.1, 0.2, 0.3], "gpu.power": [1, 2, 3] }, false, 0.5);
+  const { doc } = found.last();
+  const [line] = doc.panels[0].lines;
+  assert.deepStrictEqual(plain(found.world.gpumon.gapsOf(line, NOW, NOW + 1.5, found.world.gpumon.longest(line, doc.interval))), []);
 });
 
 // Cells of 300 s, of which the newest is known for 60.

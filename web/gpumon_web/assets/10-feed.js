@@ -160,8 +160,9 @@
   const same = (one, other) => one === other || (typeof one === "object" && JSON.stringify(one) === JSON.stringify(other));
 
   // The lines, longer by what is new, and shorter by what is too old.
-  function grow({ t, lines, whole }) {
+  function grow({ t, lines, whole, every }) {
     const all = feed.view.series;
+    all.every = every;
     if (whole) {
       if (all.t.length) { feed.resets += 1; }
       all.t = [];

@@ -195,7 +195,7 @@
     // What a point is, and what the shade is.
     function about(doc) {
       if (doc.step) { return [`means of ${t.short(doc.step)}`, longer(doc), "shade: lowest to highest"].filter(Boolean).join(", "); }
-      return doc.interval ? `${Number.isInteger(doc.interval) && doc.interval < 60 ? `${doc.interval} s` : t.duration(doc.interval)} samples` : "";
+      return doc.interval ? `${t.short(doc.interval)} samples` : "";
     }
 
     // Where less is kept than the points show: the longest means, and up to when.
@@ -207,26 +207,28 @@
     }
 
     // Points that are new at the end of the lines.
-    function grow({ t: times, lines: values }) {
+    function grow({ t: times, lines: values, every }) {
       const { doc } = chart;
       if (!doc || !times.length || !tail) { return; }
       if (grown + times.length > ROOM) { // a shorter chart, with these points in it, is on its way
         if (!pending) { asked = ""; load(false); }
         return;
       }
-      extend(doc, times, values);
+      extend(doc, times, values, every);
       again();
     }
 
     // Points that came while the chart was on its way.
     function catchUp(doc) {
-      const { t: times, lines } = g.feed.view.series;
+      const { t: times, lines, every } = g.feed.view.series;
       const next = times.findIndex((time) => time > doc.end + 1e-3);
       if (next < 0) { return; }
-      extend(doc, times.slice(next), Object.fromEntries([...lines].map(([key, line]) => [key, line.slice(next)])));
+      extend(doc, times.slice(next), Object.fromEntries([...lines].map(([key, line]) => [key, line.slice(next)])), every);
     }
 
-    function extend(doc, times, values) {
+    // Of fast samples fewer are sent than the chart was made of: no gap is between those. A real one has a point of its own.
+    function extend(doc, times, values, every) {
+      doc.interval = Math.max(doc.interval, every || 0);
       const lines = doc.panels.flatMap((panel) => panel.lines.map((line) => ({ key: panel.key, line })));
       for (const x of new Set(lines.map(({ line }) => line.x))) {
         const mine = lines.filter(({ line }) => line.x === x);
