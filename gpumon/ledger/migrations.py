@@ -79,7 +79,8 @@ that the training gave, with `~2`, `~3` … behind it where an earlier run, or a
 `trace`: the course of the whole run in at most 2048 points, `step` seconds apart; `cells` is zlib of little-endian
 f4 [column][point][minimum, mean, maximum], NaN where nothing was sampled; `columns` a JSON list of metric names.
 With uuid '' it holds what the rank logged, by name.
-`progress`: what a daemon needs to go on with a rank after it was killed; its own business, gone when the rank ends."""
+`progress`: what a daemon needs to go on with a rank after it was killed; its own business, gone when all of the rank is
+written, some seconds after its end."""
 
 _SECOND = "ALTER TABLE phase ADD COLUMN spans TEXT"
 """`phase.spans`: when it was entered and for how long, a JSON list of [seconds after the epoch's begin, seconds];

@@ -162,8 +162,11 @@ class RankRecorder:
             return timeline.begun_ns
         return tick.monotonic_ns - (tick.time_ns - _ns(self.run.started))
 
-    def rows(self, horizon: int) -> Iterator[LedgerRow]:
-        """The rows that change while a run lasts: the run, the rank, its devices, open epochs and sums."""
+    def rows(self, horizon: int, *, is_final: bool = False) -> Iterator[LedgerRow]:
+        """The rows that change while a run lasts: the run, the rank, its devices, open epochs and sums.
+
+        `is_final`: nothing more is to come of it. Until then its progress tells readers which epochs are settled.
+        """
         assert self.tick is not None
         key, run, tick, timeline = self.run.key, self.run, self.tick, self.timeline
         lasted = self._lasted(self.end_ns or tick.monotonic_ns)
@@ -212,7 +215,7 @@ class RankRecorder:
                 "step": mark.step, "asked": column_of(mark.asked), "free": column_of(mark.free),
             })  # fmt: skip
         timeline.marks.clear()
-        if self.ended_ns is None:
+        if not is_final:
             yield LedgerRow("progress", {"rank": key, "state": self._as_json()})
 
     def _lasted(self, until: int) -> float:

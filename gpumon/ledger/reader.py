@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -23,7 +24,7 @@ from gpumon.ledger.decode import Cells
 from gpumon.ledger.migrations import OUTSIDE_SINCE, VERSION
 from gpumon.ledger.records import USAGE_INDEX, DeviceRow, Particulars, Record, RunRow, RunSummary, RunTrace
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
-from gpumon.ledger.settled import SettledEpochs, settled_epochs
+from gpumon.ledger.settled import AWAITED, SettledEpochs, settled_epochs
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, outside_rows, phase_rows, step_rows, usage_rows
 from gpumon.missing import is_known
 from gpumon.people import SHOWN, in_force
@@ -168,12 +169,15 @@ class Ledger:
             return self._settled(self._as_written(run_id), "LEFT JOIN")
 
     def _settled(self, run_id: str, join: str) -> SettledEpochs:
-        """Return the same; by a `LEFT JOIN`, none is settled of a rank that has no progress, else all of them."""
+        """Return the same; by a `LEFT JOIN`, none is settled of a rank that has no progress, else all of them.
+
+        One that has ended has progress until the samples of its last seconds have come, if no daemon was killed then.
+        """
         query = (
-            f"SELECT progress.state FROM rank {join} progress ON progress.rank = rank.key"
-            f" WHERE rank.run = ? AND rank.state = {RunState.RUNNING:d}"
+            f"SELECT progress.state FROM rank {join} progress ON progress.rank = rank.key WHERE rank.run = ?"
+            f" AND (rank.state = {RunState.RUNNING:d} OR (progress.rank IS NOT NULL AND rank.ended > ?))"
         )
-        states = [row.get("state") for row in self._rows(query, run_id)]
+        states = [row.get("state") for row in self._rows(query, run_id, time.time_ns() - AWAITED)]
         return settled_epochs(state if isinstance(state, str) else None for state in states)
 
     def traces(self, run_id: str) -> list[RunTrace]:

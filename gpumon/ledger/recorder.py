@@ -158,7 +158,7 @@ class LedgerRecorder:
             for rank in self._ranks.values():
                 rank.close_when_over(gone=False)
                 rank.settle(_read_until(self._previous), self._recent, final=True)
-                self._add(rank, self._previous.monotonic_ns, batch)
+                self._add(rank, self._previous.monotonic_ns, batch, is_final=bool(rank.end_ns))
                 batch.add(rank.trace_rows())
             self._store.put(batch)
         self._store.close(timeout)
@@ -267,7 +267,8 @@ class LedgerRecorder:
                 rank.whole_ns, rank.dirty = rank.timeline.left_ns, True
             if over or is_last or waited >= WRITE_EVERY or (rank.dirty and waited >= _SOON):
                 rank.dirty, rank.written_at = False, tick.monotonic_ns
-                self._add(rank, max(horizon, rank.end_ns) if over else horizon, batch)
+                is_final = over or (is_last and bool(rank.end_ns))
+                self._add(rank, max(horizon, rank.end_ns) if over else horizon, batch, is_final=is_final)
                 if over or tick.monotonic_ns - rank.traced_at >= min(TRACE_EVERY, _TRACED_TICKS * tick.interval_ns):
                     rank.traced_at = tick.monotonic_ns
                     batch.add(rank.trace_rows())
@@ -275,8 +276,10 @@ class LedgerRecorder:
                 self._runs[rank.id] = (rank.run.user, rank.ended_ns)
                 self._forget(key)
 
-    def _add(self, rank: RankRecorder, horizon: int, batch: Batch) -> None:
-        batch.add(rank.rows(horizon))
+    def _add(self, rank: RankRecorder, horizon: int, batch: Batch, *, is_final: bool) -> None:
+        batch.add(rank.rows(horizon, is_final=is_final))
+        if is_final:
+            batch.final.append(rank.run.key)
         batch.row_counts[rank.run.key] = rank.shown_rows
         batch.late += rank.late()
         batch.left += rank.left()

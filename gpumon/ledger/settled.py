@@ -6,6 +6,10 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from gpumon.clock import SECOND
+
+AWAITED = 30 * SECOND
+"""Nanoseconds behind the end of a rank after which no samples of it come any more, as a daemon waits for less."""
 FOREVER = 1 << 62
 """More epochs than any run has."""
 
@@ -24,7 +28,7 @@ class SettledEpochs(NamedTuple):
 
 
 def settled_epochs(progress: Iterable[str | None]) -> SettledEpochs:
-    """Join what ranks have settled: `progress.state` of each that goes on, None where there is none yet."""
+    """Join what ranks have settled: `progress.state` of each of which more is to come, None where there is none yet."""
     found = SettledEpochs()
     for state in progress:
         one = _of_rank(state)

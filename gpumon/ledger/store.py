@@ -175,6 +175,8 @@ class Store:
 
 
 def _load_state(connection: sqlite3.Connection) -> KnownRuns:
+    # A daemon was killed in the seconds behind their end: what it awaited then does not come any more.
+    connection.execute("DELETE FROM progress WHERE rank IN (SELECT key FROM rank WHERE ended IS NOT NULL)")
     running = {}
     for key, run, pid, hostname, updated, state in connection.execute(
         "SELECT key, rank.run, pid, hostname, updated, progress.state FROM rank JOIN run ON run.id = rank.run "

@@ -77,6 +77,8 @@ class Batch:
         """Keys of ranks that were left running and are gone, unless their run was updated after that time (ns)."""
         self.withdrawn: list[str] = []
         """Ids of runs that are to be forgotten."""
+        self.final: list[str] = []
+        """Keys of ranks that have ended, and of which all is written: nobody goes on with them."""
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.late or self.left or self.died or self.withdrawn)
@@ -96,6 +98,7 @@ class Batch:
         self.row_counts |= newer.row_counts
         self.died += newer.died
         self.withdrawn += newer.withdrawn
+        self.final += newer.final
         return self
 
 
@@ -119,6 +122,7 @@ def write(connection: sqlite3.Connection, batch: Batch, trace_room: int = TRACE_
         connection.executemany(
             f"DELETE FROM usage WHERE rank = ?1 AND ordinal <= {STEP_ROWS} - ?2", batch.row_counts.items()
         )
+        connection.executemany("DELETE FROM progress WHERE rank = ?", [(rank,) for rank in batch.final])
         runs = {row.values["id"] for row in batch.rows.values() if row.table == "run"}
         for key, since in batch.died:
             runs |= _died(connection, key, since)
@@ -185,6 +189,10 @@ def _died(connection: sqlite3.Connection, key: str, since: int) -> set[str]:
         "WHERE key = ? AND ended IS NULL AND (SELECT updated FROM run WHERE id = rank.run) <= ?",
         (int(RunState.DIED), key, since),
     )
+    connection.execute(
+        "DELETE FROM progress WHERE rank = ?1 AND EXISTS (SELECT 1 FROM rank WHERE key = ?1 AND ended IS NOT NULL)",
+        (key,),
+    )
     return {run for (run,) in connection.execute("SELECT run FROM rank WHERE key = ?", (key,))}
 
 
@@ -199,9 +207,6 @@ def _sum_up(connection: sqlite3.Connection, run: str) -> None:
         f"CASE WHEN count(*) = count(ended) THEN {_WORST} ELSE 0 END, max(seconds) FROM rank WHERE rank.run = run.id) "
         "WHERE id = ? AND EXISTS (SELECT 1 FROM rank WHERE rank.run = run.id)",
         (run,),
-    )
-    connection.execute(
-        "DELETE FROM progress WHERE rank IN (SELECT key FROM rank WHERE run = ? AND ended IS NOT NULL)", (run,)
     )
     # It continues the newest run of this name that had come so far, or that did not end as it should.
     connection.execute(

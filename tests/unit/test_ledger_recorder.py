@@ -665,6 +665,24 @@ def test_a_killed_run_keeps_its_last_steps_while_samples_of_the_driver_are_await
     assert epoch["seconds"] == pytest.approx(3.55)
 
 
+def test_a_run_that_ended_has_progress_until_the_samples_of_its_last_epoch_have_come() -> None:
+    ledger = Memory()
+    late = [{GPU: [((n - 3) * SECOND, 1.0)]} if n > 3 else {} for n in range(24)]
+    over = run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, state=RunState.FINISHED)
+    ticks = [on(n, of=None if n < 8 else over)._replace(utilization_samples=late[n]) for n in range(24)]
+    keep(ledger, spread(ticks, one_epoch(2.0, 6.5)), close=False)
+    told = [batch for batch in ledger.batches if any(row.values.get("ended") for row in batch.rows.values())]
+    assert len(told) > 1, "its end is written before all that was measured until then"
+    *before, last = [batch for batch in told if ("rank", KEY) in batch.rows]
+    open_epochs = [
+        [row["epoch"][0] for row in json.loads(batch.rows["progress", KEY].values["state"])["course"]["epochs"]]
+        for batch in before
+    ]
+    assert open_epochs[0] == [0], "it is over, and not settled"
+    assert [batch.final for batch in (*before, last)] == [[]] * len(before) + [[KEY]]
+    assert ("progress", KEY) not in last.rows
+
+
 def test_epochs_with_one_number_are_told_apart_and_what_is_logged_later_goes_to_the_last() -> None:
     ledger = Memory()
     make = Course()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpumon.clock import SECOND
 from gpumon.diagnosis.past import verdict
 from gpumon.frame import Mark, RunState
 from gpumon.ledger import aggregate
@@ -198,6 +200,23 @@ def test_an_epoch_that_is_not_settled_is_not_judged_and_says_that_its_use_may_ch
         assert settling["verdict_text"] == "settling"
         book.db.execute("DELETE FROM progress")
         assert epoch(document(book)["epochs"][1], found["run"])["verdict_text"] == settled["verdict_text"] != "settling"
+
+
+@pytest.mark.parametrize(("ago", "says"), [(2.0, "settling"), (600.0, "fine")])
+def test_the_last_epoch_of_a_run_that_just_ended_is_settling_until_its_last_samples_are_in(
+    tmp_path: Path, ago: float, says: str
+) -> None:
+    ended = round((time.time() - ago) * SECOND)
+    with Book(tmp_path) as book:
+        id = book.run(NET, state=RunState.FINISHED, ended=ended)
+        key = book.rank(id, state=RunState.FINISHED, ended=ended)
+        for ordinal in range(2):
+            book.epoch(key, ordinal)
+            book.usage(key, ordinal, book.device(key) if not ordinal else uuid_of(0), **measured())
+        book.add("progress", rank=key, state=json.dumps({"course": {"next": 2, "epochs": [{"epoch": [1]}]}}))
+        found = document(book)
+        before, last = (epoch(one, found["run"])["verdict_text"] for one in found["epochs"])
+        assert (before, last) == ("fine", says)
 
 
 def test_a_running_epoch_has_taken_as_long_as_it_goes_on(tmp_path: Path) -> None:
