@@ -352,6 +352,18 @@ def test_a_chart_of_a_silent_daemon_has_no_value_of_now(browser: Browser) -> Non
         expect(page.locator("#page-gpu .gutter").first).to_contain_text(re.compile("–stale 3[0-9] s"))
 
 
+def test_memory_of_a_silent_daemon_is_that_of_its_last_report(browser: Browser) -> None:
+    served = Served([tick(n, [gpu(0)]) for n in range(1, 60)])
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/gpu/0")
+        memory = page.locator("#page-gpu .memory")
+        expect(memory).to_contain_text("GiB")
+        expect(memory).not_to_contain_text("last")
+        served.live.age = 30.0
+        expect(memory).to_contain_text("as last reported")
+        expect(page.locator("#page-gpu dl.divided")).to_contain_text("free when last seen")
+
+
 def test_a_server_that_is_gone_is_an_alert_with_the_time_of_what_is_shown(browser: Browser) -> None:
     served = Served(tick(number, [gpu(0)]) for number in range(1, 30))
     with on_a_port(served) as link, visit(browser, link, strict=False, timezone_id="UTC") as visitor:

@@ -82,6 +82,16 @@ test("once nothing new comes no check is well, and what was wrong was so then", 
   assert.strictEqual(shown("checks", checks, "stale").textContent, "XIDnot known now, unknownECC2 uncorrected when last seen, needs attention");
 });
 
+test("once nothing new comes what is free was so when last seen, and a process is said to be there since its begin", () => {
+  const free = [{ title: "free", old: "free when last seen", size: "8.0 GiB", share: 0.1, color: "u0", opacity: "1", user: "" }];
+  for (const [state, wanted] of [["live", "free8.0 GiB"], ["stale", "free when last seen8.0 GiB"], ["ended", "free8.0 GiB"]]) {
+    assert.strictEqual(shown("parts", free, state).textContent, wanted);
+  }
+  assert.strictEqual(shown("elapsed", 760).textContent, "4 min");
+  assert.match(shown("elapsed", 760, "stale").textContent, /^since .*\d\d:\d\d/);
+  assert.strictEqual(shown("elapsed", 760, "ended").textContent, "4 min");
+});
+
 test("once nothing new comes a label of now is left out, and a value gives way to what stands for it", () => {
   const free = [{ line: [{ tag: "free for 3 min", level: "ok", now: true }] }];
   assert.strictEqual(shown("rich", free).textContent, "free for 3 min");

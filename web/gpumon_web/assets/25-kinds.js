@@ -5,12 +5,14 @@
   const t = g.text;
   const now = () => (t.known(g.feed.now) ? g.feed.now : Date.now() / 1000);
   const absent = (value) => value === null || value === undefined;
+  // Whether nothing is known of now; the end of a recording is as it was.
+  const isOld = () => !g.feed.isFresh() && g.feed.state !== "ended";
 
   const texts = {
     text: words, mono: (value) => value || t.MISSING,
     count: t.count, percent: t.percent, bytes: t.bytes, watts: t.watts, celsius: t.celsius, megahertz: t.megahertz,
     joules: (value, node) => t.joules(value, node.dataset.most ? g.feed.value(node.dataset.most) : undefined), duration: t.brief, span: lasted,
-    elapsed: (value) => (t.known(value) ? t.span(now() - value) : t.MISSING), age: (value) => t.age(value, now()),
+    elapsed: (value) => (!t.known(value) ? t.MISSING : isOld() ? `since ${t.when(value, Date.now() / 1000)}` : t.span(now() - value)), age: (value) => t.age(value, now()),
     when: (value, node) => { g.attribute(node, "title", t.known(value) ? t.moment(value) : ""); return t.when(value, Date.now() / 1000); },
     // A number of seconds, or since when something has lasted.
     lasting: (value) => t.brief(absent(value) ? NaN : value.since === undefined ? value : now() - value.since),
@@ -51,7 +53,7 @@
     }),
     // The parts of a whole: a bar, and each with its color and size.
     parts: (all) => (all.length ? [g.bar(pieces(all), "bar tall"), g.make("dl", { class: "divided" }, ...all.map((one) => g.make("div", {},
-        g.make("dt", {}, g.bar(pieces([{ ...one, share: 1 }]), "bar dot"), one.title), g.make("dd", { text: one.size }))))] : []),
+        g.make("dt", {}, g.bar(pieces([{ ...one, share: 1 }]), "bar dot"), one.old && isOld() ? one.old : one.title), g.make("dd", { text: one.size }))))] : []),
     // Words, or those of a row that opens.
     opening: (one) => [typeof one === "string" ? g.make("span", { text: one }) : g.opener(one.opens, g.make("b", { text: one.text }))],
     tag: (one) => [token(one)],
@@ -123,7 +125,7 @@
 
   // A check once nothing new comes: what was well may be so no more, and what was wrong is said as of then.
   function lastReported(one) {
-    if (g.feed.isFresh() || g.feed.state === "ended") { return one; }
+    if (!isOld()) { return one; }
     if (one.level === "unknown") { return one; }
     return one.level === "ok" ? { ...one, level: "unknown", text: "not known now", more: "" } : { ...one, more: [one.more, "when last seen"].filter(Boolean).join(" · ") };
   }
@@ -133,8 +135,8 @@
 
   function note(one) {
     const about = one.about ? g.make("span", { class: `tag ${one.level}`, text: one.about }) : null;
-    const isOld = one.old !== undefined && !g.feed.isFresh();
-    const text = isOld ? one.old : one.time === undefined ? one.text : `${one.text}, ${t.moment(one.time)}`;
+    const wasSo = one.old !== undefined && !g.feed.isFresh();
+    const text = wasSo ? one.old : one.time === undefined ? one.text : `${one.text}, ${t.moment(one.time)}`;
     const remedy = one.action ? [" ", g.make("span", { class: "remedy", text: one.action })] : [];
     const said = g.make("span", { class: about || one.link ? null : "mut" }, text, ...remedy);
     return g.make("li", {}, ...(one.link ? [g.make("a", { href: address(one.link) }, about, said)] : [about, said]));

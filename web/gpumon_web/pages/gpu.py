@@ -234,9 +234,12 @@ def memory(gpu: Gpu) -> Cells:
     nobody = {"text": "", "old": "holder unknown"} if about["empty"] else "holder unknown"
     told = next((part["bytes"] for part in about["split"] if part["title"] == FREE), None)
     left = told if told is not None or used is None or not total else max(0.0, total - used)
+    said = of_total(used, total)
     free = "" if left is None or about["state"] in SILENT else f"{units.number(left, Unit.BYTES)} free"
     return {
-        "memory": "shared with the host" if about["shares_memory"] else of_total(used, total),
+        "memory": "shared with the host"
+        if about["shares_memory"]
+        else {"text": said, "old": f"{said} as last reported"},
         "memory_free": free,
         "memory_bar": [bar(*memory_parts(about, used))] if total else [],
         "holders": nobody if not held else "" if len(held) == 1 and about["split"] else ", ".join(held[:NAMED]) + more,
@@ -275,6 +278,7 @@ def divided(about: Cells) -> list[Cells]:
                     "title": part["title"], "size": units.number(part["bytes"], Unit.BYTES),
                     "share": round(part["bytes"] / total, 3), "color": "" if is_theirs else color,
                     "user": user, "opacity": opacity or "1",
+                    **({"old": f"{FREE} when last seen"} if part["title"] == FREE else {}),
                 }
             )  # fmt: skip
     return found
