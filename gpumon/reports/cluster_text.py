@@ -22,19 +22,15 @@ from gpumon.groups import UserGroups
 from gpumon.missing import is_known
 from gpumon.prices import Prices
 from gpumon.reports.charges import cells, columns, explained
+from gpumon.reports.node_names import NodeNames
 from gpumon.reports.room import Table, sentence, shared, wrapped
 from gpumon.reports.text_table import TextColumn, distinct
-from gpumon.text import cut
 from gpumon.vendors import short_name
 
 _FIRST = 5
 """Rows of what is free and wrong that always stay."""
-_NAMES = 4
-"""Nodes that a row names."""
 _NARROW = 72
 """Cells below which a model is told without its maker."""
-_LONGEST = 32
-"""Cells of the name of one of several nodes."""
 _FREE = (TextColumn("FREE", 100, right=False), TextColumn("MODEL", 90, right=False, most=32, least=16),
          TextColumn("NODES", 80, right=False, least=12), TextColumn("GPUS", 95))  # fmt: skip
 _FREE_NARROW = (_FREE[0], _FREE[1]._replace(least=9), _FREE[2]._replace(least=10), _FREE[3])
@@ -49,6 +45,9 @@ _IDLE = (TextColumn("ALLOCATED, IDLE", 100, right=False, most=24), TextColumn("N
          TextColumn("GPU", 90, right=False), TextColumn("IDLE FOR", 85))  # fmt: skip
 _WRONG = (TextColumn("WHAT IS WRONG", 95, right=False, most=32, least=13),
           TextColumn("", 100, right=False, least=12))  # fmt: skip
+
+_OF_NODES = ("NODES", "NODE", _WRONG[0].heading)
+"""Headings of the columns that name nodes."""
 
 
 def lines(
@@ -73,18 +72,19 @@ def lines(
     yield from above
     wrong = what_is_wrong(told, answers, tells_states=not picture.is_dcgm)
     wrong = each_kind_first(wrong) if height else wrong
-    held = [(one.user or "unknown", one.node, one.gpu, units.words(one.seconds)) for one in facts.idle_holders(answers)]
+    idle, runs = facts.idle_holders(answers), facts.runs(answers)
+    names = NodeNames([*(one.node for one in (*wrong, *idle)), *(node.name for node in told)])
     is_narrow = 0 < width < _NARROW
     tables = [
         Table(
-            _FREE_NARROW if is_narrow else _FREE,
-            [_free(one, is_narrow=is_narrow) for one in facts.free(nodes)],
+            _naming(names, _FREE_NARROW if is_narrow else _FREE),
+            [_free(one, names, is_narrow=is_narrow) for one in facts.free(nodes)],
             least=_FIRST,
         ),
-        Table(_WRONG, [(one.node, one.dated) for one in wrong], least=_FIRST),
+        Table(_naming(names, _WRONG), [(names.cell([one.node]), one.dated) for one in wrong], least=_FIRST),
         *_of_users(answers, picture, period, prices, groups),
-        Table(_RUNS, [_run(one) for one in facts.runs(answers)]),
-        Table(_IDLE, held),
+        Table(_naming(names, _RUNS), [_run(one, names) for one in runs]),
+        Table(_naming(names, _IDLE), [_idle(one, names) for one in idle]),
     ]
     yield from shared(tables, width, max(1, height - len(above)) if height else 0)
 
@@ -177,10 +177,19 @@ def _what(table: str, answers: Sequence[str]) -> str:
     return table if answers == [table] else f"{table}: {', '.join(answers)}"
 
 
-def _free(one: facts.FreeGpus, *, is_narrow: bool) -> Sequence[str]:
+def _free(one: facts.FreeGpus, names: NodeNames, *, is_narrow: bool) -> Sequence[str]:
     model = ", ".join(map(short_name, one.model.split(", "))) if is_narrow else one.model
     together = f"whole node{'s' if len(one.nodes) > 1 else ''}" if one.whole else f"{one.together} together"
-    return together, model, _several(one.nodes), units.count(one.gpus)
+    return together, model, names.cell(one.nodes), units.count(one.gpus)
+
+
+def _idle(one: facts.IdleHolder, names: NodeNames) -> Sequence[str]:
+    return one.user or "unknown", names.cell([one.node]), one.gpu, units.words(one.seconds)
+
+
+def _naming(names: NodeNames, columns: Sequence[TextColumn]) -> Sequence[TextColumn]:
+    """Columns of which those of nodes are shortened so that these differ."""
+    return [one._replace(shorten=names.shorten) if one.heading in _OF_NODES else one for one in columns]
 
 
 def _user(one: facts.ClusterUser, name: str, *, is_whole: bool) -> Sequence[str]:
@@ -193,17 +202,17 @@ def _cost(charge: Charge | None, prices: Prices | None) -> Sequence[str]:
     return cells(charge or NO_CHARGE, prices) if prices else ()
 
 
-def _run(one: facts.ClusterRun) -> Sequence[str]:
+def _run(one: facts.ClusterRun, names: NodeNames) -> Sequence[str]:
     return (
-        one.name or one.run, one.user or "unknown", one.job, _places(one), units.count(one.gpus),
+        one.name or one.run, one.user or "unknown", one.job, _places(one, names), units.count(one.gpus),
         f"{units.whole(one.epoch)}/{units.whole(one.planned)}" if is_known(one.planned) else units.whole(one.epoch),
     )  # fmt: skip
 
 
-def _places(one: facts.ClusterRun) -> str:
+def _places(one: facts.ClusterRun, names: NodeNames) -> str:
     """Nodes by name, or their number where nobody asked for names."""
     if one.nodes or not is_known(one.node_count):
-        return _several(one.nodes)
+        return names.cell(one.nodes)
     return units.counted(round(one.node_count), "node")
 
 
@@ -212,10 +221,3 @@ def _gpus(value: float) -> str:
     if not is_known(value):
         return units.MISSING
     return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
-
-
-def _several(names: Sequence[str]) -> str:
-    more = len(names) - _NAMES
-    return ", ".join(cut(name, _LONGEST) for name in names[:_NAMES]) + (
-        f" and {units.count(more)} more" if more > 0 else ""
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from gpumon.text import cut, text_width
@@ -22,6 +22,8 @@ class TextColumn(NamedTuple):
     """The widest it becomes, in cells of the terminal; 0 for as wide as its cells are."""
     least: int = 0
     """The narrowest it gets before a column is dropped; 0 for never narrower."""
+    shorten: Callable[[str, int], str] = cut
+    """Gives a text in at most so many cells."""
 
 
 def draw(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:
@@ -66,11 +68,12 @@ def distinct(names: Sequence[str], width: int) -> list[str]:
             break
         for place, (name, end) in enumerate(zip(names, ends, strict=True)):
             if end in alike and text_width(name) > width:
-                ends[place] = cut(name, width - tail) + _end(name, tail)
+                ends[place] = cut(name, width - tail) + end_of(name, tail)
     return ends
 
 
-def _end(text: str, width: int) -> str:
+def end_of(text: str, width: int) -> str:
+    """Return the last letters of a text, in at most so many cells."""
     while text_width(text) > width:
         text = text[1:]
     return text
@@ -79,7 +82,7 @@ def _end(text: str, width: int) -> str:
 def _line(columns: Sequence[TextColumn], texts: Sequence[str], widths: Sequence[int]) -> str:
     padded = []
     for column, text, width in zip(columns, texts, widths, strict=True):
-        text = cut(text, width)
+        text = column.shorten(text, width)
         space = " " * (width - text_width(text))
         padded.append(space + text if column.right else text + space)
     return GAP.join(padded).rstrip()
