@@ -54,7 +54,7 @@ HOURS = (
 """Further ones: when sums by hour are recorded, and of which periods they know enough."""
 LARGE = (NAMES, *HOURS, *(one for one in QUESTIONS if not one.is_small and one.where_whole is None))
 WHOLE = tuple(one for one in QUESTIONS if one.where_whole)
-"""What is asked further of an engine that has all of a period."""
+"""Questions asked further of an engine that has all of a period."""
 _SHOWN = (
     '/[0-9]/.test(document.querySelector("[data-bind=free]")?.textContent) && document.querySelector(".nodecanvas")'
 )
