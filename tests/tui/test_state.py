@@ -368,11 +368,12 @@ def test_room_that_processes_leave_has_epochs_and_events() -> None:
 @pytest.mark.parametrize("gpus", [1, 2])
 @pytest.mark.parametrize("findings", [0, 1, 2, 3])
 def test_one_or_two_gpus_leave_no_room_empty_on_a_small_screen(gpus: int, findings: int) -> None:
-    for runs, processes in ((0, 2), (1, 1), (1, 2), (2, 3), (1, 12)):
+    for runs, processes in ((0, 0), (1, 0), (0, 2), (1, 1), (1, 2), (2, 3), (3, 2), (1, 5), (1, 12)):
         made = overview_plan(80, 22, gpus, problem_rows=0, findings=findings, runs=runs, processes=processes)
         empty = 22 - sum(part.rows for part in made)
-        assert empty <= 1 or (gpus, findings, runs, processes) == (2, 3, 2, 3), "too little for charts and for events"
+        assert empty <= 1, (runs, processes)
         assert made.processes.rows >= 2 + min(processes, 1)
+        assert made.charts.rows or not made.events.rows or made.events.rows >= 2
         assert made.charts.rows >= 9 or not made.charts.rows
 
 

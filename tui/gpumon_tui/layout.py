@@ -35,7 +35,9 @@ REASON_ROWS = 3
 RANKS_AROUND = 3
 """Rows beside those of the ranks."""
 MOST_EPOCHS, FEWEST_PAST_ROWS = 12, 5
-"""Epochs shown, and rows from which epochs or events are."""
+"""Epochs shown, and rows from which they are, with as many of events."""
+FEWEST_EVENT_ROWS = 2
+"""Rows from which events are shown: with the newest one alone."""
 BETWEEN = 4
 """Cells between two columns."""
 
@@ -141,7 +143,7 @@ def _past_rows(rows: int, runs: int, epochs: int) -> tuple[int, int]:
     epoch_rows = min(2 + min(MOST_EPOCHS, max(1, epochs)), max(rows - 1, 0) * 3 // 5) if runs else 0
     epoch_rows *= rows >= 2 * FEWEST_PAST_ROWS
     event_rows = rows - (epoch_rows + 1 if epoch_rows else 0)
-    return epoch_rows, event_rows if event_rows >= FEWEST_PAST_ROWS else 0
+    return epoch_rows, event_rows if event_rows >= FEWEST_EVENT_ROWS else 0
 
 
 def _beside(
@@ -191,7 +193,7 @@ def _gpu_rows(cells: int, rows: int, gpus: int) -> int:
 
 def _chart_rows(cells: int, spare: int, processes: int, *, tells_holders: bool) -> int:
     """Rows of charts: what some processes leave."""
-    below = min(2 + processes, max(4, spare // 4)) if tells_holders else 0
+    below = min(2 + max(1, processes), max(4, spare // 4)) if tells_holders else 0
     rows = spare - below - (BLANKS + 1 if spare >= 20 else 0)
     if cells >= CHARTS_FROM and rows < FEWEST_CHART_ROWS and tells_holders:
         left = spare - 2 - max(1, processes)
