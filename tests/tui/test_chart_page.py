@@ -383,6 +383,22 @@ def test_panning_and_the_way_back_to_now() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_a_cursor_keeps_its_column_when_the_window_is_panned(size: tuple[int, int]) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "plus", "plus", "left", "left", "left")
+        state, shown = page_of(app).state, app.view.shown
+        column, at = state.cursor, shown.cursor
+        await pilot.press("left_square_bracket")
+        assert state.cursor == column
+        assert shown.cursor < at
+        await pilot.press("left")
+        assert shown.is_past, "it moves on from there"
+        assert state.cursor == column - 1
+
+    play(FakeFeed(seconds=300), size, script)
+
+
 def test_the_brackets_pan_here_and_move_a_recording_elsewhere() -> None:
     here, there = pressed(CHART, "left_square_bracket"), pressed("Overview", "left_square_bracket")
     assert here is not None

@@ -123,7 +123,7 @@ class ChartPage(TerminalPage):
         self.view.pan(halves)
         if is_known(shown.cursor):
             cursor = shown.cursor
-            self._follow()
+            state.follow()
             shown.cursor = min(cursor + state.grid.begin - before, self.view.now)
 
     def do_zoom(self, step: int) -> None:
@@ -231,6 +231,3 @@ class ChartPage(TerminalPage):
         event.stop()
         self.do_zoom(step)
         self.post_message(self.Changed())
-
-    def _follow(self) -> None:
-        self.state.share_out(self.size.width, self.size.height)

@@ -122,6 +122,10 @@ class ChartState:
             grid = self._grid()
         self.grid = grid
 
+    def follow(self) -> None:
+        """Follow the window and the time on a page that is as large as before."""
+        self.share_out(*self._size)
+
     def _plan(self, layout: ChartLayout) -> ChartPlan:
         width, height = self._size
         most = SMALLS if self.view.filling else len(self._known_smalls())
