@@ -232,6 +232,12 @@ class Epochs:
         rank, run = self._ranks.get(key), self._runs.get(key)
         return Waited() if rank is None or run is None else rank.waits.until(rank.in_force, run, now, monotonic_ns)
 
+    def waited_in_epoch(self, keys: Iterable[str], now: float) -> Waited:
+        """Return the wait for data in the epoch in which a run is, the sum of those of its ranks."""
+        known = [(rank, run) for key in keys if (rank := self._ranks.get(key)) and (run := self._runs.get(key))]
+        found = [rank.waits.open_until(rank.in_force, run, now) for rank, run in known]
+        return Waited(sum(one.wait for one in found), sum(one.of for one in found))
+
     def _id(self, key: str) -> str:
         run = self._runs.get(key)
         return run.id if run else key

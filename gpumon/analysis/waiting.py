@@ -41,11 +41,18 @@ class WaitFold:
 
     def until(self, last: Boundary | None, run: Run, now: float, monotonic_ns: int = 0) -> Waited:
         """Return all until `now` (s since 1970; or by the clock that nobody sets), with the phase begun by `last`."""
+        return _joined(self._ended, self._open_until(last, run, now, monotonic_ns))
+
+    def open_until(self, last: Boundary | None, run: Run, now: float) -> Waited:
+        """Return that of the open epoch alone, until `now` (s since 1970)."""
+        return _joined(Waited(), self._open_until(last, run, now, 0))
+
+    def _open_until(self, last: Boundary | None, run: Run, now: float, monotonic_ns: int) -> dict[str, Waited]:
         if last is None:
-            return _joined(self._ended, self._phases)
+            return self._phases
         seconds = (monotonic_ns - last.monotonic_ns if monotonic_ns else now * SECOND - last.time_ns) / SECOND
         added = _added(self._phases.get(last.phase), max(0.0, seconds), waited_between(last.wait, run.wait))
-        return _joined(self._ended, {**self._phases, last.phase: added})
+        return {**self._phases, last.phase: added}
 
     def copy(self) -> WaitFold:
         """Return what is known now; it changes no more."""

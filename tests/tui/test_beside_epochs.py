@@ -12,7 +12,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.errors import GpumonError
-from gpumon.frame import RunState
+from gpumon.frame import Boundary, Run, RunState
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.reports import run_text
@@ -160,6 +160,31 @@ def test_epochs_that_the_ledger_does_not_have_yet_are_told_by_frames(tmp_path: P
     assert [row[0] for row in found] == [f"e{epoch}" for epoch in range(7, -1, -1)]
     assert [row[1] for row in found[1:4]] == ["1:37", "1:37", "1:30"]
     assert "–" in found[1], "its idle share is in no frame"
+
+
+class WaitingFeed(FakeFeed):
+    """Its runs waited for data for a quarter of their time."""
+
+    def runs(self, second: int) -> tuple[Run, ...]:
+        return tuple(run._replace(wait=second / 4) for run in super().runs(second))
+
+    def boundaries(self, second: int) -> tuple[Boundary, ...]:
+        return tuple(one._replace(wait=one.monotonic_ns / SECOND / 4) for one in super().boundaries(second))
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_an_epoch_that_goes_on_says_how_much_of_it_its_run_waited(is_kept: bool, tmp_path: Path) -> None:
+    path = kept(tmp_path, label="")
+
+    async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        while not app.view.kept.asked.is_idle:
+            await pilot.pause(0.01)
+        app.draw()
+
+    feed = WaitingFeed(source="nvml", label="")
+    lines = play(feed, (200, 50), read, ledgers=lambda: Ledgers([path] if is_kept else []))
+    (row,) = [line[row.start() :].split() for line in lines if (row := re.search(r" e\d ▸ +\d", line))]
+    assert "25%" in row, row
 
 
 def test_the_ledger_is_asked_anew_at_once_for_an_epoch_that_has_ended_in_frames(tmp_path: Path) -> None:

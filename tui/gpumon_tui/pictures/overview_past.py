@@ -143,6 +143,11 @@ class EpochPicture(SectionPicture):
         # What has ended is read from frames until the ledger has it, with the driver's own samples.
         newer = [one._replace(line=one.line._replace(is_settling=not one.line.goes_on))
                  for one in self._live(ranks, stretches)]  # fmt: skip
+        if newer and newer[-1].line.goes_on and newer[-1].line.title == last.title:
+            line = newer[-1].line  # what a run waits and is idle its ledger knows best, and the opened run says
+            told = epoch_lines.of_ledger(last)
+            wait = told.wait if is_known(told.wait) else line.wait
+            newer[-1] = newer[-1]._replace(line=line._replace(wait=wait, idle=told.idle))
         known = [_ToldEpoch(epoch_lines.of_ledger(one), one.of.value("energy"), one.of.metrics) for one in kept.rows]
         is_told = bool(newer) and newer[-1].line.title == last.title
         return _in_columns([*newer, *known[-1 - is_told :: -1]], self._metrics)
@@ -187,9 +192,9 @@ class EpochPicture(SectionPicture):
             utilization = sum(shares) / len(shares) if shares else NAN
             power = sum(watts) if watts else NAN
         pace = steps_per_second_in(view.epochs, ranks.first.key, one.begin, one.end, is_open=not one.finished)
-        line = EpochLine(
-            f"e{one.epoch}", seconds, change, pace, NAN, utilization, NAN, "", (), not one.finished and is_on
-        )
+        goes_on = not one.finished and is_on
+        wait = view.epochs.waited_in_epoch([run.key for run in ranks.all], one.end).share if goes_on else NAN
+        line = EpochLine(f"e{one.epoch}", seconds, change, pace, wait, utilization, NAN, "", (), goes_on)
         return line, power * seconds
 
 
