@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 
 from gpumon import units
 from gpumon.clock import SECOND
-from gpumon.frame import Boundary, Mark, Sample
+from gpumon.frame import Boundary, Device, Mark, Sample
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST, Query
 from gpumon.history.tiers import DAY, SHAPES
@@ -233,6 +233,34 @@ def test_a_gpu_without_a_run_has_no_peers() -> None:
         assert page_of(app).state.overlaid == []
 
     play(FakeFeed(), (160, 50), script)
+
+
+def test_other_gpus_with_larger_values_have_room_in_the_chart_and_a_color_of_their_own() -> None:
+    """The memory of GPU 7 is nearly empty and no limit of it is known: an axis of GPU 7 would end below all others."""
+
+    class WithoutTotal(FakeFeed):
+        def sample(self, device: Device, second: int) -> Sample:
+            found = super().sample(device, second)
+            found.values[GPU_METRICS.index(BY_NAME["gpu.memory_total"])] = nan
+            return found
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.view.select("GPU-0007")
+        await pilot.press("2", "m")
+        state = page_of(app).state
+        assert state.metric.name == "gpu.memory_used"
+        alone = state.large_axis.high
+        await pilot.press("c")
+        assert state.overlay is Overlay.EACH
+        largest = max(value for line in state.laid_over() for value in line if is_known(value))
+        assert alone < largest <= state.large_axis.high, "a line above the axis would lie flat at its top"
+        uuids = [sample.device.uuid for sample in app.view.samples]
+        await pilot.press("c")
+        assert state.large_axis.high == alone
+        shares = {state.heat_axis(uuids).share(state.now(uuid, state.metric.name)) for uuid in uuids}
+        assert len(shares) == len(uuids), "those of the strip are told apart, whichever of them is selected"
+
+    play(WithoutTotal(), (160, 50), script)
 
 
 def numbers(line: str) -> list[str]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import nan
-from statistics import fmean
-
 from rich.segment import Segment
 
 from gpumon import units
@@ -13,7 +9,7 @@ from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.pages.chart.laid_over import mark_of, mark_of_own
-from gpumon_tui.pages.chart.state import SMALL_NAMES, ChartState, Overlay, role_of
+from gpumon_tui.pages.chart.state import SMALL_NAMES, ChartState, role_of
 from gpumon_tui.renderables.cells import crossed, laid, painted
 from gpumon_tui.renderables.heat import heat, scale
 from gpumon_tui.renderables.plot import Overlaid, PlotCurve, plot
@@ -63,17 +59,16 @@ def board(state: ChartState) -> list[Line]:
     margin: Line = [Segment(" " * plan.left)]
     lines: list[Line] = [margin + epochs_above(drawn.marks, grid, drawn.faults)]
     curve = curves[state.metric.name]
-    axis = state.axis(state.metric, curve)
-    lines += _large(state, curve, axis)
+    lines += _large(state, curve, state.large_axis)
     lines.append(margin + phases_below(drawn.spans, grid, view.now))
     edge = "" if view.shown.is_past else view.freshness.edge
     lines.append(margin + times_below(grid, view.now, edge))
     if plan.gpus:
         lines += [[] for _ in range(plan.heat_title - len(lines))]
-        lines += _heat(state, axis)
+        lines += _heat(state)
     for place, metric in enumerate(state.smalls()):
         small = curves[metric.name]
-        rows = plot(small, state.axis(metric, small), plan.small_rows, role_of(metric.name))
+        rows = plot(small, state.axis(metric, small.high), plan.small_rows, role_of(metric.name))
         lines += [[] for _ in range(plan.first_small + place * (plan.small_rows + 1) - len(lines))]
         name = fit(SMALL_NAMES.get(metric.name, metric.column), plan.left - 2, right=True) + "  "
         for at, row in enumerate(rows):
@@ -106,17 +101,9 @@ def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
 
 def _overlaid(state: ChartState) -> list[Overlaid]:
     """The other lines; those of a run are one."""
-    means = [state.curve_of(uuid).mean for uuid in state.overlaid]
-    if state.overlay is Overlay.PEERS:
-        return [Overlaid(_mean(means), state.role_at(0), mark_of(state, 0))] if means else []
-    found = [Overlaid(mean, state.role_at(place), mark_of(state, place)) for place, mean in enumerate(means)]
+    lines = enumerate(state.laid_over())
+    found = [Overlaid(line, state.role_at(place), mark_of(state, place)) for place, line in lines]
     return found[::-1]  # the first ones are told apart, so they are on top
-
-
-def _mean(lines: Sequence[Sequence[float]]) -> list[float]:
-    """The mean of those that are known, point by point."""
-    known = [[value for value in values if is_known(value)] for values in zip(*lines, strict=True)]
-    return [fmean(values) if values else nan for values in known]
 
 
 def _in_sentence(title: str) -> str:
@@ -124,11 +111,10 @@ def _in_sentence(title: str) -> str:
     return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
 
-def _heat(state: ChartState, axis: ValueAxis) -> list[Line]:
+def _heat(state: ChartState) -> list[Line]:
     plan, view, metric = state.plan, state.view, state.heat_metric
-    if metric is not state.metric:
-        axis = state.axis(metric, state.curve_of(view.samples[0].device.uuid))
     first, count = shown_gpus(state)
+    axis = state.heat_axis([sample.device.uuid for sample in view.samples[first : first + count]])
     left: Line = [Segment("  All GPUs", theme.STRONG), Segment(f"   {_in_sentence(metric.title)}", theme.DIM)]
     below = len(view.samples) - first - count
     if below or first:

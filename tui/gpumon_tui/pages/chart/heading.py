@@ -94,8 +94,7 @@ def _now(state: ChartState) -> Line:
 
 def _unit(state: ChartState) -> Line:
     """The unit of the axis, where no value beside it has it."""
-    axis = state.axis(state.metric, state.curves()[state.metric.name])
-    return [Segment(f"   {axis.shown.unit}", theme.DIM)]
+    return [Segment(f"   {state.large_axis.shown.unit}", theme.DIM)]
 
 
 def _times(state: ChartState) -> Line:

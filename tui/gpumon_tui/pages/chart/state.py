@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from math import floor, isfinite, nan
+from statistics import fmean
 from typing import NamedTuple, TypeVar
 
 from gpumon.frame import RunState
@@ -76,6 +77,12 @@ Named = TypeVar("Named", ChartPreset, ChartLayout)
 def _named(of: Sequence[Named], name: str) -> Named:
     """Return the one with a name, else the first."""
     return next((one for one in of if one.name == name), of[0])
+
+
+def _mean(lines: Sequence[Sequence[float]]) -> list[float]:
+    """The mean of those that are known, point by point."""
+    known = [[value for value in values if is_known(value)] for values in zip(*lines, strict=True)]
+    return [fmean(values) if values else nan for values in known]
 
 
 def _is_offered(metric: Metric) -> bool:
@@ -235,10 +242,26 @@ class ChartState:
             self.view.history, subject, metrics, self.grid, until=self.until, interval=self.interval
         )
 
-    def axis(self, metric: Metric, curve: PlotCurve) -> ValueAxis:
-        """Return the axis of a curve of the subject."""
-        largest = max((value for value in curve.high if isfinite(value)), default=nan)
+    def axis(self, metric: Metric, *lines: Sequence[float]) -> ValueAxis:
+        """Return the axis that has room for all lines of a metric."""
+        largest = max((value for line in lines for value in line if isfinite(value)), default=nan)
         return value_axis(metric, largest, self.view.limit_of(metric))
+
+    @property
+    def large_axis(self) -> ValueAxis:
+        """The axis of the large chart, with room for the lines of other GPUs."""
+        return self.axis(self.metric, self.curves()[self.metric.name].high, *self.laid_over())
+
+    def heat_axis(self, subjects: Sequence[str]) -> ValueAxis:
+        """Return the axis by which the heat strip of some GPUs has its colors: that of the chart, as far as it goes."""
+        metric = self.heat_metric
+        own = [self.curves()[metric.name].high] if metric is self.metric else []
+        return self.axis(metric, *own, *(self.curve_of(subject).mean for subject in subjects))
+
+    def laid_over(self) -> list[Sequence[float]]:
+        """Return the lines of the overlaid GPUs; those of a run are one, their mean."""
+        means = [self.curve_of(uuid).mean for uuid in self.overlaid]
+        return [_mean(means)] if means and self.overlay is Overlay.PEERS else list(means)
 
     def limits(self, metric: Metric) -> list[LimitLine]:
         """Return the lines at what a metric cannot exceed, or should not."""
