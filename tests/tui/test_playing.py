@@ -141,6 +141,12 @@ def test_the_foot_tells_how_far_a_recording_is(columns: int, said: str) -> None:
     assert "? help" in foot
 
 
+def test_what_has_been_played_to_its_end_was_played_as_long_as_it_lasts() -> None:
+    ended = LiveState(False, "the recording has ended", 1.0)
+    feed = FakeFeed(seconds=100, source="replay", label="REPLAY x.csv", ended=True, live=ended)
+    assert "1:40 of 1:40" in play(feed, (80, 24), player=FakePlayer(START, START + 99.9))[-1]
+
+
 def test_a_log_whose_end_is_not_known_says_how_long_it_has_played() -> None:
     feed = FakeFeed(seconds=100, source="replay", label="REPLAY x.csv")
     assert "1:39 played" in play(feed, (80, 24), player=FakePlayer(START))[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import floor
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
@@ -25,8 +26,8 @@ _DONE, _REST = palette.ink("key", "panel"), palette.ink("track", "panel")
 class Playing(NamedTuple):
     """A place in a recording."""
 
-    at: int
-    """Seconds since its begin."""
+    at: float
+    """Seconds since its begin: whole ones, but at its end."""
     whole: float
     """Seconds that it lasts; NaN where that is not known."""
 
@@ -37,7 +38,8 @@ def playing(view: View) -> Playing | None:
     if view.frame is None or Capability.NOW in view.origin.capabilities or not is_known(begin):
         return None
     whole = end - begin  # the last frame is up to a tick before the end
-    return Playing(int(whole if view.freshness.edge == END and is_known(whole) else max(0.0, view.now - begin)), whole)
+    is_over = view.freshness.edge == END and is_known(whole)
+    return Playing(whole if is_over else floor(max(0.0, view.now - begin)), whole)
 
 
 def played_line(of: Playing, cells: int) -> Line:
