@@ -17,8 +17,9 @@ from gpumon.errors import GpumonError
 from gpumon.events.event import EventSubject, Occurrence
 from gpumon.events.kinds import BY_NAME
 from gpumon.events.query import LoggedEvent
-from gpumon.frame import NAN, Frame, RunState
+from gpumon.frame import NAN, Frame, Origin, RunState
 from gpumon.live import LiveState
+from gpumon.origin import Capability
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import Asked
 from gpumon_tui.happened import Happened
@@ -391,8 +392,26 @@ def lacking(frame: Frame) -> Frame:
     return found
 
 
+class Recording(FakeFeed):
+    """Frames of a recording that knows processes."""
+
+    def origin(self) -> Origin:
+        return super().origin()._replace(capabilities=Capability.PROCESSES)
+
+
+def test_a_log_is_read_for_events_from_its_begin_however_fast_it_plays() -> None:
+    """Of frames that came at once only the last are full; a log has neither processes nor runs, and lacks nothing."""
+    feed = FakeFeed(seconds=300, source="replay", label="REPLAY x.csv", processes_count=0)
+    happened = Happened(Asked())
+    for first in (0, 150):
+        frames = feed.frames[first : first + 150]
+        happened.add([*map(lacking, frames[:-1]), frames[-1]], feed.origin(), feed.driver())
+    happened.all_seen()
+    assert (happened.since, happened.until) == (feed.frames[0].time, feed.frames[-1].time)
+
+
 def test_values_of_before_the_frames_that_were_read_for_events_vouch_for_none() -> None:
-    feed = FakeFeed(seconds=700, source="replay", label="REPLAY x.gpumon")
+    feed = Recording(seconds=700, source="replay", label="REPLAY x.gpumon")
     frames = feed.frames
     feed.frames = [*map(lacking, frames[:-1]), frames[-1]]
 

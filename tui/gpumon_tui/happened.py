@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpumon.analysis.gpu_status import GpuStatus, longest_held
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Origin, RunState, Tick
+from gpumon.origin import Capability
 from gpumon_tui.asked import NOT_YET, Answer, Asked
 
 if TYPE_CHECKING:
@@ -70,8 +71,10 @@ class Happened:
             self._date(judged, now)
         for frame in frames[-1:]:
             self.labels.update((sample.device.uuid, sample.device.label) for sample in frame.samples)
+        # A log knows neither processes nor runs, so that its frames lack nothing where only their values are kept.
+        has_more = Capability.PROCESSES in origin.capabilities
         for place in range(len(frames) - 1, -1, -1):
-            if not frames[place].is_full:
+            if has_more and not frames[place].is_full:
                 self.forget()
                 frames = frames[place + 1 :]
                 break
