@@ -168,12 +168,17 @@ def test_choices_that_mean_nothing_are_passed_over(tmp_path: Path, kept: dict[st
     play(script, path)
 
 
-def test_a_window_of_a_longer_history_is_the_longest_that_there_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kept", "window"), [(31 * 86400, 900), (3600, 900), (300, 300), (10, 10)])
+def test_a_window_of_a_longer_history_is_as_long_as_there_is_anything_to_show(
+    tmp_path: Path, kept: int, window: int
+) -> None:
     path = tmp_path / "tui.json"
-    path.write_text(json.dumps({"window": str(31 * 86400)}))
+    path.write_text(json.dumps({"window": str(kept)}))
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        assert app.view.window == 3600
+        assert app.view.window == window, "700 s are known"
+        await pilot.press("minus")
+        assert app.view.window > window, "what is chosen now counts, however little is known"
 
     play(script, path)
 

@@ -12,6 +12,8 @@ class ShownTime:
     def __init__(self) -> None:
         self.chosen = 0
         """Length that the user chose; 0 until then."""
+        self.chosen_before = 0
+        """Length that the user chose last time, which is shown until then where history is as long; 0 for none."""
         self.end = NAN
         """Where the window ends in the past; NaN while it ends now."""
         self.cursor = NAN

@@ -296,12 +296,12 @@ class View:
 
     @property
     def window(self) -> int:
-        """Seconds that charts show: what the user chose, else as much as there is, up to ten minutes."""
+        """Seconds that charts show: what the user chose, else as much as there is, up to the choice of last time."""
         if self.shown.chosen:
             return self.shown.chosen if self.shown.is_past else self._in_reach(self.shown.chosen)
-        known = self.now - self.history.begin
-        wanted = min(known, USUAL.seconds) if is_known(known) else 0.0
-        return next((window.seconds for window in WINDOWS if window.seconds >= wanted), USUAL.seconds)
+        known, longest = self.now - self.history.begin, self.shown.chosen_before or USUAL.seconds
+        wanted = known if is_known(known) else 0.0
+        return min(longest, next((one.seconds for one in WINDOWS if one.seconds >= wanted), longest))
 
     def _in_reach(self, window: int) -> int:
         """The same, or the longest that is offered: that of another time may have been longer."""
@@ -326,9 +326,9 @@ class View:
         self.remembered.keep(WINDOW, str(self.shown.chosen))
 
     def begin_as_before(self) -> None:
-        """Begin with the window that was chosen last time."""
+        """Begin with the window that was chosen last time, as far as there is anything to show in it."""
         kept = self.remembered.get(WINDOW)
-        self.shown.chosen = next((one.seconds for one in (*CLOSE, *WINDOWS) if str(one.seconds) == kept), 0)
+        self.shown.chosen_before = next((one.seconds for one in (*CLOSE, *WINDOWS) if str(one.seconds) == kept), 0)
 
     def pan(self, halves: float) -> None:
         """Move the charts' window by so many halves of it."""
