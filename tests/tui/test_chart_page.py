@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 
 from gpumon import units
 from gpumon.clock import SECOND
-from gpumon.frame import Boundary, Device, Mark, Sample
+from gpumon.frame import Boundary, Device, Mark, RunState, Sample
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST, Query
 from gpumon.history.tiers import DAY, SHAPES
@@ -352,6 +352,28 @@ def test_the_cursor_tells_epoch_and_phase_of_its_moment() -> None:
             assert any(wanted in line for line in text(app)), second
 
     play(FakeFeed(), (160, 50), script)
+
+
+@pytest.mark.parametrize("state", [RunState.FINISHED, RunState.FAILED])
+def test_no_epoch_is_told_of_a_moment_at_which_the_run_was_over(state: RunState) -> None:
+    feed, over = FakeFeed(seconds=460), 400
+    for second, frame in enumerate(feed.frames):
+        ended = [run._replace(state=state, updated=float(START + over)) for run in frame.runs]
+        frame._runs = frame.runs if second < over else tuple(ended)
+        frame._boundaries = tuple(boundary for boundary in frame.boundaries if boundary.time_ns < (START + over) * 1e9)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        assert "epoch" not in text(app)[2], "now"
+        for second, is_told in ((over - 20, True), (over + 20, False), (over + 50, False)):
+            app.view.point(START + second)
+            app.draw()
+            await pilot.pause()
+            assert ("epoch" in text(app)[2]) is is_told, second
+        await pilot.press("0", "left_square_bracket")
+        assert ("epoch" in text(app)[2]) is (app.view.shown.end < START + over), "at the end of a picture of the past"
+
+    play(feed, (80, 24), script)
 
 
 def test_a_name_stands_beside_values_of_its_own_time_only() -> None:

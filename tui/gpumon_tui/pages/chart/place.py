@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from gpumon.analysis.epochs import Drawn
-from gpumon.frame import TRAINING
+from gpumon.frame import TRAINING, RunState
 from gpumon_tui import palette, theme
 from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.text_width import Line, safe
@@ -13,7 +13,10 @@ from gpumon_tui.renderables.time_marks import phase_role
 
 
 def place_in_run(state: ChartState, time: float, *, is_brief: bool = False) -> Line:
-    """Return epoch, step and phase of the run that the charts mark, at a time (s since 1970); empty before it."""
+    """Return epoch, step and phase of the run that the charts mark, at a time (s since 1970).
+
+    Empty before it, and once it was over: its last epoch is not that of a GPU on which nothing trains any more.
+    """
     view = state.view
     drawn, _ = view.epochs_drawn()
     marks = [mark for mark in drawn.marks if mark.time <= time]
@@ -25,6 +28,8 @@ def place_in_run(state: ChartState, time: float, *, is_brief: bool = False) -> L
         led = view.way_back
         is_of_led = led is not None and led.run == marks[-1].run and not time >= led.ended
         return line if is_of_led else []  # of a run that the frames tell nothing of, step and phase are not known
+    if run.state is not RunState.RUNNING and time >= run.updated:
+        return []
     newest = (view.now, run.step) if run.step and not view.shown.is_past else None
     if step := step_at(state, run.key, time, newest):
         line.append(Segment(f"  step {step}", theme.PLAIN))
