@@ -9,9 +9,10 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.frame import Run
+from gpumon.frame import Device, Run, Sample
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
+from gpumon.origin import SIMULATED, Origin, SourceInfo
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import holder
 from gpumon_tui.renderables.header import _counts
@@ -130,6 +131,28 @@ def test_what_is_simulated_or_recorded_says_so_on_every_width() -> None:
     for cells in (20, *WIDTHS):
         assert " SIMULATED " in head(recent(), cells) + " "
         assert " REPLAY " in head(recent(label="REPLAY x.csv", source="replay"), cells)
+
+
+class BesideHardware(FakeFeed):
+    """Two sources in one: the first GPUs are of this machine, those from the sixth on are simulated."""
+
+    def origin(self) -> Origin:
+        """That of both; the label is of the simulation alone."""
+        parts = (Origin("nvml"), Origin("sim", "SIMULATED", capabilities=SIMULATED))
+        return Origin("nvml,sim", "sim: SIMULATED", parts=tuple(SourceInfo(one) for one in parts))
+
+    def sample(self, device: Device, second: int) -> Sample:
+        """One that says of which source it is."""
+        found = super().sample(device, second)
+        return found._replace(device=device._replace(source="sim" if device.index >= 6 else "nvml"))
+
+
+@pytest.mark.parametrize("cells", [30, *WIDTHS])
+def test_simulated_gpus_among_those_of_this_machine_are_named_on_every_width(cells: int) -> None:
+    line = head(BesideHardware(first=600), cells)
+    assert " SIMULATED 6–7 " in line + " "
+    assert "sim:" not in line
+    assert "SIMULATED" not in head(BesideHardware(first=600, gpus=6), cells), "none of it is shown"
 
 
 def test_a_gpu_that_was_stale_when_its_daemon_fell_silent_grows_older_with_the_others() -> None:

@@ -17,6 +17,7 @@ from rich.style import Style
 from gpumon import units
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.analysis.gpu_status import busy_word
+from gpumon.diagnosis.grouping import ranges
 from gpumon.metrics import Availability
 from gpumon.vendors import short_name
 from gpumon_tui import palette, theme
@@ -165,12 +166,25 @@ def _machine(view: View) -> list[Line]:
 def _chips(view: View) -> Line:
     """Chips that say that numbers are not of live hardware, or not of now."""
     chips: Line = []
-    label = safe(view.origin.label).split(" ")[0]
+    label = _label(view)
     style = theme.CHIP if label == "REPLAY" else theme.LABEL
     for text, own in ((label, style), ("PAST" if view.shows_past else "", theme.CHIP)):
         if text:
             chips += [_text(" ", "text"), Segment(f" {text} ", own)]
     return chips
+
+
+def _label(view: View) -> str:
+    """The word for numbers that are not of live hardware; with the GPUs that it is true of, where others are live."""
+    origin = view.origin
+    if not origin.parts:
+        return safe(origin.label).split(" ")[0]
+    labels = {one.origin.source: safe(one.origin.label).split(" ")[0] for one in origin.parts if one.origin.label}
+    words = " + ".join(dict.fromkeys(labels.values()))
+    if len(labels) == len(origin.parts):
+        return words
+    places = {sample.device.index for sample in view.samples if sample.device.source in labels}
+    return f"{words} {ranges(places)}" if places else ""
 
 
 def _counts(view: View, *, is_brief: bool) -> Line:
