@@ -30,7 +30,6 @@ PARAMETERS = {
 }  # fmt: skip
 _DRAWN = re.compile("[1-9]")
 """How often a figure has been drawn, if it has."""
-_SERIOUS = ("serious", "critical")
 _WIDE = """() => {
   const scrolls = (one) => one && (/auto|scroll/.test(getComputedStyle(one).overflowX) || scrolls(one.parentElement));
   return [...document.querySelectorAll("main *, header *")].filter((one) => one.checkVisibility()
@@ -183,7 +182,7 @@ def faults(page: Page, width: int) -> list[object]:
         page.evaluate(Axe().axe_script)
     found = page.evaluate(_AXE)
     assert found["passes"] > 10, "axe looked at nothing"
-    return [*beyond, *page.evaluate(_WIDE), *(one for one in found["violations"] if one[1] in _SERIOUS)]
+    return [*beyond, *page.evaluate(_WIDE), *found["violations"]]
 
 
 def same_numbers(page: Page, told: dict[str, Any]) -> None:

@@ -114,7 +114,8 @@ def _made(
         routes_pathname_prefix="/",
         requests_pathname_prefix=PLACEHOLDER,
     )
-    app.index_string = app.index_string.replace("<html>", '<html lang="en">')
+    index = app.index_string.replace("<html>", '<html lang="en">')
+    app.index_string = index.replace("footer>", "div>")  # it holds scripts, and would be a second landmark
     app.layout = skeleton(pages, signs_out=gate.has_token)
     app.first = first_bytes(pages)
     app.ours = OneScript.of(ASSETS)
@@ -176,7 +177,7 @@ def skeleton(pages: Mapping[str, Page], *, signs_out: bool) -> html.Div:
                     html.Button(id="theme", className="icon", type="button", title="Light or dark"),
                 ],
             ),
-            html.Div(id="player", className="player", role="group", hidden=True, **aria(label="Playback")),
+            html.Div(id="player", className="player", role="region", hidden=True, **aria(label="Playback")),
             html.P(id="problem", className="problem", hidden=True, role="alert"),
             html.P(id="notice", className="notice", hidden=True, role="status"),
             html.P(id="notified", className="notice", hidden=True, role="status"),

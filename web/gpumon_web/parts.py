@@ -170,4 +170,5 @@ def _heading(column: Column) -> Component:
         help=column.help, titled=column.titled, needs=column.needs, saved=column.csv, listed=column.csv_list,
     )  # fmt: skip
     classes = " ".join((*css, column.css)).strip()
-    return html.Th(column.title, scope="col", role="columnheader", className=classes, **named)
+    title = html.Span(column.title, className="sr") if column.kind == "tick" else column.title  # boxes have no room
+    return html.Th(title, scope="col", role="columnheader", className=classes, **named)

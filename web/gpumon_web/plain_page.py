@@ -61,7 +61,7 @@ button {{
 }}
 :focus-visible {{ outline: 2px solid var(--acc); outline-offset: 2px }}
 </style>
-<div class="brand">gpumon</div>
+<header class="brand">gpumon</header>
 <main>
 <h1>{title}</h1>
 <p>{text}</p>{more}

@@ -19,7 +19,7 @@ NO_MATCH = "No matching runs."
 WORDS = {"24h": "began in the last 24 hours", "7d": "in 7 days", "31d": "in 31 days", "1y": "in a year"}
 """Names of `run_choice.TIMES` for people."""
 COLUMNS = (
-    Column("tick", "", "tick", sort=False, css="c-tick"),
+    Column("tick", "Compare", "tick", sort=False, css="c-tick"),
     Column("run", "Run", "link", sorts_by="name", is_head=True),
     Column("user", "User", "person", css="c-user"),
     Column("state", "State", "tag", sorts_by="state_name", css="c-state"),
