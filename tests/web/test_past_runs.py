@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpumon.frame import Mark
+from gpumon.frame import Mark, Origin
+from gpumon.origin import SIMULATED
 from tests.builders import boundary, run, tick
 from tests.runs import BEGAN, Book, training
 from tests.web.served import Served
@@ -50,3 +51,26 @@ def test_an_epoch_whose_wait_nobody_measured_has_none_and_a_peak_says_whether_it
     assert [(one["framework_peak_reached"], one["framework_peak"] > 1) for one in (first, second)] == [
         (True, True), (False, True),
     ]  # fmt: skip
+
+
+def test_runs_of_a_simulation_and_of_real_gpus_are_told_apart(tmp_path: Path) -> None:
+    origin = Origin("sim", "SIMULATED", capabilities=SIMULATED)
+    with Book(tmp_path) as book:
+        for id in ("real-1a2b", "played-3c4d"):
+            training(book, id, 2)
+        book.db.execute("UPDATE run SET source = 'sim', label = 'SIMULATED' WHERE id = 'played-3c4d'")
+        now = [run("k", id="now-5e6f", started=BEGAN)]
+        served = Served([tick(1, runs=now, origin=origin)], ledgers=[str(book.path)])
+        rows = served.json("/api/kept?page=runs")["tables"]["runs"]["cells"]
+        tags = {id: [one["tag"] for one in row["run"][0]["line"] if "tag" in one] for id, row in rows.items()}
+        assert tags == {"real-1a2b": ["real GPUs"], "played-3c4d": ["SIMULATED"], "now-5e6f": ["SIMULATED"]}
+        facts = served.json("/api/kept?page=run&id=real-1a2b")["values"]["facts"]
+        assert "real GPUs" in [one.get("tag") for one in facts]
+        facts = served.json("/api/kept?page=run&id=played-3c4d")["values"]["facts"]
+        assert not any("tag" in one for one in facts), "as the head of the page says"
+    with Book(tmp_path / "alone") as book:
+        training(book, "real-1a2b", 2)
+        (row,) = (
+            Served([tick(1)], ledgers=[str(book.path)]).json("/api/kept?page=runs")["tables"]["runs"]["cells"].values()
+        )
+    assert [list(one) for one in row["run"][0]["line"]] == [["link", "text", "css", "label"]]

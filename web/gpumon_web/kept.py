@@ -26,32 +26,32 @@ from gpumon_web.user_hours import Holding, users_csv, users_document
 
 def of_list(
     paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str, missing: str,
-    not_kept: str, *chosen: str,
+    not_kept: str, label: str, *chosen: str,
 ) -> Packed | str:  # fmt: skip
     """Values of the page `page`, from the list of runs that are `chosen`; `missing`: why past ones are not there.
 
-    `not_kept`: why those of now are not kept.
+    `not_kept`: why those of now are not kept; `label`: that of what is shown now.
     """
     document, version = list_of_runs(paths, live, now, known, RunChoice(*chosen))
     if document is None:
         return UNCHANGED
-    found = {**document, "missing": missing, "not_kept": missing or not_kept}
+    found = {**document, "missing": missing, "not_kept": missing or not_kept, "label": label}
     return packed(_body(page, found, found["runs"]), version)
 
 
 def of_run(
     paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
-    page: str, missing: str, not_kept: str, prices: Prices | None = None,
+    page: str, missing: str, not_kept: str, label: str, prices: Prices | None = None,
 ) -> Packed | str:  # fmt: skip
     """Values of the page `page`, from one run; such a page says itself that there is none, and `missing` why.
 
-    `not_kept`: why there is no more of it than the ring tells.
+    `not_kept`: why there is no more of it than the ring tells; `label`: that of what is shown now.
     """
     document, version = run_document(paths, run, device, live, ring, now, known, prices)
     if document is None:
         return UNCHANGED
     why = missing or ("" if "total" in document else not_kept)
-    found = {"run": None, **document, "id": run, "now": now, "missing": why}
+    found = {"run": None, **document, "id": run, "now": now, "missing": why, "label": label}
     return packed(_body(page, found, [found["run"]] if found["run"] else []), version)
 
 

@@ -51,7 +51,8 @@ def list_of_runs(
             rows.pop(run, None)
             continue
         rows[run] = {**rows.get(run, {}), "live": row, "id": run, "name": row["name"], "user": row["user"],
-                     "state": row["state"], "started": row["started"], "framework": row["framework"]}  # fmt: skip
+                     "state": row["state"], "started": row["started"], "framework": row["framework"],
+                     "label": row["label"]}  # fmt: skip
     if problem or choice.since or any(one.run.state is RunState.RUNNING for one in found.runs):
         version = None  # what is said of these depends on the time, and a file that was locked is not changed
     newest_first = sorted(rows.values(), key=lambda row: -(row["started"] or 0.0))

@@ -66,7 +66,7 @@ class Runs:
         """The values of a page that come from the ledger."""
         if page.kept_of is Kept.RUNS:
             chosen = [args.get(name, "") for name in RunChoice._fields]
-            more = (page.name, self._missing, self.why(), *chosen)
+            more = (page.name, self._missing, self.why(), self._feed.live.origin().label, *chosen)
             return self._of_list(("kept", page.name, *chosen), kept.of_list, *more)
         if page.kept_of is Kept.COMPARED:
             asked, by, why = args.get("runs", ""), args.get("by", ""), self._missing or self.why()
@@ -78,7 +78,7 @@ class Runs:
             )  # fmt: skip
         return self._of_run(
             ("kept", args.get("id", ""), args.get("gpu", ""), page.name), kept.of_run, page.name, self._missing,
-            self.why(), self._prices,
+            self.why(), self._feed.live.origin().label, self._prices,
         )  # fmt: skip
 
     def zoomed(self, run: str, device: str, begin: float | None, end: float | None) -> Future[Packed]:
@@ -161,6 +161,7 @@ class Runs:
                     "metrics": {name: said(value) for name, value in ranks.first.metrics.items()},
                     "step": ranks.slowest.step,
                     "wait": run_json.known(ranks.slowest.wait),
+                    "label": self._feed.live.origin().label,
                 }
                 for ranks in ranks_of(frame.runs)
             }

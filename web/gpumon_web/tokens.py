@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -46,6 +46,17 @@ def run_state(state: str) -> Cells:
     """The tag of a run's state. Once nothing new comes, one that went on was last seen so, or at a recording's end."""
     found = tag(state or units.MISSING, levels.OF_RUN.get(state, ""))
     return going_on(found) if state == "running" else found
+
+
+def measured_on(label: str, others: Iterable[str]) -> Cells | None:
+    """The tag of what a run was measured on, by the label of its origin; none where `others` are of the same kind."""
+    kind = _kind(label)
+    return None if all(_kind(other) == kind for other in others) else tag(kind or "real GPUs")
+
+
+def _kind(label: str) -> str:
+    """`SIMULATED` or `REPLAY`; empty for hardware."""
+    return label.partition(" ")[0]
 
 
 def going_on(found: Cells) -> Cells:

@@ -14,7 +14,7 @@ from gpumon_web.run_course import choices, course
 from gpumon_web.run_head import facts, far, going, pace, usage
 from gpumon_web.run_noted import noted
 from gpumon_web.run_rows import COUNTED, EPOCHS, RANKS, epoch, fold, logged_names, rank, stretch
-from gpumon_web.tokens import line, link, run_name, run_state, run_tab, text
+from gpumon_web.tokens import line, link, measured_on, run_name, run_state, run_tab, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -115,11 +115,12 @@ def kept(document: Cells) -> KeptValues:
     parts, folds, prices = document.get("parts") or [], document.get("folds") or [], document.get("prices")
     is_whole = bool(parts) and not found and not run.get("epochs_planned")
     compare = [link("Compare …", address([run["id"]], page="runs", arg=PICK), "button")] if "total" in document else []
+    measured = measured_on(run.get("label", ""), [document.get("label", "")])
     values = {
         "title": run_name(run),
         "state": run_state(run["state"]),
         "tab": run_tab(run),
-        "facts": [*facts(run), *compare],
+        "facts": [*facts(run), *([measured] if measured else []), *compare],
         **far(document, run),
         **pace(summary, total if is_whole else None),
         **usage(total),

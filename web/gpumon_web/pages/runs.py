@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from gpumon import units
@@ -9,7 +10,7 @@ from gpumon_web import levels
 from gpumon_web.compare_rows import FEWEST, MOST, PICK
 from gpumon_web.page import Cells, Column, KeptValues, Page, Rows
 from gpumon_web.run_choice import RunChoice, options
-from gpumon_web.tokens import line, link, pick, place, progress, run_address, run_name, run_state, text
+from gpumon_web.tokens import line, link, measured_on, pick, place, progress, run_address, run_name, run_state, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -20,7 +21,7 @@ WORDS = {"24h": "began in the last 24 hours", "7d": "in 7 days", "31d": "in 31 d
 """Names of `run_choice.TIMES` for people."""
 COLUMNS = (
     Column("tick", "Compare", "tick", sort=False, css="c-tick"),
-    Column("run", "Run", "link", sorts_by="name", is_head=True),
+    Column("run", "Run", "rich", sorts_by="name", is_head=True, csv="run"),
     Column("user", "User", "person", css="c-user"),
     Column("state", "State", "tag", sorts_by="state_name", css="c-state"),
     Column("started", "Started", "age", css="c-started"),
@@ -62,6 +63,7 @@ def kept(document: Cells) -> KeptValues:
     told = f"Past runs cannot be listed: {problem}." if problem else ""
     unread = told if document.get("is_unread") else ""
     choice: RunChoice = document["choice"]
+    labels = {document.get("label", ""), *(run.get("label", "") for run in document["runs"])}
     return KeptValues(
         {
             "problem": told or missing,
@@ -77,7 +79,7 @@ def kept(document: Cells) -> KeptValues:
             },
             "nothing": "" if unread else NO_MATCH if not choice.is_any else NO_RUNS,
             "picked": _picked(document),
-            "runs": Rows(row(run, is_kept=run["id"] in document["kept"]) for run in document["runs"]),
+            "runs": Rows(row(run, labels, is_kept=run["id"] in document["kept"]) for run in document["runs"]),
         },
         unread=unread,
     )
@@ -91,10 +93,10 @@ def _picked(document: Cells) -> Cells:
     return {"arg": PICK, "page": "compare", "as": "runs", "fewest": FEWEST, "words": words, "is_vain": bool(is_vain)}
 
 
-def row(run: Cells, *, is_kept: bool) -> Cells:
+def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
     """The cells of a run; `run` as in the document of runs, with what the ring tells of it as `live`.
 
-    One that no ledger has cannot be compared.
+    Beside runs of other `labels` it says whether it was simulated. One that no ledger has cannot be compared.
     """
     ring: Cells = run.get("live") or {}
     is_running = run["state"] == "running"
@@ -102,11 +104,11 @@ def row(run: Cells, *, is_kept: bool) -> Cells:
     gpus = run.get("gpus")
     return {
         "key": run["id"],
-        "name": run["name"],
+        "name": run_name(run),
         "tick": {"arg": PICK, "value": run["id"], "label": f"Compare {run_name(run)}", "most": MOST}
         if is_kept
         else None,
-        "run": link(run_name(run), run_address(run["id"]), "row"),
+        "run": [line(link(run_name(run), run_address(run["id"]), "row"), measured_on(run.get("label", ""), labels))],
         "user": run["user"],
         "state": run_state(run["state"]),
         "state_name": run["state"],
