@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, expect
 from werkzeug.test import TestResponse
 
 from gpumon.clock import SECOND
@@ -22,7 +23,7 @@ from tests.builders import TIME, device, process, run, sample, tick
 from tests.exported import Node, Page
 from tests.programs import command
 from tests.runs import Book, training
-from tests.web.conftest import own_places
+from tests.web.conftest import on_a_port, own_places, visit
 from tests.web.served import Served
 
 GIB = 2.0**30
@@ -160,6 +161,21 @@ def test_where_names_are_hidden_ones_own_page_is_found_by_the_hash_alone(kept_fi
     assert set(everybody["tables"]["users"]["cells"]) == {SOMEBODY}
     guessed = of.json(f"/api/kept?page=users&day={DAY}&period=month&zone=UTC&user={FRIEND}")
     assert guessed["tables"]["users"]["order"] == []
+
+
+def test_where_names_are_hidden_nobody_is_asked_who_they_are(browser: Browser) -> None:
+    on_it = [process(1, 0, user=PERSON), process(2, 1, user=FRIEND)]
+    ticks = [tick(n, [sample(0, utilization=0.5), sample(1, utilization=0.5)], on_it) for n in (1, 2)]
+    for way, asked in ((HASHED, 1), (HIDDEN, 0)):
+        served = Served(ticks, devices=2, people=People(way, SALT))
+        with on_a_port(served) as link, visit(browser, link) as visitor:
+            visitor.context.add_init_script(f"localStorage.setItem('gpumon-me', {SOMEBODY!r});" if not asked else "")
+            page = visitor.open("#/fleet")
+            expect(page.locator("#page-fleet tbody tr")).to_have_count(2)
+            expect(page.get_by_label("I am")).to_have_count(asked)
+            assert page.evaluate("gpumon.me()") == ""
+            if not asked:
+                expect(page.get_by_text("names are hidden here")).to_be_visible()
 
 
 def test_the_command_tells_the_hash_of_a_name_and_keeps_its_secret(tmp_path: Path) -> None:

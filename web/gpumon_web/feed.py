@@ -91,6 +91,8 @@ class Feed:
         extent: Callable[[], tuple[float, float]] | None = None,
     ) -> None:  # fmt: skip
         self.live = live
+        self.hides_names: bool = getattr(live, "hides_names", False)
+        """Whether all people are called the same: nobody can say who they are."""
         self._play = play
         self._extent = extent
         self.lock = Lock()

@@ -225,6 +225,7 @@ class PageFeed(PageViews):
         return {
             "hostname": self._feed.about["hostname"],
             "users": sorted(users - {""}),
+            "nameless": self._feed.hides_names,
             "home": gpu_address(labels[0]) if len(labels) == 1 else "",
             "has_gpus": bool(labels),
             "runs": [[run["id"], run["state"], run["epoch"], run["phase"]] for run in now.runs.values()],

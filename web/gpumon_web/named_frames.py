@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon.accounting.totals import USERS, together
 from gpumon.frame import Boundary, Frame, Origin, Parts, Process, Run, Sample
-from gpumon.people import SHOWN, People
+from gpumon.people import HIDDEN, SHOWN, People
 from gpumon.ring.sums import Sums
 from gpumon.run_facts import RunFacts
 
@@ -18,6 +18,8 @@ class NamedFrames:
     def __init__(self, live: Any, people: People) -> None:
         self._live = live
         self._people = people
+        self.hides_names = people.way == HIDDEN
+        """Whether all people are called the same."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._live, name)

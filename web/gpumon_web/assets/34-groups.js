@@ -5,8 +5,9 @@
   const OPEN_TO = 8; // rows of all up to which groups are open at first
   const MINE = "mine";
 
-  // Who looks, by their own word: it never leaves the browser.
-  g.me = () => { try { return localStorage.getItem(KEY) || ""; } catch { return ""; } };
+  // Who looks, by their own word: it never leaves the browser. Where all people are called the same, it is nobody.
+  const isNameless = () => Boolean(g.feed.server && g.feed.server.nameless);
+  g.me = () => { try { return (!isNameless() && localStorage.getItem(KEY)) || ""; } catch { return ""; } };
   g.setMe = function (name) {
     try { if (name) { localStorage.setItem(KEY, name); } else { localStorage.removeItem(KEY); } } catch { return; }
     g.moved(false);
@@ -124,6 +125,7 @@
 
   // What is mine of what each user has; before somebody said who they are, the question.
   g.mine = function ({ users: byUser, own: page }) {
+    if (isNameless()) { return [g.make("span", { class: "counted", text: g.text.MISSING }), g.make("span", { class: "below", text: "names are hidden here" })]; }
     const me = g.me();
     const users = [...new Set([...((g.feed.server && g.feed.server.users) || []), ...g.theme.met(), ...heard, ...(me ? [me] : [])])].sort();
     const list = g.make("select", { class: "pick", "aria-label": "I am" },

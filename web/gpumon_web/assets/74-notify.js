@@ -32,7 +32,7 @@
 
   function isOnText() {
     const runs = g.me() ? `when a run of ${g.me()} ends or stalls, and ` : "";
-    const more = g.me() ? "" : " Say on the fleet page who you are for news of your runs.";
+    const more = g.me() || g.feed.server?.nameless ? "" : " Say on the fleet page who you are for news of your runs.";
     return `While this page is open, your browser notifies you ${runs}when a GPU becomes free.${more}`;
   }
 
