@@ -53,9 +53,12 @@ class ProcessLines(NamedTuple):
     """Why kept history is missing here; empty where it is not."""
 
 
-def process_lines(path: str, frames: Sequence[Frame], key: ProcessKey, query: Query) -> ProcessLines:
+def process_lines(
+    path: str, frames: Sequence[Frame], key: ProcessKey, query: Query, earlier: Iterable[Piece] = ()
+) -> ProcessLines:
     """Return the lines of a process from the file at `path`, or none while that is empty, and the newest frames.
 
+    `earlier`: where no file has its processes, what is known of this one of the time before these frames.
     The query names measures (`MEASURES`); its `subject` has no meaning. Finer points come where there are any: from
     frames, then from the finer tier. Buckets at the ends of the window are whole.
     """
@@ -73,6 +76,8 @@ def process_lines(path: str, frames: Sequence[Frame], key: ProcessKey, query: Qu
     if recent is None:
         recent = RecentProcesses(frames, -inf, only=key[:2])
         wanted = _numbers(recent.new.values(), key)
+        cut = recent.begin if is_known(recent.begin) else inf
+        kept = [_until(cut, piece) for piece in earlier if piece.begin < cut]
     grid = grid or _grid(query)
     cells = _buckets([*kept, *(piece for piece in recent.pieces if piece.number in wanted)], grid)
     return ProcessLines({name: _series(cells, grid, NAMES.index(name)) for name in query.metrics}, problem)

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.frame import Process
+from gpumon.frame import Frame, Process
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.pages.process_opened import BEGINS
 from gpumon_tui.pages.processes import ProcessesPage
 from gpumon_tui.remembered import Remembered
+from gpumon_tui.renderables.process_detail import chart_cells
+from gpumon_tui.renderables.process_lines import margin
 from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, recent
@@ -408,18 +411,46 @@ def test_enter_on_a_process_of_the_overview_opens_it() -> None:
     play(recent(processes_count=9), (160, 50), script)
 
 
+class Joined(FakeFeed):
+    """Frames as a ring has them for who begins at 400 s: older than two minutes they have no processes."""
+
+    def frame(self, second: int) -> Frame:
+        found = super().frame(second)
+        found.is_full = second >= 280
+        return found
+
+
 def test_charts_of_a_process_show_no_more_time_than_can_be_known_until_somebody_chooses() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3")
         page = app.page
         assert isinstance(page, ProcessesPage)
         assert (page.sheet.detail.window, app.view.window) == (120, 600), "frames alone tell of it"
+        feed.advance(200)
+        app.poll()
+        assert page.sheet.detail.window == 600, "of the time since the view began more is known"
         await pilot.press("minus")
-        assert page.sheet.detail.window == 300, "longer than what was on screen"
+        assert page.sheet.detail.window == 900, "longer than what was on screen"
         await pilot.press("plus", "plus")
-        assert page.sheet.detail.window == 60
+        assert page.sheet.detail.window == 300
 
-    play(FakeFeed(processes_count=3, seconds=400), (160, 50), script)
+    feed = Joined(processes_count=3, seconds=400)
+    play(feed, (160, 50), script)
+
+
+def test_a_process_has_its_history_of_the_time_since_the_view_began_without_a_daemon() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        feed.advance(250)
+        app.poll()
+        await pilot.press("3", "enter")
+        await read(app, pilot)
+        begin = next(at + len(BEGINS) for line in text(app) if (at := line.find(BEGINS)) >= 0)
+        end = next(line.rindex(" now") for line in text(app) if line.rstrip().endswith(" now"))
+        cells = chart_cells(120, margin(120))
+        assert (end - begin) / cells == pytest.approx(370 / 600, abs=0.1)
+
+    feed = Joined(processes_count=3, seconds=400)
+    play(feed, (120, 40), script)
 
 
 class Older(FakeFeed):

@@ -20,6 +20,7 @@ from gpumon.clock import SECOND
 from gpumon.database.write import open_to_write
 from gpumon.frame import Frame, Process, Tick
 from gpumon.history import limits as limits_module
+from gpumon.history.grid import Grid
 from gpumon.history.limits import HistoryLimits, prune
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS
 from gpumon.history.query import Query, Series
@@ -27,6 +28,7 @@ from gpumon.history.span import WindowSpan
 from gpumon.metrics import Availability
 from gpumon.process_history import cells, stretches
 from gpumon.process_history.cell import PlacedCell
+from gpumon.process_history.in_memory import ProcessLooks
 from gpumon.process_history.lines import ProcessKey, key_of, process_lines
 from gpumon.process_history.look import EVERY, Looks
 from gpumon.process_history.part import ProcessPart
@@ -324,6 +326,42 @@ def test_frames_alone_are_enough() -> None:
     assert [use.held for use in found] == pytest.approx([60, 60])
     lines = process_lines("", frames, key_of(frames[-1].processes[1]), Query("", ("memory_used",), BEGIN, BEGIN + 60))
     assert any(value == GIB for value in lines.series["memory_used"].mean)
+
+
+def looked(ticks: Iterable[Tick], **bounds: Any) -> ProcessLooks:
+    looks = ProcessLooks(**bounds)
+    for number, each in enumerate(ticks, 1):
+        looks.add(frame_of(each, number))
+    return looks
+
+
+def test_looks_in_memory_reach_further_back_than_frames_and_leave_no_hole() -> None:
+    ticks = [at(second, [one(memory_used=(1 + second // 100) * GIB), one(2)]) for second in range(601)]
+    frames = [frame_of(each, number) for number, each in enumerate(ticks, 1)][-120:]
+    key = key_of(frames[-1].processes[0])
+    query = Query("", ("memory_used",), BEGIN, BEGIN + 600, grid=Grid(0, 100.0, 6, phase=BEGIN))
+    series = process_lines("", frames, key, query, looked(ticks).pieces(*key[:3])).series["memory_used"]
+    assert series.mean == pytest.approx([GIB, 2 * GIB, 3 * GIB, 4 * GIB, 5 * GIB, 6 * GIB])
+    assert series.seen == pytest.approx([100] * 6)
+    alone = process_lines("", frames, key, query).series["memory_used"]
+    assert isnan(alone.mean[0])
+
+
+def test_looks_in_memory_claim_nothing_of_a_gap_and_tell_processes_of_one_pid_apart() -> None:
+    device_of = device().uuid
+    looks = looked([*steady(0, 50, one()), *steady(100, 150, one(started=nan)), *steady(200, 250, one(started=nan))])
+    assert [(piece.begin - BEGIN, piece.end - BEGIN) for piece in looks.pieces(device_of, 1, STARTED)] == [
+        (second, second + 10) for second in range(0, 50, 10)
+    ]
+    unknown = looks.pieces(device_of, 1, nan)
+    assert unknown[0].begin == BEGIN + 200, "one without a start is another one after nobody watched"
+    assert unknown[-1].end == BEGIN + 250
+    assert looks.pieces(device_of, 2, nan) == []
+
+
+def test_looks_in_memory_are_kept_for_their_time_and_within_their_bounds() -> None:
+    assert looked(steady(0, 500, one()), kept_for=100.0).begin == BEGIN + 400
+    assert looked(steady(0, 500, one(), one(2)), most_rows=20).begin == BEGIN + 410
 
 
 def test_the_line_of_one_process_has_nothing_of_another_with_its_pid(path: Path) -> None:

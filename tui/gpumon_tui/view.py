@@ -22,6 +22,7 @@ from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.missing import is_known
 from gpumon.needs import why_missing
 from gpumon.origin import Capability
+from gpumon.process_history.in_memory import ProcessLooks
 from gpumon_tui.feed import Player
 from gpumon_tui.freshness import freshness
 from gpumon_tui.happened import Happened
@@ -84,7 +85,7 @@ class View:
         self.way_back: WayBack | None = None
         """Where Escape leads to from a chart that another page has opened for a run."""
         self.recent: Callable[[], Sequence[Frame]] = list
-        """Gives the newest full frames: the history of a process is in no other."""
+        """Gives the newest full frames: no others have processes."""
         self.player: Player | None = None
         """The controls of a recording that this process plays."""
         self.history_path = ""
@@ -106,6 +107,8 @@ class View:
         self.logged = LoggedEpochs()
         self.activity = Activity()
         self.last_minutes = LastMinutes()
+        self.looks = ProcessLooks()
+        """Processes of the time before `recent`, where there is no such file."""
         self.origin, self.driver, self.hostname = Origin(""), Driver(), ""
         self.state = LiveState(False, WAITING, self._interval)
         self.frame: Frame | None = None
@@ -139,6 +142,8 @@ class View:
         self.epochs.add(frame)
         self.logged.add(frame)
         self.activity.add(frame)
+        if not self.history_path:  # else a daemon keeps them
+            self.looks.add(frame)
 
     def run_on(self, sample: Sample) -> Run | None:
         """The run of a GPU as the frame on screen has it; the one known last where that frame tells of none."""

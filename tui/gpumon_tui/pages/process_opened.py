@@ -82,7 +82,8 @@ class ProcessDetail:
         view = self.view
         if view.shown.chosen or view.history_path:
             return view.window
-        known = RECENT * view.interval
+        since = view.now - view.looks.begin
+        known = max(RECENT * view.interval, since if is_known(since) else 0.0)
         return min(view.window, next((one.seconds for one in WINDOWS if one.seconds >= known), view.window))
 
     def follow(self) -> None:
@@ -105,7 +106,7 @@ class ProcessDetail:
         facts = view.process_facts()
         wide = chart_cells(cells, edge)
         grid = live_columns(self.window, wide, view.now)
-        answer = self.trail.lines(process, halves(grid), view.recent, view.history_path)
+        answer = self.trail.lines(process, halves(grid), view.recent, view.history_path, view.looks)
         found = answer.found[1] if answer.found else None
         said = answer.problem or ("" if found else "reading its history …")
         if found and not said:

@@ -8,6 +8,8 @@ from time import monotonic
 from gpumon.frame import Frame, Process
 from gpumon.history.grid import Grid
 from gpumon.history.query import Query
+from gpumon.process_history.in_memory import ProcessLooks
+from gpumon.process_history.kept import Piece
 from gpumon.process_history.lines import ProcessKey, ProcessLines, key_of, process_lines
 from gpumon.process_history.measures import NAMES
 from gpumon_tui.asked import Answer, Asked
@@ -28,14 +30,15 @@ class ProcessTrail:
         self._due = 0.0
         self._grid: Grid | None = None
         self._frames: Sequence[Frame] = ()
+        self._earlier: Sequence[Piece] = ()
         self._path = ""
 
     def lines(
-        self, process: Process, grid: Grid, frames: Callable[[], Sequence[Frame]], path: str
+        self, process: Process, grid: Grid, frames: Callable[[], Sequence[Frame]], path: str, looks: ProcessLooks
     ) -> Answer[tuple[Grid, ProcessLines]]:
         """Return its lines with the grid that they were read for; none yet at first.
 
-        `frames` gives the newest ones, and `path` is the file of kept history, or empty.
+        `frames` gives the newest ones, `path` is the file of kept history, or empty, and `looks` what there is without.
         """
         question = key_of(process), grid.step, grid.buckets
         now = self._clock()
@@ -43,14 +46,16 @@ class ProcessTrail:
             # Frames are read here: the feed is not for two threads.
             self._question, self._due = question, now + AGAIN
             self._grid, self._frames, self._path = grid, frames(), path
+            self._earlier = looks.pieces(process.uuid, process.pid, process.started)
             self.asked.forget(question)
         if self._question is None or self._grid is None:
             return Answer(None)
         of, kept, newest, key = self._grid, self._path, self._frames, self._question[0]
+        earlier = self._earlier
 
         def read() -> tuple[Grid, ProcessLines]:
             query = Query(key.device, NAMES, of.begin, of.end, grid=of)
-            return of, process_lines(kept, newest, key, query)
+            return of, process_lines(kept, newest, key, query, earlier)
 
         answer = self.asked.ask(self._question, read, _KEPT)
         return answer if question == self._question else Answer(None)
