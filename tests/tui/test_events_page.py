@@ -401,10 +401,10 @@ class Recording(FakeFeed):
 
 def test_a_log_is_read_for_events_from_its_begin_however_fast_it_plays() -> None:
     """Of frames that came at once only the last are full; a log has neither processes nor runs, and lacks nothing."""
-    feed = FakeFeed(seconds=300, source="replay", label="REPLAY x.csv", processes_count=0)
+    feed = FakeFeed(seconds=500, source="replay", label="REPLAY x.csv", processes_count=0)
     happened = Happened(Asked())
-    for first in (0, 150):
-        frames = feed.frames[first : first + 150]
+    for first in (0, 250):
+        frames = feed.frames[first : first + 250]
         happened.add([*map(lacking, frames[:-1]), frames[-1]], feed.origin(), feed.driver())
     happened.all_seen()
     assert (happened.since, happened.until) == (feed.frames[0].time, feed.frames[-1].time)

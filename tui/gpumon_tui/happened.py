@@ -78,7 +78,7 @@ class Happened:
                 self.forget()
                 frames = frames[place + 1 :]
                 break
-        if self._watches is None:
+        if self._watches is None and has_more:
             frames = frames[-_MOST_WAITING:]
         self._waiting.extend((frame, origin, driver) for frame in frames)
         self._look(max(AT_ONCE, len(self._waiting) - _MOST_WAITING))
