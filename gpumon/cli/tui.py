@@ -72,9 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     live = follow(where)
     # One that hangs in its driver has the last known values; to ask that driver here would hang as well.
     if arguments.source is None and live.has_writer():
-        return _show(
-            live, live.interval(), where, arguments, lambda: played_ledger(live, where), restart=restart
-        )  # fmt: skip
+        return _show(live, live.interval(), where, arguments, restart=restart)
     live.close()
     with left_out():
         from tempfile import TemporaryDirectory  # beside a daemon nothing of one's own is kept
@@ -87,8 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
         with private_sampler(where, arguments, ledger) as own:
             daemon = _looked_for(where, arguments, own)
             return _show(
-                own, arguments.interval, where, arguments, lambda: ledger_at(ledger, own.generation), daemon=daemon,
-                restart=restart if daemon else None,
+                own, arguments.interval, where, arguments, lambda: ledger_at(ledger, own.generation), daemon,
+                restart if daemon else None,
             )  # fmt: skip
 
 
@@ -120,11 +118,24 @@ def _show(
     interval: float,
     where: Places,
     arguments: argparse.Namespace,
-    own: Callable[[], str] = str,
+    own: Callable[[], str] | None = None,
     daemon: Callable[[], Live | None] | None = None,
     restart: Callable[[], str] | None = None,
 ) -> int:
+    """Show frames until the user quits; `own` gives the ledger of those of a sampler of one's own, until `daemon`."""
     from gpumon_tui.unused import left_out
+
+    shown = live
+
+    def found() -> Live | None:
+        nonlocal shown
+        came = daemon() if daemon else None
+        shown = came or shown
+        return came
+
+    def ledgers() -> Ledgers:
+        kept = own() if own is not None and shown is live else played_ledger(shown, where)
+        return _ledgers(kept, ledger_paths(where) if simulated and is_here(shown) else ())
 
     simulated = Simulated(where) if reads_hardware(arguments) else None
     interval = min(max(interval, 0.25), 1.0)
@@ -138,10 +149,10 @@ def _show(
             simulation=simulated.begin if simulated else None,
             simulated_ledgers=simulated.ledgers if simulated else None,
             past=lambda: _past(where),
-            daemon=daemon,
+            daemon=found if daemon else None,
             restart=restart,
             player=live.playback,
-            ledgers=lambda: _ledgers(own(), ledger_paths(where) if simulated and is_here(live) else ()),
+            ledgers=ledgers,
             readonly=arguments.readonly,
             read_events=lambda path: _events(where, path),
             notify=arguments.notify,

@@ -90,6 +90,23 @@ def test_the_runs_of_a_simulation_have_none_of_this_machine_among_them(open_term
     assert "a-real-run" not in screen + terminal.screen()
 
 
+def test_a_view_that_goes_over_to_a_simulating_daemon_has_its_runs_and_none_of_this_machine(  # type: ignore[no-untyped-def]
+    open_terminal, live_dir: Path
+) -> None:
+    env = environment(live_dir)
+    with Book(Path(env["GPUMON_STATE_DIR"])) as book:
+        training(book, "a-real-run-1a2b", 3, began=time.time() - 4000, course=False)
+    terminal = open_terminal(env, size="200x50")
+    shown(terminal, "No GPU can be read")
+    terminal.press("4")
+    shown(terminal, "a-real-run", "1 past")
+    with daemon("--source", "sim", env=env):
+        screen = shown(terminal, "SIMULATED", "llama-8b-sft", "2 running  0 past", "val_loss")
+        assert "a-real-run" not in screen
+        terminal.press("Enter")
+        shown(terminal, "sim-0-0", "of 40 epochs done")
+
+
 def test_a_recording_shows_what_its_rows_say(open_terminal, recordings: Path, live_dir: Path) -> None:  # type: ignore[no-untyped-def]
     log = recordings / "h100x8-llama3-8b-ckpt100.csv.gz"
     terminal = open_terminal(environment(live_dir), "--source", f"replay:{log}", "--speed", "10", size="200x50")
