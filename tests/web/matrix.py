@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,6 @@ PARAMETERS = {
     "source": tuple(ALL), "page": tuple(name for name in PAGES if name != "none"), "width": tuple(WIDTHS),
     "theme": ("dark", "light"), "zone": ZONES,
 }  # fmt: skip
-_DRAWN = re.compile("[1-9]")
-"""How often a figure has been drawn, if it has."""
 _WIDE = """() => {
   const scrolls = (one) => one && (/auto|scroll/.test(getComputedStyle(one).overflowX) || scrolls(one.parentElement));
   return [...document.querySelectorAll("main *, header *")].filter((one) => one.checkVisibility()
@@ -41,17 +39,24 @@ _COUNT = """
 window.asking = 0;
 window.quiet = 0;
 const ask = window.fetch;
-window.fetch = (...asked) => { window.asking += 1; return ask(...asked).finally(() => { window.asking -= 1; }); };
+const isWhole = () => { window.asking -= 1; };
+window.fetch = (...asked) => {
+  window.asking += 1;
+  const answer = ask(...asked);
+  answer.then((one) => one.clone().arrayBuffer()).then(isWhole, isWhole);
+  return answer;
+};
 """
-"""Counts the questions that have no answer yet."""
+"""Counts the questions that have no answer yet, or one of which some is still to come."""
 _QUIET = """() => {
-  const isDrawn = (place) => place.querySelector("canvas").width === Math.round(place.clientWidth * devicePixelRatio);
+  const isDrawn = (place) => place.dataset.drawn > 0
+    && place.querySelector("canvas").width === Math.round(place.clientWidth * devicePixelRatio);
   const all = [...document.querySelectorAll("main .page:not([hidden]) .plot")];
   const places = all.filter((one) => one.checkVisibility());
   window.quiet = window.asking || !places.every(isDrawn) ? 0 : window.quiet + 1;
   return window.quiet > 6;
 }"""
-"""Whether for some frames no answer has been due, and each figure has been as wide as its place."""
+"""Whether for some frames no answer has been due, and each figure has been drawn, as wide as its place."""
 _AXE = """async () => {
   const { passes, violations } = await axe.run({ resultTypes: ["violations"] });
   const nodes = (one) => one.nodes.map((node) => [node.target, node.failureSummary]);
@@ -65,25 +70,20 @@ def possible(case: Case) -> bool:
 
 
 def loads(sources: Sequence[MatrixSource]) -> list[Any]:
-    """Loads of these sources, source by source, out of those that all sources share among them."""
+    """Loads of these sources, source by source, out of those that all sources have among them."""
     names = {source.name for source in sources}
-    chosen = [case for case in _shared() if case["source"] in names]
+    chosen = [case for case in covering() if case["source"] in names]
     return [pytest.param(case, id="-".join(case.values())) for case in sorted(chosen, key=lambda one: one["source"])]
 
 
-def _shared() -> Iterator[Case]:
-    """All pairs of page, width, theme and zone, each load with a source whose turn it is; tours have all pages of each.
+@cache
+def covering() -> Sequence[Case]:
+    """All pairs of source, page, width, theme and zone that there are.
 
-    Sources that need a file, which may not be there, have one load more each.
+    Sources that need a file come last, with what they add: without their files no pair of any others is left out.
     """
-    looks = pairs({name: PARAMETERS[name] for name in PARAMETERS if name != "source"}, lambda case: True)
-    turns = dict.fromkeys((name for name, source in ALL.items() if source.needs is None), 0)
-    for look in looks:
-        name = min((name for name in turns if look["page"] in ALL[name].pages), key=turns.__getitem__)
-        turns[name] += 1
-        yield {"source": name, **look}
-    for name, look in zip((name for name in ALL if name not in turns), looks, strict=False):
-        yield {"source": name, **look, "page": "gpu"}
+    anyway = pairs(PARAMETERS, lambda case: possible(case) and ALL[case["source"]].needs is None)
+    return (*anyway, *pairs(PARAMETERS, possible, anyway))
 
 
 def tours(sources: Sequence[MatrixSource]) -> list[Any]:
@@ -151,8 +151,6 @@ def check(browser: Browser, opened: Opened, tour: Sequence[Case]) -> None:
             if case is not first:
                 page.emulate_media(color_scheme=case["theme"])  # type: ignore[arg-type]
                 page.set_viewport_size(window(case))
-                page.evaluate("quiet = 0")
-                page.wait_for_function(_QUIET)
                 settled(page)
             found[f"{case['width']} {case['theme']}"] = faults(page, int(case["width"]))
             if opened.status is not None:
@@ -166,12 +164,9 @@ def window(case: Case) -> ViewportSize:
 
 def settled(page: Page) -> None:
     """Wait until nothing of the page is still to come."""
-    shown = page.locator("main .page:not([hidden])")
-    expect(shown).to_have_count(1)
-    page.wait_for_load_state("networkidle")
-    for figure in shown.locator(".plot").all():
-        if figure.is_visible():
-            expect(figure).to_have_attribute("data-drawn", _DRAWN)
+    expect(page.locator("main .page:not([hidden])")).to_have_count(1)
+    page.evaluate("quiet = 0")
+    page.wait_for_function(_QUIET)
 
 
 def faults(page: Page, width: int) -> list[object]:

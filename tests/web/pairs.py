@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from itertools import combinations, product
+from operator import or_
 
 Case = Mapping[str, str]
 """A value for each parameter."""
@@ -15,17 +17,26 @@ def every(parameters: Mapping[str, Sequence[str]], is_possible: Callable[[Case],
     return [case for case in cases if is_possible(case)]
 
 
-def pairs(parameters: Mapping[str, Sequence[str]], is_possible: Callable[[Case], bool]) -> list[Case]:
+def pairs(
+    parameters: Mapping[str, Sequence[str]], is_possible: Callable[[Case], bool], beside: Iterable[Case] = ()
+) -> list[Case]:
     """Some of these, in which each pair of values occurs that occurs in any; the same ones each time.
 
-    Greedy: always the combination with the most pairs that are still missing.
+    But for pairs that `beside` has. Greedy: always the combination with the most pairs that are still missing.
     """
-    cases = every(parameters, is_possible)
-    of = {id(case): frozenset(combinations(sorted(case.items()), 2)) for case in cases}
-    missing = set().union(*of.values())
+    bits: dict[tuple[tuple[str, str], ...], int] = {}
+
+    def held(case: Case) -> int:  # a bit for each of its pairs: all tests wait for this
+        mine = combinations(sorted(case.items()), 2)
+        return sum(1 << bits.setdefault(pair, len(bits)) for pair in mine)
+
+    cases = [(case, held(case)) for case in every(parameters, is_possible)]
+    missing = reduce(or_, (mask for _, mask in cases), 0)
+    for case in beside:
+        missing &= ~held(case)
     found = []
     while missing:
-        best = max(cases, key=lambda case: len(of[id(case)] & missing))
-        missing -= of[id(best)]
+        best, mask = max(cases, key=lambda one: (one[1] & missing).bit_count())
+        missing &= ~mask
         found.append(best)
     return found

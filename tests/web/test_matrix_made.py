@@ -1,8 +1,9 @@
-"""Pages of sources that are made up, in pairs of width, theme and time zone; and, slow, each in all of them."""
+"""Pages of sources that are made up: loads that have all pairs of values, and, slow, all combinations of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 
 import pytest
 from playwright.sync_api import Browser
@@ -32,13 +33,19 @@ def test_page_stays_so_in_every_width_and_theme_wherever_the_viewer_lives(
     check(browser, sources.source(tour[0]["source"]), tour)
 
 
-def test_loads_leave_out_no_source_and_no_page_in_any_width_theme_or_zone() -> None:
+def pairs_of(cases: Iterable[Case]) -> set[frozenset[tuple[str, str]]]:
+    return {frozenset(pair) for case in cases for pair in combinations(case.items(), 2)}
+
+
+def test_loads_leave_out_no_pair_of_source_page_width_theme_and_zone() -> None:
     cases = [load.values[0] for load in loads(tuple(ALL.values()))]
     assert all(possible(case) for case in cases)
-    assert {case["source"] for case in cases} == set(ALL)
-    for name in ("width", "theme", "zone"):
-        expected = {(page, value) for page in PARAMETERS["page"] for value in PARAMETERS[name]}
-        assert {(case["page"], case[name]) for case in cases} == expected
+    assert pairs_of(cases) == pairs_of(every(PARAMETERS, possible))
+
+
+def test_loads_leave_out_no_pair_where_files_of_some_sources_are_missing() -> None:
+    cases = [load.values[0] for load in loads([source for source in ALL.values() if source.needs is None])]
+    assert pairs_of(cases) == pairs_of(case for case in every(PARAMETERS, possible) if not ALL[case["source"]].needs)
 
 
 def test_tours_leave_out_no_page_width_theme_or_zone_of_any_source() -> None:

@@ -1,4 +1,4 @@
-"""Pages of sources that a program serves, in pairs of width, theme and time zone; and, slow, each in all of them."""
+"""Pages of sources that a program serves: loads that have all pairs of values, and, slow, all combinations of them."""
 
 from __future__ import annotations
 
