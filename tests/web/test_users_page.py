@@ -289,6 +289,24 @@ def test_time_of_holders_who_are_not_known_is_in_no_headline_that_judges(tmp_pat
     assert values["idle_below"] == "without 2 min of unknown holders"
 
 
+def test_hours_that_are_neither_used_nor_idle_are_told(tmp_path: Path) -> None:
+    """zoe takes a GPU, does nothing for 40 s, and works for 61: only after a minute would that be idle."""
+    path = tmp_path / "history.sqlite"
+    keep(path, (
+        tick(1, [sample(0, utilization=0.5 if second >= 40 else 0.0, memory_used=GIB)],
+             [process(1, 0, user="zoe", sm_utilization=0.5)], time_ns=round((OCTOBER + second) * SECOND),
+             monotonic_ns=(50 + second) * SECOND, interval_ns=SECOND)
+        for second in range(102)
+    ))  # fmt: skip
+    served = Served([tick(1)], histories=[str(path)])
+    served.now = OCTOBER + HOUR
+    for query in ("", "&user=zoe"):
+        values = shown(served, f"period=day&day=2026-10-01&zone=UTC{query}")["values"]
+        assert (values["held"], values["idle"]) == ("2 min", "0 s")
+        said = "1 min of work; 40 s neither: without work for less than a minute, or not known"
+        assert values["used_below"] == f"of held: {said}"
+
+
 def test_gpus_of_holders_who_are_not_known_are_told_of_and_nobody_else_has_them(tmp_path: Path) -> None:
     """GPU 0 is ada's, GPU 1 of somebody without a name, of GPU 2 the driver lists no process, GPU 3 is free."""
     used = (GIB, 40 * GIB, 40 * GIB, 0.0)

@@ -32,15 +32,17 @@ def account_of(group: AccountGroup | None, user: str) -> Account:
 
 def named_use(hours: Sequence[HourUse]) -> Account:
     """The use of GPUs by holders whose names are known, each moment of a GPU once however many share it."""
-    held = busy = idle = 0.0
+    held = judged = busy = idle = 0.0
     for hour in hours:
         named = [one for one in hour.accounts if one.user]
         nameless = sum(one.held for one in hour.accounts if not one.user)
         # A GPU may have holders of both kinds at once.
-        held += max([hour.use.held - nameless, *(one.held for one in named)]) if named else 0.0
+        together = max([hour.use.held - nameless, *(one.held for one in named)]) if named else 0.0
+        held += together
+        judged += min(together, sum(one.judged for one in named))
         busy += sum(one.busy for one in named)
         idle += min(hour.use.idle_held, sum(one.idle_held for one in named))
-    return Account("", held, busy + idle, busy, idle)
+    return Account("", held, max(judged, busy + idle), busy, idle)
 
 
 def now_cells(held: tuple[str, int | None], none: str = "0") -> Cells:
@@ -158,6 +160,17 @@ def ticks(window: UserWindow) -> list[Cells]:
         {"at": round((edges[at] + edges[at + 1]) / 2, 5), "text": f"{window.day(begins[at]):%a %-d}"}
         for at in range(0, len(begins), every)
     ]
+
+
+def unjudged(account: Account) -> str:
+    """Hours held that are neither used nor idle, in words; empty where those two add up to what is shown as held.
+
+    A GPU that does nothing is idle after a minute: before, it may be that its training only begins.
+    """
+    used = account.busy + account.idle_held
+    if not account.judged or hours_text(account.held) == hours_text(used):
+        return ""
+    return f"{hours_text(account.held - used)} neither: without work for less than a minute, or not known"
 
 
 def hours_text(seconds: float) -> str:

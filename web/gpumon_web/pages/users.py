@@ -33,6 +33,7 @@ from gpumon_web.user_rows import (
     ratio_text,
     strip_row,
     ticks,
+    unjudged,
 )
 from gpumon_web.user_window import CHOICES, UserWindow
 
@@ -51,7 +52,8 @@ COLUMNS = (
     Column("course", "Course", "strip", css="c-course", sort=False, titled="course_title"),
     Column("used", "Used", "text", sorts_by="used_share", is_number=True, help="Of the time held",
            csv="used_ratio"),
-    Column("idle", "Allocated, idle", "text", sorts_by="idle_seconds", is_number=True, csv="idle_seconds"),
+    Column("idle", "Allocated, idle", "text", "Held, and without work for a minute or longer", sorts_by="idle_seconds",
+           is_number=True, csv="idle_seconds"),
     Column("energy", "Energy", "text", sorts_by="joules", is_number=True, csv="energy_joules"),
     *COSTS,
     Column("note", "Note", "rich", css="c-note", sort=False),
@@ -209,7 +211,7 @@ def _sums(group: AccountGroup, before: AccountGroup | None, window: UserWindow, 
         "used": at_least(ratio_text(named.busy / named.held), named.judged, named.held)
         if named.held
         else units.MISSING,
-        "used_below": "; ".join(filter(None, (f"of held: {hours_text(named.busy)} of work", left_out)))
+        "used_below": "; ".join(filter(None, (f"of held: {hours_text(named.busy)} of work", unjudged(named), left_out)))
         if named.judged
         else left_out or "not known",
         "idle": at_least(hours_text(named.idle_held), named.judged, named.held),
@@ -234,7 +236,9 @@ def _sums_of(account: Account, before: Account, window: UserWindow, all_held: fl
         "held": hours_text(account.held),
         "held_below": "; ".join(filter(None, (share_held, past))),
         "used": at_least(ratio_text(account.busy / account.held), judged, account.held) if judged else units.MISSING,
-        "used_below": f"of held: {hours_text(account.busy)} of work" if judged else "not known",
+        "used_below": "; ".join(filter(None, (f"of held: {hours_text(account.busy)} of work", unjudged(account))))
+        if judged
+        else "not known",
         "idle": at_least(hours_text(account.idle_held), judged, account.held),
         "idle_below": f"{ratio_text(account.idle_held / judged)} of these hours" if judged else "",
     }
