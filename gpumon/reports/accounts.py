@@ -94,13 +94,18 @@ def as_json(
 
 def csv(
     groups: Sequence[AccountGroup], devices: Sequence[KnownDevice] = (), prices: Prices | None = None,
-    holder: str = USER,
+    holder: str = USER, only: str = "",
 ) -> Iterator[str]:  # fmt: skip
-    """Yield the groups as CSV, a line at a time, its heading first; with `prices` each row ends with its cost."""
+    """Yield the groups as CSV, a line at a time, its heading first; with `prices` each row ends with its cost.
+
+    `only`: of this holder alone, and of time that was not seen.
+    """
     yield csv_line((*FIELDS, *(charges.FIELDS if prices else ())))
     for group in groups:
         cost = price_hours(group.hours, devices, prices) if prices else None
         for name, row in _csv_rows(group, holder):
+            if only and name not in (only, NOT_SEEN):
+                continue
             ends = charges.csv_cells(_charge(name, cost), prices) if cost and prices and name != NOT_SEEN else ()
             yield csv_line((*row, *ends))
 

@@ -404,6 +404,16 @@ def test_the_table_is_that_of_the_command_by_day(served: Served, history: Path) 
     assert {row["user"] for row in rows if row["kind"] == "user"} == {"alice", "bob", "carol", "dave"}
 
 
+def test_the_tables_of_a_user_are_of_that_user_alone(served: Served) -> None:
+    found = shown(served, f"{MONTH}&user=bob")
+    answer = served.client().get(f"/{found['values']['csv']['href']}")
+    assert "user-by-day-October-2026.csv" in answer.headers["Content-Disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.get_data(as_text=True))))
+    assert {row["kind"]: row["user"] for row in rows} == {"user": "bob", "unseen": ""}
+    held = sum(float(row["held_seconds"]) for row in rows if row["kind"] == "user")
+    assert held == pytest.approx(found["tables"]["users"]["cells"][device(1).uuid]["held_seconds"])
+
+
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/St_Johns", "Pacific/Apia", "Europe/Berlin"])
 @pytest.mark.parametrize("period", ["day", "week", "month"])
 def test_a_window_is_one_of_the_viewers_calendar_and_leads_to_those_beside_it(zone: str, period: str) -> None:

@@ -104,9 +104,8 @@ def news(paths: Sequence[str], since: str, now: float) -> Packed:
 def table_of_accounts(
     paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None = None
 ) -> Packed:
-    """The accounts of a window as CSV: of everybody, whoever is looked at."""
-    del user
-    return Packed(compressed(users_csv(paths, period, day, zone, now, prices)))
+    """The accounts of a window as CSV, of whoever is looked at."""
+    return Packed(compressed(users_csv(paths, period, day, zone, user, now, prices)))
 
 
 def rest_of_run(paths: Sequence[str], run: str, known: Any, page: str, prices: Prices | None = None) -> Packed | str:

@@ -179,7 +179,8 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
         answer = sent(partial(sources.accounts.table, args), "this window", "text/csv")
         if answer.status_code == 200:
             named = sources.accounts.window(args).file_name
-            answer.headers["Content-Disposition"] = f'attachment; filename="users-by-day-{named}.csv"'
+            of = "user" if _text("user") else "users"
+            answer.headers["Content-Disposition"] = f'attachment; filename="{of}-by-day-{named}.csv"'
         return answer
 
     def news() -> Response:

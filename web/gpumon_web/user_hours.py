@@ -98,14 +98,21 @@ def _document(
 
 
 def users_csv(
-    paths: Sequence[str], period: str, day: str, zone: str, now: float, prices: Prices | None = None
+    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None = None
 ) -> list[bytes]:
-    """The accounts of a window as CSV, by day. Raises GpumonError."""
+    """The accounts of a window as CSV, by day: of everybody, or of one user. Raises GpumonError."""
+    with under(in_force()._replace(me=user)):
+        return _csv_of(paths, period, day, zone, user, now, prices)
+
+
+def _csv_of(
+    paths: Sequence[str], period: str, day: str, zone: str, user: str, now: float, prices: Prices | None
+) -> list[bytes]:
     window = user_window(period, day, zone, now)
     kept = _within(paths, window, now) if paths else KeptAccounts((), ())
     end = max(window.begin, min(window.end, now))
     days = summary(kept, window.begin, end, "day", window.zone)
-    return [line.encode() for line in accounts.csv(days, kept.devices, prices)]
+    return [line.encode() for line in accounts.csv(days, kept.devices, prices, only=user)]
 
 
 def _within(

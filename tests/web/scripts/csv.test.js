@@ -106,3 +106,11 @@ test("a file is named by its table and its period, or else the time of its data"
   assert.strictEqual(names[0], "users-23-29-Nov-2026.csv");
   for (const name of names.slice(1)) { assert.match(name, /^users-1970-01-01-\d\d-16-40\.csv$/); }
 });
+
+test("a column that is of something else at times is called so in the file, too", () => {
+  const gpumon = world();
+  const file = () => gpumon.tableCsv({ heads: [{ col: "user", kind: "rich", titled: "user_title" }], rows: [{ key: "k", user: [{ text: "x" }] }] });
+  assert.strictEqual(file(), "\ufeffuser\r\nx\r\n");
+  gpumon.feed.view.values.set("user_title", "GPU");
+  assert.strictEqual(file(), "\ufeffgpu\r\nx\r\n");
+});

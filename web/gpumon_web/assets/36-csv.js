@@ -47,14 +47,15 @@
   const withList = (head) => [...(head.listed ? [[head.listed, (row) => listed(row[head.listed])]] : []), ...columns(head)];
 
   // A column by its head: [name, row => cell]; a GPU has its state beside its number.
-  function columns({ col, by, kind, part, saved }) {
+  function columns({ col, by, kind, part, saved, titled }) {
     const cell = (row) => (part === undefined ? row[col] : (row[col] || {})[part]);
     if (PICTURES.includes(kind)) { return []; }
     if (saved) { return [[saved, (row) => row[by]]]; }
-    const name = part === undefined ? col : plain(part);
+    const title = titled && g.feed.value(titled); // rows may be of something else, as of the GPUs of a user
+    const name = part === undefined ? (title ? plain(title) : col) : plain(part);
     if (kind === "state") {
-      const title = (one) => (g.stateNow(one) === one.state ? one.title : g.feed.oldState());
-      return [[name, (row) => cell(row).text], ["state", (row) => title(cell(row))]];
+      const word = (one) => (g.stateNow(one) === one.state ? one.title : g.feed.oldState());
+      return [[name, (row) => cell(row).text], ["state", (row) => word(cell(row))]];
     }
     const unit = UNITS[kind];
     if (unit === "utc") { return [[named(name, unit), (row) => utc(cell(row))]]; }

@@ -160,7 +160,10 @@ def _turns(window: UserWindow, user: str, by: str, now: float) -> Cells:
     """The choice of windows, and links to those beside this one."""
     later, earlier = window.beside(1), _address(window.beside(-1), user, by)
     forward = link("›", _address(later, user, by), "step", "Later") if later.begin <= now else text("›", "step mut")
-    arguments = urlencode({"period": window.period, "day": window.address, "zone": str(window.zone or "")})
+    arguments = urlencode({
+        "period": window.period, "day": window.address, "zone": str(window.zone or ""),
+        **({"user": user} if user else {}),
+    })  # fmt: skip
     return {
         "periods": [
             {"text": one.title(), "title": "", "is_pressed": one == window.period, "arg": "period", "value": one}
