@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,10 @@ def test_a_page_whose_token_is_revoked_says_how_to_sign_in_again(browser: Browse
         page.locator("body[data-state=live]").wait_for(state="attached")
         revoke_token(file, "phone")
         page.locator("body[data-state=locked]").wait_for(state="attached")
-        expect(page.locator("#problem")).to_have_text("This browser is signed out: reload the page to sign in.")
-        page.get_by_role("link", name="reload the page to sign in").click()
+        said = r"This browser is signed out\. Last seen \d\d:\d\d:\d\d \S+ \(\d+ s ago\)\. Reload the page to sign in\."
+        expect(page.locator("#problem")).to_have_text(re.compile(said))
+        expect(page.get_by_role("button", name="Sign out")).to_have_count(0)
+        page.get_by_role("link", name="Reload the page to sign in").click()
         expect(page.get_by_role("heading")).to_have_text("Token required")
         page.get_by_label("Token").fill(named[1])
         page.keyboard.press("Enter")

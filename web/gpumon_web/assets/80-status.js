@@ -58,8 +58,9 @@
     const text = problemText();
     // The page of a machine without a GPU says why by itself.
     g.hide(problem, !text || (text === feed.problem && g.isWithoutGpus()));
-    const step = isOld() && !feed.recorded ? `. ${(feed.state === "stale" && feed.step) || STEPS[feed.state]}` : "";
-    g.fill(problem, text, () => [text, g.make("span", { class: "ago", "aria-hidden": "true" }), step, ...(feed.state === "locked" ? [signIn(), "."] : [])]);
+    const isLocked = feed.state === "locked";
+    const step = isOld() && !feed.recorded && !isLocked ? `. ${(feed.state === "stale" && feed.step) || STEPS[feed.state]}` : "";
+    g.fill(problem, text, () => [text, g.make("span", { class: "ago", "aria-hidden": "true" }), step, ...(isLocked ? [isOld() ? ". " : " ", signIn(), "."] : [])]);
     const ago = problem.querySelector(".ago");
     if (ago) { g.put(ago, counts() ? ` (${g.text.span(feed.silence())} ago)` : ""); }
     clearTimeout(timer);
@@ -68,19 +69,19 @@
 
   // The form is what the server answers to this very address.
   function signIn() {
-    const link = g.make("a", { href: location.hash || "#/", text: "reload the page to sign in" });
+    const link = g.make("a", { href: location.hash || "#/", text: "Reload the page to sign in" });
     link.addEventListener("click", (click) => { click.preventDefault(); location.reload(); });
     return link;
   }
 
-  const isOld = () => ["stale", "reconnecting"].includes(g.feed.state) && !g.feed.isFresh() && g.text.known(g.feed.now);
+  const isOld = () => ["stale", "reconnecting", "locked"].includes(g.feed.state) && !g.feed.isFresh() && g.text.known(g.feed.now);
   const counts = () => isOld() && g.text.known(g.feed.silence());
   const lastSeen = () => (isOld() ? ` Last seen ${g.text.clock(g.feed.now, g.feed.clock())} ${g.text.zone(g.feed.now)}`.trimEnd() : "");
 
   // What is read out as an alert has no seconds in it that count up: those stand apart.
   function problemText() {
     const feed = g.feed;
-    if (feed.state === "locked") { return "This browser is signed out: "; }
+    if (feed.state === "locked") { return `This browser is signed out.${lastSeen()}`; }
     if (feed.problem && !isOld()) { return feed.problem; } // what was wrong once is no news while nothing comes
     if (feed.state === "stale") { return `${why(feed.said)}.${lastSeen()}`; }
     if (feed.state === "ended") { return `The recording has ended. Its last values are from ${g.text.moment(feed.now)}.${g.position.known ? "" : ` ${AGAIN}`}`; }

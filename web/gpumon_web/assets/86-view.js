@@ -28,7 +28,8 @@
     layoutOf(section.dataset.page).then(
       (layout) => { section.replaceChildren(...g.elements(layout)); ready(); },
       () => {
-        g.fill(section, "waits", () => [g.make("p", { class: "empty", text: "This page comes as soon as gpumon web answers." })]);
+        const text = g.feed.state === "locked" ? "This page is shown once you are signed in." : "This page comes as soon as gpumon web answers.";
+        g.fill(section, text, () => [g.make("p", { class: "empty", text })]);
         setTimeout(() => mount(section, ready), SOON * 1000);
       },
     );
