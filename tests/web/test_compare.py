@@ -84,6 +84,13 @@ def test_the_open_epoch_of_a_run_that_goes_on_is_said_to_be_on_the_axis_of_time_
     assert beside == {EPOCHS: "B: so far, to the end of the newest epoch", TIME: ""}
 
 
+def test_several_gpus_of_a_run_are_said_to_be_one_line(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, IDS[0], 6)
+        training(book, IDS[1], 6, gpus=2)
+    assert document(str(book.path))["ends"] == "power and energy are sums of a run's GPUs, the rest their means"
+
+
 def test_an_epoch_that_broke_off_is_said_to_be_left_out_and_why(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, IDS[0], 6)
@@ -425,6 +432,8 @@ def test_runs_are_ticked_compared_by_epoch_and_by_time_and_the_link_shows_the_sa
                 page.locator("#page-compare .menu").get_by_role("button", name=kind, exact=True).click()
             text = Path(saved.value.path()).read_text(encoding="utf-8")
             assert text.startswith(beginning), text[:80]
+        shown = plot.locator(".gutter").first.locator(".each > *").first.inner_text().split()[-1]
+        assert re.search(rf">A third {re.escape(shown)}<", text), "a file has the last values, as the page"
 
 
 def test_no_more_than_eight_are_ticked(browser: Browser, tmp_path: Path) -> None:

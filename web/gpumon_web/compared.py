@@ -96,7 +96,7 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
         "differs": differs(config, names),
         "config_notes": config_notes(config, names),
         "alike": alike(config, names),
-        "ends": _ends(found, names, axis),
+        "ends": "; ".join(filter(None, (_ends(found, names, axis), _joined(records)))),
         "best": {**_best_loss(found, names), **_best_measures(compared, names)},
         "chart": compare_chart(courses, axis),
     }  # fmt: skip
@@ -116,6 +116,12 @@ def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
     if axis == TIME or not going:
         return ""
     return f"{', '.join(name[0] for name in going)}: so far, to the end of the newest epoch"
+
+
+def _joined(records: Sequence[Record]) -> str:
+    """How several GPUs of a run are one line, in words for beside the chart."""
+    has_several = any(len(record.devices) > 1 for record in records)
+    return "power and energy are sums of a run's GPUs, the rest their means" if has_several else ""
 
 
 def _broken(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:

@@ -273,7 +273,9 @@
       one.panel.lines.forEach((line, nth) => {
         if (!one.panel.lists) { return; }
         pen.fillStyle = g.theme.color(line.role);
-        pen.fillText(short(pen, line.label, GUTTER - 24), x, one.head + 58 + 14 * nth);
+        const value = lastOf(one, nth, at);
+        const room = GUTTER - 30 - pen.measureText(value).width;
+        pen.fillText(`${short(pen, line.label, room)} ${value}`, x, one.head + 58 + 14 * nth);
       });
     }
 
@@ -302,6 +304,12 @@
       return cell ? `mean within the last ${t.span(cell[1] - cell[0])}` : "";
     }
 
+    // The last value in the view of one line of several.
+    function lastOf({ panel, facts, isNow, gone }, nth, { to }) {
+      const isGone = g.isLost(panel.lines[nth], to) || (isNow && gone[nth]);
+      return isGone || facts[nth].last === null ? t.MISSING : g.scale.write(panel.unit, facts[nth].last);
+    }
+
     function gutter(at) {
       g.fill(gutters, doc.panels.map((panel) => [panel.key, headOf(panel), panel.lists ? panel.lines.map((line) => [line.label, line.role]) : 0]), () => doc.panels.map((panel) => g.make("div", { class: panel.lists ? "gutter lists" : "gutter" },
         g.make("span", { class: "what", text: headOf(panel), title: headOf(panel) }), g.make("span", { class: "value", "data-unit": "unit" }), g.make("span", { class: "below" }),
@@ -317,10 +325,9 @@
         g.attribute(node.children[2], "title", below);
         if (one.panel.lists) {
           one.panel.lines.forEach((line, nth) => {
-            const isLost = g.isLost(line, at.to);
             const each = node.children[3].children[nth];
-            g.put(each.lastChild, isLost || one.facts[nth].last === null || (one.isNow && one.gone[nth]) ? t.MISSING : g.scale.write(one.panel.unit, one.facts[nth].last));
-            g.attribute(each, "title", isLost ? `${line.label}: ${line.lost.text}` : line.label);
+            g.put(each.lastChild, lastOf(one, nth, at));
+            g.attribute(each, "title", g.isLost(line, at.to) ? `${line.label}: ${line.lost.text}` : line.label);
           });
         }
         const isBeyond = !one.panel.lists && one.facts[0] && !(one.isNow && one.gone[0]) && one.panel.limits.some((limit) => one.facts[0].last !== null && one.facts[0].last >= limit.at);
