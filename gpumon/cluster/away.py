@@ -87,7 +87,7 @@ def _of_times(series: str, period: Period, begin: float, end: float) -> str:
     window = f"[{end - begin:.0f}s:{step}s] @ {end:.3f}"
     there, before = (f"max by (instance) ({one})" for one in (series, f"{series} offset {step}s"))
     left = f"(({before} unless on (instance) {there}) * 0 + time()){window}"
-    came = f"min_over_time(({there} * 0 + time()){window}) > {begin + 2 * step:.3f}"
+    came = f"(min_over_time(({there} * 0 + time()){window}) > {begin + 2 * step:.3f}) - {step}"
     parts: Mapping[str, str] = {
         "left": f"min_over_time({left}) - {step}", "gaps": f"count_over_time({left})", "came": came,
     }  # fmt: skip
