@@ -73,7 +73,7 @@ def lines(
     wrong = what_is_wrong(told, answers, tells_states=not picture.is_dcgm)
     wrong = each_kind_first(wrong) if height else wrong
     idle, runs = facts.idle_holders(answers), facts.runs(answers)
-    names = NodeNames([*(one.node for one in (*wrong, *idle)), *(node.name for node in told)])
+    names = NodeNames([node.name for node in told] + [one.node for one in wrong] + [one.node for one in idle])
     is_narrow = 0 < width < _NARROW
     tables = [
         Table(
