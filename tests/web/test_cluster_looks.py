@@ -32,6 +32,10 @@ def renamed(answers: dict[str, list[EngineSeries]], before: str, after: str) -> 
 @contextmanager
 def opened(browser: Browser, answers: dict[str, list[EngineSeries]], width: int, place: str = "#/") -> Iterator[Page]:
     served = Cluster(TableEngine(answers), prices=PRICES).after(0.0)
+    kind, _, name = place.removeprefix("#/").partition("/")
+    if name:  # it is asked for once somebody looks
+        served.page(kind, id=name)
+        served.after(15.0)
     options: dict[str, Any] = {"viewport": {"width": width, "height": 900}}
     with on_waitress(served) as port, visit(browser, f"http://127.0.0.1:{port}/", **options) as visitor:
         page = visitor.open(place)
@@ -96,6 +100,35 @@ def test_on_a_phone_a_heading_of_two_lines_begins_at_the_left(browser: Browser) 
     with opened(browser, cluster(3), 390, "#/person/bob") as page:
         heading = page.locator("[data-rows=hours] tbody th").first
         assert heading.evaluate("one => getComputedStyle(one).textAlign") == "left"
+
+
+IN_SIGHT = """all => all.every((one) => {
+  const box = one.getBoundingClientRect();
+  return box.width > 4 && box.left >= 0 && box.right <= innerWidth && one.scrollWidth <= one.clientWidth;
+})"""
+HIGHEST = "all => Math.max(...all.map((one) => one.getBoundingClientRect().height))"
+
+
+@pytest.mark.parametrize(
+    ("place", "table", "height"),
+    [("#/node/gn001", "gpus", 116), ("#/person/ada", "runs", 64), ("#/person/bob", "idle_holders", 44),
+     ("#/", "runs", 90), ("#/", "idle_holders", 70)],
+)  # fmt: skip
+def test_on_a_phone_rows_of_gpus_runs_and_holders_are_low_and_nothing_is_left_out(
+    browser: Browser, place: str, table: str, height: float
+) -> None:
+    with opened(browser, cluster(3), 390, place) as page:
+        rows = page.locator(f".page:not([hidden]) [data-rows={table}] tbody tr")
+        expect(rows.first).to_be_visible()
+        assert 0 < rows.evaluate_all(HIGHEST) <= height
+        assert rows.locator(":is(td, th):visible").evaluate_all(IN_SIGHT)
+        assert rows.locator(".tag").evaluate_all("all => all.every((one) => one.scrollWidth <= one.clientWidth)")
+
+
+def test_on_the_page_of_a_user_no_row_names_them(browser: Browser) -> None:
+    with opened(browser, cluster(3), 1440, "#/person/bob") as page:
+        for table in ("runs", "idle_holders"):
+            expect(page.locator(f"#page-person [data-rows={table}] thead")).not_to_contain_text("User")
 
 
 def test_what_is_wrong_with_a_node_stands_apart_from_its_gpus(browser: Browser) -> None:

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 _COLUMNS = (
     Column("gpu", "GPU", is_head=True, sorts_by="order"),
     Column("state", "State", "rich", sorts_by="state_word", css="c-state"),
-    Column("users", "User", "rich", sorts_by="name"),
-    Column("run", "Run", "mono"),
-    Column("used", "Used", "percent", help="Mean of five minutes"),
-    Column("memory", "Memory", is_number=True, sorts_by="bytes"),
-    Column("power", "Power", "watts"),
-    Column("temperature", "Temp.", "celsius"),
+    Column("users", "User", "rich", sorts_by="name", css="c-users"),
+    Column("run", "Run", "mono", css="c-run"),
+    Column("used", "Used", "percent", help="Mean of five minutes", css="c-used"),
+    Column("memory", "Memory", is_number=True, sorts_by="bytes", css="c-memory"),
+    Column("power", "Power", "watts", css="c-power"),
+    Column("temperature", "Temp.", "celsius", css="c-temp"),
 )
 _STATES = {"free": ("free", "ok"), "busy": ("busy", ""), "held_idle": ("allocated, idle", "warn"),
            "lost": ("does not answer", "bad"), "unknown": ("unknown", "")}  # fmt: skip
@@ -55,7 +55,7 @@ def layout() -> Component:
             ),
             bound("wrong", "notes", html.Ul, className="look"),
             card("GPUs", bound("gpus_age", "text", html.P, className="age"),
-                 table("gpus", "GPUs", _COLUMNS, "gpu", css="plain", empty_from="nothing")),
+                 table("gpus", "GPUs", _COLUMNS, "gpu", css="plain devices", empty_from="nothing")),
         ]
     )  # fmt: skip
 

@@ -57,14 +57,15 @@ def layout() -> Component:
                      className="head"),
             bound("user_age", "text", html.P, className="age"),
             card("Hours", table("hours", "Hours", _HOURS, "period", css="plain", empty="Nothing is known.")),
-            card("Runs", table("runs", "Runs", tables.RUNS, "gpus", down=True, css="plain",
+            card("Runs", table("runs", "Runs", tables.RUNS_OF_ONE, "gpus", down=True, css="plain jobs own",
                                empty_from="no_runs")),
             html.Div(
                 [
-                    html.Div([card("Nodes", table("nodes", "Nodes", _NODES, "gpus", down=True, css="plain",
+                    html.Div([card("Nodes", table("nodes", "Nodes", _NODES, "gpus", down=True, css="plain short",
                                                   empty_from="no_nodes"))], className="column"),
                     html.Div([card("Allocated, idle for half an hour or longer",
-                                   table("idle_holders", "Idle", tables.IDLE, "lasts", down=True, css="plain",
+                                   table("idle_holders", "Idle", tables.IDLE_OF_ONE, "lasts", down=True,
+                                         css="plain short",
                                          empty="Nothing of theirs is known to be idle for so long."))],
                              className="column"),
                 ],

@@ -40,18 +40,21 @@ USERS = (
 """A file has base units, and in `basis` the period, the currency, and whether sums may be more."""
 IDLE = (
     Column("user", "User", "rich", is_head=True, sorts_by="name"),
-    Column("node", "Node", "rich", sorts_by="node_name"),
+    Column("node", "Node", "rich", sorts_by="node_name", css="c-node"),
     Column("gpu", "GPUs", is_number=True, sorts_by="count"),
-    Column("lasts", "Idle for", is_number=True, sorts_by="seconds"),
+    Column("lasts", "Idle for", is_number=True, sorts_by="seconds", css="c-lasts"),
 )
 RUNS = (
     Column("run", "Run", "mono", is_head=True),
-    Column("user", "User", "rich", sorts_by="name"),
-    Column("job", "Slurm job", "mono"),
+    Column("user", "User", "rich", sorts_by="name", css="c-user"),
+    Column("job", "Slurm job", "mono", css="c-job"),
     Column("nodes", "Nodes", "rich", sort=False, css="c-nodes"),
-    Column("gpus", "GPUs", "count"),
+    Column("gpus", "GPUs", "count", css="c-gpus"),
     Column("epoch", "Epoch", "rich", sorts_by="reached", css="c-epoch"),
 )
+IDLE_OF_ONE = (IDLE[1]._replace(is_head=True), *IDLE[2:])
+RUNS_OF_ONE = tuple(column for column in RUNS if column.key != "user")
+"""The same on the page of a user, who need not be named in each row."""
 _TINT = 0.28
 """Opacity of what is held and not used."""
 _NOTED = 0.25
