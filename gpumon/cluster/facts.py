@@ -107,6 +107,8 @@ class ClusterRun(NamedTuple):
     planned: float = NAN
     """Epochs that it plans."""
     node_count: float = NAN
+    tells_epochs: bool = True
+    """Whether it is known that it has no epoch, where it has none."""
 
 
 class FreeGpus(NamedTuple):
@@ -267,7 +269,7 @@ def runs(answers: Answers) -> list[ClusterRun]:
             ClusterRun(
                 labels.get("name", ""), run, labels.get("user", ""), labels.get("slurm_job", ""),
                 sorted(places.get(run, ()), key=in_order), round(row.value), epochs.get(run, NAN),
-                planned.get(run, NAN), counts.get(run, NAN),
+                planned.get(run, NAN), counts.get(run, NAN), "epochs" in answers,
             )
         )  # fmt: skip
     return sorted(found, key=lambda one: (-one.gpus, one.name, one.run))

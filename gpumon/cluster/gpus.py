@@ -30,11 +30,15 @@ _OF_NODE = {
         " * on (instance, uuid) group_right (gpu) max by (instance, uuid, run, name, user) (gpumon_run_info{}))"
     ),
 }
+_OF_RUNS = "max by (run) (gpumon_run_{} and on (instance, run) max by (instance, run) (gpumon_run_info{{}}))"
 _OF_USER = {
     "places": "count by (instance) (max by (instance, uuid) (gpumon_gpu_user_info{}))",
     "jobs": (
         "count by (run, name, slurm_job, instance) (max by (run, name, slurm_job, instance, uuid) (gpumon_run_info{}))"
     ),
+    # Of those on few GPUs, too: what is asked of all is of the runs that are listed.
+    "epochs": _OF_RUNS.format("epoch"),
+    "planned": _OF_RUNS.format("epochs"),
 }
 _PLACE = re.compile(r"\{(all)?\}")
 """Where the series of a subject are chosen; with `all`, those that tell of a whole GPU."""

@@ -83,6 +83,8 @@ def cluster(nodes: int) -> dict[str, list[EngineSeries]]:
         "busy_of_day": [row(0.5)],
         "user_places ada": [row(3.0, instance=names[0])],
         "user_jobs ada": [row(3.0, run="r1", name="moe", slurm_job="88", instance=names[0])],
+        "user_epochs ada": [row(4.0, run="r1")],
+        "user_planned ada": [row(40.0, run="r1")],
     }  # fmt: skip
     lengths = {"day": 24.0, "week": 168.0, "month": 720.0, "this-month": 340.0, "last-month": 744.0}
     for period, hours in lengths.items():

@@ -594,6 +594,30 @@ def test_no_gpu_is_counted_as_taken_where_no_node_tells_any() -> None:
     assert (values["free"], values["idle"]) == ("–", "–")
 
 
+def test_a_run_that_is_not_listed_has_its_epoch_on_the_page_of_its_user() -> None:
+    """Of a large cluster those on the most GPUs are listed."""
+    answers = cluster(3)
+    answers["runs"], answers["epochs"], answers["planned"] = [], [], []
+    served = Cluster(TableEngine(answers)).after(0.0)
+    served.page("person", id="ada")
+    (run,) = served.after(15.0).rows("runs", "person", id="ada")
+    assert run["epoch"][0]["line"][0]["text"] == "epoch 4 of 40"
+
+
+def test_no_run_is_without_epochs_before_the_engine_said_so() -> None:
+    engine = TableEngine(cluster(3))
+    engine.broken = {"epochs", "user_epochs ada"}
+    served = Cluster(engine).after(0.0)
+    (run,) = served.rows("runs")
+    assert run["epoch"][0]["line"][0]["text"] == "–"
+    served.page("person", id="ada")
+    (run,) = served.after(15.0).rows("runs", "person", id="ada")
+    assert run["epoch"][0]["line"][0]["text"] == "–"
+    engine.broken, engine.answers["epochs"], engine.answers["user_epochs ada"] = set(), [], []
+    (run,) = served.after(60.0).rows("runs", "person", id="ada")
+    assert run["epoch"][0]["line"][0]["text"] == "no epochs logged"
+
+
 def test_of_a_user_of_whom_nobody_asked_yet_nothing_is_denied() -> None:
     answers = cluster(3)
     engine = TableEngine(answers)

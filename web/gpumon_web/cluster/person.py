@@ -177,13 +177,19 @@ def _age(known: ClusterNow, period: Period) -> str:
 
 def _runs(answers: Answers, name: str) -> list[ClusterRun]:
     """The runs of a user, with their nodes by name."""
-    known = {one.run: one for one in facts.runs(answers)}
+    epochs, planned = (
+        {row.labels.get("run", ""): row.value for row in answers.get(f"user_{what} {name}", ())}
+        for what in ("epochs", "planned")
+    )
+    tells = f"user_epochs {name}" in answers
     found: dict[str, ClusterRun] = {}
     for row in answers.get(f"user_jobs {name}", ()):
-        run, node = row.labels.get("run", ""), row.labels.get("instance", "")
-        before = found.get(run) or known.get(run, ClusterRun("", run, name, "", (), 0))._replace(
-            name=row.labels.get("name", ""), job=row.labels.get("slurm_job", ""), nodes=(), gpus=0
-        )
+        labels, run = row.labels, row.labels.get("run", "")
+        before = found.get(run) or ClusterRun(
+            labels.get("name", ""), run, name, labels.get("slurm_job", ""), (), 0, epochs.get(run, NAN),
+            planned.get(run, NAN), tells_epochs=tells,
+        )  # fmt: skip
+        node = labels.get("instance", "")
         found[run] = before._replace(nodes=(*before.nodes, node), gpus=before.gpus + round(row.value))
     return [one._replace(nodes=sorted(one.nodes, key=in_order)) for one in found.values()]
 

@@ -199,7 +199,7 @@ def run_rows(found: Sequence[ClusterRun]) -> Rows:
 def epoch(one: ClusterRun) -> list[Cells]:
     """The epoch of a run, as its framework counts, and the share of those that it plans."""
     if not is_known(one.epoch):
-        return [line(text("no epochs logged", "mut"))]
+        return [line(text("no epochs logged" if one.tells_epochs else units.MISSING, "mut"))]
     if not is_known(one.planned) or one.planned <= 0:
         return [line(text(f"epoch {units.whole(one.epoch)}"))]
     done = bar(share(one.epoch / one.planned, user=one.user), css="bar thin")
