@@ -27,7 +27,7 @@ from gpumon_tui.pages.event_sheet import EventSheet
 from gpumon_tui.renderables.event_rows import all_rows, rows_of
 from tests.crossed import crossed
 from tests.instructions import instructions
-from tests.tui.fakes import START, FakeFeed, FakePlayer
+from tests.tui.fakes import START, FakeFeed, FakePlayer, FakeWriter
 from tests.tui.screen import play, text
 
 NOW = START + 699
@@ -196,6 +196,26 @@ def test_what_has_not_ended_goes_on_only_as_long_as_somebody_sees_it() -> None:
     feed = FakeFeed(source="nvml", label="", live=LiveState(True, "sampled by this view", 1.0))
     found = rows(opened((120, 40), feed=feed))
     assert next(line for line in found if "allocated but idle" in line).endswith(seen), "who wrote the log may be dead"
+
+
+def test_the_log_is_read_at_once_where_another_daemon_writes_it() -> None:
+    logs = [[event(700, "daemon_started", source="nvml", ongoing=True)]]
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+        await settled(app, pilot)
+        assert "daemon started" in "\n".join(text(app))
+        logs[:] = [restarted(76)]
+        app.poll()
+        await settled(app, pilot)
+        assert "daemon started" in "\n".join(text(app)), "what was read a moment ago is good while nothing has changed"
+        feed.made_by = FakeWriter(pid=4712)
+        app.poll()
+        await settled(app, pilot)
+        assert "daemon restarted" in "\n".join(text(app))
+
+    feed = FakeFeed(source="nvml", label="")
+    play(feed, (120, 40), script, read_events=lambda path: logs[0])
 
 
 def test_a_log_that_was_written_long_ago_says_nothing_of_now() -> None:

@@ -137,6 +137,7 @@ class GpumonApp(Stage):
         view.hostname, view.state = feed.hostname(), feed.state()
         view.history_path = feed.history_file()
         view.history.look_in(view.history_path)
+        view.happened.written_by(feed.writer())
         frames = feed.since(self._newest)
         if frames:
             self._came = self._clock.monotonic()

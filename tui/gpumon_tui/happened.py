@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_status import GpuStatus, longest_held
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from gpumon.events.event import EventSubject, Occurrence
     from gpumon.events.query import LoggedEvent
     from gpumon.frame import Driver, Frame
+    from gpumon_tui.feed import Writer
 
 OpenEvents = Callable[[str], "Sequence[LoggedEvent]"]
 """Reads the event log from the file of history at a path, or where there is one. Raises GpumonError where none is."""
@@ -29,6 +31,8 @@ _MOST_WAITING = 200
 """Frames that wait to be looked through, at most, and with which it begins; a ring has fewer that are full."""
 _READ_EVERY = 20.0
 """Seconds after which the log is read anew while it is shown."""
+_READ_SOON, _SOON = 2.0, 15.0
+"""The same, in so many seconds after another daemon began: it notes soon what of before is over, and its own begin."""
 
 
 class Happened:
@@ -40,6 +44,8 @@ class Happened:
         self._waiting: deque[tuple[Frame, Origin, Driver]] = deque()
         self.labels: dict[str, str] = {}
         """Numbers of GPUs by UUID, as frames told them last: also of those that no frame tells of any more."""
+        self._writer: tuple[int, int] | None = None
+        self._is_old, self._soon_until = False, 0.0
         self.forget()
 
     def forget(self) -> None:
@@ -122,10 +128,24 @@ class Happened:
         self._look(len(self._waiting))
         return tuple(self.seen)
 
+    def written_by(self, writer: Writer | None) -> None:
+        """Take who makes the frames: what goes on by the log of the one before does so no more."""
+        if writer is None or (now := (writer.pid, writer.started)) == self._writer:
+            return
+        if self._writer is not None:
+            self._is_old, self._soon_until = True, monotonic() + _SOON
+        self._writer = now
+
     def logged(self, path: str) -> Answer[Sequence[LoggedEvent]]:
         """Return the events of the log at a path, the newest last; read in a thread."""
-        read = self._read
-        return NOT_YET if read is None else self.asked.ask(("events", path), lambda: read(path), _READ_EVERY)
+        read, question = self._read, ("events", path)
+        if read is None:
+            return NOT_YET
+        if self._is_old:
+            self._is_old = False
+            self.asked.forget(question)
+        every = _READ_SOON if monotonic() < self._soon_until else _READ_EVERY
+        return self.asked.ask(question, lambda: read(path), every)
 
     @property
     def can_read(self) -> bool:
