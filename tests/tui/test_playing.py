@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from gpumon import units
 from gpumon.clock import SECOND
 from gpumon.live import WAITING, LiveState
 from gpumon_tui.app import GpumonApp
@@ -251,6 +252,25 @@ def test_a_daemon_that_a_view_found_can_be_restarted_and_its_own_sampling_cannot
         assert any("Restart the daemon?" in line for line in text(app))
 
     play(own, (120, 40), script, daemon=lambda: later, clock=clock)
+
+
+def test_a_recording_that_plays_faster_than_it_is_taken_in_shows_no_frame_before_its_history() -> None:
+    feed = FakeFeed(seconds=60, source="replay", label="REPLAY x.csv ×30", speed=30.0)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.intake.takes = 0.0  # a frame a step
+        feed.advance(40)
+        app.poll()
+        assert (app.view.now, app.view.history.end) == (START + 60, START + 60)
+        assert not app.view.filling, "of the frame on screen all that lies before is known"
+        assert "no samples" not in "\n".join(text(app))
+        while app.intake.is_behind:
+            await pilot.pause()
+            assert app.view.now == app.view.history.end
+        assert app.view.now == START + 99
+        assert units.clock(START + 99) in text(app)[0], "that is drawn without another frame"
+
+    play(feed, (120, 40), script, player=FakePlayer(START, START + 399))
 
 
 def test_what_has_been_played_is_not_to_be_paused() -> None:

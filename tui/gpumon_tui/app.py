@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,6 +22,7 @@ from gpumon_tui.freshness import END, freshness
 from gpumon_tui.guard import stop
 from gpumon_tui.happened import Happened, OpenEvents
 from gpumon_tui.instead import FindDaemon, Instead, Past, Simulation
+from gpumon_tui.intake import Intake
 from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
 from gpumon_tui.keys import OVERVIEW, PAGES, applying, offered, pressed
 from gpumon_tui.look import TerminalLook
@@ -37,7 +37,7 @@ from gpumon_tui.screens.scrolled import Scrolled
 from gpumon_tui.seeking import Seeking
 from gpumon_tui.stage import Stage
 from gpumon_tui.themes import after
-from gpumon_tui.view import RECENT, TAKES, View
+from gpumon_tui.view import RECENT, View
 from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.bars import Footer, HeaderBar, ReasonLine
 
@@ -76,7 +76,7 @@ class GpumonApp(Stage):
         self._newest = self._taken = 0
         self.view.recent = lambda: self.instead.feed.since(max(0, self._newest - RECENT))
         self._latest: Frame | None = None
-        self._waiting: deque[Frame] = deque()
+        self.intake = Intake(self.view)
         self.header = HeaderBar(self.view, HeaderPicture(self.view))
         self.reason = ReasonLine(self.view, ReasonPicture(self.view))
         self.foot = FooterPicture(self.view, tuple(pages))
@@ -146,11 +146,10 @@ class GpumonApp(Stage):
             # A picture that is held is held whole; the feed keeps what comes meanwhile. A recording holds itself.
             if not view.paused or (player and player.is_paused):
                 self._taken = self._newest
-                self._waiting.extend(frames)
                 view.happened.add(frames, view.origin, view.driver, () if view.filling else view.statuses, view.now)
                 if view.frame is None and not frames[-1].samples:
                     self.instead.read_past(self._take_past)
-                view.frame = frames[-1]
+                self.intake.add(frames)
         self._take_in()
         if view.filling:
             view.last_minutes.take(frames)
@@ -281,7 +280,8 @@ class GpumonApp(Stage):
         if not self.view.paused:
             self._newest = self._taken
             self.poll()
-            self.view.frame = self._latest  # also of a feed that is gone meanwhile
+            if not self.view.plays:
+                self.view.frame = self._latest  # also of a feed that is gone meanwhile
         self.draw()
 
     def do_seek(self, seconds: int) -> None:
@@ -343,7 +343,7 @@ class GpumonApp(Stage):
     def _begin_anew(self) -> None:
         """Show another source, or another place of a recording, from now on."""
         self._newest, self._taken, self._latest = 0, 0, None
-        self._waiting.clear()
+        self.intake.forget()
         self.view.forget()
         self.view.kept.forget()
         self.news.forget()
@@ -375,7 +375,7 @@ class GpumonApp(Stage):
         silence = 0.0 if self._player else (now - self._came) / SECOND  # no driver is asked for a recording
         if self._latest is not None and Capability.LIVE in view.origin.capabilities:
             silence = max(silence, (now - self._latest.monotonic_ns) / SECOND)  # of this machine's steady clock
-        behind = self._latest.time - view.frame.time if self._latest and view.frame else 0.0
+        behind = self._latest.time - view.frame.time if self._latest and view.frame and not view.plays else 0.0
         before = view.freshness
         judged = freshness(view.state, view.origin, view.frame, view.paused, silence, behind)
         view.freshness = self.seeking.judged(judged)
@@ -388,12 +388,8 @@ class GpumonApp(Stage):
         return before[:2] != view.freshness[:2] or before.seconds != view.freshness.seconds
 
     def _take_in(self) -> None:
-        """Add waiting frames to the history, an hour of them in many small steps."""
-        until = monotonic() + TAKES
-        while self._waiting and monotonic() < until:
-            self.view.add(self._waiting.popleft())
-        was_filling, self.view.filling = self.view.filling, bool(self._waiting)
-        if self._waiting:
-            self.call_later(self._take_in)
-        elif was_filling:
+        """Add waiting frames to what is known, and draw once all are."""
+        if self.intake.take():
             self.draw()
+        elif self.intake.is_behind:
+            self.call_later(self._take_in)

@@ -159,6 +159,11 @@ class View:
         return (player.begin if player and is_known(player.begin) else seen), player.end if player else NAN
 
     @property
+    def plays(self) -> bool:
+        """Whether a recording plays in this process."""
+        return self.player is not None and self.player.can_pause
+
+    @property
     def samples(self) -> tuple[Sample, ...]:
         """Of the frame on screen."""
         return self.frame.samples if self.frame else ()
