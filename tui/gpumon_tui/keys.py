@@ -13,6 +13,8 @@ ALWAYS = ("quit", "help")
 """Actions whose keys are named first, on every page."""
 
 
+_MOVES = "; { } move a recording"
+"""Behind what the keys do that pan a chart."""
 SELDOM = ("commands", "theme")
 """Actions whose keys the footer names where all others have room."""
 
@@ -52,7 +54,7 @@ KEYS = (
     Key("home", "cursor", "", "", by=-1_000_000, pages=(CHART,)),
     Key("end", "cursor", "", "", by=1_000_000, pages=(CHART,)),
     Key("left_square_bracket,less_than_sign,comma,pageup,ctrl+u", "pan", "[ ]",
-        "back or forward half a window, as far as the mouse drags it too; { } move a recording", "pan", by=-1,
+        "back or forward half a window, as far as the mouse drags it too" + _MOVES, "pan", by=-1,
         pages=(CHART,)),
     Key("right_square_bracket,greater_than_sign,full_stop,pagedown,ctrl+d", "pan", "", "", by=1, pages=(CHART,)),
     Key("plus,equals_sign", "zoom", "+ -", "shorter or longer time window, 2 seconds to 31 days; the wheel too", "zoom",
@@ -157,9 +159,16 @@ KEYS = (
 )  # fmt: skip
 
 
-def told_on(page: str, *, is_readonly: bool) -> tuple[Key, ...]:
-    """Return the keys of a page that are told of there; in a view that only reads, those that interfere are not."""
-    return tuple(key for key in applying(page) if key.what and not (is_readonly and key.interferes))
+def told_on(page: str, *, is_readonly: bool, can_seek: bool = True) -> tuple[Key, ...]:
+    """Return the keys of a page that are told of there.
+
+    In a view that only reads, those that interfere are not; those that move a recording are not where one plays that
+    cannot be moved.
+    """
+    keys = (key for key in applying(page) if key.what and not (is_readonly and key.interferes))
+    if can_seek:
+        return tuple(keys)
+    return tuple(key._replace(what=key.what.removesuffix(_MOVES)) for key in keys if key.action != "seek")
 
 
 def applying(page: str) -> tuple[Key, ...]:

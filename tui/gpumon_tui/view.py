@@ -164,6 +164,11 @@ class View:
         return self.player is not None and self.player.can_pause
 
     @property
+    def may_seek(self) -> bool:
+        """Whether nothing is known against taking a recording elsewhere: a log that plays here only plays on."""
+        return self.player is None or self.player.can_seek
+
+    @property
     def samples(self) -> tuple[Sample, ...]:
         """Of the frame on screen."""
         return self.frame.samples if self.frame else ()

@@ -35,8 +35,6 @@ COLORS: tuple[Line, ...] = (
     ],
     [Segment("dimmed ", theme.FADED), Segment("no newer data; the header says since when", theme.PLAIN)],
 )  # fmt: skip
-_MOVES = "; { } move a recording"
-"""Behind what the keys do that pan a chart."""
 _COLORED = {"yellow ": "bold   ", "red    ": "reverse"}
 """Names of colors, by what stands in their place where there are none."""
 
@@ -98,12 +96,10 @@ class Explained(Text):
         look = self.view.look
         write = spelled if look.is_ascii else str
         is_colored = look.depth is not Depth.NONE
-        player = self.view.player
-        goes_nowhere = player is not None and not player.can_seek  # as a log
+        view = self.view
         keys = [
-            (f"{write(key.shown):>7} ", write(key.what.removesuffix(_MOVES) if goes_nowhere else key.what))
-            for key in told_on(self.page, is_readonly=self.view.is_readonly)
-            if not (goes_nowhere and key.action == "seek")
+            (f"{write(key.shown):>7} ", write(key.what))
+            for key in told_on(self.page, is_readonly=view.is_readonly, can_seek=view.may_seek)
         ]
         elsewhere = write(" · ".join(f"{one.shown}: {one.there}" for one in habits(self.page)))
         meant = signs(is_colored=is_colored)
