@@ -201,9 +201,20 @@ class ChartState:
         self.view.say(f"layout: {self.layout.name}")
 
     def step_overlay(self) -> None:
-        """Lay other lines over the large chart."""
-        modes = list(Overlay)
-        self.overlay = modes[(modes.index(self.overlay) + 1) % len(modes)]
+        """Lay other lines over the large chart: those of the next choice that has others here."""
+
+        def lines() -> tuple[list[str], bool]:
+            uuids = self.overlaid
+            return uuids, bool(uuids) and self.overlay is Overlay.PEERS
+
+        modes, before = list(Overlay), lines()
+        begin = modes.index(self.overlay) + 1
+        for mode in (*modes[begin:], *modes[:begin]):
+            self.overlay = mode
+            if lines() != before:
+                break
+        else:
+            self.view.say("nothing to lay over this chart")
         self.view.remembered.keep(OVERLAY, self.overlay.name.lower())
 
     def smalls(self) -> list[Metric]:
