@@ -229,10 +229,38 @@ def test_a_legend_tells_how_many_lines_have_no_color_of_their_own() -> None:
 def test_a_gpu_without_a_run_has_no_peers() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", *"jjjjj")
-        assert page_of(app).state.overlay is Overlay.PEERS
-        assert page_of(app).state.overlaid == []
+        state = page_of(app).state
+        assert state.overlay is Overlay.PEERS
+        assert state.overlaid == []
+        found = []
+        for _ in range(3):
+            await pilot.press("c")
+            found.append(bool(state.overlaid))
+        assert found == [True, False, True], "each press changes something"
 
     play(FakeFeed(), (160, 50), script)
+
+
+def test_where_there_is_nothing_to_lay_over_the_chart_it_is_said() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "c")
+        assert "nothing to lay over this chart" in text(app)[-1]
+
+    play(FakeFeed(gpus=1), (160, 50), script)
+
+
+def test_a_log_that_tells_nothing_of_the_machine_has_no_chart_of_it() -> None:
+    class Log(FakeFeed):
+        def host(self, second: int) -> dict[str, float]:
+            return {}
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("G")
+        assert app.view.subject == "GPU-0007", "the first GPU follows the last"
+        await pilot.press("g", "2", "G")
+        assert app.view.subject == "GPU-0007"
+
+    play(Log(source="replay", label="REPLAY x.csv"), (160, 50), script)
 
 
 def test_other_gpus_with_larger_values_have_room_in_the_chart_and_a_color_of_their_own() -> None:

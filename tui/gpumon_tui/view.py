@@ -118,6 +118,8 @@ class View:
         """The history is still being taken in."""
         self._joined: list[Ranks] = []
         self._joined_of: Frame | None = None
+        self._knows_host = False
+        self._host_of: Frame | None = None
         self._judged: tuple[GpuStatus, ...] = ()
         self._states: dict[str, GpuState] = {}
         self._states_of: tuple[Frame | None, bool, bool] = None, False, False
@@ -363,7 +365,15 @@ class View:
         return self._led.get(0, marks, lambda: Drawn(sorted(marks), [], [])), led.what
 
     def _subjects(self) -> list[str]:
-        return [*(sample.device.uuid for sample in self.samples), HOST]
+        gpus = [sample.device.uuid for sample in self.samples]
+        return [*gpus, HOST] if self._tells_host() or not gpus else gpus
+
+    def _tells_host(self) -> bool:
+        """Whether a frame has told anything of the machine; a log of nvidia-smi does not."""
+        if not self._knows_host and self.frame is not self._host_of:
+            self._host_of = self.frame
+            self._knows_host = self.frame is not None and any(map(is_known, self.frame.host))
+        return self._knows_host
 
     def limit_of(self, metric: Metric) -> float:
         """Return the full scale of a metric of the subject, or NaN."""
