@@ -104,6 +104,29 @@ def test_another_metric_by_key_and_from_the_list() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
+def test_the_list_of_metrics_goes_to_its_ends_and_by_the_wheel() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "enter")
+        chooser, window = page_of(app).chooser, app.view.window
+        last = len(chooser.known) - 1
+        for key, place in {"end": last, "home": 0, "pagedown": 10, "pageup": 0, "G": last, "g": 0}.items():
+            await pilot.press(key)
+            assert (chooser.display, chooser.place) == (True, place), key
+        chooser.post_message(wheel_down(chooser))
+        await pilot.pause()
+        assert (chooser.place, app.view.window) == (1, window)
+        assert not app.view.shows_past, "the cursor of the chart behind it stays where it is"
+        await pilot.press("enter")
+        assert "Memory   GPU 0" in text(app)[2]
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def wheel_down(widget: Any) -> events.MouseScrollDown:
+    x, y = widget.region.x + 1, widget.region.y + 1
+    return events.MouseScrollDown(widget, 1, 1, 0, 1, 0, False, False, False, x, y)
+
+
 def test_a_clock_is_told_in_the_unit_of_its_axis() -> None:
     lines = shown("m m m m", (80, 24))
     assert "SM clock" in lines[1]

@@ -13,6 +13,11 @@ from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.text_width import Line, fit, width
 from gpumon_tui.widgets.lines import Lines
 
+STEPS = {"up": -1, "k": -1, "M": -1, "down": 1, "j": 1, "m": 1}
+"""Keys that go to the next row, around the end."""
+FAR = 1_000
+JUMPS = {"home": -FAR, "g": -FAR, "end": FAR, "G": FAR, "pageup": -10, "ctrl+u": -5, "pagedown": 10, "ctrl+d": 5}
+"""Keys that go some rows at once, no further than the first and the last."""
 _EDGE = Segment("▌", palette.ink("key", "panel"))
 
 
@@ -42,6 +47,10 @@ class MetricChooser(Lines):
     def move(self, step: int) -> None:
         """Move the cursor, around the end."""
         self.place = (self.place + step) % max(1, len(self.known))
+
+    def jump(self, step: int) -> None:
+        """Move the cursor by some rows, as far as there are any."""
+        self.place = max(0, min(self.place + step, len(self.known) - 1))
 
     def choose(self) -> None:
         """Show the metric under the cursor, and close."""

@@ -12,7 +12,7 @@ from textual.geometry import Size
 from gpumon.missing import is_known
 from gpumon_tui.keys import CHART, PAGES
 from gpumon_tui.pages.chart.board import ChartBoard, shown_gpus
-from gpumon_tui.pages.chart.chooser import MetricChooser
+from gpumon_tui.pages.chart.chooser import JUMPS, STEPS, MetricChooser
 from gpumon_tui.pages.chart.heading import ChartHeading
 from gpumon_tui.pages.chart.plan import ChartPlan
 from gpumon_tui.pages.chart.readout import ChartReadOut
@@ -87,10 +87,10 @@ class ChartPage(TerminalPage):
         """Take the keys of the list of metrics while that is open."""
         if not self.chooser.display:
             return False
-        if press.key in ("up", "k", "M"):
-            self.chooser.move(-1)
-        elif press.key in ("down", "j", "m"):
-            self.chooser.move(1)
+        if press.key in STEPS:
+            self.chooser.move(STEPS[press.key])
+        elif press.key in JUMPS:
+            self.chooser.jump(JUMPS[press.key])
         elif press.key == "enter":
             self.chooser.choose()
         elif press.key in ("escape", "q"):
@@ -229,5 +229,8 @@ class ChartPage(TerminalPage):
 
     def _wheel(self, event: events.MouseEvent, step: int) -> None:
         event.stop()
-        self.do_zoom(step)
+        if self.chooser.display and self.chooser.region.contains(event.screen_x, event.screen_y):
+            self.chooser.jump(step)
+        else:
+            self.do_zoom(step)
         self.post_message(self.Changed())
