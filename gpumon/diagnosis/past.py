@@ -94,7 +94,7 @@ def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
             return Verdict("running", "running", None)
         return Verdict("not_finished", "not finished", Severity.WARNING)
     if is_partly_sampled(epoch):
-        return Verdict(PARTLY_SAMPLED, _sampled(epoch), None)
+        return Verdict(PARTLY_SAMPLED, sampled(epoch), None)
     return Verdict(FINE, "fine", Severity.INFO) if is_measured(epoch) else None
 
 
@@ -108,8 +108,9 @@ def is_partly_sampled(stretch: EpochSummary) -> bool:
     return stretch.sampled_share < SAMPLED
 
 
-def _sampled(epoch: EpochSummary) -> str:
-    share = units.percent(epoch.sampled_share)
+def sampled(stretch: EpochSummary) -> str:
+    """Say how much of an epoch or a run was sampled."""
+    share = units.percent(stretch.sampled_share)
     return f"{share} sampled" if share != units.percent(0.0) else "not sampled"
 
 

@@ -18,7 +18,7 @@ from textual.pilot import Pilot
 from gpumon import units
 from gpumon.frame import RunState
 from gpumon.ledger.reader import Ledger, Ledgers
-from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH
+from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.live import LiveState
 from gpumon.reports import compare, run_text
 from gpumon_tui.app import GpumonApp
@@ -907,6 +907,32 @@ def test_an_epoch_that_was_hardly_sampled_says_so_in_place_of_a_verdict(tmp_path
     assert "≥42.0 GiB" in row
     assert "fine" not in row
     assert any("1 epoch partly sampled" in line for line in shown(path, (320, 50)))
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_run_that_began_long_before_it_was_seen_says_how_much_of_it_was(tmp_path: Path, width: int) -> None:
+    with Book(tmp_path) as book:
+        training(book, "late-1", 4, course=False)
+        book.db.execute("UPDATE usage SET sampled = 0.08 * seconds WHERE ordinal = ?", (WHOLE_RUN,))
+    lines = shown(str(book.path), (width, 50), "end", "enter")
+    (whole,) = (line[:150] for line in lines if re.match(r"^ *all ", line))
+    assert "8% sampled" in whole, "all that was measured is of this part"
+    head = next(line for line in lines if "epochs done" in line)
+    assert "46 s  ·  8% sampled  ·  4 of" in head
+    assert "at most" not in head, "it may have been more"
+
+
+def test_a_run_of_which_nothing_was_seen_is_not_fine(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "before-1", 4, course=False)
+        for table in ("usage", "epoch"):
+            book.db.execute(f"DELETE FROM {table} WHERE ordinal >= 0")
+        book.db.execute("UPDATE usage SET sampled = 0, utilization_mean = NULL, idle_share = NULL")
+        book.db.execute("UPDATE rank SET wait = 2")
+    (row,) = (line for line in shown(str(book.path), (200, 50)) if "before-1" in line and "●" in line)
+    assert "fine" not in row
+    assert "not sampled" in row
+    assert "━" not in row, "how far it came by epochs is not known"
 
 
 def test_an_epoch_in_which_a_run_died_is_not_marked_as_the_one_that_goes_on(tmp_path: Path) -> None:

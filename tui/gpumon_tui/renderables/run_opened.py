@@ -10,7 +10,7 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.diagnosis.finding import Severity
-from gpumon.diagnosis.past import is_partly_sampled
+from gpumon.diagnosis.past import is_partly_sampled, sampled
 from gpumon.frame import NAN, TRAINING
 from gpumon.ledger.epoch_summary import epochs_done
 from gpumon.missing import is_known
@@ -155,7 +155,7 @@ def beside_row(one: StretchRow, scale: RowScale, cells: int, *, is_whole: bool) 
         *([Cell("")] if logged else []),
         *logged[1:],
         *(Cell(text, style) for text in one.costs),
-        Cell(""),
+        Cell(sampled(of) if is_whole and is_partly_sampled(of) else "", theme.DIM),
     )
 
 
@@ -212,9 +212,10 @@ def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
     side = margin(cells)
     indent = " " * (side + 1)
     whole, line = run.whole, [Segment(indent)]
+    seen = sampled(whole.of) if is_partly_sampled(whole.of) else ""  # what was measured is of this part alone
     for value, what in (
-        (state, ""), (units.span(run.seconds), ""), (_epochs(run), ""),
-        (whole.energy, ""), (by_ticks(run), ""), (used_peak(whole.of), " at most"),
+        (state, ""), (units.span(run.seconds), ""), (seen, ""), (_epochs(run), ""),
+        (whole.energy, ""), (by_ticks(run), ""), (used_peak(whole.of), " peak" if seen else " at most"),
     ):  # fmt: skip
         fits = len(line) == 1 or length(line) + 5 + width(value + what) <= cells - side
         if value and value != units.MISSING and fits:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from gpumon import units
-from gpumon.diagnosis.past import brief, findings, is_measured, is_partly_sampled
+from gpumon.diagnosis.past import brief, findings, is_measured, is_partly_sampled, sampled
 from gpumon.frame import ENDED_BADLY, NAN, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger, Ledgers
@@ -96,17 +96,20 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     if missed := sum(map(is_partly_sampled, epochs)):
         words = f"{units.counted(missed, 'epoch')} partly sampled"
         return RunDetail(total.wait_share, metric, words, None, is_settled)
+    if is_partly_sampled(total):  # as one that had begun before its recording, or before the daemon
+        return RunDetail(total.wait_share, metric, sampled(total), None, is_settled)
     return RunDetail(total.wait_share, metric, "fine" if is_measured(total) else "", None, is_settled)
 
 
 def _listed(one: RunSummary, now: float) -> ListedRun:
     run, told = one.run, state(one.run, now)
     before = max(0, run.first_epoch - run.base) if one.done else 0  # a run that was resumed went on with these
+    has_share = one.done or run.state is not RunState.FINISHED  # of one that ended before anybody looked it is unknown
     return ListedRun(
         id=run.id, name=run.name, user=run.user, state=told,
         is_over=run.state is not RunState.RUNNING or run.unseen(now) > 0,
         ended_badly=run.state in ENDED_BADLY, gpus=one.gpus, place=place(one),
-        share=min(1.0, (one.done + before) / run.epochs) if run.epochs else NAN,
+        share=min(1.0, (one.done + before) / run.epochs) if run.epochs and has_share else NAN,
         started=run.started, seconds=run.lasted(now), left=NAN, utilization=one.utilization, energy=one.energy,
         tags=tuple(one.tags), text=text_of(run.name, run.id, run.user, run.framework, told, *one.tags), is_kept=True,
     )  # fmt: skip
