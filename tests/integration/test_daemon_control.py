@@ -41,7 +41,7 @@ def facts(text: str) -> dict[str, str]:
 
 
 def test_status_tells_what_runs_since_when_and_what_it_samples(env: dict[str, str], live_dir: Path) -> None:
-    with daemon("--source", "sim", "--interval", "0.25", env=env) as process:
+    with daemon("--source", "sim:one", "--interval", "0.25", env=env) as process:
         done = gpumon("daemon", "status", env=env)
     assert (done.returncode, done.stderr) == (0, "")
     told = facts(done.stdout)
@@ -67,7 +67,7 @@ def test_status_says_what_a_daemon_lacks_and_no_gpu_that_can_be_read_is_3(stub: 
 
 
 def test_a_daemon_that_is_suspended_is_not_called_live(env: dict[str, str]) -> None:
-    with daemon("--source", "sim", "--interval", "0.1", env=env) as process:
+    with daemon("--source", "sim:one", "--interval", "0.1", env=env) as process:
         process.send_signal(signal.SIGSTOP)
         done = until(lambda: (one := gpumon("daemon", "status", env=env)).returncode == 3 and one)
         assert f"pid {process.pid}, stale: last seen" in done.stdout
@@ -81,7 +81,7 @@ def test_where_none_runs_status_and_stop_say_so(env: dict[str, str], live_dir: P
 
 
 def test_stop_returns_once_the_directory_is_free(env: dict[str, str], live_dir: Path) -> None:
-    with daemon("--source", "sim", env=env) as process:
+    with daemon("--source", "sim:one", env=env) as process:
         done = gpumon("daemon", "stop", env=env)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == f"daemon {process.pid} stopped: {live_dir} is free\n"
@@ -99,7 +99,7 @@ def test_a_daemon_whose_driver_hangs_is_stopped_all_the_same(stub: Stub, live_di
 
 
 def test_restart_gives_the_new_daemon_the_options_of_the_old_one(env: dict[str, str], live_dir: Path) -> None:
-    began = gpumon("daemon", "--detach", "--source", "sim", env=env | {"GPUMON_INTERVAL": "0.5"})
+    began = gpumon("daemon", "--detach", "--source", "sim:one", env=env | {"GPUMON_INTERVAL": "0.5"})
     first = int(began.stdout.split()[2].rstrip(":"))
     pids = [first]
     for _ in range(2):  # the second time it is one that `restart` started
@@ -126,7 +126,7 @@ def test_options_of_a_daemon_that_starts_are_refused_with_a_subcommand(env: dict
 
 
 def test_a_daemon_that_was_killed_runs_no_more_though_its_ring_is_of_just_now(env: dict[str, str]) -> None:
-    with daemon("--source", "sim", env=env) as process:
+    with daemon("--source", "sim:one", env=env) as process:
         process.kill()
         process.wait()
         for command_of in ("status", "stop"):
@@ -148,7 +148,7 @@ def test_a_lock_that_is_free_names_no_process_to_signal(env: dict[str, str], liv
 def test_a_lock_that_is_held_and_names_a_process_of_another_start_signals_nobody(
     env: dict[str, str], live_dir: Path
 ) -> None:
-    with daemon("--source", "sim", env=env) as process, subprocess.Popen(["sleep", "60"]) as bystander:
+    with daemon("--source", "sim:one", env=env) as process, subprocess.Popen(["sleep", "60"]) as bystander:
         os.truncate(live_dir / "lock", 0)
         (live_dir / "lock").write_text(f"{bystander.pid} {start_time(bystander.pid) - 1}")
         done = gpumon("daemon", "stop", env=env)
@@ -161,7 +161,7 @@ def test_a_lock_that_is_held_and_names_a_process_of_another_start_signals_nobody
 def test_a_daemon_of_another_user_is_left_alone(
     env: dict[str, str], live_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with daemon("--source", "sim", env=env) as process:
+    with daemon("--source", "sim:one", env=env) as process:
         found = find_daemon(Places(explicit=str(live_dir), uid=os.getuid()))
         monkeypatch.setattr(daemon_stop.os, "getuid", lambda: found.holder.uid + 1)
         with pytest.raises(GpumonError, match=r"belongs to .*: only that user can stop it"):
@@ -175,7 +175,7 @@ def test_a_daemon_whose_lock_may_not_be_read_is_known_by_its_ring(
     def refused(path: str) -> None:
         raise PermissionError(13, "Permission denied", path)
 
-    with daemon("--source", "sim", env=env) as process:
+    with daemon("--source", "sim:one", env=env) as process:
         monkeypatch.setattr(daemon_found, "holder_of", refused)
         assert find_daemon(Places(explicit=str(live_dir), uid=os.getuid())).pid == process.pid
 
@@ -183,7 +183,10 @@ def test_a_daemon_whose_lock_may_not_be_read_is_known_by_its_ring(
 def test_the_main_process_of_a_unit_is_left_to_its_service_manager(env: dict[str, str], live_dir: Path) -> None:
     script = 'export SYSTEMD_EXEC_PID=$$ INVOCATION_ID=1; exec "$@"'
     with subprocess.Popen(
-        ["sh", "-c", script, "sh", *command("daemon", "--source", "sim")], env=env, stdout=subprocess.PIPE, text=True
+        ["sh", "-c", script, "sh", *command("daemon", "--source", "sim:one")],
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("gpumon daemon")
@@ -196,5 +199,5 @@ def test_the_main_process_of_a_unit_is_left_to_its_service_manager(env: dict[str
 
 
 def test_a_daemon_that_was_started_from_a_shell_of_a_unit_is_its_users(env: dict[str, str]) -> None:
-    with daemon("--source", "sim", env=env | {"INVOCATION_ID": "1", "SYSTEMD_EXEC_PID": str(os.getpid())}):
+    with daemon("--source", "sim:one", env=env | {"INVOCATION_ID": "1", "SYSTEMD_EXEC_PID": str(os.getpid())}):
         assert gpumon("daemon", "stop", env=env).returncode == 0

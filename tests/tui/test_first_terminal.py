@@ -43,7 +43,7 @@ class HeldView:
 
 @pytest.fixture
 def held(live_dir: Path) -> Iterator[HeldView]:
-    with daemon("--source", "sim", env=environment(live_dir)):
+    with daemon("--source", "sim:one", env=environment(live_dir)):
         view = HeldView(live_dir)
         yield view
         view.pseudo.close()

@@ -31,7 +31,7 @@ def open_view(live_dir: Path) -> Iterator[Open]:
 
     def make(*words: str, controlling: bool = True) -> Pseudo:
         env = {**environment(live_dir), "LC_ALL": "C.UTF-8"}
-        opened.append(Pseudo(words or command("tui", "--source", "sim"), env, controlling=controlling))
+        opened.append(Pseudo(words or command("tui", "--source", "sim:one"), env, controlling=controlling))
         return opened[-1]
 
     yield make
@@ -90,7 +90,7 @@ def lines(self):
     raise ValueError("broken")
 
 GpuTable.lines = lines
-sys.exit(gpumon.cli.main(["tui", "--source", "sim"]))
+sys.exit(gpumon.cli.main(["tui", "--source", "sim:one"]))
 """
 
 
@@ -117,7 +117,7 @@ def test_what_is_no_terminal_is_refused_in_a_line(live_dir: Path) -> None:
 
 def test_a_terminal_without_unicode_is_drawn_on_in_ascii(live_dir: Path) -> None:
     env = {**environment(live_dir), "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    view = Pseudo(command("tui", "--source", "sim"), env)
+    view = Pseudo(command("tui", "--source", "sim:one"), env)
     try:
         view.until("* live")
         os.write(view.master, b"q")
@@ -129,7 +129,7 @@ def test_a_terminal_without_unicode_is_drawn_on_in_ascii(live_dir: Path) -> None
 
 
 def test_a_terminal_whose_cursor_does_not_move_is_refused_in_a_sentence(live_dir: Path) -> None:
-    view = Pseudo(command("tui", "--source", "sim"), environment(live_dir), term="dumb")
+    view = Pseudo(command("tui", "--source", "sim:one"), environment(live_dir), term="dumb")
     try:
         assert view.ended() == 1
         told = " ".join(view.output.split())
@@ -144,7 +144,7 @@ def test_a_terminal_whose_cursor_does_not_move_is_refused_in_a_sentence(live_dir
 def test_ctrl_z_goes_back_to_the_shell_and_fg_to_the_view(tmux: str, tmp_path: Path, live_dir: Path) -> None:
     terminal = Terminal(tmux, tmp_path, environment(live_dir), ["bash", "--norc", "-i"], "100x30")
     try:
-        terminal.press(" ".join(command("tui", "--source", "sim")), "Enter")
+        terminal.press(" ".join(command("tui", "--source", "sim:one")), "Enter")
         shown(terminal, "SIMULATED", "quit")
         terminal.press("C-z")
         shown(terminal, "Stopped")

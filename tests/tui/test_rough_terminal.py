@@ -111,7 +111,7 @@ def test_init_is_refused_without_a_question(tmux: str, tmp_path: Path, stub: Stu
 
 def test_a_signal_on_another_page_and_with_a_list_open_leaves_the_terminal_as_it_was(live_dir: Path) -> None:
     env = {**environment(live_dir), "LC_ALL": "C.UTF-8"}
-    view = Pseudo(command("tui", "--source", "sim"), env)
+    view = Pseudo(command("tui", "--source", "sim:one"), env)
     try:
         view.until("SIMULATED")
         os.write(view.master, b"2\r")

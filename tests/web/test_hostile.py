@@ -109,7 +109,7 @@ def grown_by(pid: int, work: Callable[[], object]) -> float:
 
 def check(live_dir: Path, count: int) -> None:
     paths = Served([tick(1)]).paths()
-    with web(environment(live_dir), "--source", "sim", "--port", 0) as (server, link):
+    with web(environment(live_dir), "--source", "sim:one", "--port", 0) as (server, link):
         # Caches fill, and what only some routes need is imported; a busy machine is late with the simulated past.
         until(lambda: grown_by(server.pid, lambda: ask_all(link, paths)) < 1.0)
         bombard(link, count // 5, 1, paths)

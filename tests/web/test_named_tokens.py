@@ -340,7 +340,7 @@ def test_a_program_without_a_token_is_told_how_it_gets_one() -> None:
 
 def test_tokens_are_added_listed_and_revoked_from_the_shell_while_it_serves(live_dir: Path) -> None:
     env = environment(live_dir)
-    with web(env, "--source", "sim", "--port", 0) as (_, link):
+    with web(env, "--source", "sim:one", "--port", 0) as (_, link):
         added = gpumon("web", "token", "add", "grafana", env=env)
         token = added.stdout.strip()
         assert added.returncode == 0

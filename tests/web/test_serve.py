@@ -79,9 +79,9 @@ def test_an_interrupt_that_a_library_caught_is_not_lost() -> None:
 
 def test_the_token_is_kept_so_that_links_stay_good(live_dir: Path) -> None:
     env = environment(live_dir)
-    with web(env, "--source", "sim", "--port", 0) as (_, first):
+    with web(env, "--source", "sim:one", "--port", 0) as (_, first):
         pass
-    with web(env, "--source", "sim", "--port", 0) as (_, second):
+    with web(env, "--source", "sim:one", "--port", 0) as (_, second):
         assert first.partition("token=")[2] == second.partition("token=")[2]
     (file,) = Path(env["GPUMON_STATE_DIR"]).glob("web-token")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -90,7 +90,7 @@ def test_the_token_is_kept_so_that_links_stay_good(live_dir: Path) -> None:
 def test_a_socket_is_for_its_owner_only_and_goes_with_the_server(live_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "web.sock"
     env = environment(live_dir)
-    with web(env, "--source", "sim", "--socket", path) as (server, line):
+    with web(env, "--source", "sim:one", "--socket", path) as (server, line):
         assert "ssh -L" in line
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         connection = http.client.HTTPConnection("127.0.0.1")
@@ -107,15 +107,15 @@ def test_a_socket_is_for_its_owner_only_and_goes_with_the_server(live_dir: Path,
 def test_a_socket_that_a_killed_server_left_is_taken_over_and_a_file_is_not(live_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "web.sock"
     env = environment(live_dir)
-    with web(env, "--source", "sim", "--socket", path) as (server, _):
+    with web(env, "--source", "sim:one", "--socket", path) as (server, _):
         server.kill()
         server.wait()
     assert path.exists()
-    with web(env, "--source", "sim", "--socket", path):
-        refused = gpumon("web", "--source", "sim", "--socket", path, env=env)
+    with web(env, "--source", "sim:one", "--socket", path):
+        refused = gpumon("web", "--source", "sim:one", "--socket", path, env=env)
         assert refused.returncode == 1, "one that is served is left alone"
     path.write_text("a file of the user's")
-    refused = gpumon("web", "--source", "sim", "--socket", path, env=env)
+    refused = gpumon("web", "--source", "sim:one", "--socket", path, env=env)
     assert refused.returncode == 1
     assert "pass another --socket" in refused.stderr
     assert path.read_text() == "a file of the user's"
@@ -135,7 +135,7 @@ def test_a_socket_that_a_killed_server_left_is_taken_over_and_a_file_is_not(live
 def test_what_makes_no_sense_or_is_not_safe_is_refused_in_one_line(
     live_dir: Path, arguments: list[str], said: str
 ) -> None:
-    answer = gpumon("web", "--source", "sim", *arguments, env=environment(live_dir))
+    answer = gpumon("web", "--source", "sim:one", *arguments, env=environment(live_dir))
     assert answer.returncode in (1, 2)
     assert said in answer.stderr
     assert answer.stderr.count("\n") == 1
@@ -143,7 +143,7 @@ def test_what_makes_no_sense_or_is_not_safe_is_refused_in_one_line(
 
 def test_a_port_that_is_taken_says_what_to_do(live_dir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        answer = gpumon("web", "--source", "sim", "--port", taken.getsockname()[1], env=environment(live_dir))
+        answer = gpumon("web", "--source", "sim:one", "--port", taken.getsockname()[1], env=environment(live_dir))
     assert answer.returncode == 1
     assert "another --port" in answer.stderr
 
@@ -168,7 +168,7 @@ def test_a_token_that_others_can_read_or_that_is_too_short_is_refused(tmp_path: 
 
 def test_slow_clients_keep_nobody_waiting(live_dir: Path) -> None:
     """More connections than there are threads, each in the middle of a request or of an answer."""
-    with web(environment(live_dir), "--source", "sim", "--port", 0) as (_, link):
+    with web(environment(live_dir), "--source", "sim:one", "--port", 0) as (_, link):
         port = int(link.split(":")[2].partition("/")[0])
         token = link.partition("token=")[2]
 
@@ -196,7 +196,7 @@ def test_slow_clients_keep_nobody_waiting(live_dir: Path) -> None:
 
 
 def test_a_header_or_a_body_that_is_too_large_is_refused(live_dir: Path) -> None:
-    with web(environment(live_dir), "--source", "sim", "--port", 0) as (_, link):
+    with web(environment(live_dir), "--source", "sim:one", "--port", 0) as (_, link):
         port = int(link.split(":")[2].partition("/")[0])
         for request in (
             b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
