@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from tests.trainings import Told, need, told, train
 class Cases:
     """What the cases' boards told, and what the framework's own hooks saw."""
 
-    def __init__(self, backend: str, live_dir: Path) -> None:
+    def __init__(self, backend: str, live_dir: Path, *words: str) -> None:
         self.backend = backend
         more = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
-        said = train(["-m", "tests.trainings.keras_cases"], live_dir, **more)
+        said = train(["-m", "tests.trainings.keras_cases", *words], live_dir, **more)
         self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
         self._told = told(live_dir)
 
@@ -34,11 +35,20 @@ class Cases:
         return self.all(case)[0]
 
 
-@pytest.fixture(scope="module", params=["torch", "tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=["torch", *(pytest.param(one, marks=pytest.mark.slow) for one in ("tensorflow", "jax"))]
+)
 def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cases:
-    """On each backend; JAX is slow, since to the callback it is as torch: each batch is read as it is asked for."""
+    """On each backend. What TensorFlow makes of its own is not slow, see below; to the callback, JAX is as torch."""
     need("keras", request.param)
     return Cases(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture(scope="module")
+def on_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Cases:
+    """Those cases of which TensorFlow makes something of its own."""
+    need("keras", "tensorflow")
+    return Cases("tensorflow", tmp_path_factory.mktemp("differing"), "differing")
 
 
 def ends(one: Told) -> list[tuple[int, int]]:
@@ -234,6 +244,25 @@ def test_keras_goes_on_ending_batches_in_its_own_threads_and_waits_for_no_step(c
 def test_the_model_is_asked_for_in_no_hook_of_a_batch_and_left_as_it_was(cases: Cases) -> None:
     assert set(cases.seen["threads"]["asked"]) <= {"on_train_begin", "on_train_end"}
     assert cases.seen["threads"]["left as it was"]
+
+
+@pytest.mark.parametrize("held", [
+    test_epochs_count_from_one_and_the_validation_is_a_phase_of_its_epoch,
+    test_what_keras_tells_at_the_end_of_an_epoch_is_kept_with_it,
+    test_steps_are_right_where_nobody_knew_their_number,
+    test_several_steps_in_one_execution_are_counted_one_by_one,
+    test_the_wait_of_a_validation_is_its_own,
+    test_keras_tells_how_many_samples_a_step_has_and_a_told_number_stands,
+    test_a_mirrored_strategy_is_one_rank_which_trains_on_all_devices,
+    test_keras_goes_on_ending_batches_in_its_own_threads_and_waits_for_no_step,
+    test_the_model_is_asked_for_in_no_hook_of_a_batch_and_left_as_it_was,
+], ids=lambda held: held.__name__)  # fmt: skip
+def test_on_tensorflow(on_tensorflow: Cases, held: Callable[[Cases], None]) -> None:
+    held(on_tensorflow)
+
+
+def test_the_wait_for_data_is_unknown_on_tensorflow(on_tensorflow: Cases) -> None:
+    test_the_wait_for_data_is_measured_at_each_fetch_whatever_callbacks_there_are(on_tensorflow, "waits")
 
 
 OLD = """

@@ -1,7 +1,8 @@
 """Trainings by Keras, one run of gpumon for each case; prints as JSON what the hooks saw.
 
-The backend is that of KERAS_BACKEND. Beside each `GpuMonitor` stand two neighbors: Keras calls one
-just before it and one just after it.
+The backend is that of KERAS_BACKEND; with the word `differing` only those cases run of which backends make
+something of their own. Beside each `GpuMonitor` stand two neighbors: Keras calls one just before it and one just
+after it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -146,7 +147,7 @@ def fit(
     told[case]["took"] = time.monotonic_ns() - began
 
 
-def waits() -> None:
+def waits(cases: Sequence[str] = ("waits", "not safe", "usual callbacks")) -> None:
     """What a wait for data is, and what is none."""
     directory = tempfile.mkdtemp()
     usual = (
@@ -155,11 +156,12 @@ def waits() -> None:
         keras.callbacks.BackupAndRestore(f"{directory}/backup"),
         keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None),
     )
-    for case, more in (("waits", ()), ("not safe", (Ends(safe=False, pause=0.01),)), ("usual callbacks", usual)):
+    beside = {"waits": (), "not safe": (Ends(safe=False, pause=0.01),), "usual callbacks": usual}
+    for case in cases:
         read = Batches(0.01)
         Slow.pause, Slow.slept = 0.02, 0
         net = model(Slow) if TORCH else model()
-        fit(case, net, read(8), more=more, epochs=2, steps_per_epoch=4, validation_data=(X, Y))
+        fit(case, net, read(8), more=beside[case], epochs=2, steps_per_epoch=4, validation_data=(X, Y))
         told[case].update(reads=read.reads, worked=Slow.slept)
 
 
@@ -255,23 +257,36 @@ def divide_cpu() -> None:
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
-def main() -> None:
-    on_tensorflow = keras.backend.backend() == "tensorflow"
-    if on_tensorflow:
-        divide_cpu()
-    net = model()
+def differing(net: Any) -> None:
+    """Cases of which a backend makes something of its own."""
     fit("whole", net, X, Y, batch_size=BATCH, epochs=3, validation_data=(X, Y))
     fit("short", net, X[:20], Y[:20], batch_size=BATCH, epochs=1)
-    fit("resumed", net, X, Y, batch_size=BATCH, epochs=5, initial_epoch=3)
     fit("steps told", net, batches(10), epochs=2, steps_per_epoch=5)
     fit("no length", net, batches(7), epochs=1, validation_data=(X, Y))
+    if not TORCH:
+        several = model(steps_per_execution=3)
+        fit("three at once", several, X, Y, batch_size=BATCH, epochs=2, validation_data=(X, Y))
+    copied = copy.deepcopy(GpuMonitor("copied", batch=5))
+    fit("copied", net, X, Y, monitor=pickle.loads(pickle.dumps(copied)), batch_size=BATCH, epochs=1)
+    threads(net)
+    if keras.backend.backend() == "tensorflow":
+        mirrored()
+
+
+def main() -> None:
+    if keras.backend.backend() == "tensorflow":
+        divide_cpu()
+    net = model()
+    differing(net)
+    if "differing" in sys.argv:
+        waits(["waits"])
+        print(json.dumps({**told, "brought in": sorted(BROUGHT_IN)}), flush=True)
+        return
+    fit("resumed", net, X, Y, batch_size=BATCH, epochs=5, initial_epoch=3)
     fit("stopped", net, X, Y, batch_size=BATCH, epochs=3, stop=1)
     fit("every second", net, X, Y, batch_size=BATCH, epochs=4, validation_data=(X, Y), validation_freq=2)
     net.evaluate(X, Y, batch_size=BATCH, callbacks=[GpuMonitor("evaluation")], verbose=0)
     net.predict(X, batch_size=BATCH, callbacks=[GpuMonitor("prediction")], verbose=0)
-    if not TORCH:
-        several = model(steps_per_execution=3)
-        fit("three at once", several, X, Y, batch_size=BATCH, epochs=2, validation_data=(X, Y))
     held = {"model": net, "batches": [(X[:16], Y[:16]), (X[16:], Y[16:])], "x_held": X, "y_held": Y}
     exec(recipe("train_on_batch"), {"gpumon": gpumon, **held})
     same = GpuMonitor("then evaluated well")
@@ -284,14 +299,9 @@ def main() -> None:
         net.fit(X, Y, batch_size=BATCH, epochs=1, callbacks=[again], verbose=0)
     pair = [GpuMonitor("one of two"), GpuMonitor("two of two")]
     net.fit(X, Y, batch_size=BATCH, epochs=1, callbacks=pair, verbose=0)
-    copied = copy.deepcopy(GpuMonitor("copied", batch=5))
-    fit("copied", net, X, Y, monitor=pickle.loads(pickle.dumps(copied)), batch_size=BATCH, epochs=1)
     waits()
     faults(net)
-    threads(net)
     fit("outer", model(), X, Y, batch_size=BATCH, epochs=2, more=[Probe()])
-    if on_tensorflow:
-        mirrored()
     print(json.dumps({**told, "brought in": sorted(BROUGHT_IN)}), flush=True)
     fit("fails", net, X, Y, batch_size=BATCH, epochs=3, fail=2)
 
