@@ -162,7 +162,7 @@ def test_a_directory_that_others_can_write_is_refused(env: dict[str, str], live_
     assert "is writable by others" in done.stderr
 
 
-@pytest.mark.parametrize("kills", [12, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
 def test_kills_lose_at_most_the_frame_in_flight_and_the_history_goes_on(
     env: dict[str, str], live_dir: Path, kills: int
 ) -> None:
@@ -477,7 +477,7 @@ def test_a_ledger_that_cannot_be_written_is_not_told_as_nothing_recorded(env: di
 def test_a_daemon_that_plays_something_is_named_as_why_no_training_is_recorded_and_no_history_kept(
     env: dict[str, str],
 ) -> None:
-    with daemon("--source", "sim", env=env):
+    with daemon("--source", "sim:one", env=env):
         listed = gpumon("runs", env=env)
         history, events = gpumon("history", env=env), gpumon("history", "events", env=env)
     plays = "history is not being kept: the daemon plays SIMULATED instead of sampling this machine\n"

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import COMMANDS
+from tests.crossed import crossed
 from tests.nvml import Stub
 from tests.programs import PATIENCE, command, daemon, environment, gpumon, until
 
@@ -191,17 +192,16 @@ def test_what_an_encoding_lacks_is_written_in_plainer_characters(env: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
+    ("words", "redirected"),
+    crossed([
         ["status"],
         ["status", "--json"],
         ["runs"],
         ["runs", "export", "last", "--format", "csv"],
         *([*command, "--help"] for command in (["status"], ["runs", "list"], ["run"], ["daemon"], ["web"], ["tui"])),
-    ],
-    ids=" ".join,
-)
-@pytest.mark.parametrize("redirected", [">/dev/full", ">&-"])
+    ], [">/dev/full", ">&-"]),
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)  # fmt: skip
 def test_an_output_that_is_lost_is_one_line_and_exit_code_1(
     env: dict[str, str], words: list[str], redirected: str, tmp_path: Path
 ) -> None:
@@ -218,7 +218,7 @@ def test_the_exit_code_of_a_command_does_not_depend_on_our_outputs(
     assert through_shell(["run", "--", "sh", "-c", "exit 7"], env, redirected, tmp_path)[0] == 7
 
 
-@pytest.mark.parametrize("words", [["daemon", "--interval", "0.1"], ["web", "--socket", "web", "--source", "sim"]])
+@pytest.mark.parametrize("words", [["daemon", "--interval", "0.1"], ["web", "--socket", "web", "--source", "sim:one"]])
 @pytest.mark.parametrize("redirected", [">/dev/full", ">&-"])
 def test_a_command_that_goes_on_for_hours_does_so_with_an_output_that_takes_nothing(
     env: dict[str, str], words: list[str], redirected: str, tmp_path: Path
@@ -256,7 +256,7 @@ def lines(*of, **more):
     raise ZeroDivisionError("in a view")
 gpumon.reports.status_text.lines = lines
 from gpumon.cli import main
-sys.exit(main(["status", "--source", "sim"]))
+sys.exit(main(["status", "--source", "sim:one"]))
 """
 
 
@@ -298,7 +298,7 @@ def test_a_setting_of_the_wrong_kind_is_one_line_that_names_the_file(
     (tmp_path / "gpumon" / "config.toml").write_text(settings + "\n")
     own = {**env, "XDG_CONFIG_HOME": str(tmp_path)}
     del own["GPUMON_DIR"]
-    done = gpumon("status", *([] if "source" in settings else ["--source", "sim"]), env=own)
+    done = gpumon("status", *([] if "source" in settings else ["--source", "sim:one"]), env=own)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert told in done.stderr
     assert "config.toml" in done.stderr
@@ -325,7 +325,7 @@ def test_a_settings_file_that_is_none_is_one_line_and_not_waited_for(
 
 def test_a_number_that_makes_no_sense_names_the_variable_or_the_option(env: dict[str, str]) -> None:
     assert "GPUMON_INTERVAL: interval must be a number" in gpumon("status", env={**env, "GPUMON_INTERVAL": "x"}).stderr
-    for words in (["--source", "sim"], ["--source", "replay:/no"], []):
+    for words in (["--source", "sim:one"], ["--source", "replay:/no"], []):
         done = gpumon("status", "--speed", "-1", *words, env=env)
         assert done.returncode == 2
         assert "--speed: invalid speed -1" in done.stderr

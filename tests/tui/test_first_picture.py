@@ -19,6 +19,7 @@ from gpumon_tui.pictures.picture import Room
 from gpumon_tui.remembered import Remembered
 from gpumon_tui.textual_private.pen import Pen
 from gpumon_tui.view import View
+from tests.crossed import crossed
 from tests.fakes import FakeClock
 from tests.tui.fakes import FakeFeed
 from tests.tui.golden_scenes import SILENT, machine
@@ -105,16 +106,14 @@ def takes_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpumon_tui.first_picture.monotonic", lambda: 0.0)  # nothing gets old while it is drawn
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(("name", "size"), crossed([*MACHINES], SIZES))
 def test_first_picture_is_that_of_the_view(name: str, size: tuple[int, int]) -> None:
     first, then = (draw(MACHINES[name](), size, LOOKS["dark"]) for draw in (drawn_first, drawn_by_textual))
     assert first.text() == then.text()
     assert cells(first) == cells(then)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize(("look", "size"), crossed([*LOOKS], SIZES))
 def test_first_picture_is_in_the_look_of_the_view(look: str, size: tuple[int, int]) -> None:
     first, then = (draw(machine(8), size, LOOKS[look]) for draw in (drawn_first, drawn_by_textual))
     assert first.text() == then.text()

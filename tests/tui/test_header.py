@@ -22,6 +22,9 @@ from tests.tui.screen import play, text
 
 STALE = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
 WIDTHS = (40, 60, 80, 100, 120, 160, 200, 320)
+SOME_WIDTHS = [
+    cells if cells in (40, 80, 120, 320) else pytest.param(cells, marks=pytest.mark.slow) for cells in WIDTHS
+]
 
 
 def head(feed: FakeFeed, cells: int, *keys: str) -> str:
@@ -42,7 +45,7 @@ def without_driver() -> FakeFeed:
     return feed
 
 
-@pytest.mark.parametrize("cells", WIDTHS)
+@pytest.mark.parametrize("cells", SOME_WIDTHS)
 def test_liveness_and_clock_end_at_the_same_cells_in_every_state(cells: int) -> None:
     recorded = LiveState(True, "replayed", 1.0)
     own = LiveState(True, "no daemon: sampling in this process", 1.0)
@@ -69,7 +72,7 @@ def test_the_speed_is_that_of_playing_whatever_the_name_of_the_recording(label: 
         assert line[120 - 9 : 120 - 3] in {"14:24:", "14:25:"}
 
 
-@pytest.mark.parametrize("cells", WIDTHS)
+@pytest.mark.parametrize("cells", SOME_WIDTHS)
 def test_a_change_of_state_moves_nothing_else(cells: int) -> None:
     live, paused = head(hardware(), cells), head(hardware(), cells, "space")
     until = cells - 11 - len("● own sampler")

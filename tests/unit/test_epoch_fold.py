@@ -125,7 +125,7 @@ def by_run_command(boundaries: list[Boundary]) -> tuple[int, float]:
     return training.epochs, training.seconds
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", [*range(100), *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 300))])
 def test_all_who_fold_boundaries_agree(seed: int) -> None:
     dice = random.Random(seed)
     boundaries = with_losses(random_training(dice), dice)

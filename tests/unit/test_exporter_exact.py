@@ -64,7 +64,7 @@ def scrape_each(node: Node, every: int, *, until: int = HOUR, offset: int = 3) -
     return ScrapeLog(every, pages)
 
 
-@pytest.mark.parametrize("every", [15, 30, 60])
+@pytest.mark.parametrize("every", [15, pytest.param(30, marks=pytest.mark.slow), 60])
 def test_the_mean_of_a_square_wave_is_that_of_all_frames_and_a_gauge_misses_it(node: Node, every: int) -> None:
     found = scrape_each(node, every)
     windows = found.windows()
@@ -147,7 +147,7 @@ def test_gpu_hours_of_two_users_add_up_to_the_held_time(node: Node, every: int) 
     assert energy == pytest.approx(100 * (end - begin))
 
 
-@pytest.mark.parametrize("every", [15, 30, 60])
+@pytest.mark.parametrize("every", [15, pytest.param(30, marks=pytest.mark.slow), 60])
 def test_hours_of_users_who_come_and_go_are_whole_for_who_counts_from_the_first_sample(node: Node, every: int) -> None:
     """A server does: of a series that begins with 50 s it counts nothing of these."""
     exporter = node.exporter()

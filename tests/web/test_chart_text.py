@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.builders import sample, tick
+from tests.crossed import crossed
 from tests.web.conftest import on_a_port, visit
 from tests.web.served import Served
 
@@ -35,8 +36,7 @@ def words(page: Page) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("seconds", [59, 65])
-@pytest.mark.parametrize("width", [1440, 1000, 400])
+@pytest.mark.parametrize(("width", "seconds"), crossed([1440, 1000, 400], [59, 65]))
 def test_words_of_a_chart_lie_beside_each_other_and_within_it(browser: Browser, width: int, seconds: int) -> None:
     total = 79.6 * GIB
     held = sample(0, utilization=0.9, memory_used=total, memory_total=total, power=412.0, clock_sm=1.98e9)
