@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# Tests mostly wait for processes: fewer workers would leave two cores idle. A file's tests stay together, since they
-# share what is slow to start, and files run in the order of tests/order.py: the longest first, and those with a browser
-# last, since it keeps an event loop in its worker.
+# Half of the tests mostly wait for processes: with less than five or six workers two cores would have nothing to do. More
+# cost CPU: each collects all tests, for some five seconds, and starts a browser of its own. A file's tests stay together,
+# since they share what is slow to start, and files run in the order of tests/order.py: the longest first, and those with
+# a browser last, since it keeps an event loop in its worker.
 # `make test ARGS="-n 0"` runs them one after the other.
-WORKERS := -n 8 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 6 --dist loadfile --no-loadscope-reorder
 # A test that fails beside others is tried once more, by itself: what fails again is broken. The first failure stays in
 # the output: on a machine with nothing else to do it is a fault of the test.
 AGAIN = -n 0 --last-failed --last-failed-no-failures none
