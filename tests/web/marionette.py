@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 PATIENCE = 120.0
 """Seconds for Firefox to start, and for an answer."""
@@ -25,6 +25,14 @@ PREFERENCES: Mapping[str, Any] = {
     "network.captive-portal-service.enabled": False, "network.connectivity-service.enabled": False,
     "browser.startup.homepage_override.mstone": "ignore", "toolkit.telemetry.enabled": False,
 }  # fmt: skip
+_LOOK = """
+const [width, height, zone, theme] = arguments;
+const browser = Services.wm.getMostRecentWindow("navigator:browser").gBrowser.selectedBrowser;
+Object.assign(browser.style, { width: `${width}px`, height: `${height}px`, minWidth: "0", flex: "none" });
+browser.browsingContext.timezoneOverride = zone;
+Services.prefs.setIntPref("layout.css.prefers-color-scheme.content-override", theme === "dark" ? 0 : 1);
+"""
+"""Sets how a page is seen: no window is narrower than 450 px, but a page in it may be, as in responsive mode."""
 _COMPLAINTS = """
 return Services.console.getMessageArray().filter((one) => one instanceof Ci.nsIScriptError && !(one.flags & 1)
   && (one.sourceName || "").startsWith("http")).map((one) => one.errorMessage);
@@ -34,6 +42,15 @@ return Services.console.getMessageArray().filter((one) => one instanceof Ci.nsIS
 def found() -> str:
     """The program of Firefox; empty where there is none."""
     return shutil.which("firefox-esr") or shutil.which("firefox") or ""
+
+
+class Look(NamedTuple):
+    """How a page is seen."""
+
+    width: int
+    height: int
+    zone: str = "UTC"
+    theme: str = "dark"
 
 
 class Firefox:
@@ -54,10 +71,10 @@ class Firefox:
         assert error is None, error
         return result
 
-    def open(self, address: str, width: int = 1440, height: int = 900) -> None:
-        """Load an address in a window of this size."""
-        self.ask("WebDriver:SetWindowRect", {"width": width, "height": height})
+    def open(self, address: str, look: Look) -> None:
+        """Load an address anew, seen like this."""
         self.ask("WebDriver:Navigate", {"url": "about:blank"})
+        self._within(_LOOK, *look)
         self.ask("WebDriver:Navigate", {"url": address})
 
     def value(self, expression: str) -> Any:
@@ -74,15 +91,21 @@ class Firefox:
 
     def complaints(self) -> list[str]:
         """Errors of scripts and refusals of the policy of pages since it was started, from its own console."""
-        self.ask("Marionette:SetContext", {"value": "chrome"})
-        told: list[str] = self.ask("WebDriver:ExecuteScript", {"script": _COMPLAINTS, "args": []})["value"]
-        self.ask("Marionette:SetContext", {"value": "content"})
+        told: list[str] = self._within(_COMPLAINTS)
         return told
 
     def close(self) -> None:
         """Leave it alone."""
         self._file.close()
         self._socket.close()
+
+    def _within(self, script: str, *given: object) -> Any:
+        """Run a script in Firefox itself, outside of the page."""
+        self.ask("Marionette:SetContext", {"value": "chrome"})
+        try:
+            return self.ask("WebDriver:ExecuteScript", {"script": script, "args": given})["value"]
+        finally:
+            self.ask("Marionette:SetContext", {"value": "content"})
 
     def _read(self) -> Any:
         length = b""
@@ -101,7 +124,10 @@ def firefox(directory: Path) -> Iterator[Firefox]:
     given = {**PREFERENCES, "marionette.port": port}
     lines = [f"user_pref({json.dumps(name)}, {json.dumps(value)});\n" for name, value in given.items()]
     (directory / "user.js").write_text("".join(lines))
-    command = [found(), "--headless", "--no-remote", "--marionette", "--remote-allow-system-access", "--profile"]
+    command = [
+        found(), "--headless", "--width=1600", "--height=1200", "--no-remote", "--marionette",
+        "--remote-allow-system-access", "--profile",
+    ]  # fmt: skip
     with subprocess.Popen([*command, str(directory)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
         try:
             joined = _joined(port, program)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
 from itertools import product
@@ -35,6 +35,8 @@ _WIDE = """() => {
     && !scrolls(one.parentElement)).map((one) => one.outerHTML.slice(0, 200));
 }"""
 """Elements that reach beyond the window, but for those within what scrolls by itself."""
+Evaluate = Callable[[str], Any]
+"""Calls a function of JavaScript in a page; its value."""
 _COUNT = """
 window.asking = 0;
 window.quiet = 0;
@@ -82,8 +84,13 @@ def covering() -> Sequence[Case]:
 
     Sources that need a file come last, with what they add: without their files no pair of any others is left out.
     """
-    anyway = pairs(PARAMETERS, lambda case: possible(case) and ALL[case["source"]].needs is None)
+    anyway = covering_of([source.name for source in ALL.values() if source.needs is None])
     return (*anyway, *pairs(PARAMETERS, possible, anyway))
+
+
+def covering_of(names: Sequence[str]) -> Sequence[Case]:
+    """All pairs of page, width, theme and zone of these sources."""
+    return pairs({**PARAMETERS, "source": names}, possible)
 
 
 def tours(sources: Sequence[MatrixSource]) -> list[Any]:
@@ -152,9 +159,9 @@ def check(browser: Browser, opened: Opened, tour: Sequence[Case]) -> None:
                 page.emulate_media(color_scheme=case["theme"])  # type: ignore[arg-type]
                 page.set_viewport_size(window(case))
                 settled(page)
-            found[f"{case['width']} {case['theme']}"] = faults(page, int(case["width"]))
+            found[f"{case['width']} {case['theme']}"] = faults(page.evaluate, int(case["width"]))
             if opened.status is not None:
-                same_numbers(page, opened.status())
+                same_numbers(page.evaluate, opened.status())
         assert {look: wrong for look, wrong in found.items() if wrong} == {}
 
 
@@ -169,20 +176,20 @@ def settled(page: Page) -> None:
     page.wait_for_function(_QUIET)
 
 
-def faults(page: Page, width: int) -> list[object]:
+def faults(evaluate: Evaluate, width: int) -> list[object]:
     """What is too wide, and what axe finds."""
-    taken = page.evaluate("document.documentElement.scrollWidth")
+    taken = evaluate("() => document.documentElement.scrollWidth")
     beyond = [f"the page is {taken} px wide"] if taken > width else []
-    if not page.evaluate("'axe' in window"):
-        page.evaluate(Axe().axe_script)
-    found = page.evaluate(_AXE)
+    if not evaluate("() => 'axe' in window"):
+        evaluate(f"() => {{ {Axe().axe_script}\n}}")
+    found = evaluate(_AXE)
     assert found["passes"] > 10, "axe looked at nothing"
-    return [*beyond, *page.evaluate(_WIDE), *found["violations"]]
+    return [*beyond, *evaluate(_WIDE), *found["violations"]]
 
 
-def same_numbers(page: Page, told: dict[str, Any]) -> None:
+def same_numbers(evaluate: Evaluate, told: dict[str, Any]) -> None:
     """Hold what the page knows of each GPU against `status --json`."""
-    known = page.evaluate(
+    known = evaluate(
         "() => { const table = gpumon.feed.view.tables.get('gpus'); return table"
         " ? [...table.rows.values()].map((row) => [row.index, row.now, row.watts, row.used]) : []; }"
     )
