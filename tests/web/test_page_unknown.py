@@ -106,7 +106,10 @@ def test_the_fleet_says_of_each_gpu_what_is_known_and_no_more(browser: Browser, 
         expect(row(page, 6).locator(".big")).to_have_text("–")
         expect(row(page, 6).locator(".state")).to_have_class("state unknown")
         heads = page.locator("#page-fleet .headlines")
-        expect(heads).to_contain_text("0 of 7")
+        expect(heads.locator(".headline").first).to_contain_text("–")
+        expect(heads.locator(".headline").first).to_contain_text("unknown: GPU 3, 5–6")
+        expect(heads).not_to_contain_text("of 7 free")
+        expect(page).to_have_title("Fleet · node1")
         expect(heads).not_to_contain_text("all are in use")
         expect(heads).to_contain_text("from 5 of 7 GPUs")  # utilization: not of the one that is stale, nor unknown
         # A pause of two of the ten minutes is a hole in the small chart, and what came before and after is not.

@@ -18,6 +18,8 @@ from gpumon_web.tokens import fact, gpu_address, line, link, run_name, text
 CHIPS = 12
 _IDLE_OR_NOT = FREE_OR_NOT - {GpuState.ALLOCATED}
 """States of GPUs of which it is known whether somebody holds them and uses them not."""
+_MAY_BE_FREE = frozenset((GpuState.IDLE, GpuState.UNKNOWN, GpuState.STALE))
+"""States of GPUs that somebody could have, for all that is known."""
 FEW = 4
 """GPUs up to which each has a link of its own."""
 
@@ -27,7 +29,7 @@ def others(now: Now, gpus: Sequence[Gpu]) -> str:
 
     def of(*states: GpuState) -> str:
         values = [state.value for state in states]
-        return ", ".join(gpu.about["label"] for gpu in gpus if gpu.about["state"] in values)
+        return _labels([gpu for gpu in gpus if gpu.about["state"] in values])
 
     unknown = of(GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE, GpuState.IDLE)
     kinds = (("asleep", of(GpuState.ASLEEP)), ("unknown", unknown))
@@ -99,6 +101,13 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
         "hottest": hottest[1] if hottest else None,
         "where": f"GPU {hottest[0].about['label']}" if hottest else "",
     }
+
+
+def free_count(gpus: Sequence[Gpu]) -> str:
+    """Number of those that are free; unknown while none is known to be, and one may be."""
+    states = [GpuState(gpu.about["state"]) for gpu in gpus]
+    free = states.count(GpuState.FREE)
+    return str(free) if gpus and (free or not _MAY_BE_FREE & set(states)) else units.MISSING
 
 
 def idle_count(gpus: Sequence[Gpu]) -> str:

@@ -12,7 +12,7 @@ from gpumon.history.windows import USUAL
 from gpumon.metrics import Unit
 from gpumon_web import levels
 from gpumon_web.feed import SPARK
-from gpumon_web.fleet_summary import chips, host, idle_below, idle_count, idle_unknown, mine, others, sums
+from gpumon_web.fleet_summary import chips, free_count, host, idle_below, idle_count, idle_unknown, mine, others, sums
 from gpumon_web.gpu_groups import LARGE, group_sums, groups, label_of, state_of
 from gpumon_web.gpu_lines import power_text, users_of, who, words_of
 from gpumon_web.holders import memory_parts
@@ -107,10 +107,11 @@ def live(now: Now, args: Args) -> Cells:
     found = groups(now)
     member = {gpu.about["uuid"]: key for key, gpus in found.items() for gpu in gpus}
     is_large = len(usable) > LARGE
+    count = free_count(usable)
     totals = sums([gpu for gpu in now.gpus if not gpu.about["parent"]])
     return {
-        "free": f"{len(free)} of {len(usable)}" if usable else units.MISSING,
-        "tab": {"text": f"{len(free)} of {len(usable)} free", "old": ""} if usable else None,
+        "free": f"{count} of {len(usable)}" if count != units.MISSING else count,
+        "tab": {"text": f"{count} of {len(usable)} free", "old": ""} if count != units.MISSING else None,
         "others": others(now, usable),
         "chips": chips(free),
         "idle": idle_count(usable),
@@ -123,7 +124,7 @@ def live(now: Now, args: Args) -> Cells:
         "map_title": f"{len(usable)} GPUs" if is_large else "",
         "orders": [{"arg": "sort", "value": value, "text": words} for value, words in ORDERS],
         "shows": [
-            {"arg": "show", "value": value, "text": words, "count": _count(value, usable, free)}
+            {"arg": "show", "value": value, "text": words, "count": _count(value, usable)}
             for value, words in SHOWS
         ],
         "grouped": [{"arg": "by", "value": value, "text": words}
@@ -135,9 +136,9 @@ def live(now: Now, args: Args) -> Cells:
     }  # fmt: skip
 
 
-def _count(value: str, usable: Sequence[Gpu], free: Sequence[Gpu]) -> int | str | None:
-    """Number of rows that a button leaves; of those that are held and idle what the summary says, too."""
-    counts: Mapping[str, int | str] = {"": len(usable), "free": len(free), "held": idle_count(usable)}
+def _count(value: str, usable: Sequence[Gpu]) -> int | str | None:
+    """Number of rows that a button leaves; of those that are free, or held and idle, what the summary says, too."""
+    counts: Mapping[str, int | str] = {"": len(usable), "free": free_count(usable), "held": idle_count(usable)}
     return counts.get(value)
 
 
