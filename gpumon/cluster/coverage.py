@@ -7,7 +7,7 @@ told behind, nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -101,9 +101,11 @@ def named(nodes: Mapping[str, float]) -> Sequence[str]:
     return list(nodes)[:_NAMED]
 
 
-def at_least(text: str, *, is_whole: bool) -> str:
-    """The text of a sum, marked where it may be more."""
-    return text if is_whole or text == units.MISSING else f"≥ {text}"
+def at_least(value: float, said: Callable[[float], str], *, is_whole: bool) -> str:
+    """The text of a sum, marked where it may be more: at least nothing is not known, as of a cost."""
+    if is_whole or not is_known(value):
+        return said(value)
+    return f"≥ {said(value)}" if value else units.MISSING
 
 
 def gap(answers: Answers, period: Period) -> str:

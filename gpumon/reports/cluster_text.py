@@ -193,8 +193,8 @@ def _naming(names: NodeNames, columns: Sequence[TextColumn]) -> Sequence[TextCol
 
 
 def _user(one: facts.ClusterUser, name: str, *, is_whole: bool) -> Sequence[str]:
-    texts = hours(one.held_seconds), hours(one.idle_seconds), kwh(one.energy)
-    held, idle, energy = (coverage.at_least(text, is_whole=is_whole) for text in texts)
+    sums = (one.held_seconds, hours), (one.idle_seconds, hours), (one.energy, kwh)
+    held, idle, energy = (coverage.at_least(value, said, is_whole=is_whole) for value, said in sums)
     return name, _gpus(one.held), _gpus(one.idle), held, units.percent(one.used), idle, energy
 
 

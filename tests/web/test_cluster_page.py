@@ -256,12 +256,16 @@ def test_energies_of_a_table_have_one_unit() -> None:
 
 def test_sums_of_a_day_that_the_engine_does_not_have_whole_are_at_least_so_much() -> None:
     answers = cluster(3) | {"covered_day": [row(1320.0)]}
+    answers["idle_held_by_model_day"] = [row(0.0, user="ada", model="NVIDIA L40S")]
     served = Cluster(TableEngine(answers), PRICES).after(0.0)
     values, (ada, _) = served.values(period="day"), served.rows("users", period="day")
     assert values["users_age"]["text"].startswith("The engine has samples of 22 min of the last day")
     assert values["use_below"].endswith("over 22 min")
     assert values["power_below"] == "≥ 167 kWh in 24 h"
-    assert [ada[name][:2] for name in ("time", "idle", "energy", "held_cost", "energy_cost", "co2")] == ["≥ "] * 6
+    assert [ada[name][:2] for name in ("time", "energy", "held_cost", "energy_cost", "co2")] == ["≥ "] * 5
+    assert (ada["idle"], ada["idle_cost"]) == ("–", "–"), "at least nothing is not known"
+    week = served.rows("users", period="week")[0]
+    assert week["idle"] == "0 s"
     assert "at least" not in served.values(period="week")["users_age"]["text"]
     assert [one["period"] for one in served.rows("hours", "person", id="ada")] == [
         "Day, 22 min of it known", "Week", "30 days", "This month", "Last month, 2026-12-01 to 2026-12-31",

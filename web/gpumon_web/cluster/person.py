@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gpumon import units
@@ -146,16 +147,16 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
     dates = days(period, known.picture.at) if period is Period.LAST_MONTH else ""
     told = period.heading, dates, _age(known, period), part, f"{hours(without)} without a price" if without else ""
 
-    def sum_of(text: str) -> str:
-        return coverage.at_least(text, is_whole=is_whole)
+    def sum_of(value: float, said: Callable[[float], str]) -> str:
+        return coverage.at_least(value, said, is_whole=is_whole)
 
     return {
         "key": period.value, "period": ", ".join(filter(None, told)),
         "seconds": coverage.length(answers, period),
-        "time": sum_of(hours(one.held_seconds)),
+        "time": sum_of(one.held_seconds, hours),
         "held": shown(one.held_seconds), "used": percent(one.used), "used_share": shown(one.used),
-        "idle": sum_of(hours(one.idle_seconds)), "idle_seconds": shown(one.idle_seconds),
-        "energy": sum_of(kwh(one.energy)), "joules": shown(one.energy), **cost_cells(charge, prices),
+        "idle": sum_of(one.idle_seconds, hours), "idle_seconds": shown(one.idle_seconds),
+        "energy": sum_of(one.energy, kwh), "joules": shown(one.energy), **cost_cells(charge, prices),
     }  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def _of_day(answers: Answers) -> str:
 def _power(answers: Answers, nodes: Sequence[Node]) -> Cells:
     power = single(answers, "power")
     day = single(answers, "energy_of_day")
-    spent = f"{coverage.at_least(energy(day), is_whole=coverage.is_whole(answers, Period.DAY))} in 24 h"
+    spent = f"{coverage.at_least(day, energy, is_whole=coverage.is_whole(answers, Period.DAY))} in 24 h"
     below = spent if is_known(day) else "", may_include(nodes) if is_known(power) else ""
     return {"power": watts_of(power, single(answers, "limit")), "power_below": "; ".join(filter(None, below))}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gpumon import units
 from gpumon.cluster.amounts import hours, kwh
@@ -146,15 +146,15 @@ def _most(found: Sequence[ClusterUser]) -> float:
 def _sums(one: ClusterUser, most: float, is_whole: bool) -> Cells:
     """The cells that a user and a group have."""
 
-    def sum_of(text: str) -> str:
-        return at_least(text, is_whole=is_whole)
+    def sum_of(value: float, said: Callable[[float], str]) -> str:
+        return at_least(value, said, is_whole=is_whole)
 
     return {
         "now": gpus(one.held), "held": shown(one.held),
-        "time": sum_of(hours(one.held_seconds)), "held_seconds": exact(one.held_seconds), "part": _part(one, most),
+        "time": sum_of(one.held_seconds, hours), "held_seconds": exact(one.held_seconds), "part": _part(one, most),
         "used": shown(one.used),
-        "idle": sum_of(hours(one.idle_seconds)), "idle_seconds": exact(one.idle_seconds),
-        "energy": sum_of(kwh(one.energy)), "joules": exact(one.energy),
+        "idle": sum_of(one.idle_seconds, hours), "idle_seconds": exact(one.idle_seconds),
+        "energy": sum_of(one.energy, kwh), "joules": exact(one.energy),
     }  # fmt: skip
 
 
