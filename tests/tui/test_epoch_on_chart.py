@@ -131,3 +131,21 @@ def test_without_an_opened_run_the_key_does_nothing(past: Path) -> None:
         assert app.page.name_shown == RUNS
 
     played(past, script)
+
+
+@pytest.mark.parametrize("page", ["1", "5"])
+def test_escape_leads_back_to_the_page_that_opened_the_chart(page: str) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(page)
+        name, before = app.page.name_shown, app.view.shown.state()
+        await pilot.press("enter")
+        assert app.page.name_shown == CHART
+        assert "Esc back" in text(app)[-1]
+        await pilot.press("left", "left", "escape")
+        assert app.page.name_shown == name
+        assert repr(app.view.shown.state()) == repr(before)
+        await pilot.press("2", "left", "escape")
+        assert app.page.name_shown == CHART, "a key led here"
+        assert not app.view.shown.is_past
+
+    play(FakeFeed(), (120, 40), script)

@@ -13,7 +13,7 @@ from gpumon_tui.pages.event_preview import LONG_AGO, gpu_of
 from gpumon_tui.pages.event_sheet import EventSheet
 from gpumon_tui.pages.page import TerminalPage, half_pages
 from gpumon_tui.view import View
-from gpumon_tui.widgets.bars import Footer
+from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.lines import Lines
 
 
@@ -83,9 +83,10 @@ class EventsPage(TerminalPage):
             return
         if subject := gpu_of(row, view):
             view.select(subject)
+        before = view.shown.state()
         window = max(view.window, int(LONG_AGO)) if view.now - row.time >= LONG_AGO else view.window
         view.shown.point(row.time, window, view.history.begin, view.now)
-        self.post_message(Footer.Pressed(str(PAGES.index(CHART) + 1)))
+        self.post_message(self.Wanted(PAGES.index(CHART) + 1, WayBack(EVENTS, before)))
 
     def on_event_chosen(self) -> None:
         """An event was clicked twice."""

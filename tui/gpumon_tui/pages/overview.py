@@ -10,6 +10,7 @@ from gpumon_tui.layout import OverviewPlan, PartRoom
 from gpumon_tui.pages.page import TerminalPage, half_pages
 from gpumon_tui.pictures.overview import OverviewPicture
 from gpumon_tui.view import View
+from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.gpu_table import GpuTable
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.section import Section
@@ -75,7 +76,8 @@ class OverviewPage(TerminalPage):
         picture = self.picture
         name = {picture.gpus: CHART, picture.runs: RUNS, picture.processes: PROCESSES}.get(picture.active)
         if name:
-            self.post_message(self.Wanted(PAGES.index(name) + 1, opens=True))
+            way_back = WayBack(OVERVIEW) if name == CHART else None
+            self.post_message(self.Wanted(PAGES.index(name) + 1, way_back, opens=True))
 
     def do_copy(self) -> None:
         """Copy what is under the cursor to the clipboard of the terminal: a GPU, a run, a process."""

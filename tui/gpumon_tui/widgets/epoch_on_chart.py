@@ -49,4 +49,4 @@ def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack |
         for one in run.rows if is_known(one.of.begun) and not run.is_by_steps
     ]  # fmt: skip
     ended = run.rows[-1].of.ended
-    return WayBack(RUNS, name, before, run.record.run.id, frozenset(devices), marks, ended), ""
+    return WayBack(RUNS, before, name, run.record.run.id, frozenset(devices), marks, ended), ""

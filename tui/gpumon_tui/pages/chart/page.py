@@ -58,7 +58,7 @@ class ChartPage(TerminalPage):
     def offered(self) -> tuple[tuple[str, str], ...]:
         """The way back to where the chart was opened from."""
         way_back = self.view.way_back
-        return (("Esc", f"back to {way_back.what}"),) if way_back else ()
+        return (("Esc", f"back to {way_back.what}" if way_back.what else "back"),) if way_back else ()
 
     def compose(self) -> ComposeResult:
         """Yield what lies on the page."""
@@ -143,7 +143,10 @@ class ChartPage(TerminalPage):
         if way_back is None:
             self.do_to_now()
             return
-        self.view.shown.restore(way_back.window)
+        if way_back.window is None:
+            self.do_to_now()
+        else:
+            self.view.shown.restore(way_back.window)
         self.post_message(self.Wanted(PAGES.index(way_back.page) + 1))
 
     def do_to_now(self) -> None:
