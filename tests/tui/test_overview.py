@@ -157,7 +157,9 @@ def test_keys_and_clicks_select_gpus_runs_and_processes_and_other_pages_keep_it(
         assert page.picture.active is page.picture.runs
         await pilot.press("end")
         assert app.view.selected_run == app.view.ranks[-1].first.id
-        await pilot.press("tab", "home", "down")
+        await pilot.press("tab")
+        assert app.view.selected_process == page.picture.processes.keys[0], "keys are seen to go there"
+        await pilot.press("home", "down")
         assert app.view.selected_process == page.picture.processes.keys[1]
         await pilot.press("tab")
         assert page.picture.active is page.picture.gpus

@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from gpumon.frame import Frame, Process
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.process_opened import BEGINS
-from gpumon_tui.pages.processes import ProcessesPage
+from gpumon_tui.pages.processes import COVERED, ProcessesPage
 from gpumon_tui.remembered import Remembered
 from gpumon_tui.renderables.process_detail import chart_cells
 from gpumon_tui.renderables.process_lines import margin
@@ -409,6 +409,26 @@ def test_enter_on_a_process_of_the_overview_opens_it() -> None:
         assert re.search(rf"^ +{pid} .*── +(K end or signal… +)?Esc close", "\n".join(text(app)), re.MULTILINE)
 
     play(recent(processes_count=9), (160, 50), script)
+
+
+def test_keys_change_no_table_behind_an_opened_process() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3")
+        page = app.page
+        assert isinstance(page, ProcessesPage)
+        before = page.rows.order, page.rows.is_by_user, page.rows.is_tree
+        await pilot.press("enter")
+        for key in ("P", "I", "comma", "u", "t", "space", "slash", "o"):
+            await pilot.press(key)
+            assert (page.rows.order, page.rows.is_by_user, page.rows.is_tree) == before, key
+            assert COVERED in text(app)[-1], key
+        assert not page.sheet.orders.is_open
+        await pilot.press("escape", "P")
+        assert page.rows.order.name == "cpu"
+        await pilot.press("u")
+        assert "Space" not in text(app)[-1], "a user is not tagged"
+
+    play(recent(processes_count=9), (120, 40), script)
 
 
 class Joined(FakeFeed):

@@ -58,7 +58,10 @@ class OverviewPage(TerminalPage):
         parts = picture.selectable(self._plan)
         if parts:
             at = parts.index(picture.active) + 1 if picture.active in parts else 0
-            picture.activate(parts[at % len(parts)])
+            part = parts[at % len(parts)]
+            picture.activate(part)
+            if part is picture.processes and part.selected not in part.rows():
+                part.move(1)  # keys are seen to go there
 
     def do_move(self, step: int) -> None:
         """Move the cursor of the part that has the keys."""

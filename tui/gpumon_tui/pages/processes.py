@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.events import Key as Press
 from textual.geometry import Size
 
-from gpumon_tui.keys import PROCESSES
+from gpumon_tui.keys import PROCESSES, pressed
 from gpumon_tui.pages.page import COPIED, TerminalPage, half_pages
 from gpumon_tui.pages.process_question import not_on_page
 from gpumon_tui.pages.process_sheet import ProcessSheet
@@ -18,6 +18,11 @@ _OF_ROWS = frozenset(("Space", "o", "↵", "y", "u", "t"))
 _OF_TABLE = frozenset(("Space", "/", "o", "↵", "u", "t"))
 """Keys of a table, which is not on screen where an opened process stands in its place."""
 _OF_CHARTS = frozenset(("+ -",))
+_ACTIONS = frozenset((
+    "filter", "order", "reverse", "by_memory", "by_cpu", "by_time", "next_order", "by_user", "tree", "tag", "untag",
+))  # fmt: skip
+"""Those that change a table."""
+COVERED = "Esc closes the process first"
 
 
 class ProcessesPage(TerminalPage):
@@ -50,6 +55,7 @@ class ProcessesPage(TerminalPage):
         """Keys that need a row, or the charts of a process."""
         window = frozenset() if self.sheet.has_detail else _OF_CHARTS
         opened = frozenset(("↵",)) if self.sheet.detail.is_open else frozenset()
+        opened |= frozenset(("Space",)) if self.rows.is_by_user else frozenset()
         unseen = _OF_TABLE if self.sheet.is_covered else opened
         return window | unseen if len(self.rows) else window | unseen | _OF_ROWS
 
@@ -60,7 +66,15 @@ class ProcessesPage(TerminalPage):
             return self.sheet.question.take(press.key)
         if self.sheet.orders.is_open:
             return self.sheet.orders.take(press.key)
-        return self.sheet.typing.take(press)
+        return self.sheet.typing.take(press) or self._is_of_covered(press.key)
+
+    def _is_of_covered(self, name: str) -> bool:
+        """Whether a key would change the table behind an opened process, which nobody sees; it is said what to do."""
+        key = pressed(PROCESSES, name)
+        is_covered = self.sheet.is_covered and key is not None and key.action in _ACTIONS
+        if is_covered:
+            self.view.say(COVERED)
+        return is_covered
 
     def do_filter(self) -> None:
         """Type a filter."""
