@@ -532,6 +532,8 @@ def test_the_large_numbers_of_a_comparison_are_those_of_its_table(ledger: str) -
     assert swapped["more energy an epoch"].is_clear
     lines = shown(ledger, (80, 24), *COMPARED)
     assert not any("as fast" in line for line in lines), "a small screen has the table first"
+    assert lines[2].endswith(" epochs"), "what has no room is left out, not cut"
+    assert lines[3].endswith(" epochs")
 
 
 def test_a_difference_that_epochs_have_anyway_is_not_called_one(ledger: str) -> None:

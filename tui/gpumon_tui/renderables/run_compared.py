@@ -17,6 +17,7 @@ from gpumon_tui.renderables.compared_headline import headline_lines
 from gpumon_tui.renderables.compared_settings import LETTERS, RUN, settings_lines
 from gpumon_tui.renderables.section import HEAD, keys, margin, section
 from gpumon_tui.renderables.text_width import SENTENCE, Line, cut, fit, length, safe, width
+from gpumon_tui.run_reading.rows import WARM_UP
 
 if TYPE_CHECKING:
     from gpumon_tui.run_reading.rows import ComparedRow, ComparedRuns
@@ -68,14 +69,19 @@ def _title(runs: ComparedRuns, cells: int) -> Line:
 
 def _who(runs: ComparedRuns, place: int, cells: int, *, has_colors: bool) -> Line:
     run, style = runs.records[place].run, RUN if place else STRONG
-    text = "  ·  ".join((run.user or "unknown user", units.moment(run.started)[:16], runs.counts[place]))
+    texts = [
+        "  ·  ".join((run.user or "unknown user", units.moment(run.started)[:16], count))
+        for count in (runs.counts[place], runs.counts[place].removesuffix(WARM_UP), runs.counts[place].split(",")[0])
+    ]
     line: Line = [
         Segment(" " * (margin(cells) + 1)),
         Segment(LETTERS[place], style),
         Segment(f" {'⠒⠒' if has_colors else f'⠒{LETTERS[place]}⠒'} ", RUN if place else theme.DIM),
         Segment(safe(run.id), style),
     ]
-    return cut([*line, Segment(f"  {safe(text)}", theme.DIM)], cells - margin(cells))
+    room = cells - margin(cells)
+    text = next((one for one in map(safe, texts) if length(line) + 2 + width(one) <= room), safe(texts[-1]))
+    return cut([*line, Segment(f"  {text}", theme.DIM)], room)
 
 
 def _measures(runs: ComparedRuns, cells: int) -> list[Line]:

@@ -15,7 +15,7 @@ from gpumon.reports.about import COMMIT_LETTERS, written
 from gpumon.reports.compare_whole import BETWEEN, CPU
 from gpumon.reports.config_differences import ConfigComparison, ConfigDifference, config_differences
 from gpumon_tui.run_reading.logged import first_metric, names
-from gpumon_tui.run_reading.rows import ComparedRow, ComparedRuns
+from gpumon_tui.run_reading.rows import WARM_UP, ComparedRow, ComparedRuns
 
 
 def compared(baseline: Record, other: Record) -> ComparedRuns:
@@ -29,7 +29,7 @@ def compared(baseline: Record, other: Record) -> ComparedRuns:
     epochs = [aggregate.epochs(record) for record in records]
     metric = first_metric({name: 0.0 for name in names(epochs[0]) if name in names(epochs[1])})
     counts = [
-        f"{units.counted(count, 'epoch')}{', without the first (warm-up)' if left_out else ''}" if by_epochs
+        f"{units.counted(count, 'epoch')}{f', without the first{WARM_UP}' if left_out else ''}" if by_epochs
         else "whole run"
         for count, left_out in zip(found.epochs, found.left_out, strict=True)
     ]  # fmt: skip

@@ -153,6 +153,10 @@ class OpenRun(NamedTuple):
         return self.beside[-1]
 
 
+WARM_UP = " (warm-up)"
+"""Why the first epoch of a run does not count: where there is no room, that is left out."""
+
+
 class ComparedRow(NamedTuple):
     """One measure of two runs."""
 
