@@ -37,7 +37,7 @@ def test_a_chart_of_memory_has_its_unit_and_a_readout_its_highest_value() -> Non
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", "m")
         await pilot.pause()
-        assert "GiB" in text(app)[1]
+        assert re.search(r"Memory +GPU 0 +\d+\.\d GiB", text(app)[1]), "the value of now, not its unit alone"
         await pilot.press("left")
         await pilot.pause()
         line = text(app)[2]

@@ -59,9 +59,11 @@ def title(state: ChartState, cells: int) -> tuple[Line, list[Click]]:
     name, whose = state.metric.title, _subject(state)
     own: Line = [Segment(" " * margin), Segment(name, theme.STRONG), Segment("   "), Segment(whose, _WHOSE)]
     now, times, zoom, column = _now(state), _times(state), _zoom(state), _column(state)
+    value = [Segment("   "), *now[1:]]
     forms = (
         ([*own, *_run(state), *now], [*times, *zoom, *column]), ([*own, *now], [*times, *zoom, *column]),
         ([*own, *now], [*times, *zoom]), ([*own, *now], [*zoom, *column]), ([*own, *now], zoom),
+        *([([*own, *value], zoom)] if now else []),
         ([*own, *(_unit(state) if cells < WIDE else ())], zoom), (own, zoom),
     )  # fmt: skip
     left, right = next((form for form in forms if length(form[0]) + length(form[1]) + 2 <= width), forms[-1])
