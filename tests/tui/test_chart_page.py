@@ -134,6 +134,15 @@ def test_a_clock_is_told_in_the_unit_of_its_axis() -> None:
     assert any(re.match(r" *2(\.0)? GHz", line) for line in lines)
 
 
+def test_the_list_of_metrics_tells_values_as_the_title_does_and_how_many_are_below() -> None:
+    lines = shown("enter", (80, 24))
+    assert re.search(r"SM clock +\d\.\d\d GHz", "\n".join(lines)), lines
+    assert "▼" not in lines[1], "all have room"
+    (more,) = re.findall(r"Metric +enter shows it, Esc closes +\+(\d+) ▼", shown("enter", (80, 12))[2])
+    assert int(more) > 0
+    assert re.search(r"Metric +enter shows it +\+\d+ ▼", shown("enter", (40, 12))[2])
+
+
 def test_an_axis_of_which_nothing_is_known_has_no_numbers() -> None:
     axis = value_axis(BY_NAME["gpu.clock_sm"], nan)
     assert axis.labels(20, 7) == {}

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.metrics import Metric
 from gpumon_tui import palette
+from gpumon_tui.pages.chart.heading import value_text
 from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.text_width import Line, fit, width
 from gpumon_tui.widgets.lines import Lines
@@ -68,9 +68,14 @@ class MetricChooser(Lines):
 
     def lines(self) -> list[Line]:
         cells, rows, first = self.size.width, self.size.height - 1, self._first()
-        lines: list[Line] = [self._line("Metric", "enter shows it, Esc closes", cells, "panel", is_head=True)]
+        rest = len(self.known) - first - rows
+        forms = ("enter shows it, Esc closes", "enter shows it") if rest <= 0 else (
+            f"enter shows it, Esc closes  +{rest} ▼", f"enter shows it  +{rest} ▼",
+        )  # fmt: skip
+        keys = next((one for one in forms if width(one) + len("Metric") + 6 <= cells), forms[-1])
+        lines: list[Line] = [self._line("Metric", keys, cells, "panel", is_head=True)]
         for place, metric in enumerate(self.known[first : first + rows], first):
-            value = units.metric(self.state.now(self.view.subject, metric.name), metric)
+            value = value_text(metric, self.state.now(self.view.subject, metric.name))
             lines.append(self._line(metric.title, value, cells, "select" if place == self.place else "panel"))
         return lines
 

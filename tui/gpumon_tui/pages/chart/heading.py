@@ -6,7 +6,7 @@ from rich.segment import Segment
 
 from gpumon import units
 from gpumon.history.query import HOST, Query
-from gpumon.metrics import Unit
+from gpumon.metrics import Metric, Unit
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.levels import level
@@ -87,11 +87,15 @@ def _now(state: ChartState) -> Line:
     now = state.now(view.subject, metric.name)
     badness = level(metric, now, view.limit_of(metric))
     style = theme.LEVELS[badness] if badness else theme.STRONG
-    text = units.metric(now, metric)
-    if metric.unit is Unit.HERTZ and is_known(now):  # as the axis and the readout have it
-        how = shown(metric, now)
-        text = f"{how.text(now)} {how.unit}"
-    return [Segment(f"   {state.newest} ", theme.FAINT), Segment(text, style)]
+    return [Segment(f"   {state.newest} ", theme.FAINT), Segment(value_text(metric, now), style)]
+
+
+def value_text(metric: Metric, value: float) -> str:
+    """Return a value with its unit; of a clock as the axis and the readout have it."""
+    if metric.unit is not Unit.HERTZ or not is_known(value):
+        return units.metric(value, metric)
+    how = shown(metric, value)
+    return f"{how.text(value)} {how.unit}"
 
 
 def _unit(state: ChartState) -> Line:
