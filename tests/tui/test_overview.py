@@ -179,6 +179,28 @@ def test_keys_and_clicks_select_gpus_runs_and_processes_and_other_pages_keep_it(
     play(FakeFeed(), (120, 40), script)
 
 
+def test_a_click_on_the_row_under_the_cursor_opens_it_as_on_other_pages() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        for part, row, page in (("#gpus", 3, "Chart"), ("#processes", 3, "Processes")):
+            for wanted in ("Overview", page):
+                await pilot.click(part, offset=(30, row))
+                await pilot.pause()
+                assert app.page.name_shown == wanted
+            assert app.view.subject == "GPU-0002"
+            await pilot.press("1")
+
+    play(FakeFeed(), (120, 40), script)
+
+
+def test_a_click_on_a_finding_opens_all_of_it() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.click("#attention", offset=(20, 1))
+        await pilot.pause()
+        assert "Check its fans" in "\n".join(text(app))
+
+    play(FakeFeed(), (120, 40), script)
+
+
 def test_the_name_of_a_section_opens_more_of_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.click("#attention", offset=(5, 0))

@@ -87,19 +87,25 @@ class OverviewPage(TerminalPage):
         self.copy(self.picture.active.row_text())
 
     def on_gpu_table_selected(self, message: GpuTable.Selected) -> None:
-        """A GPU was clicked."""
+        """A GPU was clicked; the one under the cursor opens."""
         message.stop()
+        if self.picture.active is self.picture.gpus and self.view.subject == message.uuid:
+            self.do_open()
+            return
         self.view.select(message.uuid)
         self.picture.take_run()
         self.picture.activate(self.picture.gpus)
         self.post_message(self.Changed())
 
     def on_section_chosen(self, message: Section.Chosen) -> None:
-        """A section was clicked."""
+        """A section was clicked: a finding opens, as the row under the cursor does."""
         message.stop()
         section = message.picture
-        if message.opens and section.opens[0]:
+        if (message.opens or section is self.picture.attention) and section.opens[0]:
             self.post_message(self.Clicked(section.opens[0]))
+            return
+        if message.is_again:
+            self.do_open()
             return
         if section in (self.picture.runs, self.picture.processes):
             self.picture.activate(section)

@@ -115,13 +115,16 @@ class SectionPicture(Picture):
         """Rows on screen."""
         return max(1, self.size.height - 3)
 
-    def take(self, row: int) -> None:
-        """Move the cursor to the row at a row of the picture, if there is one."""
+    def take(self, row: int) -> bool:
+        """Move the cursor to the row at a row of the picture, if there is one; return whether it stood there."""
         height = self.size.height
         begin = 1 + (self.heading() is not None and (height > 4 or height >= 2 + len(self.keys)))
         place = self.top + row - begin
-        if row >= begin and place < len(self.keys):
-            self.select(self.keys[place])
+        if row < begin or place >= len(self.keys):
+            return False
+        stood_there = self.active and self.selected == self.keys[place]
+        self.select(self.keys[place])
+        return stood_there
 
     def _more(self) -> Line:
         key, what = self.opens

@@ -19,11 +19,13 @@ class Section(Lines):
     class Chosen(Message):
         """A row was clicked: keys go to its section from now on."""
 
-        def __init__(self, picture: SectionPicture, *, opens: bool) -> None:
+        def __init__(self, picture: SectionPicture, *, opens: bool, is_again: bool) -> None:
             super().__init__()
             self.picture = picture
             self.opens = opens
             """Whether the name of the section was clicked, for more of it."""
+            self.is_again = is_again
+            """Whether it was the row under the cursor."""
 
     def __init__(self, view: View, picture: SectionPicture, *, id: str) -> None:
         super().__init__(view, picture, id=id)
@@ -31,8 +33,8 @@ class Section(Lines):
 
     def on_click(self, event: events.Click) -> None:
         """Take the row under the mouse."""
-        self._section.take(event.y)
-        self.post_message(self.Chosen(self._section, opens=event.y == 0))
+        is_again = self._section.take(event.y)
+        self.post_message(self.Chosen(self._section, opens=event.y == 0, is_again=is_again))
 
     def on_mouse_scroll_down(self) -> None:
         """Show rows further down."""
