@@ -113,7 +113,7 @@ def test_restart_gives_the_new_daemon_the_options_of_the_old_one(env: dict[str, 
 
 
 def test_restart_without_a_daemon_starts_one_and_says_so(env: dict[str, str]) -> None:
-    done = gpumon("daemon", "restart", env=env | {"GPUMON_SOURCE": "sim"})
+    done = gpumon("daemon", "restart", env=env | {"GPUMON_SOURCE": "sim:one"})
     assert done.returncode == 0
     assert "no daemon was running" in done.stderr
     assert "live" in gpumon("daemon", "status", env=env).stdout

@@ -324,7 +324,7 @@ def test_a_run_whose_board_is_gone_when_a_daemon_comes_back_died(stub: Stub, liv
 def test_a_simulation_leaves_no_ledger_and_a_state_directory_that_cannot_be_made_no_trouble(
     stub: Stub, live_dir: Path
 ) -> None:
-    with daemon("--source", "sim", "--interval", "0.1", env=environment(live_dir)):
+    with daemon("--source", "sim:one", "--interval", "0.1", env=environment(live_dir)):
         pass
     assert not (live_dir / "state").exists()
     (live_dir / "state").write_text("in the way")

@@ -72,7 +72,7 @@ def test_in_a_pipe_an_empty_line_comes_between_pictures(watched: Path, stub: Stu
 
 
 def test_without_a_daemon_it_samples_itself_and_every_picture_is_newer(live_dir: Path) -> None:
-    done = in_time("-n", "2", "--source", "sim", "--interval", "1.5", env=environment(live_dir))
+    done = in_time("-n", "2", "--source", "sim:one", "--interval", "1.5", env=environment(live_dir))
     first, second = (picture.splitlines()[0] for picture in done.stdout.split("\n\n"))
     assert "SIMULATED" in first
     assert first != second
@@ -90,13 +90,13 @@ def test_a_terminal_is_cleared_and_what_has_no_room_is_counted(live_dir: Path) -
 
 
 def test_a_dumb_terminal_gets_no_escape_code(live_dir: Path) -> None:
-    with two_pictures("sim", live_dir, term="dumb") as terminal:
+    with two_pictures("sim:one", live_dir, term="dumb") as terminal:
         assert "\x1b" not in terminal.output
         assert "\r\n\r\n" in terminal.output
 
 
 def test_ctrl_c_ends_it_without_a_traceback(live_dir: Path) -> None:
-    terminal = Pseudo(command("top", "--source", "sim", "--interval", "0.1"), environment(live_dir))
+    terminal = Pseudo(command("top", "--source", "sim:one", "--interval", "0.1"), environment(live_dir))
     try:
         terminal.until("SIMULATED")
         terminal.program.send_signal(signal.SIGINT)
@@ -109,12 +109,12 @@ def test_ctrl_c_ends_it_without_a_traceback(live_dir: Path) -> None:
 
 def test_a_daemon_that_stops_is_not_called_live_and_the_next_one_is_found(live_dir: Path) -> None:
     env = environment(live_dir)
-    with daemon("--source", "sim", "--interval", "0.1", env=env):
+    with daemon("--source", "sim:one", "--interval", "0.1", env=env):
         top = subprocess.Popen(command("top", "--interval", "0.1"), env=env, stdout=subprocess.PIPE, text=True)
         assert top.stdout is not None
         read_up_to(top.stdout, "daemon, pid")
     read_up_to(top.stdout, "the daemon stopped")
-    with daemon("--source", "sim", "--interval", "0.1", env=env) as second:
+    with daemon("--source", "sim:one", "--interval", "0.1", env=env) as second:
         read_up_to(top.stdout, f"daemon, pid {second.pid}  ")
         top.terminate()
         top.stdout.close()
