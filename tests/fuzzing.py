@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 _USUAL = 100
-_QUICK = 40
+_QUICK = 25
 
 # How long an example takes, or is in the making, says how busy the machine is.
 settings.register_profile("full", max_examples=_USUAL, deadline=None, suppress_health_check=[HealthCheck.too_slow])
