@@ -17,6 +17,7 @@ from gpumon.live import LiveState
 from gpumon.metrics import Availability
 from gpumon_tui.app import GpumonApp
 from tests.builders import TIME
+from tests.crossed import crossed
 from tests.tui.fakes import LIVE, FakeFeed
 from tests.tui.screen import play, text
 from tests.unknowns import any_tick, same_tick, through_a_ring, wrong
@@ -90,8 +91,7 @@ def with_units(row: str, heading: str) -> str:
     return row
 
 
-@pytest.mark.parametrize("size", [(40, 20), (60, 20), (80, 24), (110, 30), (200, 50)])
-@pytest.mark.parametrize("gpus", [8, 3])
+@pytest.mark.parametrize(("size", "gpus"), crossed([(40, 20), (60, 20), (80, 24), (110, 30), (200, 50)], [8, 3]))
 def test_a_line_claims_nothing_that_the_frame_does_not_prove(size: tuple[int, int], gpus: int) -> None:
     def check(now: Tick, screen: list[str]) -> None:
         heading = next((line for line in screen if "user" in line and "GiB" in line), "")

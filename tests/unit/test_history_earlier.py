@@ -167,7 +167,7 @@ def reference(tmp_path: Path) -> Reference:
     return make
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_daemons_that_are_killed_leave_the_same_history_as_those_that_are_stopped(
     path: Path, reference: Reference, seed: int
 ) -> None:
