@@ -37,7 +37,7 @@ test: $(VENV)/tests style $(VENV)/rewritten  ## everything that a change must pa
 	  { [ $$? -eq 1 ] && $(BIN)/python -m pytest $(AGAIN) -m "not slow and not gpu" $(ARGS); } || status=1; \
 	$(SAID)
 
-test-all: $(VENV)/tests style $(VENV)/rewritten  ## with soaks, fuzzing and the long stress runs
+test-all: $(VENV)/tests style $(VENV)/rewritten  ## with soaks, all of the fuzzing, and every combination of sizes and frameworks
 	$(COMPILE)
 	$(TYPES); $(BIN)/python -m pytest $(WORKERS) -m "not gpu" $(ARGS) || status=1; $(SAID)
 
