@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.cluster.recorded import MOVES, STANDS
+from gpumon.cluster.recorded import BEHIND, STANDS
 from tests.web.clustered import NOW, Cluster, TableEngine, cluster, row
 
 
@@ -20,7 +20,7 @@ def test_of_a_silent_node_it_is_not_said_how_busy_it_is() -> None:
 
 def test_the_newest_sample_of_a_node_is_in_the_time_of_all_and_none_is_of_a_time_to_come() -> None:
     answers = cluster(3)
-    answers["seen"] = [row(NOW - 303, instance="gn001", newest=MOVES), row(NOW + 400, instance="gn002", newest=STANDS)]
+    answers["seen"] = [row(NOW - 303, instance="gn001", newest=BEHIND), row(NOW + 400, instance="gn002", newest=STANDS)]
     served = Cluster(TableEngine(answers)).after(0.0)
     assert facts_of(served, "gn001")["Newest sample"] == NOW
     assert "Newest sample" not in facts_of(served, "gn002")
