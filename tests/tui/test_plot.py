@@ -35,7 +35,7 @@ from gpumon_tui.renderables.time_columns import (
     window_words,
 )
 from gpumon_tui.renderables.time_marks import epochs_above, phases_below, times_below
-from gpumon_tui.renderables.value_axis import value_axis
+from gpumon_tui.renderables.value_axis import axis_around, value_axis
 from tests.builders import boundary, frame_of, sample, tick
 from tests.months import fill
 
@@ -334,6 +334,29 @@ def test_axes_have_round_numbers() -> None:
     assert value_axis(UTILIZATION, nan).labels(2, 7) == {0: "100 %", 1: "0"}
     assert value_axis(BY_NAME["gpu.pcie_sent"], nan).high > 0
     assert value_axis(BY_NAME["gpu.clock_sm"], 3.1e9).high == pytest.approx(3.2e9)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [(1.54e-4, 6.8e-5), (7.5e-5, 6e-5), (-1.5e-4, 1.2e-4), (1.00001, 1.00009), (0.99986, 1.0), (1234567.0, 2345678.0),
+     (101234.0, 101240.0), (2.3, 0.5)],
+)  # fmt: skip
+@pytest.mark.parametrize("cells", [4, 5, 6, 7])
+@pytest.mark.parametrize("rows", [2, 5, 10, 20])
+def test_a_number_beside_an_axis_is_that_of_its_row_or_is_left_out(
+    values: tuple[float, float], cells: int, rows: int
+) -> None:
+    axis = axis_around(values)
+    labels = axis.labels(rows, cells)
+    assert all(len(text) <= cells for text in labels.values())
+    a_row = (axis.high - axis.low) / (rows - 1)
+    for row, text in labels.items():
+        assert float(text) == pytest.approx(axis.high - row * a_row, abs=0.51 * a_row)
+    assert len({*labels.values()}) == len(labels), "no two alike"
+
+
+def test_an_axis_whose_top_has_no_room_keeps_two_numbers() -> None:
+    assert axis_around((1.54e-4, 6.8e-5)).labels(10, 6) == {9: "5e-5", 7: "7.5e-5", 5: "0.0001", 2: "1.5e-4"}
 
 
 def test_near_epochs_are_thinned_and_named_by_round_numbers() -> None:

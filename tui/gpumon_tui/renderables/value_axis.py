@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil, floor, inf, isfinite, log10, nan
 from typing import NamedTuple
 
@@ -45,28 +45,51 @@ class ValueAxis(NamedTuple):
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low))) if value == value else nan
 
     def labels(self, rows: int, cells: int) -> dict[int, str]:
-        """Return numbers by the row that they stand beside, the unit with the topmost where there is room."""
-        found: dict[int, str] = {}
-        for parts in self._parts():
-            if rows <= 2 * parts and parts > 1:
-                continue
-            texts = [
-                _written(self.low + (self.high - self.low) * part / parts, self.shown) for part in range(parts + 1)
-            ]
+        """Return numbers by the row that they stand beside, the unit with the topmost where there is room.
+
+        One that has no room in any form is left out: cut off it would be another number.
+        """
+        every = self._parts()
+        # Nearer to each other than every second row only where there would not be two.
+        roomy = [parts for parts in every if rows > 2 * parts or parts == 1]
+        best = self._most(roomy, rows, cells)
+        return best if len(best) > 1 else self._most([*roomy, *every], rows, cells)
+
+    def _most(self, choices: Sequence[int], rows: int, cells: int) -> dict[int, str]:
+        """Return the numbers of the first of these parts of which all have room, else of those with most."""
+        most: dict[int, str] = {}
+        for parts in choices:
+            values = [self.low + (self.high - self.low) * part / parts for part in range(parts + 1)]
+            texts = [_written(value / self.shown.divisor, self._digits(parts), cells) for value in values]
             with_unit = f"{texts[-1]} {self.shown.unit}".rstrip()
             texts[-1] = with_unit if len(with_unit) <= cells else texts[-1]
-            found = {round((rows - 1) * (1 - part / parts)): text[:cells] for part, text in enumerate(texts)}
-            if max(map(len, texts)) <= cells:
-                break
-        return found
+            places = (round((rows - 1) * (1 - part / parts)) for part in range(parts + 1))
+            found = {place: text for place, text in zip(places, texts, strict=True) if len(text) <= cells}
+            if all(len(text) <= cells for text in texts):
+                return found
+            most = found if len(found) > len(most) else most
+        return most
+
+    def _digits(self, parts: int) -> int:
+        """Digits by which numbers at equal distances differ, four at least."""
+        apart, largest = (self.high - self.low) / max(1, parts), max(abs(self.low), abs(self.high))
+        return max(4, floor(log10(largest / apart)) + 2) if apart > 0 else 4
 
     def _parts(self) -> list[int]:
         """Parts between the numbers that are shown: all, else every second one and so on where that is even."""
         return [self.parts // each for each in range(1, self.parts + 1) if self.parts % each == 0]
 
 
-def _written(value: float, how: Shown) -> str:
-    text = f"{value / how.divisor:.4g}"
+def _written(value: float, digits: int, cells: int) -> str:
+    """Return a number, with an exponent where it has no room otherwise."""
+    text = _without_zeros(f"{value:.{digits}g}")
+    if len(text) <= cells:
+        return text
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+    return min(text, _without_zeros(f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"), key=len)
+
+
+def _without_zeros(text: str) -> str:
     return text.replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
 
 
