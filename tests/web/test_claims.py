@@ -107,6 +107,12 @@ def test_gpus_whose_holders_are_unknown_are_not_counted_as_none_that_is_allocate
     assert (values["idle"], values["idle_below"]) == ("–", "unknown: GPU 0")
 
 
+def test_that_no_process_is_on_a_gpu_is_said_of_now_alone() -> None:
+    empty = [sample(0, utilization=0.0, memory_used=0.0, memory_total=80 * 2.0**30)]
+    values = Served([tick(n, empty) for n in range(1, 9)], devices=1).told("gpu", id="0")["values"]
+    assert values["who"] == [{"line": [{"text": "No process is on it.", "css": "mut", "now": True}], "css": ""}]
+
+
 def test_a_total_that_is_next_to_nothing_fills_its_bar() -> None:
     (part,) = memory_parts({"memory_total": 5e-324, "holders": []}, 8e9)
     assert part["share"] == 1.0

@@ -220,8 +220,10 @@ def who(gpu: Gpu, runs: Sequence[Cells]) -> list[Cells]:
         found.append(line(*holder_of(one), css="main"))
     if not found:
         state = GpuState(gpu.about["state"])
-        words = "No process is on it." if gpu.about["empty"] else "Who is on it is not known."
-        found.append(line(text(words if state is not GpuState.DIVIDED else "Its MIG instances have the work.", "mut")))
+        is_empty = bool(gpu.about["empty"]) and state is not GpuState.DIVIDED
+        words = "No process is on it." if is_empty else "Who is on it is not known."
+        said = "Its MIG instances have the work." if state is GpuState.DIVIDED else words
+        found.append(line(text(said, "mut", is_now=is_empty)))
     return found
 
 
