@@ -78,7 +78,7 @@ class Batch:
         self.withdrawn: list[str] = []
         """Ids of runs that are to be forgotten."""
         self.final: list[str] = []
-        """Keys of ranks that have ended, and of which all is written: nobody goes on with them."""
+        """Keys of ranks that have ended, and of which all is written: their progress is deleted."""
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.late or self.left or self.died or self.withdrawn)

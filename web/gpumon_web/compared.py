@@ -119,7 +119,7 @@ def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
 
 
 def _joined(records: Sequence[Record]) -> str:
-    """How several GPUs of a run are one line, in words for beside the chart."""
+    """Words for beside the chart on several GPUs of a run that are one line; empty where none has several."""
     has_several = any(len(record.devices) > 1 for record in records)
     return "power and energy are sums of a run's GPUs, the rest their means" if has_several else ""
 
