@@ -16,7 +16,7 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.process_opened import BEGINS
 from gpumon_tui.pages.processes import COVERED, ProcessesPage
 from gpumon_tui.remembered import Remembered
-from gpumon_tui.renderables.process_detail import chart_cells
+from gpumon_tui.renderables.process_detail import KnownFact, OpenedProcess, chart_cells, opened
 from gpumon_tui.renderables.process_lines import margin
 from tests.crossed import crossed
 from tests.instructions import instructions
@@ -494,3 +494,14 @@ def test_charts_say_where_the_history_of_an_older_process_begins(before: float, 
     for _ in range(30):
         feed.advance()
     play(feed, (120, 40), script)
+
+
+@pytest.mark.parametrize(("rows", "is_whole"), [(22, True), (14, False)])
+def test_a_long_command_line_of_an_opened_process_is_whole_or_ends_with_an_ellipsis(rows: int, is_whole: bool) -> None:
+    words = [f"--option-{number}" for number in range(20)]
+    facts = [KnownFact(name, "known") for name in ("run", "epoch", "GPU memory", "host memory")]
+    facts.append(KnownFact("command", " ".join(words), rows=6))
+    lines = opened(OpenedProcess(4711, "train.py", "GPU 0", (), facts, (), [], [], 60, "none"), 1, 80, rows)
+    told = [line for line in ("".join(segment.text for segment in row).strip() for row in lines) if "--option" in line]
+    assert ("--option-19" in told[-1]) is is_whole
+    assert told[-1].endswith("…") is not is_whole

@@ -93,8 +93,8 @@ def opened(of: OpenedProcess, edge: int, cells: int, rows: int) -> list[Line]:
             pad = Segment(" " * (_facts_cells(cells) - length(left)))
             lines.append([Segment(" " * edge), *left, pad, *(charts[place] if place < len(charts) else [])])
         return lines[:rows]
-    most = max(3, min(len(of.facts), rows - 1 - 2 - 2 * (LEAST_CHART + 1)))
-    lines += [[Segment(" " * edge), *line] for line in _facts(of, cells - 2 * edge, most)]
+    facts = _facts(of, cells - 2 * edge, max(3, rows - 1 - 2 - 2 * (LEAST_CHART + 1)))
+    lines += [[Segment(" " * edge), *line] for line in facts]
     lines += [[Segment(" " * edge), *line] for line in _charts(of, rows - len(lines))]
     return lines[:rows]
 
@@ -131,6 +131,9 @@ def _facts(of: OpenedProcess, cells: int, rows: int) -> list[Line]:
             begin, left = "", left[len(part) :].lstrip()
             if not left:
                 break
+    if len(lines) > rows > 0 and not lines[rows][0].text.strip():  # the rest of a text that began above
+        name_cell, part = lines[rows - 1]
+        lines[rows - 1] = [name_cell, part._replace(text=fit(f"{part.text} {lines[rows][1].text}", room).rstrip())]
     return lines[:rows]
 
 
