@@ -924,6 +924,18 @@ def test_a_run_that_began_long_before_it_was_seen_says_how_much_of_it_was(tmp_pa
     assert "at most" not in head, "it may have been more"
 
 
+def test_a_logged_number_in_the_list_is_never_cut_off(tmp_path: Path) -> None:
+    logged = {"a-1": ('{"loss": 8.17e-5}', "loss 8.17e-5 "), "b-1": ('{"loss": 0.001234}', "lo… 0.001234 "),
+              "c-1": ('{"perplexity": 12.345}', "perpl… 12.35 ")}  # fmt: skip
+    with Book(tmp_path) as book:
+        for name, (metrics, _) in logged.items():
+            training(book, name, 2, course=False)
+            book.db.execute("UPDATE rank SET metrics = ? WHERE run = ?", (metrics, name))
+    lines = shown(str(book.path), (200, 50))
+    for name, (_, told) in logged.items():
+        assert any(f" {name} " in line and f" {told}" in line for line in lines), "\n".join(lines)
+
+
 def test_a_run_of_which_nothing_was_seen_is_not_fine(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, "before-1", 4, course=False)

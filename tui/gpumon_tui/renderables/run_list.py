@@ -18,7 +18,7 @@ from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
-from gpumon_tui.renderables.text_width import Line, safe, width
+from gpumon_tui.renderables.text_width import Line, fit, safe, width
 from gpumon_tui.run_reading.rows import ListedRun, text_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ NARROW = 50
 """Cells of a page below which columns are narrower."""
 EPOCH, NARROW_EPOCH = 10, 7
 """Cells of an epoch: `12 (13/90)`, and in a narrower page `e12/90`."""
+METRIC = 12
+"""Cells of a logged metric with its name."""
 _YEAR = 300 * 86400
 """Seconds for which a day needs no year."""
 SEVERE: Mapping[Severity | None, Style] = {
@@ -124,7 +126,7 @@ def columns(cells: int) -> tuple[TableColumn, ...]:
         TableColumn("util", 4, right=True, keep=80),
         TableColumn("wait", 4, right=True, keep=50),
         TableColumn("energy", 9, right=True, keep=75),
-        TableColumn("metric", 12, keep=55),
+        TableColumn("metric", METRIC, keep=55),
         TableColumn(VERDICT, 0, keep=90),
     )
 
@@ -172,9 +174,18 @@ def row(
         Cell(units.percent(run.utilization)),
         Cell(units.percent(wait) if detail is not None else ""),
         Cell(units.number(run.energy, Unit.JOULES)),
-        Cell(safe(metric)),
+        Cell(_fitting(safe(metric))),
         Cell(safe(verdict), SEVERE[severity]),
     )
+
+
+def _fitting(metric: str) -> str:
+    """Return a name and its number in the cells of their column: a number that is cut off would be another one."""
+    name, _, number = metric.rpartition(" ")
+    number = number.replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+    if width(metric) <= METRIC or not name:
+        return metric
+    return f"{fit(name, max(1, METRIC - 1 - width(number))).rstrip()} {number}"
 
 
 def mark(run: ListedRun) -> tuple[str, Style]:
