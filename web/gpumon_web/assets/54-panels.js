@@ -273,9 +273,9 @@
       one.panel.lines.forEach((line, nth) => {
         if (!one.panel.lists) { return; }
         pen.fillStyle = g.theme.color(line.role);
-        const value = lastOf(one, nth, at);
-        const room = GUTTER - 30 - pen.measureText(value).width;
-        pen.fillText(`${short(pen, line.label, room)} ${value}`, x, one.head + 58 + 14 * nth);
+        const last = lastOf(one, nth, at);
+        const room = GUTTER - 30 - pen.measureText(last).width;
+        pen.fillText(`${short(pen, line.label, room)} ${last}`, x, one.head + 58 + 14 * nth);
       });
     }
 
