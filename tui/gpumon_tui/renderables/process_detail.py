@@ -132,8 +132,8 @@ def _facts(of: OpenedProcess, cells: int, rows: int) -> list[Line]:
             if not left:
                 break
     if len(lines) > rows > 0 and not lines[rows][0].text.strip():  # the rest of a text that began above
-        name_cell, part = lines[rows - 1]
-        lines[rows - 1] = [name_cell, part._replace(text=fit(f"{part.text} {lines[rows][1].text}", room).rstrip())]
+        last, rest = lines[rows - 1][1], lines[rows][1]
+        lines[rows - 1][1] = Segment(fit(f"{last.text} {rest.text}", room).rstrip(), last.style)
     return lines[:rows]
 
 
