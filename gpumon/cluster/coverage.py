@@ -135,8 +135,11 @@ def missing_part(answers: Answers, period: Period, user: str) -> str:
     if not missing or not away:
         return "not every node seen"
     if len(away) > 1:
-        return f"{away[0]} and {len(away) - 1} more away"
-    return f"{away[0]} away {units.words(missing[away[0]])}"
+        return f"{away[0]} and {len(away) - 1} more not seen in all of it"
+    times = _times(answers, period, missing)
+    if is_known(came := times.get((away[0], "came"), NAN)) and not times.get((away[0], "gaps")):
+        return f"{away[0]} not seen before {_moment(came)}"  # it was not away: it was not there yet
+    return f"{away[0]} not seen for {units.words(missing[away[0]])}"
 
 
 def _gap_of_nodes(answers: Answers, period: Period) -> str:
@@ -146,13 +149,18 @@ def _gap_of_nodes(answers: Answers, period: Period) -> str:
     if not missing:
         return ""
     first, more = named(missing), len(missing) - len(named(missing))
-    rows = answers.get(times_of(period, missing), ())
-    times = {(node_of(row), row.labels.get("what", "")): row.value for row in rows}
+    times = _times(answers, period, missing)
     told = [f"{node} for {_how_long(node, missing[node], times)}" for node in first]
     if more:
         told.append(f"more than {AWAY - len(first)} others" if len(missing) > AWAY else f"{more} more")
     nodes = told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
     return f"Not seen in all of {period.words}: {nodes}. {_whose(doubt(answers, period), it=len(missing) == 1)}"
+
+
+def _times(answers: Answers, period: Period, missing: Mapping[str, float]) -> Mapping[tuple[str, str], float]:
+    """When the first of these nodes left and came, and how often they were away, as far as that is known."""
+    rows = answers.get(times_of(period, missing), ())
+    return {(node_of(row), row.labels.get("what", "")): row.value for row in rows}
 
 
 def _how_long(node: str, seconds: float, times: Mapping[tuple[str, str], float]) -> str:

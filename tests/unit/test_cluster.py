@@ -546,7 +546,7 @@ def test_only_the_sums_of_who_was_on_a_node_that_was_away_are_at_least_so_much()
     assert re.search("^bob .*≥ 1.0 h", told, re.MULTILINE)
     assert re.search("^b .*≥ 1.0 h", told, re.MULTILINE)
     assert not re.search("^(a|ada) .*≥", told, re.MULTILINE)
-    assert coverage.missing_part(answers, Period.WEEK, "bob") == "gn2 away 3 h"
+    assert coverage.missing_part(answers, Period.WEEK, "bob") == "gn2 not seen for 3 h"
     assert coverage.missing_part(answers, Period.WEEK, "ada") == ""
     assert coverage.missing_part({"covered_week": [], "held_week": []}, Period.WEEK, "ada") == "no samples of it"
     assert coverage.missing_part({}, Period.WEEK, "ada") == "", "it was not answered"
@@ -565,6 +565,29 @@ def test_a_node_that_came_or_went_says_when(times: dict[str, float], said: str) 
     rows = [row(at, instance="gn2", what=what) for what, at in times.items()]
     told = coverage.gap(away(gn2=0.0) | {"away_times_week gn2": rows}, Period.WEEK)
     assert said.format(zoned(NOW - 3600.0)) in told
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ({"came": NOW - 3600.0}, "gn2 not seen before {}"),
+        ({"came": NOW - 7200.0, "left": NOW - 3600.0, "gaps": 1.0}, "gn2 not seen for 6 d 23 h"),
+        ({}, "gn2 not seen for 6 d 23 h"),
+    ],
+)  # fmt: skip
+def test_a_node_that_joined_within_a_period_was_not_away_before(times: dict[str, float], said: str) -> None:
+    answers = away(gn2=3600.0) | {
+        "away_users_week gn2": [row(1.0, instance="gn2", user="bob")],
+        "away_times_week gn2": [row(at, instance="gn2", what=what) for what, at in times.items()],
+    }
+    assert coverage.missing_part(answers, Period.WEEK, "bob") == said.format(zoned(NOW - 3600.0))
+
+
+def test_of_several_nodes_that_were_not_seen_the_first_is_named() -> None:
+    answers = away(gn1=0.0, gn2=3600.0) | {
+        "away_users_week gn1 gn2": [row(1.0, instance=name, user="bob") for name in ("gn1", "gn2")]
+    }
+    assert coverage.missing_part(answers, Period.WEEK, "bob") == "gn1 and 1 more not seen in all of it"
 
 
 def test_who_was_on_nodes_that_were_away_is_asked_by_their_names_in_the_same_round() -> None:
