@@ -21,7 +21,9 @@ class NodeNames:
     """Makes cells of the nodes of a cluster, and shortens them."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._marks = _marks(names)
+        self._names = sorted(set(names))
+        self._marks = _marks(self._names)
+        self._wider: dict[int, Mapping[str, tuple[int, int]]] = {}
         self._cells: dict[str, Sequence[str]] = {}
 
     def cell(self, names: Sequence[str]) -> str:
@@ -51,14 +53,10 @@ class NodeNames:
         """
         if text_width(name) <= width:
             return name
-        begin, end = self._marks.get(name, (0, len(name)))
-        before, mark, after = name[:begin], name[begin:end], name[end:]
-        room = width - text_width(mark) - bool(after)
-        if not mark or room < bool(before):
-            tail = end_of(name, (width - 1) // 2)
-            return cut(name, width - text_width(tail)) + tail
-        before = cut(before, room)
-        return before + mark + cut(after, width - text_width(before + mark))
+        if width not in self._wider:
+            self._wider[width] = _wider(self._names, self._marks, width)
+        mark = self._wider[width].get(name) or self._marks.get(name, (0, len(name)))
+        return _around(name, mark, width)
 
     def _first(self, names: Sequence[str], count: int) -> str:
         more = len(names) - count
@@ -66,21 +64,56 @@ class NodeNames:
         return shown + (f" and {units.count(more)} more" if more else "")
 
 
-def _marks(names: Iterable[str]) -> Mapping[str, tuple[int, int]]:
+def _around(name: str, place: tuple[int, int], width: int) -> str:
+    """Return a name in fewer cells than it has, around what tells it from others."""
+    begin, end = place
+    before, mark, after = name[:begin], name[begin:end], name[end:]
+    room = width - text_width(mark) - bool(after)
+    if not mark or room < bool(before):
+        shown = mark or name
+        if 0 <= width - text_width(shown) < 2:
+            return "…" * (width - text_width(shown)) + shown
+        tail = end_of(shown, (width - 1) // 2)
+        return cut(shown, width - text_width(tail)) + tail
+    before = cut(before, room)
+    return before + mark + cut(after, width - text_width(before + mark))
+
+
+def _wider(names: Sequence[str], marks: Mapping[str, tuple[int, int]], width: int) -> Mapping[str, tuple[int, int]]:
+    """Where that is in names which are alike without more of them, as those of the same place in two racks are."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        if text_width(name) > width:
+            alike.setdefault(_around(name, marks[name], width), []).append(name)
+    found = {}
+    for group in alike.values():
+        if len(group) > 1:
+            backwards = sorted(name[::-1] for name in group)
+            before, after = _alike(group[0], group[-1]), _alike(backwards[0], backwards[-1])
+            for name in group:
+                begin, end = _whole_numbers(name, before, max(before, len(name) - after))
+                found[name] = min(begin, marks[name][0]), max(end, marks[name][1])
+    return found
+
+
+def _marks(ordered: Sequence[str]) -> Mapping[str, tuple[int, int]]:
     """Where in each name that is which tells it from the one most like it; no number is parted."""
-    ordered = sorted(set(names))
     found = {}
     for at, name in enumerate(ordered):
         near = [*ordered[max(0, at - 1) : at], *ordered[at + 1 : at + 2]]
         other = max(near, key=lambda one: _alike(name, one), default="")
-        begin = _alike(name, other)
-        while begin and name[begin - 1].isdecimal():
-            begin -= 1
-        end = len(name) - _alike(name[begin:][::-1], other[begin:][::-1])
-        while end < len(name) and name[end].isdecimal():
-            end += 1
-        found[name] = begin, end
+        begin, _ = _whole_numbers(name, _alike(name, other), len(name))
+        found[name] = _whole_numbers(name, begin, len(name) - _alike(name[begin:][::-1], other[begin:][::-1]))
     return found
+
+
+def _whole_numbers(name: str, begin: int, end: int) -> tuple[int, int]:
+    """A part of a name with all of the numbers at its ends."""
+    while begin and name[begin - 1].isdecimal():
+        begin -= 1
+    while end < len(name) and name[end].isdecimal():
+        end += 1
+    return begin, end
 
 
 def _alike(one: str, other: str) -> int:

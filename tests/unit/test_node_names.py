@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gpumon.reports.node_names import NodeNames
@@ -34,6 +36,19 @@ def test_short_names_differ_and_fit(names: list[str]) -> None:
         short = [NodeNames(names).short(name, width) for name in names]
         assert len(set(short)) == len(names)
         assert max(map(text_width, short)) <= width
+
+
+@pytest.mark.parametrize("width", range(5, 15))
+def test_names_of_the_same_place_in_two_racks_keep_the_number_of_the_rack(width: int) -> None:
+    names = [f"dgx-r{rack:02}-n{slot:02}.lab" for rack in range(1, 9) for slot in range(1, 6)]
+    short = [NodeNames(names).short(name, width) for name in names]
+    assert len(set(short)) == len(names)
+    assert all(re.search(f"{name[5:7]}.*{name[9:11]}", one) for name, one in zip(names, short, strict=True))
+
+
+def test_a_name_that_only_its_own_number_tells_apart_keeps_its_begin() -> None:
+    names = NodeNames([*PORTS, "dgx-r01-n02.lab", "dgx-r02-n02.lab"])
+    assert names.short("gpu-node-17:9400", 10) == "gpu-no…17…"
 
 
 def test_a_cell_names_fewer_nodes_rather_than_a_part_of_one() -> None:
