@@ -133,6 +133,25 @@ def test_on_a_phone_rows_of_gpus_runs_and_holders_are_low_and_nothing_is_left_ou
         assert rows.locator(".tag").evaluate_all("all => all.every((one) => one.scrollWidth <= one.clientWidth)")
 
 
+@pytest.mark.parametrize(
+    ("place", "table", "words"), [("#/person/ada", "hours", "CO₂"), ("#/node/gn001", "gpus", "Temp.")]
+)
+def test_hours_of_a_user_and_gpus_of_a_node_fit_every_window(
+    browser: Browser, place: str, table: str, words: str
+) -> None:
+    fits = "one => one.closest('.tablebox').scrollWidth <= one.closest('.tablebox').clientWidth"
+    whole = "all => all.every((one) => one.getBoundingClientRect().width > 4 && one.scrollWidth <= one.clientWidth)"
+    with opened(browser, cluster(3), 1440, place) as page:
+        found = page.locator(f".page:not([hidden]) [data-rows={table}]")
+        last = found.locator("tbody tr").first.locator(f"[data-label='{words}']")
+        for width in (400, 561, 768, 860, *sorted(WIDE)):
+            at(page, width)
+            assert found.evaluate(fits), width
+            assert found.locator("tbody :is(td, th):visible").evaluate_all(whole), width
+            expect(last).to_be_visible()
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+
+
 def test_on_the_page_of_a_user_no_row_names_them(browser: Browser) -> None:
     with opened(browser, cluster(3), 1440, "#/person/bob") as page:
         for table in ("runs", "idle_holders"):

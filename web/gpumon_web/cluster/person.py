@@ -57,7 +57,8 @@ def layout() -> Component:
             html.Div([bound("user", "person", html.H1), bound("about", "text", html.Span, className="facts")],
                      className="head"),
             bound("user_age", "text", html.P, className="age"),
-            card("Hours", table("hours", "Hours", _HOURS, "period", css="plain", empty="Nothing is known.")),
+            card("Hours", table("hours", "Hours", _HOURS, "period", css="plain people hours",
+                                empty="Nothing is known.")),
             card("Runs", table("runs", "Runs", tables.RUNS_OF_ONE, "gpus", down=True, css="plain jobs own",
                                empty_from="no_runs")),
             html.Div(
