@@ -6,11 +6,13 @@ in force for a block of code; outside of one, names are shown as they are.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from gpumon.known_users import KnownUsers
 
 SHOWN, HASHED, HIDDEN = "shown", "hashed", "hidden"
 WAYS = (SHOWN, HASHED, HIDDEN)
@@ -18,8 +20,6 @@ SOMEBODY = "hidden"
 """In place of a name that is hidden."""
 _PREFIX = "user-"
 _DIGITS = 10
-_HOME = re.compile(r"(/(?:home|Users|data/home|export/home|nfs/home)/)([^/\s:;,'\"]+)")
-"""Directories of people in a path."""
 
 
 class People(NamedTuple):
@@ -31,6 +31,8 @@ class People(NamedTuple):
     """Secret of the server: without it nobody can try names until a hash fits."""
     me: str = ""
     """The hash of whoever looks at their own page, where names are hidden."""
+    known: KnownUsers | None = None
+    """Users whose names are sought in texts of others; without them none are."""
 
     def name(self, user: str) -> str:
         """The name of a user for whoever looks; an unknown one stays empty."""
@@ -46,13 +48,17 @@ class People(NamedTuple):
         return _PREFIX + hmac.new(self.salt, user.encode(), "sha256").hexdigest()[:_DIGITS]
 
     def words(self, text: str, user: str = "") -> str:
-        """A text that people wrote, without the name of `user`, and without names in the paths of homes."""
+        """A text that people wrote, without names of `user` and of known ones, and of anybody in paths of homes."""
         if self.way == SHOWN or not text:
             return text
-        found = _HOME.sub(lambda part: part[1] + self._in_text(part[2]), text)
-        if not user:
-            return found
-        return re.sub(rf"(?<![^\W_]){re.escape(user)}(?![^\W_])", self._in_text(user), found, flags=re.IGNORECASE)
+        from gpumon.known_users import replaced  # names are shown nearly everywhere
+
+        return replaced(text, self._in_text, self.known.names if self.known else frozenset(), user)
+
+    def meet(self, users: Iterable[str]) -> None:
+        """Take in users as they are called: from now on their names are sought in texts of others."""
+        if self.known is not None:
+            self.known.meet(users)
 
     def plain(self, value: Any, user: str = "") -> Any:
         """JSON with every text in it as `words` gives it."""

@@ -63,6 +63,7 @@ def read_users(path: str, begin: float, end: float) -> list[str]:
     with reading(path) as file:
         rows = file.connection.execute(asked, (begin / HOUR, end / HOUR)).fetchall() if file.has_people else []
     people = in_force()
+    people.meet(str(user) for (user,) in rows)
     return sorted({people.name(str(user)) for (user,) in rows} - {""})
 
 
@@ -70,13 +71,15 @@ def _read(connection: sqlite3.Connection, begin: float, end: float, only: str) -
     window: tuple[float | str, ...] = (begin / HOUR, end / HOUR, *([only] if only else []))
     where = "hour >= ? AND hour < ?" + (" AND device = ?" if only else "")
     accounts: dict[tuple[int, str], list[Account]] = {}
-    people = in_force()
+    people, users = in_force(), set[str]()
     connection.execute("BEGIN")  # both tables as they are at one moment
     for hour, device, user, *sums in connection.execute(
         f"SELECT hour, device, user, {', '.join(USER_COLUMNS)} FROM account WHERE {where}"
         " ORDER BY held DESC, user", window,
     ):  # fmt: skip
+        users.add(str(user))
         accounts.setdefault((hour, device), []).append(Account(people.name(str(user)), *sums))
+    people.meet(users)
     hours = [
         HourUse(hour * HOUR, str(device), DeviceUse(*sums), accounts.get((hour, device), ()))
         for hour, device, *sums in connection.execute(

@@ -156,7 +156,7 @@ def _machine_app(
     from gpumon_web.app import make_app
     from gpumon_web.feed import Feed
     from gpumon_web.named_frames import named_frames
-    from gpumon_web.named_work import named_work
+    from gpumon_web.named_work import meet_kept, named_work
     from gpumon_web.routes import Sources
     from gpumon_web.runs import Runs
     from gpumon_web.work import processes
@@ -170,6 +170,7 @@ def _machine_app(
         work = named_work(processes(), people)
         # The history is of this machine: a simulation or a recording that this process plays has none.
         is_own = arguments.source is not None
+        meet_kept(people, ledgers(), [] if is_own else history_paths(where))
         accounts = Accounts(
             feed, lambda: [] if is_own else history_paths(where), work=work, missing=_NO_HISTORY if is_own else "",
             quick=thread, prices=arguments.prices, groups=arguments.user_groups,
@@ -239,9 +240,10 @@ def _people(where: Places, way: str) -> People:
     if way in ("", SHOWN):
         return EVERYBODY
     from gpumon.access_token import token_from
+    from gpumon.known_users import KnownUsers
 
     _make_state_dir(where)
-    return People(way, token_from(f"{where.state}/{_SALT}", make=True).encode())
+    return People(way, token_from(f"{where.state}/{_SALT}", make=True).encode(), known=KnownUsers())
 
 
 def _hosts(arguments: argparse.Namespace) -> list[str]:

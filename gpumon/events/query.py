@@ -100,6 +100,7 @@ def _read(
         "SELECT time, kind, device, user, run, cause, lasted, until, details FROM event"
         f" WHERE {' AND '.join(where)} ORDER BY time DESC, kind DESC LIMIT ?", (*chosen, limit if is_named else -1),
     ).fetchall()  # fmt: skip
+    people.meet({str(row[3]) for row in rows})
     found = []
     for time, kind, device, user, run, cause, lasted, until, details in reversed(rows):
         known = BY_NAME.get(str(kind)) or EventKind(str(kind), str(kind).replace("_", " "), "info", "")

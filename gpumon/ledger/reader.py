@@ -45,6 +45,9 @@ class Ledger:
         self._has_outside = version >= OUTSIDE_SINCE
         self._db.row_factory = decode.cells_of
         self._tables: set[str] = set()
+        if in_force().way != SHOWN:  # any of its users may be named by another one
+            with self._reading():
+                in_force().meet([row.text("user") for row in self._rows("SELECT DISTINCT user FROM run")])
 
     def __enter__(self) -> Ledger:
         return self

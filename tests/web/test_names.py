@@ -15,19 +15,24 @@ from werkzeug.test import TestResponse
 from gpumon.clock import SECOND
 from gpumon.exporters.scrape import Exporter
 from gpumon.frame import Origin, RunState
+from gpumon.known_users import KnownUsers
 from gpumon.people import HASHED, HIDDEN, SOMEBODY, WAYS, People
+from gpumon_web.listed_runs import listed
 from gpumon_web.named_frames import named_frames
+from gpumon_web.named_work import meet_kept, named_work
 from gpumon_web.pages import PAGES
+from gpumon_web.work import processes
 from tests.activity import keep
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.exported import Node, Page
-from tests.programs import command
+from tests.programs import PATIENCE, command
 from tests.runs import Book, training
 from tests.web.conftest import on_a_port, own_places, visit
 from tests.web.served import Served
 
 GIB = 2.0**30
-PERSON, FRIEND = "wilhelmina", "xaverius"
+PERSON, FRIEND, GUEST = "wilhelmina", "xaverius", "ypsilanti"
+"""Those of the first run, of the second, and of a process of the past alone."""
 RUN, SECOND_RUN = f"{PERSON}-net-1a2b", "other-3c4d"
 SALT = b"a-salt-for-tests"
 DAY = "2026-09-21"
@@ -40,7 +45,7 @@ def kept_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
     directory = tmp_path_factory.mktemp("kept")
     with Book(directory) as book:
         training(book, RUN, 3, gpus=2)
-        book.db.execute("UPDATE run SET user = ?, name = ?", (PERSON, f"{PERSON}'s net"))
+        book.db.execute("UPDATE run SET user = ?, name = ?", (PERSON, f"{PERSON}'s net after {FRIEND}"))
         training(book, SECOND_RUN, 2, user=FRIEND)
         book.db.execute("PRAGMA foreign_keys = OFF")
         for table in (
@@ -58,12 +63,18 @@ def kept_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
         book.add("parameter", run=RUN, kind=1, place=0, name="script", value=json.dumps(f"/srv/{PERSON}/a.py"), rank=0)
         book.add("note", run=RUN, time=TIME, text=f"ask {PERSON.title()}", author=FRIEND)
         book.add("tag", run=RUN, tag=f"of-{PERSON}", removed=0)
+        for place, (of, at) in enumerate(((FRIEND, "/scratch"), (GUEST, "/data/old")), 1):
+            book.add("parameter", run=RUN, kind=0, place=place, name=f"from_{place}", rank=0,
+                     value=json.dumps(f"{at}/{of}/ckpt_{of}.pt"))  # fmt: skip
+            book.add("note", run=RUN, time=TIME + place, text=f"Begun from that of {of.upper()}.", author=PERSON)
+            book.add("tag", run=RUN, tag=f"beats-{of}", removed=0)
+        book.add("parameter", run=SECOND_RUN, kind=0, place=0, name="from_2", value=json.dumps("nothing"), rank=0)
         history = directory / "history.sqlite"
-        keep(history, [ticks(second) for second in range(0, 3600, 60)])
+        keep(history, [ticks(second, FRIEND if second else GUEST) for second in range(0, 3600, 60)])
         yield str(book.path), str(history)
 
 
-def ticks(second: int = 3700):
+def ticks(second: int = 3700, friend: str = FRIEND):
     key = "tag.1000.7.abcd"
     working = run(key, id=RUN, name=f"{PERSON}'s net", user=PERSON, gpus=(device(0).uuid,), state=RunState.RUNNING)
     return tick(
@@ -71,7 +82,7 @@ def ticks(second: int = 3700):
         [sample(0, utilization=0.8, memory_used=GIB, memory_total=80 * GIB, run=key),
          sample(1, utilization=0.0, memory_used=GIB, memory_total=80 * GIB)],
         [process(7, 0, user=PERSON, run=key, sm_utilization=0.8),
-         process(8, 1, user=FRIEND, name=f"{FRIEND}-lab", container=f"docker {FRIEND}", sm_utilization=0.0)],
+         process(8, 1, user=friend, name=f"{friend}-lab", container=f"docker {friend}", sm_utilization=0.0)],
         [working], time_ns=TIME + second * SECOND, monotonic_ns=(50 + second) * SECOND, interval_ns=60 * SECOND,
         origin=Origin("nvml", notice=f"cannot see /home/{FRIEND}/x"),
     )  # fmt: skip
@@ -83,7 +94,9 @@ def text_of(answer: TestResponse) -> str:
 
 def served(kept_files: tuple[str, str], way: str) -> Served:
     ledger, history = kept_files
-    found = Served([ticks()], [ledger], histories=[history], people=People(way, SALT))
+    people = People(way, SALT, known=KnownUsers())
+    meet_kept(people, [ledger], [history])
+    found = Served([ticks()], [ledger], histories=[history], people=people)
     found.now = TIME / SECOND + 3700
     found.live.history = history
     return found
@@ -114,7 +127,7 @@ def test_no_route_tells_a_name(kept_files: tuple[str, str], way: str) -> None:
         answer = client.get(address)
         body = text_of(answer)
         own = RUN if RUN in address else "\0"
-        for name in (PERSON, FRIEND):
+        for name in (PERSON, FRIEND, GUEST):
             told = body.replace(own, "")  # what a page says that it was asked for is no news
             assert name not in told, (address, told[max(0, told.index(name) - 200) :][:400])
         answered += answer.status_code == 200
@@ -129,6 +142,27 @@ def test_the_crawl_finds_names_where_they_are_shown(kept_files: tuple[str, str])
         "/api/delta", "/api/kept", "/api/v1/status", "/api/v1/runs", "/api/v1/events", "/api/v1/accounts",
         "/api/users.csv",
     }  # fmt: skip
+
+
+def test_others_whom_a_run_names_are_hashed_there_as_anywhere(kept_files: tuple[str, str]) -> None:
+    of, alias = served(kept_files, HASHED), People(HASHED, SALT).alias
+    hashed = RUN.replace(PERSON, alias(PERSON))
+    about = json.dumps(of.json(f"/api/kept?page=run&id={hashed}"))
+    compared = json.dumps(of.json(f"/api/kept?page=compare&runs={hashed},{SECOND_RUN}"))
+    assert f"/scratch/{alias(FRIEND)}/ckpt_{alias(FRIEND)}.pt" in about
+    assert f"/data/old/{alias(GUEST)}/ckpt_{alias(GUEST)}.pt" in compared
+    assert f"Begun from that of {alias(GUEST)}." in about
+    [own] = [run for run in of.json("/api/v1/runs")["runs"] if run["id"] == hashed]
+    assert {f"beats-{alias(FRIEND)}", f"beats-{alias(GUEST)}"} <= {*own["tags"]}
+
+
+def test_users_that_another_process_met_are_known_in_this_one(kept_files: tuple[str, str]) -> None:
+    people, work = People(HIDDEN, SALT, known=KnownUsers()), processes()
+    try:
+        named_work(work, people).ask(listed, lambda: ([kept_files[0]], {}, TIME / SECOND, None)).result(PATIENCE)
+    finally:
+        work.close()
+    assert people.words(f"after {FRIEND}") == f"after {SOMEBODY}"
 
 
 def test_a_hashed_user_is_the_same_everywhere(kept_files: tuple[str, str]) -> None:

@@ -79,7 +79,13 @@ class _NamedParts:
     def host(self) -> tuple[float, ...]:
         return self._frame.host
 
+    def _meet(self) -> None:
+        """Know all users of the frame before any text of it is told: one may be named by another."""
+        self._people.meet(one.user for one in self._frame.processes)
+        self._people.meet(one.user for one in self._frame.runs)
+
     def processes(self) -> tuple[Process, ...]:
+        self._meet()
         words = self._people.words
         return tuple(
             one._replace(
@@ -90,12 +96,14 @@ class _NamedParts:
         )  # fmt: skip
 
     def runs(self) -> tuple[Run, ...]:
+        self._meet()
         words = self._people.words
+        own = self._people._replace(known=None).words  # `train_loss` is of no user `train`, and the ledger has it so
         return tuple(
             one._replace(
                 user=self._people.name(one.user), name=words(one.name, one.user), id=words(one.id, one.user),
-                phase=words(one.phase, one.user), facts=self._facts(one),
-                metrics={words(name, one.user): value for name, value in one.metrics.items()},
+                phase=own(one.phase, one.user), facts=self._facts(one),
+                metrics={own(name, one.user): value for name, value in one.metrics.items()},
             )
             for one in self._frame.runs
         )  # fmt: skip

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from math import inf
 from typing import Any
 
+from gpumon.accounting.query import read_users
+from gpumon.errors import GpumonError
+from gpumon.ledger.reader import Ledgers
 from gpumon.people import SHOWN, People, under
 from gpumon_web.work import Arguments, Task, Work
 
@@ -18,18 +24,41 @@ class NamedWork:
 
     def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
         """Do `task` some time; the future has its result, or its error."""
-        people = self._people
-        return self._work.ask(do_under, lambda: (people, task, *arguments()))
+        people, found = self._people, Future[Any]()
+
+        def settle(done: Future[Any]) -> None:
+            if (error := done.exception()) is not None:
+                found.set_exception(error)
+                return
+            result, met = done.result()
+            people.meet(met)  # in another process they were met by a copy
+            found.set_result(result)
+
+        self._work.ask(do_under, lambda: (people, task, *arguments())).add_done_callback(settle)
+        return found
 
     def close(self) -> None:
         """Stop, whatever is still to do."""
         self._work.close()
 
 
-def do_under(people: People, task: Task, *arguments: Any) -> Any:
-    """Return what a task gives with the policy in force."""
+def do_under(people: People, task: Task, *arguments: Any) -> tuple[Any, Collection[str]]:
+    """Return what a task gives with the policy in force, and the users that are known then."""
     with under(people):
-        return task(*arguments)
+        result = task(*arguments)
+    return result, people.known.names if people.known else ()
+
+
+def meet_kept(people: People, ledgers: Sequence[str], histories: Sequence[str]) -> None:
+    """Know the users of what is kept before anything is shown; what cannot be read now is read when it is asked for."""
+    if people.way == SHOWN:
+        return
+    with under(people):
+        with suppress(GpumonError), Ledgers(ledgers):
+            pass  # a ledger that is opened knows its users
+        for path in histories:
+            with suppress(GpumonError):
+                read_users(path, -inf, inf)
 
 
 def named_work(work: Work, people: People) -> Work:
