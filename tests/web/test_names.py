@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -16,7 +17,8 @@ from gpumon.clock import SECOND
 from gpumon.exporters.scrape import Exporter
 from gpumon.frame import Origin, RunState
 from gpumon.known_users import KnownUsers
-from gpumon.people import HASHED, HIDDEN, SOMEBODY, WAYS, People
+from gpumon.people import HASHED, HIDDEN, SOMEBODY, WAYS, People, under
+from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.listed_runs import listed
 from gpumon_web.named_frames import named_frames
 from gpumon_web.named_work import meet_kept, named_work
@@ -154,6 +156,22 @@ def test_others_whom_a_run_names_are_hashed_there_as_anywhere(kept_files: tuple[
     assert f"Begun from that of {alias(GUEST)}." in about
     [own] = [run for run in of.json("/api/v1/runs")["runs"] if run["id"] == hashed]
     assert {f"beats-{alias(FRIEND)}", f"beats-{alias(GUEST)}"} <= {*own["tags"]}
+
+
+def test_a_list_that_was_made_is_made_again_when_its_runs_name_somebody_who_was_met_since(
+    kept_files: tuple[str, str],
+) -> None:
+    people, ledgers = People(HIDDEN, SALT, known=KnownUsers()), kept_files[:1]
+    with under(people):
+        listed(ledgers, {}, TIME / SECOND, None)
+        first = listed(ledgers, {}, TIME / SECOND, None)
+        assert isinstance(first, Packed)
+        assert listed(ledgers, {}, TIME / SECOND, first.version) == UNCHANGED
+        people.meet([GUEST])
+        again = listed(ledgers, {}, TIME / SECOND, first.version)
+        assert isinstance(again, Packed)
+        assert f"beats-{GUEST}" in gzip.decompress(first.body).decode()
+        assert f"beats-{GUEST}" not in gzip.decompress(again.body).decode()
 
 
 def test_users_that_another_process_met_are_known_in_this_one(kept_files: tuple[str, str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from gpumon.errors import GpumonError, UsageError
 from gpumon.frame import RunState
 from gpumon.ledger.reader import Ledgers
+from gpumon.people import in_force
 from gpumon.reports import run_json
 from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.packing import packed
@@ -34,7 +35,8 @@ def list_of_runs(
     paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, choice: RunChoice = EVERY
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The list of the runs of a choice and its version; no list where it is still the one of version `known`."""
-    version = None if live else repr(_stamps(paths))
+    met = in_force().known  # a user who was met since then may be named in any of them
+    version = None if live else repr((_stamps(paths), len(met.names) if met else 0))
     if version is not None and version == known:
         return None, version
     found = ChosenRuns((), (), ())
