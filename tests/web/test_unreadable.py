@@ -18,7 +18,7 @@ from gpumon.database.read import LOCKED, Patience, open_to_read
 from gpumon.frame import Origin, RunState, Tick
 from gpumon.history.tiers import SHAPES
 from gpumon.ledger.migrations import VERSION
-from gpumon.origin import SIMULATED
+from gpumon.origin import RECORDED, SIMULATED
 from gpumon_web.work import WorkerProcess
 from gpumon_web.worker import LOCKED_FOR
 from tests.builders import device, process, run, sample, tick
@@ -287,6 +287,25 @@ def test_beside_runs_that_are_kept_one_that_is_not_has_no_tick(ledger: Path) -> 
     assert ticked
     assert all(ticked.values())
     assert found["values"]["picked"]["words"] == "Tick 2 to 8 runs to compare them"
+
+
+@pytest.mark.parametrize(
+    ("ended", "words"), [(False, "No runs in this recording so far."), (True, "This recording has no runs.")]
+)
+def test_a_recording_without_runs_invites_to_nothing(ended: bool, words: str) -> None:
+    origin = Origin("replay", "REPLAY a.csv", ended=ended, capabilities=RECORDED)
+    served = Served([tick(n, [sample(0, utilization=0.5)], origin=origin) for n in (1, 2)])
+    found = served.json("/api/kept?page=runs")["values"]
+    assert found["nothing"] == words
+    assert found["picked"]["words"] == ""
+    assert served.json("/api/kept?page=runs&state=running")["values"]["nothing"] == "No matching runs."
+    assert served.json("/api/kept?page=none")["values"]["newest"] == [{"text": words}]
+
+
+def test_hardware_without_runs_says_how_one_comes_and_not_to_tick_some() -> None:
+    found = Served([tick(n, [sample(0, utilization=0.5)]) for n in (1, 2)]).json("/api/kept?page=runs")["values"]
+    assert found["nothing"].startswith("No runs yet. A training appears here once")
+    assert found["picked"]["words"] == ""
 
 
 def test_programs_hear_that_no_runs_of_a_simulation_are_kept(ledger: Path) -> None:

@@ -26,16 +26,17 @@ from gpumon_web.user_hours import Holding, users_csv, users_document
 
 def of_list(
     paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str, missing: str,
-    not_kept: str, label: str, *chosen: str,
+    not_kept: str, label: str, none: str, *chosen: str,
 ) -> Packed | str:  # fmt: skip
     """Values of the page `page`, from the list of runs that are `chosen`; `missing`: why past ones are not there.
 
-    `not_kept`: why those of now are not kept; `label`: that of what is shown now.
+    `not_kept`: why those of now are not kept; `label`: that of what is shown now; `none`: words for a list without
+    any, where none will begin.
     """
     document, version = list_of_runs(paths, live, now, known, RunChoice(*chosen))
     if document is None:
         return UNCHANGED
-    found = {**document, "missing": missing, "not_kept": missing or not_kept, "label": label}
+    found = {**document, "missing": missing, "not_kept": missing or not_kept, "label": label, "none": none}
     return packed(_body(page, found, found["runs"]), version)
 
 

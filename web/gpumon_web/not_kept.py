@@ -26,6 +26,18 @@ def why_no_history(origin: Origin, begun: float = NAN) -> str | dict[str, Any]:
     return {"text": f"{why} Its charts go back to", "time": begun} if is_known(begun) else why
 
 
+def why_none_listed(origin: Origin, *, is_moment: bool) -> str:
+    """Words for a list of runs without any, where none will begin: in a recording; empty of other origins.
+
+    `is_moment`: the runs are those of one moment of it.
+    """
+    if Capability.NOW in origin.capabilities:
+        return ""
+    if is_moment:
+        return "No run at this moment of the recording."
+    return "This recording has no runs." if origin.ended else "No runs in this recording so far."
+
+
 def why_no_runs(origin: Origin) -> str:
     """The same of runs, where the daemon that plays another origin has kept none of it, as before its first one."""
     return "" if Capability.LIVE in origin.capabilities else "Its daemon has kept no run of this."

@@ -19,7 +19,7 @@ from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.course import COURSE
 from gpumon_web.feed import Feed, said
 from gpumon_web.fleet import run_row
-from gpumon_web.not_kept import why_no_runs
+from gpumon_web.not_kept import why_no_runs, why_none_listed
 from gpumon_web.page import Args, Kept, Page
 from gpumon_web.run_choice import RunChoice
 from gpumon_web.run_gpus import EACH, MEAN
@@ -66,8 +66,10 @@ class Runs:
         """The values of a page that come from the ledger."""
         if page.kept_of is Kept.RUNS:
             chosen = [args.get(name, "") for name in RunChoice._fields]
-            more = (page.name, self._missing, self.why(), self._feed.live.origin().label, *chosen)
-            return self._of_list(("kept", page.name, *chosen), kept.of_list, *more)
+            origin = self._feed.live.origin()
+            none = why_none_listed(origin, is_moment=bool(self._missing))
+            more = (page.name, self._missing, self.why(), origin.label, none, *chosen)
+            return self._of_list(("kept", page.name, none, *chosen), kept.of_list, *more)
         if page.kept_of is Kept.COMPARED:
             asked, by, why = args.get("runs", ""), args.get("by", ""), self._missing or self.why()
             return self._answers.get(

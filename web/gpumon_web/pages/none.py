@@ -92,7 +92,7 @@ def kept(document: Cells) -> KeptValues:
     if runs:
         return KeptValues({"newest": [*notes, {"level": "", "about": "", "text": "All runs", "link": "#/runs"}]})
     unread = f"Past runs cannot be listed: {problem}." if problem else ""
-    return KeptValues({"newest": [{"text": unread or "No runs yet."}]}, unread=unread)
+    return KeptValues({"newest": [{"text": unread or document.get("none") or "No runs yet."}]}, unread=unread)
 
 
 PAGE = Page("none", "No GPU", layout, live, kept, is_tab=False, tab="fleet")

@@ -77,7 +77,7 @@ def kept(document: Cells) -> KeptValues:
                 "words": "Config, such as lr=0.1",
                 "text": choice.where,
             },
-            "nothing": "" if unread else NO_MATCH if not choice.is_any else NO_RUNS,
+            "nothing": "" if unread else NO_MATCH if not choice.is_any else document.get("none") or NO_RUNS,
             "picked": _picked(document),
             "runs": Rows(row(run, labels, is_kept=run["id"] in document["kept"]) for run in document["runs"]),
         },
@@ -86,9 +86,12 @@ def kept(document: Cells) -> KeptValues:
 
 
 def _picked(document: Cells) -> Cells:
-    """Return the way to a comparison of the ticked runs; why there is none, where no run that is here is kept."""
+    """Return the way to a comparison of the ticked runs; why there is none, where no run that is here is kept.
+
+    Where none is here there is nothing to say.
+    """
     is_vain = bool(document["runs"]) and not document["kept"] and document["not_kept"]
-    tick = f"Tick {FEWEST} to {MOST} runs to compare them"
+    tick = f"Tick {FEWEST} to {MOST} runs to compare them" if document["runs"] else ""
     words = f"These runs cannot be compared. {document['not_kept']}" if is_vain else tick
     return {"arg": PICK, "page": "compare", "as": "runs", "fewest": FEWEST, "words": words, "is_vain": bool(is_vain)}
 
