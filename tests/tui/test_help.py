@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from copy import copy
+from math import nan
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.key_habits import HABITS, habits
-from gpumon_tui.keys import KEYS, OVERVIEW, PAGES, PROCESSES, applying, pressed
+from gpumon_tui.keys import CHART, EVENTS, KEYS, OVERVIEW, PAGES, PROCESSES, RUNS, applying, pressed
 from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.renderables.text_width import length
 from gpumon_tui.screens.help import Explained
@@ -70,6 +72,22 @@ def test_keys_that_take_a_recording_elsewhere_are_named_where_it_can_go(can_seek
     player.can_seek = can_seek
     told = "\n".join("".join(part.text for part in line) for line in Explained(view, OVERVIEW).told(120))
     assert ("a recording: back or forward a minute" in told) == can_seek
+
+
+def test_the_help_names_the_host_where_a_key_leads_there() -> None:
+    for has_host in (True, False):
+        view = View()
+        view.frame = copy(FakeFeed(gpus=2, seconds=3).frames[-1])
+        if not has_host:
+            view.frame._host = (nan,) * len(view.frame.host)
+        told = "\n".join("".join(part.text for part in line) for line in Explained(view, CHART).told(120))
+        assert ("the host follows the last" in told) == has_host
+        assert "next or previous GPU" in told
+
+
+def test_tab_is_told_of_on_pages_that_know_it() -> None:
+    assert {page for page in PAGES if pressed(page, "tab")} == {OVERVIEW, RUNS, EVENTS}
+    assert not any(line.split()[:1] == ["Tab"] for line in told(CHART, 120))
 
 
 def test_every_habit_is_of_a_key_that_exists() -> None:

@@ -15,7 +15,9 @@ ALWAYS = ("quit", "help")
 
 _MOVES = "; { } move a recording"
 """Behind what the keys do that pan a chart."""
-SELDOM = ("commands", "theme")
+_HOST = "; the host follows the last"
+"""Behind what the keys do that choose a GPU."""
+SELDOM = ("commands", "theme", "table")
 """Actions whose keys the footer names where all others have room."""
 
 
@@ -61,7 +63,7 @@ KEYS = (
         by=-1, pages=(CHART,)),
     Key("minus,underscore", "zoom", "", "", by=1, pages=(CHART,)),
     Key("enter", "choose", "↵", "the list of metrics", "metrics", pages=(CHART,)),
-    Key("g,down,j", "subject", "g G", "next or previous GPU, also ↓ ↑; the host follows the last", "GPU", by=1,
+    Key("g,down,j", "subject", "g G", "next or previous GPU, also ↓ ↑" + _HOST, "GPU", by=1,
         pages=(CHART,)),
     Key("G,up,k", "subject", "", "", by=-1, pages=(CHART,)),
     Key("c", "overlay", "c", "lay over the chart: the mean of the run's other GPUs, each GPU, or nothing", "overlay",
@@ -70,7 +72,7 @@ KEYS = (
         "live", pages=(CHART,)),
     Key("0", "to_now", "", "", pages=(CHART,)),
     Key("enter", "open", "↵", "open it: a GPU's chart, a run, a process", "open", pages=(OVERVIEW,)),
-    Key("g,right", "subject", "g G", "next or previous GPU (also → ←); the host follows the last", "GPU", by=1,
+    Key("g,right", "subject", "g G", "next or previous GPU (also → ←)" + _HOST, "GPU", by=1,
         pages=(OVERVIEW,)),
     Key("y", "copy", "y", "copy the row under the cursor: a GPU, a run, a process", "copy", pages=(OVERVIEW,)),
     Key("G,left", "subject", "", "", by=-1, pages=(OVERVIEW,)),
@@ -91,7 +93,8 @@ KEYS = (
     Key("right_square_bracket", "seek", "", "", by=60),
     Key("left_curly_bracket", "seek", "", "", by=-600),
     Key("right_curly_bracket", "seek", "", "", by=600),
-    Key("tab,shift+tab", "table", "Tab", "the next table: GPUs, runs, processes", "table"),
+    Key("tab,shift+tab", "table", "Tab", "the next table: GPUs, runs, processes", "table", pages=(OVERVIEW,)),
+    Key("tab,shift+tab", "table", "Tab", "move in the list of runs, or in the run below it", "table", pages=(RUNS,)),
     Key("enter", "open", "↵", "open a run: its epochs, what lies between them, curves", pages=(RUNS,)),
     Key("escape,backspace", "back", "Esc", "close what was opened last, then the filter", pages=(RUNS,)),
     Key("slash,f3,f4,backslash", "filter", "/", "only runs with these words in name, id, user, framework, state or tag",
@@ -160,16 +163,24 @@ KEYS = (
 )  # fmt: skip
 
 
-def told_on(page: str, *, is_readonly: bool, can_seek: bool = True) -> tuple[Key, ...]:
+def told_on(page: str, *, is_readonly: bool, can_seek: bool = True, has_host: bool = True) -> tuple[Key, ...]:
     """Return the keys of a page that are told of there.
 
     In a view that only reads, those that interfere are not; those that move a recording are not where one plays that
-    cannot be moved.
+    cannot be moved. The machine is not named where nothing is known of it: no key leads there.
     """
-    keys = (key for key in applying(page) if key.what and not (is_readonly and key.interferes))
-    if can_seek:
-        return tuple(keys)
-    return tuple(key._replace(what=key.what.removesuffix(_MOVES)) for key in keys if key.action != "seek")
+    absent = (*(() if can_seek else (_MOVES,)), *(() if has_host else (_HOST,)))
+    return tuple(
+        key._replace(what=_without(key.what, absent))
+        for key in applying(page)
+        if key.what and not (is_readonly and key.interferes) and (can_seek or key.action != "seek")
+    )
+
+
+def _without(what: str, ends: tuple[str, ...]) -> str:
+    for end in ends:
+        what = what.removesuffix(end)
+    return what
 
 
 def applying(page: str) -> tuple[Key, ...]:

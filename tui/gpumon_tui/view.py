@@ -294,7 +294,7 @@ class View:
     @property
     def subject(self) -> str:
         """The device whose history is shown; `HOST` for the machine."""
-        subjects = self._subjects()
+        subjects = self.subjects
         return self._subject if self._subject in subjects else subjects[0]
 
     @property
@@ -308,7 +308,7 @@ class View:
 
     def step_subject(self, step: int) -> None:
         """The next or the previous GPU; the host comes after the last."""
-        subjects = self._subjects()
+        subjects = self.subjects
         self.select(subjects[(subjects.index(self.subject) + step) % len(subjects)])
 
     @property
@@ -364,7 +364,9 @@ class View:
         marks = led.marks
         return self._led.get(0, marks, lambda: Drawn(sorted(marks), [], [])), led.what
 
-    def _subjects(self) -> list[str]:
+    @property
+    def subjects(self) -> list[str]:
+        """All whose history can be shown: UUIDs of the devices, and the machine where anything is known of it."""
         gpus = [sample.device.uuid for sample in self.samples]
         return [*gpus, HOST] if self._tells_host() or not gpus else gpus
 

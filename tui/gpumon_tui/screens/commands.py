@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rich.segment import Segment
 from textual import events
 
+from gpumon.history.query import HOST
 from gpumon_tui import palette
 from gpumon_tui.keys import PAGES, told_on
 from gpumon_tui.renderables.text_width import Line, cut, spread
@@ -34,28 +35,31 @@ class Command(NamedTuple):
     """Its name in the footer, by which it is found too."""
 
 
-def commands_of(page: str, pages: Sequence[str], *, is_readonly: bool = False, can_seek: bool = True) -> list[Command]:
+def commands_of(
+    page: str, pages: Sequence[str], *, is_readonly: bool = False, can_seek: bool = True, has_host: bool = True
+) -> list[Command]:
     """Return what can be done on a page: what its keys do, and the other pages; the end of the view comes last.
 
     The list opens on its first row, and Enter does that: nobody is to quit who typed a colon in the wrong place.
     """
     others = [Command(f"page: {name}", str(digit), str(digit)) for digit, name in enumerate(PAGES, 1) if name in pages]
-    keys = [key for key in told_on(page, is_readonly=is_readonly, can_seek=can_seek) if key.action not in _HIDDEN]
+    told = told_on(page, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host)
+    keys = [key for key in told if key.action not in _HIDDEN]
     rows = [(key.action == _LAST, Command(key.what, key.shown, key.keys.split(",")[0], key.brief)) for key in keys]
     rows += [(False, one) for one in others]
     return [one for _, one in sorted(rows, key=lambda row: row[0])]
 
 
 def of_other_pages(
-    page: str, pages: Sequence[str], *, is_readonly: bool = False, can_seek: bool = True
+    page: str, pages: Sequence[str], *, is_readonly: bool = False, can_seek: bool = True, has_host: bool = True
 ) -> list[Command]:
     """Return what only keys of other pages do; each leads to the first such page."""
-    known = {key.what for key in told_on(page, is_readonly=is_readonly, can_seek=can_seek)}
+    known = {key.what for key in told_on(page, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host)}
     rows: list[Command] = []
     for digit, name in enumerate(PAGES, 1):
         if name == page or name not in pages:
             continue
-        for key in told_on(name, is_readonly=is_readonly, can_seek=can_seek):
+        for key in told_on(name, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host):
             if key.what not in known and key.action not in _HIDDEN:
                 known.add(key.what)
                 rows.append(Command(f"{name}: {key.what}", f"{digit} {key.shown}", str(digit), key.brief))
@@ -139,7 +143,7 @@ class Commands(Scrolled):
 
     def __init__(self, view: View, *, page: str, pages: Sequence[str]) -> None:
         own, others = (
-            of(page, pages, is_readonly=view.is_readonly, can_seek=view.may_seek)
+            of(page, pages, is_readonly=view.is_readonly, can_seek=view.may_seek, has_host=HOST in view.subjects)
             for of in (commands_of, of_other_pages)
         )
         self.list = CommandLines(view, own, others)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 from rich.style import Style
 
+from gpumon.history.query import HOST
 from gpumon_tui import theme
 from gpumon_tui.glyphs import spelled
 from gpumon_tui.key_habits import habits
@@ -99,7 +100,9 @@ class Explained(Text):
         view = self.view
         keys = [
             (f"{write(key.shown):>7} ", write(key.what))
-            for key in told_on(self.page, is_readonly=view.is_readonly, can_seek=view.may_seek)
+            for key in told_on(
+                self.page, is_readonly=view.is_readonly, can_seek=view.may_seek, has_host=HOST in view.subjects
+            )
         ]
         elsewhere = write(" · ".join(f"{one.shown}: {one.there}" for one in habits(self.page)))
         meant = signs(is_colored=is_colored)
