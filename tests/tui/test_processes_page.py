@@ -282,6 +282,22 @@ def test_a_filter_that_matches_nothing_says_which_term_hides_how_many() -> None:
     assert "no process matches: of 24, python hides 16, mem>99 hides 24" in said
 
 
+@pytest.mark.parametrize("back", ["escape", "u", "t", "enter"])
+def test_the_foot_is_that_of_processes_at_once_after_totals_by_user(back: str) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3")
+        await pilot.pause()
+        assert "K end…" in text(app)[-1]
+        await pilot.press("u")
+        await pilot.pause()
+        assert "K end…" not in text(app)[-1], "a user cannot be ended"
+        await pilot.press(back)
+        await pilot.pause()
+        assert "K end…" in text(app)[-1]
+
+    play(recent(source="nvml", label=""), (200, 50), script)
+
+
 def test_totals_by_user_open_into_the_processes_of_one() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3", "u")

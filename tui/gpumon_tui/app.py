@@ -76,6 +76,7 @@ class GpumonApp(Stage):
         self._newest = self._taken = 0
         self.view.recent = lambda: self.instead.feed.since(max(0, self._newest - RECENT))
         self._latest: Frame | None = None
+        self._offered: Sequence[tuple[str, str]] = ()
         self.intake = Intake(self.view)
         self.header = HeaderBar(self.view, HeaderPicture(self.view))
         self.reason = ReasonLine(self.view, ReasonPicture(self.view))
@@ -183,7 +184,8 @@ class GpumonApp(Stage):
         self.header.show()
         self.reason.show()
         self.page.show()
-        self.foot.withheld = self.page.withheld | self._idle_keys  # as the page has just been drawn
+        self.foot.offered = (*self._offered, *self.page.offered)  # as the page has just been drawn
+        self.foot.withheld = self.page.withheld | self._idle_keys
         self.footer.show()
         if isinstance(self.screen, Attention):
             self.screen.show()
@@ -380,11 +382,10 @@ class GpumonApp(Stage):
         judged = freshness(view.state, view.origin, view.frame, view.paused, silence, behind)
         view.freshness = self.seeking.judged(judged)
         view.has_simulation = self.instead.has_simulation and view.frame is not None and not view.samples
-        offered = offered_now(
+        self._offered = offered_now(
             view, self.page.name_shown, is_simulated=self.instead.is_simulated,
             can_seek=bool(self._player and self._player.can_seek), can_restart=self.restart.is_offered,
         )  # fmt: skip
-        self.foot.offered = (*offered, *self.page.offered)
         return before[:2] != view.freshness[:2] or before.seconds != view.freshness.seconds
 
     def _take_in(self) -> None:
