@@ -31,6 +31,13 @@ def test_letters_are_found_in_their_order_and_words_first() -> None:
     assert found(commands, "") == commands
 
 
+def test_a_page_comes_before_what_is_done_on_it() -> None:
+    commands = commands_of(OVERVIEW, PAGES)
+    first, second = found(commands, "cha")[:2]
+    assert (first.what, second.what) == ("page: Chart", "open it: a GPU's chart, a run, a process")
+    assert found(commands, "quit")[0].key == "q"
+
+
 @pytest.mark.parametrize("key", ["colon", "ctrl+p"])
 def test_typing_and_enter_do_what_the_key_does(key: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:

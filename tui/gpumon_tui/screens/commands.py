@@ -22,6 +22,7 @@ _LONGEST = 40
 """Letters that can be typed."""
 _HIDDEN = ("commands", "open_page")
 _LAST = "quit"
+_PAGE = "page: "
 
 
 class Command(NamedTuple):
@@ -42,7 +43,7 @@ def commands_of(
 
     The list opens on its first row, and Enter does that: nobody is to quit who typed a colon in the wrong place.
     """
-    others = [Command(f"page: {name}", str(digit), str(digit)) for digit, name in enumerate(PAGES, 1) if name in pages]
+    others = [Command(f"{_PAGE}{name}", str(digit), str(digit)) for digit, name in enumerate(PAGES, 1) if name in pages]
     told = told_on(page, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host)
     keys = [key for key in told if key.action not in _HIDDEN]
     rows = [(key.action == _LAST, Command(key.what, key.shown, key.keys.split(",")[0], key.brief)) for key in keys]
@@ -67,13 +68,20 @@ def of_other_pages(
 
 
 def found(commands: Sequence[Command], typed: str) -> list[Command]:
-    """Return the commands that have all letters of a text in their order: first those that have it in one piece."""
+    """Return the commands that have all letters of a text in their order: first those that have it in one piece.
+
+    Of those that have it alike, a page whose name begins with it comes first.
+    """
     text = typed.lower().strip()
     if not text:
         return list(commands)
-    ranks = [(_rank(f"{one.brief} {one.what}".lower(), text), place, one) for place, one in enumerate(commands)]
-    ranked = [one for one in ranks if one[0] >= 0]
-    return [one for _, _, one in sorted(ranked, key=lambda row: row[:2])]
+    ranks = [(_rank(f"{one.brief} {one.what}".lower(), text), one) for one in commands]
+    ranked = [row for row in ranks if row[0] >= 0]
+    return [one for _, one in sorted(ranked, key=lambda row: (row[0], not _is_page(row[1], text)))]
+
+
+def _is_page(command: Command, text: str) -> bool:
+    return command.what.lower().startswith((_PAGE + text, text)) and command.what.startswith(_PAGE)
 
 
 def _in_one_piece(commands: Sequence[Command], typed: str) -> list[Command]:
