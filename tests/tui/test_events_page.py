@@ -23,8 +23,10 @@ from gpumon.origin import Capability
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import Asked
 from gpumon_tui.happened import Happened
+from gpumon_tui.pages.event_preview import EventPreview
 from gpumon_tui.pages.event_sheet import EventSheet
 from gpumon_tui.renderables.event_rows import all_rows, rows_of
+from gpumon_tui.view import View
 from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, FakePlayer, FakeWriter
@@ -645,3 +647,14 @@ def test_what_goes_on_by_the_log_has_ended_once_a_frame_has_told_its_end() -> No
     assert first.took == ""
     before = died._replace(time_ns=round((NOW - 70) * SECOND))
     assert [one.took for one in all_rows([began], [before], {}, is_of_now=True)] == ["ongoing", "55 s"], "of before it"
+
+
+def test_the_meaning_of_an_event_is_told_without_signs_of_markdown() -> None:
+    view = View()
+    view.frame = FakeFeed(gpus=1, seconds=3).frames[-1]
+    (row,) = rows_of([event(60, "run_ended", user="bob", run="r", name="r", state="finished")], {})
+    preview = EventPreview(view)
+    preview.rows(200, 60, 60)
+    told = "".join(part.text for line in preview.lines(row, 200) for part in line)
+    assert "one that failed is critical" in told
+    assert "`" not in told
