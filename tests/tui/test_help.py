@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.glyphs import plain
 from gpumon_tui.key_habits import HABITS, habits
 from gpumon_tui.keys import CHART, EVENTS, KEYS, OVERVIEW, PAGES, PROCESSES, RUNS, applying, pressed
 from gpumon_tui.look import Depth, TerminalLook
@@ -58,6 +59,16 @@ def test_keys_that_mean_something_else_in_other_tools_are_named_in_few_lines(pag
     block = lines[at + 1 : lines.index("", at)]
     assert 1 <= len(block) <= 6
     assert "nvitop" in " ".join(block)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_in_ascii_habits_are_apart_by_one_sign_wherever_a_line_ends(page: str) -> None:
+    for cells in range(36, 90):
+        lines = told(page, cells, TerminalLook(depth=Depth.NONE, is_ascii=True))
+        at = next(place for place, line in enumerate(lines) if line.startswith("In other tools"))
+        words = " ".join(map(plain, lines[at : lines.index("", at)])).split()
+        assert "." not in words
+        assert words.count("|") == len(habits(page)) - 1
 
 
 def test_a_key_that_has_another_use_on_a_page_is_not_named_there() -> None:

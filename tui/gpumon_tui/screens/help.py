@@ -104,7 +104,8 @@ class Explained(Text):
                 self.page, is_readonly=view.is_readonly, can_seek=view.may_seek, has_host=HOST in view.subjects
             )
         ]
-        elsewhere = write(" · ".join(f"{one.shown}: {one.there}" for one in habits(self.page)))
+        apart = " | " if look.is_ascii else " · "  # here, as a line may end with it
+        elsewhere = write(apart.join(f"{one.shown}: {one.there}" for one in habits(self.page)))
         meant = signs(is_colored=is_colored)
         parts: list[tuple[str, list[Line]]] = [
             ("Keys", [row for key, what in keys for row in told_beside([Segment(key, theme.TITLE)], what, cells)]),
