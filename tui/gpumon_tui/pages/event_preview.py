@@ -95,8 +95,8 @@ class EventPreview:
         about = " ".join(filter(None, (row.gpu, row.event.kind.label)))
         detail: Line = [Segment(safe(about), _TEXT)]
         title = section(units.clock(row.time), detail, keys((view.look.key("↵"), "open on the chart")), cells)
-        told = row.event.kind.help.replace("`", "")  # Markdown, for the documents
-        meaning = safe(f"{row.words}. {told}" if row.words else told, SENTENCE)
+        told_of_kind = row.event.kind.help.replace("`", "")  # Markdown, for the documents
+        meaning = safe(f"{row.words}. {told_of_kind}" if row.words else told_of_kind, SENTENCE)
         if not self._each:
             told = list(wrapped(meaning, cells - 2 * side))[:TEXT_ROWS]
             return [title, *([Segment(" " * side + part, _DIM)] for part in told)]
