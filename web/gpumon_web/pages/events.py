@@ -122,7 +122,7 @@ def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
     time, label = event.time_ns / SECOND, event.kind.label
     shape = "busy" if event.kind.name in _GOOD else _SHAPES[event.severity]
     named = link(label, where, "row") if (where := address(event, time, now)) else text(label)
-    took = _took(one)
+    took, lasted = _took(one), event.lasted if is_known(event.lasted) else one.unwatched
     gpu = _gpu_text(one, labels)
     words = ", ".join(filter(None, (event.of.run, details(event, timed=False), went_on_words(one, labels))))
     return {
@@ -135,7 +135,7 @@ def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
         "user": event.of.user or None,
         "words": words,
         "took": took,
-        "seconds": event.lasted if is_known(event.lasted) else one.unwatched,
+        "seconds": None if lasted is None else round(lasted, 3),
         "search": f"{label} {gpu} {event.of.user} {words} {took if isinstance(took, str) else took['text']}".lower(),
     }
 
