@@ -925,8 +925,9 @@ def test_a_run_that_began_long_before_it_was_seen_says_how_much_of_it_was(tmp_pa
 
 
 def test_a_logged_number_in_the_list_is_never_cut_off(tmp_path: Path) -> None:
-    logged = {"a-1": ('{"loss": 8.17e-5}', "loss 8.17e-5 "), "b-1": ('{"loss": 0.001234}', "lo… 0.001234 "),
-              "c-1": ('{"perplexity": 12.345}', "perpl… 12.35 ")}  # fmt: skip
+    logged = {"a-1": ('{"loss": 8.17e-5}', "loss 8.17e-05 "), "b-1": ('{"loss": 0.001234}', "loss 0.001234 "),
+              "c-1": ('{"perplexity": 12.345}', "perple… 12.35 "),
+              "d-1": ('{"train_loss": 8.17e-5}', "trai… 8.17e-5 ")}  # fmt: skip
     with Book(tmp_path) as book:
         for name, (metrics, _) in logged.items():
             training(book, name, 2, course=False)

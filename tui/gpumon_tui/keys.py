@@ -124,6 +124,7 @@ KEYS = (
     Key("comma,less_than_sign", "next_order", "", "", by=-1, pages=(PROCESSES,)),
     Key("full_stop,greater_than_sign", "next_order", "", "", by=1, pages=(PROCESSES,)),
     Key("enter", "open", "↵", "open a process: what it uses, and its history", "open", pages=(PROCESSES,)),
+    Key("tab,shift+tab", "table", "", "", pages=(PROCESSES,)),
     Key("K,f9", "signal", "K", "end own processes, or send a signal: asks before", pages=(PROCESSES,),
         interferes=True),
     Key("y", "copy", "y", "copy the row", "copy", pages=(PROCESSES,)),

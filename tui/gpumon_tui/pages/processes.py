@@ -132,6 +132,11 @@ class ProcessesPage(TerminalPage):
         self.view.shown.chosen = self.view.shown.chosen or self.sheet.detail.window
         self.view.zoom(step)
 
+    def do_table(self) -> None:
+        """Choose between No and Yes, while a question is open."""
+        if self.sheet.question.is_open:
+            self.sheet.question.take("tab")
+
     def do_signal(self) -> None:
         """Ask whether to end the tagged processes, or that under the cursor."""
         self.sheet.question.ask(*self.rows.meant, unseen=self.rows.tags_unseen, is_by_user=self.rows.is_by_user)

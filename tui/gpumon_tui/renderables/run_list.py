@@ -33,7 +33,7 @@ NARROW = 50
 """Cells of a page below which columns are narrower."""
 EPOCH, NARROW_EPOCH = 10, 7
 """Cells of an epoch: `12 (13/90)`, and in a narrower page `e12/90`."""
-METRIC = 12
+METRIC = 13
 """Cells of a logged metric with its name."""
 _YEAR = 300 * 86400
 """Seconds for which a day needs no year."""
