@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# Half of the tests mostly wait for processes: with less than five or six workers two cores would have nothing to do. More
+# Half of the tests mostly wait for processes: with fewer than five or six workers two cores would have nothing to do. More
 # cost CPU: each collects all tests, for some five seconds, and starts a browser of its own. A file's tests stay together,
 # since they share what is slow to start, and files run in the order of tests/order.py: the longest first, and those with
 # a browser last, since it keeps an event loop in its worker.

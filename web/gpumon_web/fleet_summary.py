@@ -18,8 +18,6 @@ from gpumon_web.tokens import fact, gpu_address, line, link, run_name, text
 CHIPS = 12
 _IDLE_OR_NOT = FREE_OR_NOT - {GpuState.ALLOCATED}
 """States of GPUs of which it is known whether somebody holds them and uses them not."""
-_MAY_BE_FREE = frozenset((GpuState.IDLE, GpuState.UNKNOWN, GpuState.STALE))
-"""States of GPUs that somebody could have, for all that is known."""
 FEW = 4
 """GPUs up to which each has a link of its own."""
 
@@ -104,10 +102,10 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
 
 
 def free_count(gpus: Sequence[Gpu]) -> str:
-    """Number of those that are free; unknown while none is known to be, and one may be."""
+    """Number of those that are free; unknown while none is known to be, and of one it is not known."""
     states = [GpuState(gpu.about["state"]) for gpu in gpus]
     free = states.count(GpuState.FREE)
-    return str(free) if gpus and (free or not _MAY_BE_FREE & set(states)) else units.MISSING
+    return str(free) if gpus and (free or FREE_OR_NOT.issuperset(states)) else units.MISSING
 
 
 def idle_count(gpus: Sequence[Gpu]) -> str:
