@@ -19,12 +19,14 @@ from gpumon_tui.renderables.table import Cell, Row, TableColumn
 from gpumon_tui.renderables.text_width import Line, cut, safe
 
 EPOCH_CELLS = 10
+STEP = 13
+"""Cells of a step."""
 COLUMNS = (
     TableColumn("rank", 5, right=True, keep=100),
     TableColumn("GPU", 6, keep=90),
     TableColumn("epoch", EPOCH_CELLS, right=True, keep=80),
     TableColumn("phase", 10, keep=60),
-    TableColumn("step", 13, right=True, keep=70),
+    TableColumn("step", STEP, right=True, keep=70),
     TableColumn("waited", 8, right=True, keep=40),
     TableColumn("allocated", 9, right=True, keep=65),
     TableColumn("reserved", 9, right=True, keep=55),
@@ -83,7 +85,7 @@ def _row(run: Run, labels: Mapping[str, str]) -> Row:
         Cell(numbers(run.gpus, labels), theme.STRONG),
         Cell(place, theme.RUN),
         Cell(safe(run.phase)),
-        Cell(run.step_text),
+        Cell(_step(run)),
         Cell(units.span(run.wait) if is_known(run.wait) else ""),
         *(Cell(units.number(value, Unit.BYTES)) for value in (memory.allocated, memory.reserved, memory.peak)),
         Cell(_count(memory.retries), theme.DIM),
@@ -91,6 +93,12 @@ def _row(run: Run, labels: Mapping[str, str]) -> Row:
         Cell(str(run.pid), theme.DIM),
         Cell(""),
     )
+
+
+def _step(run: Run) -> str:
+    """The step with its thousands set apart, as on the chart; without where that has no room."""
+    apart = "/".join(units.count(int(number)) for number in run.step_text.split("/") if number)
+    return apart if len(apart) <= STEP else run.step_text
 
 
 def _count(value: float) -> str:
