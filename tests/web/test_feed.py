@@ -12,7 +12,8 @@ import pytest
 from gpumon.analysis.whereabouts import TITLE
 from gpumon.frame import Origin, Sample
 from gpumon.metrics import PROCESSES, Availability
-from gpumon_web.feed import FIRST_WINDOW, POINTS, shown
+from gpumon_web import fleet_summary
+from gpumon_web.feed import FIRST_WINDOW, POINTS, SPARK, shown
 from gpumon_web.pages import fleet
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.web.served import Served
@@ -377,3 +378,13 @@ def test_what_no_rule_could_judge_is_said_in_place_of_nothing() -> None:
     assert fleet.live(known.known(), {})["look"] == [{"text": "Nothing needs attention."}]
     blind = Served([tick(1, [sample(0, utilization=0.0)._replace(device=device(missing=gone))])])
     assert fleet.live(blind.known(), {})["look"] == [{"text": "Nothing found; not known here: temperature."}]
+
+
+def test_the_mean_lately_is_of_as_long_as_anybody_saw() -> None:
+    served = Served(tick(number, [sample(0, utilization=1.0 if number <= 30 else 0.5)]) for number in range(1, 41))
+    served.told()
+    with served.feed.lock:
+        mean, known = served.feed.mean(device().uuid, SPARK, FIRST_WINDOW) or (math.nan, math.nan)
+    assert mean == pytest.approx(0.875, abs=0.02)
+    assert known == pytest.approx(40, abs=1)
+    assert fleet_summary.sums(served.known().gpus)["past"] == "88 % over 39 s"

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Driver, Frame, Origin
+from gpumon.history.grid import Grid
 from gpumon.history.open import open_history
 from gpumon.history.query import HOST, Query
 from gpumon.history.recent import KEEP
@@ -158,12 +159,15 @@ class Feed:
         rates = [metric for metric in HOST_METRICS if metric.kind is Kind.COUNTER]
         return {metric.key: self._picked(HOST, metric.name, [self.history.end])[0] for metric in rates}
 
-    def mean(self, uuid: str, name: str, seconds: float) -> float | None:
-        """The mean of a metric over the last `seconds`; None where it is unknown. The caller holds `lock`."""
+    def mean(self, uuid: str, name: str, seconds: float) -> tuple[float, float] | None:
+        """The mean of a metric over the last `seconds`, and of how many of them it is; None where it is unknown.
+
+        The caller holds `lock`.
+        """
         end = self.history.end
-        found = self.history.query(Query(uuid, (name,), end - seconds, end, POINTS))[name].mean
-        known = [value for value in found if math.isfinite(value)]
-        return sum(known) / len(known) if known else None
+        whole = Grid(0, seconds, 1, end - seconds + PACE)  # the newest sample is in it
+        found = self.history.query(Query(uuid, (name,), end - seconds, end, grid=whole, seen=True))[name]
+        return (found.mean[0], found.seen[0]) if math.isfinite(found.mean[0]) else None
 
     def lines(self, named: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
         """Lines by name, of a metric of a GPU each: what is new after frame `since`; of 0, what they begin with.

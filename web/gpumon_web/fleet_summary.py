@@ -8,6 +8,7 @@ from typing import Any
 from gpumon import units
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.diagnosis.grouping import ranges
+from gpumon.history.windows import USUAL
 from gpumon.json_value import shown
 from gpumon.metrics import Unit
 from gpumon_web.gpu_lines import power_text, users_of
@@ -18,6 +19,8 @@ from gpumon_web.tokens import fact, gpu_address, line, link, run_name, text
 CHIPS = 12
 _IDLE_OR_NOT = FREE_OR_NOT - {GpuState.ALLOCATED}
 """States of GPUs of which it is known whether somebody holds them and uses them not."""
+_MOST = 0.95
+"""Share of ten minutes from which on what is known is of them."""
 FEW = 4
 """GPUs up to which each has a link of its own."""
 
@@ -90,7 +93,7 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
     hottest = max(reporting("gpu.temperature"), key=lambda one: one[1], default=None)
     return {
         "utilization": shown(sum(value for _, value in busy) / len(busy)) if busy else None,
-        "past": some(busy) or (f"{_percent(sum(past) / len(past))} over ten minutes" if past else ""),
+        "past": some(busy) or (_lately(past) if past else ""),
         "memory": f"{_gib(used)} {f'/ {_gib(total)} ' if sized else ''}GiB" if counted else units.MISSING,
         "memory_share": some(counted) or (_percent(used / total) if total else ""),
         "power": power_text(power if drawing else None, limit, is_sum=True),
@@ -99,6 +102,17 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
         "hottest": hottest[1] if hottest else None,
         "where": f"GPU {hottest[0].about['label']}" if hottest else "",
     }
+
+
+def _lately(means: Sequence[tuple[float, float]]) -> str:
+    """The mean of what some GPUs did lately, with the time that is known of it: of them all where it is of one.
+
+    >>> _lately([(0.5, 600.0), (0.25, 598.0)]), _lately([(0.5, 58.0)])
+    ('38 % over ten minutes', '50 % over 58 s')
+    """
+    known = max(seconds for _, seconds in means)
+    window = "ten minutes" if known >= _MOST * USUAL.seconds else units.words(known)
+    return f"{_percent(sum(mean for mean, _ in means) / len(means))} over {window}"
 
 
 def free_count(gpus: Sequence[Gpu]) -> str:

@@ -191,7 +191,7 @@ class PageFeed(PageViews):
         self._now = Now()
         self._boot = ""
         self._seen = -1
-        self._means: dict[str, float | None] = {}
+        self._means: dict[str, tuple[float, float] | None] = {}
         self._means_at = -MEAN_EVERY
 
     def now(self) -> Now:

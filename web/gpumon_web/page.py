@@ -80,8 +80,8 @@ class Gpu(NamedTuple):
     """The newest value of each metric, of an earlier moment where the GPU does not answer; None: unknown."""
     counted: Mapping[str, float | None]
     """The same for sums: empty where the GPU does not answer."""
-    mean: float | None
-    """Utilization over the last ten minutes."""
+    mean: tuple[float, float] | None
+    """Utilization over the last ten minutes, and of how many seconds of them it is known."""
 
 
 class Now(NamedTuple):

@@ -104,6 +104,18 @@ test("points of a fast source come seldom, and no gap is between them", async ()
   assert.deepStrictEqual(plain(found.world.gpumon.gapsOf(line, NOW, NOW + 1.5, found.world.gpumon.longest(line, doc.interval))), []);
 });
 
+test("of points that come in two paces each stands for its time, and a gap of the faster part stays one", async () => {
+  const { gpumon } = (await live([made(NOW - 600, NOW)])).world;
+  // A second of tenths at 1, a gap of half a second, another second at 1; then it grew by three seconds of halves at 4.
+  const tenths = (from) => Array.from({ length: 11 }, (_, at) => from + at / 10);
+  const x = [...tenths(0), ...tenths(1.5), ...Array.from({ length: 6 }, (_, at) => 3 + at / 2)];
+  const line = { x, mean: x.map((at) => (at <= 2.5 ? 1 : 4)), made: 2.5, every: 0.5 };
+  const { mean, area } = gpumon.facts(line, 0, 10, gpumon.longest(line, 0.1));
+  assert.ok(Math.abs(area - (2 * 1 + 3 * 4)) < 1e-6, `${area}`);
+  assert.ok(Math.abs(mean - area / 5) < 1e-6, `${mean}`);
+  assert.deepStrictEqual(plain(gpumon.gapsOf(line, 0, 10, gpumon.longest(line, 0.1))), [[1, 1.5]]);
+});
+
 // Cells of 300 s, of which the newest is known for 60.
 function coarse(more = {}) {
   const found = made(NOW - 600, NOW, { step: 300, coarse: [], ...more });

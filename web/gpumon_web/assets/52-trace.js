@@ -21,6 +21,12 @@
     return low;
   }
 
+  // Seconds before a point in which the line goes on: of what it grew by points may come less often than it was made of.
+  const reach = (line, at, longest) => (line.x[at] > line.made ? Math.max(longest, MISSED * line.every) : longest);
+
+  // Whether nothing is known between a point and the one before it.
+  const breaks = (line, at, longest) => line.x[at] - line.x[at - 1] > reach(line, at, longest);
+
   // Stretches of a line without a gap, as [first, behind the last], within a view and one point beyond it.
   function stretches(line, from, to, longest) {
     const { x, mean } = line;
@@ -30,7 +36,7 @@
     let begin = -1;
     for (let at = first; at < last; at += 1) {
       const known = mean[at] !== null && mean[at] !== undefined;
-      if (begin >= 0 && (!known || x[at] - x[at - 1] > longest)) { found.push([begin, at]); begin = -1; }
+      if (begin >= 0 && (!known || breaks(line, at, longest))) { found.push([begin, at]); begin = -1; }
       if (known && begin < 0) { begin = at; }
     }
     if (begin >= 0) { found.push([begin, last]); }
@@ -49,7 +55,7 @@
     let found = after;
     if (after > 0 && (after === x.length || value - x[after - 1] <= x[after] - value)) { found = after - 1; }
     if (found >= x.length || mean[found] === null || mean[found] === undefined) { return -1; }
-    return Math.abs(x[found] - value) <= Math.max(longest / 2, 1e-9) ? found : -1;
+    return Math.abs(x[found] - value) <= Math.max(reach(line, found, longest) / 2, 1e-9) ? found : -1;
   };
 
   // The time that a point of a chart covers, as [from, to]: null of one sample, and of cells no wider than a few of them.
@@ -67,9 +73,9 @@
 
   // Extremes, mean and last value of a line within a view, and what it adds up to over the time that is known.
   g.facts = function (line, from, to, longest) {
-    let [low, high, sum, seen, area] = [Infinity, -Infinity, 0, 0, 0];
+    let [low, high, plain, seen, area] = [Infinity, -Infinity, 0, 0, 0];
     let last = null;
-    let weight = 0;
+    let weight = 0; // each sample stands for the time since the one before it
     const first = place(line.x, from);
     const { step } = line;
     for (let at = first; at < line.x.length && line.x[at] <= to; at += 1) {
@@ -81,15 +87,16 @@
       high = Math.max(high, highest ?? value);
       // Of the newest cell only a part is over.
       const isPart = step && at === line.x.length - 1 && t.known(line.filled);
-      const wide = isPart ? Math.min(line.filled, step) : step || (at > first ? line.x[at] - line.x[at - 1] : 0);
-      const part = isPart ? wide / step : 1;
-      sum += value * part;
-      weight += part;
+      const follows = at > first && t.known(line.mean[at - 1]) && !breaks(line, at, longest);
+      const wide = isPart ? Math.min(line.filled, step) : step || (follows ? line.x[at] - line.x[at - 1] : 0);
+      area += value * wide;
+      weight += wide;
+      plain += value;
       seen += 1;
       last = value;
-      if (step || wide <= longest) { area += value * wide; }
     }
-    return { low, high, mean: weight ? sum / weight : last ?? NaN, last, seen, area };
+    // On an axis of nothing but single points each counts alike.
+    return { low, high, mean: weight ? area / weight : seen ? plain / seen : NaN, last, seen, area };
   };
 
   // Gaps within a view, as [from, to], of a line that has a place there: the end of a line without values is none.
@@ -133,7 +140,7 @@
     if (at < 0) { return silent && line.x.length ? { from: line.x[0], age: NaN } : null; }
     const from = line.x[at] + (line.step || 0) / 2;
     const age = until - from;
-    return silent || age > longest ? { from, age: Math.max(0, age) } : null;
+    return silent || age > reach(line, at, longest) ? { from, age: Math.max(0, age) } : null;
   };
 
   // Who held the GPU from `from` to `to`, without a gap; nobody in between. What goes on is a few samples ahead of its holder.
@@ -146,7 +153,7 @@
       found.push([Math.max(begin, at), Math.min(end, to), user]);
       at = end;
     }
-    const goesOn = doc.goesOn && found.length && to - at <= MISSED * (doc.interval || 1);
+    const goesOn = doc.goesOn && found.length && to - at <= MISSED * (doc.pace || doc.interval || 1);
     if (at < to) { found.push([at, to, goesOn ? found[found.length - 1][2] : ""]); }
     return found;
   };

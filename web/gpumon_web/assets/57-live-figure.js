@@ -226,15 +226,19 @@
       extend(doc, times.slice(next), Object.fromEntries([...lines].map(([key, line]) => [key, line.slice(next)])), every);
     }
 
-    // Of fast samples fewer are sent than the chart was made of: no gap is between those. A real one has a point of its own.
+    // Of fast samples fewer are sent than the chart was made of: no gap is between those.
     function extend(doc, times, values, every) {
-      doc.interval = Math.max(doc.interval, every || 0);
+      doc.pace = Math.max(doc.interval, every || 0);
       const lines = doc.panels.flatMap((panel) => panel.lines.map((line) => ({ key: panel.key, line })));
+      for (const { line } of lines) {
+        line.made ??= line.x[line.x.length - 1];
+        line.every = doc.pace;
+      }
       for (const x of new Set(lines.map(({ line }) => line.x))) {
         const mine = lines.filter(({ line }) => line.x === x);
         let before = doc.newest;
         times.forEach((time, at) => {
-          g.append(mine.map(({ line }) => line), mine.map(({ key }) => (values[key] || [])[at] ?? null), { time, before, interval: doc.interval });
+          g.append(mine.map(({ line }) => line), mine.map(({ key }) => (values[key] || [])[at] ?? null), { time, before, interval: doc.pace });
           before = Math.max(before, time);
         });
       }
