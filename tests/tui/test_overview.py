@@ -22,6 +22,7 @@ from gpumon.missing import NAN, is_known
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
+from gpumon_tui.pages.runs import RunsPage
 from gpumon_tui.pictures.overview_past import _in_columns, _ToldEpoch
 from gpumon_tui.renderables import epoch_lines, kept_plot
 from gpumon_tui.renderables.cells import painted
@@ -640,3 +641,18 @@ def test_the_numbers_of_epochs_fit_each_other_down_a_column() -> None:
     assert [one.energy for one in _in_columns([now, before], ())] == ["0.90 Wh", "2.50 Wh"]
     assert [one.energy for one in _in_columns([now], ())] == ["3,245 J"]
     assert [one.logged for one in _in_columns([now, before], ("loss", "acc"))] == [["1.120", "0.6964"], ["1.129", ""]]
+
+
+def test_the_run_that_was_chosen_on_the_overview_opens_though_the_page_of_runs_had_another_under_its_cursor() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("4", "1", "tab", "end")
+        wanted = app.view.selected_run
+        await pilot.press("enter")
+        await pilot.pause()
+        runs = app.page
+        assert isinstance(runs, RunsPage)
+        assert (runs.sheet.list.run, wanted) == (app.view.ranks[-1].first.id, app.view.ranks[-1].first.id)
+        await pilot.press("escape", "1", "home", "4")
+        assert runs.sheet.list.run == app.view.ranks[0].first.id, "the cursor is on it, too"
+
+    play(FakeFeed(), (120, 40), script)

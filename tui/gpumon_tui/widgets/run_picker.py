@@ -39,6 +39,8 @@ class RunPicker:
         self.typing = False
         self.run = ""
         """Id of the run under the cursor."""
+        self._selected: str | None = None
+        """Id of the run that was selected when this list was drawn last: by now another page may have taken another."""
         self.shown: list[ListedRun] = []
         self.page = 1
         """Rows on screen."""
@@ -61,6 +63,8 @@ class RunPicker:
 
     def follow(self, *, keep: bool) -> None:
         """Take in what is known now; `keep` the run under the cursor even where the filter hides it."""
+        if self._selected is not None and self.view.selected_run != self._selected:
+            self.run = self.view.selected_run or self.run
         self.shown = self._runs()
         place = next((place for place, run in enumerate(self.shown) if run.id == self.run), -1)
         self._cursor = place if place >= 0 else max(0, min(self._cursor, len(self.shown) - 1))
@@ -68,6 +72,7 @@ class RunPicker:
             self.run = self.shown[self._cursor].id
         if any(ranks.first.id == self.run for ranks in self.view.ranks):
             self.view.selected_run = self.run
+        self._selected = self.view.selected_run
 
     def move(self, step: int) -> None:
         """Move the cursor; it stays within the rows."""
