@@ -72,16 +72,16 @@ def break_off(book: Book, run_id: str, changes: str = "") -> None:
     book.db.execute(f"UPDATE epoch SET ended = NULL{changes} WHERE {of_run}", (run_id,))
 
 
-def test_the_open_epoch_of_a_run_that_goes_on_is_said_to_be_on_the_axis_of_time_alone(tmp_path: Path) -> None:
+def test_the_open_epoch_of_a_run_that_goes_on_is_said_to_be_shown_by_time_alone(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, IDS[0], 6)
         training(book, IDS[1], 6, state=RunState.RUNNING, began=BEGAN + 900)
     by = noted(book)
     [said] = [text for text in by[EPOCHS] if "goes on" in text]
-    assert said.endswith("the open epoch is on the axis of time alone")
+    assert said.endswith("an epoch that has not ended is shown by time alone")
     assert not any("goes on" in text for text in by[TIME])
     beside = {axis: document(str(book.path), by=axis)["ends"] for axis in (EPOCHS, TIME)}
-    assert beside == {EPOCHS: "B: so far, to the end of the newest epoch", TIME: ""}
+    assert beside == {EPOCHS: "B: so far, to the end of the newest finished epoch", TIME: ""}
 
 
 def test_several_gpus_of_a_run_are_said_to_be_one_line(tmp_path: Path) -> None:

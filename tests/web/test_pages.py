@@ -259,7 +259,7 @@ def test_tables_sort_by_click_and_by_key(browser: Browser, simulated: str) -> No
         expect(energy).to_have_attribute("aria-sort", "ascending")
         cells = table.locator("tbody td[data-label=Energy]")
         found = [joules(text) for text in cells.all_inner_texts() if text != "–"]
-        assert len(found) > 3
+        assert len(set(found)) > 1
         assert found == sorted(found)
 
 
@@ -347,6 +347,6 @@ def test_a_recording_of_a_real_training_is_shown_and_labeled(
         expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
         expect(page.locator("#page-gpu")).to_contain_text("has no process data")
         visitor.open("#/runs")
-        expect(page.locator("#page-runs")).to_contain_text(re.compile("This recording has no runs|No runs in this rec"))
+        expect(page.locator("#page-runs")).to_contain_text("This recording does not tell of runs.")
         expect(page.locator("#page-runs")).not_to_contain_text("No runs yet")
         expect(page.locator("#page-runs .picked")).to_have_text("")

@@ -18,7 +18,7 @@ from gpumon.database.read import LOCKED, Patience, open_to_read
 from gpumon.frame import Origin, RunState, Tick
 from gpumon.history.tiers import SHAPES
 from gpumon.ledger.migrations import VERSION
-from gpumon.origin import RECORDED, SIMULATED
+from gpumon.origin import RECORDED, SIMULATED, Capability
 from gpumon_web.work import WorkerProcess
 from gpumon_web.worker import LOCKED_FOR
 from tests.builders import device, process, run, sample, tick
@@ -290,10 +290,15 @@ def test_beside_runs_that_are_kept_one_that_is_not_has_no_tick(ledger: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("ended", "words"), [(False, "No runs in this recording so far."), (True, "This recording has no runs.")]
+    ("capabilities", "ended", "words"),
+    [
+        (Capability.PROCESSES, False, "No runs in this recording so far."),
+        (Capability.PROCESSES, True, "This recording has no runs."),
+        (RECORDED, False, "This recording does not tell of runs."),
+    ],
 )
-def test_a_recording_without_runs_invites_to_nothing(ended: bool, words: str) -> None:
-    origin = Origin("replay", "REPLAY a.csv", ended=ended, capabilities=RECORDED)
+def test_a_recording_without_runs_invites_to_nothing(capabilities: Capability, ended: bool, words: str) -> None:
+    origin = Origin("replay", "REPLAY a.csv", ended=ended, capabilities=capabilities)
     served = Served([tick(n, [sample(0, utilization=0.5)], origin=origin) for n in (1, 2)])
     found = served.json("/api/kept?page=runs")["values"]
     assert found["nothing"] == words

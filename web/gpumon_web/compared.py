@@ -107,7 +107,9 @@ def _open(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
     going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
     if axis == TIME or not going:
         return []
-    return [f"{', '.join(going)} go{'es' if len(going) == 1 else ''} on: the open epoch is on the axis of time alone"]
+    return [
+        f"{', '.join(going)} go{'es' if len(going) == 1 else ''} on: an epoch that has not ended is shown by time alone"
+    ]
 
 
 def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
@@ -115,7 +117,7 @@ def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
     going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
     if axis == TIME or not going:
         return ""
-    return f"{', '.join(name[0] for name in going)}: so far, to the end of the newest epoch"
+    return f"{', '.join(name[0] for name in going)}: so far, to the end of the newest finished epoch"
 
 
 def _joined(records: Sequence[Record]) -> str:
@@ -152,13 +154,20 @@ def _counts(compared: Comparison) -> list[str]:
 
 
 def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
-    """The lowest loss of each run's epochs: that on other data than of training, where all logged one."""
+    """The lowest loss of each run's epochs that ended: that on other data than of training, where all logged one."""
     logged = [{name for epoch in one.epochs for name in epoch.metrics if is_loss(name)} for one in found]
     common = sorted(set.intersection(*logged), key=lambda name: (not name.startswith(CHECKED), name))
     if not common:
         return {"loss_is": "", "loss": units.MISSING, "loss_below": "", "loss_of": []}
     lowest = [
-        min((value for epoch in one.epochs if is_known(value := epoch.metrics.get(common[0], NAN))), default=NAN)
+        min(
+            (
+                epoch.metrics.get(common[0], NAN)
+                for epoch in one.epochs
+                if not epoch.is_open and is_known(epoch.metrics.get(common[0], NAN))
+            ),
+            default=NAN,
+        )
         for one in found
     ]
     best, rest, badge = least(lowest, names, [units.plain(value) for value in lowest])

@@ -45,7 +45,7 @@ def others(now: Now, gpus: Sequence[Gpu]) -> str:
         return f"the next in about {units.words(min(left))}"
     states = {gpu.about["state"] for gpu in gpus}
     if states == {GpuState.BUSY.value}:
-        return "all are in use"
+        return "all are in use" if len(gpus) > 1 else "in use"
     # Of one that is allocated nobody knows whether it is used.
     return "all are allocated" if states <= {GpuState.BUSY.value, GpuState.ALLOCATED.value} else ""
 

@@ -53,7 +53,7 @@ def attention(found: Sequence[Cells]) -> str:
         return f"{len(bad)} of {len(known)} need{'s' if len(bad) == 1 else ''} attention"
     if not known:
         return "nothing is reported"
-    return "as usual" if len(known) == len(found) else f"{len(known)} of {len(found)} known, as usual"
+    return "as usual" if len(known) == len(found) else f"as usual, as far as known ({len(known)} of {len(found)})"
 
 
 def _as_it_was(one: Cells) -> Cells:

@@ -33,6 +33,8 @@ def why_none_listed(origin: Origin, *, is_moment: bool) -> str:
     """
     if Capability.NOW in origin.capabilities:
         return ""
+    if Capability.PROCESSES not in origin.capabilities:  # as a log
+        return "This recording does not tell of runs."
     if is_moment:
         return "No run at this moment of the recording."
     return "This recording has no runs." if origin.ended else "No runs in this recording so far."

@@ -4,7 +4,7 @@
   const STEPS = [[-600, "−10 min"], [-60, "−1 min"], [60, "+1 min"], [600, "+10 min"]];
   const SPEEDS = [1, 2, 5, 10, 60, 300];
   const SETTLES = 200; // ms after the last move of the slider
-  const ONCE = "A log is read from begin to end: 'gpumon record' makes a recording of it, which can be paused and moved.";
+  const ONCE = "A log is read from beginning to end: 'gpumon record' makes a recording of it, which can be paused and moved.";
   const t = g.text;
   let parts = null;
   let timer = 0;
