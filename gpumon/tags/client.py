@@ -53,7 +53,7 @@ class Board:
         self.peak = wire.NOT_KNOWN
         """The framework's peak of allocated bytes, where it was read for the next event and for no other."""
         self.must_end = False
-        """Whether it is a failure to be open still when the process ends."""
+        """Whether it is a failure to be open still when it is dropped, or when the process ends."""
         self.cpu_time: Callable[[], float] | None = None
         """CPU seconds of the run until now; asked when it ends."""
         self._monotonic = monotonic
@@ -376,8 +376,9 @@ class Board:
         self._turn_off()
 
     def __del__(self) -> None:
+        # In a cycle the garbage collector may come to a board before the callback that would have closed it.
         if getattr(self, "_map", None) is not None:
-            self.close()
+            self.close(failed=self.must_end)
 
 
 def _int32(number: int) -> int:

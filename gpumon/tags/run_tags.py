@@ -221,7 +221,7 @@ class RunTags:
         self._telling.tag(tags)
 
     def must_end(self) -> None:
-        """A process that ends before this run does has not finished it. For callbacks."""
+        """Who drops this run, or ends the process, before it ends has not finished it. For callbacks."""
         self._board.must_end = True
 
     def describe(self, **changes: object) -> None:

@@ -195,7 +195,7 @@ class ActiveRun(RunTags):
 
     def __del__(self) -> None:
         board = getattr(self, "_board", None)
-        if board is not None and board.on and board.events == 1 and not board.steps:
+        if board is not None and board.on and board.events == 1 and not board.steps and not board.must_end:
             # Begun and dropped in one line: its author means the rest of the program.
             warn_once(
                 "kept",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,26 @@ def test_one_that_goes_on_does_not_end_with_the_next_and_fails_if_nobody_ends_it
     del first
     assert {one.run.name: one.run.state for one in told(live)}["first"] is RunState.FAILED
     second.end()
+
+
+def test_a_training_that_was_dropped_has_failed_where_the_garbage_collector_comes_to_its_run_before(live: Path) -> None:
+    # One that has raised leaves callbacks, model and traceback in a cycle: what outlived a collection before the
+    # rest was made may be finalized behind the rest.
+    hook = Hook("test", "dropped")
+    hook.cycle = hook  # type: ignore[attr-defined]
+    gc.collect(0)
+    hook.begin(3, 0)
+    hook.begin_epoch(0)
+    del hook
+    gc.collect()
+    assert [one.run.state for one in told(live)] == [RunState.FAILED]
+
+
+def test_a_run_of_a_callback_that_was_dropped_before_its_first_epoch_has_failed(live: Path) -> None:
+    hook = Hook("test", "dropped")
+    hook.begin(3, 0)
+    hook.run = None
+    assert [one.run.state for one in told(live)] == [RunState.FAILED], "nobody kept it for the rest of the program"
 
 
 def test_given_parameters_stand_against_those_of_the_framework(live: Path) -> None:
