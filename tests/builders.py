@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Boundary, Device, Frame, Mark, Origin, Process, Run, Sample, Tick
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, Availability
@@ -22,6 +24,11 @@ def sample(index: int = 0, state: Availability = Availability.OK, run: str = "",
     for key, value in values.items():
         row[GPU_INDEX[f"gpu.{key}"]] = value
     return Sample(device(index), state, row, run)
+
+
+def judged(one: Sample, state: GpuState) -> GpuStatus:
+    """A GPU of which one sample is known, judged so."""
+    return GpuStatus(one, state, None, is_unlisted=False, processes=(), runs=(), since=None)
 
 
 def process(pid: int = 4711, index: int = 0, **fields: Any) -> Process:

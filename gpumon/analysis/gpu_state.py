@@ -15,6 +15,7 @@ from collections.abc import Container, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from gpumon.analysis.load import Load, Loads
 from gpumon.analysis.thresholds import CONTEXT, GAP, PAUSE, RESERVED_MOST, RESERVED_SHARE
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame, Process, Sample
@@ -183,12 +184,22 @@ class Activity:
         """The whole time without work, and that in which the GPU was held, or was free, as it is now."""
         self._free: dict[str, bool] = {}
         """Whether a GPU that does nothing was free when that was last known."""
+        self._loads = Loads()
+        """Of views, which take in frames: who only counts has no use for words."""
         self._count = 0
         """Devices of the last frame."""
 
     def add(self, frame: Frame) -> None:
         """Take in a frame; one that is older than the last begins anew."""
-        self.watch(frame.samples, monotonic_ns=frame.monotonic_ns, time=frame.time, interval=frame.interval)
+        now = frame.monotonic_ns
+        passed = now - self._now
+        self.watch(frame.samples, monotonic_ns=now, time=frame.time, interval=frame.interval)
+        for sample in frame.samples:
+            share = working(sample)
+            if sample.state is _OK and (share >= IDLE or (share < IDLE and is_held(sample, (), bool(sample.run)))):
+                self._loads.take(sample.device.uuid, share, now, passed)
+            else:
+                self._loads.forget(sample.device.uuid)
 
     def watch(
         self,
@@ -209,10 +220,12 @@ class Activity:
             self._worked.clear()
             self._idle.clear()
             self._free.clear()
+            self._loads.clear()
         is_gap = passed > GAP * max(interval, 0.1) * SECOND
         if is_gap:  # work before it proves no pause: whoever worked may be gone
             self._idle.clear()
             self._worked.clear()
+            self._loads.clear()
         self._now = monotonic_ns
         worked, idle, count = self._worked, self._idle, len(samples)
         if count != self._count or len(worked) > count or len(idle) > count:
@@ -247,12 +260,17 @@ class Activity:
         for of_all in (self._worked, self._idle, self._free):
             for uuid in of_all.keys() - there:
                 del of_all[uuid]
+        self._loads.keep(there)
 
     def observed(self, uuid: str) -> Observed:
         """Return the seconds before the newest frame, as far as the GPU was watched."""
         worked, found = self._worked.get(uuid), self._idle.get(uuid)
         since_work = NAN if worked is None else (self._now - worked) / SECOND
         return Observed(since_work, NAN if found is None else (self._now - found[1].counted_ns) / SECOND)
+
+    def load(self, uuid: str) -> Load | None:
+        """Return how much a GPU works at the newest frame, for some seconds; None where that is not known."""
+        return self._loads.of(uuid)
 
     def idle_since(self, uuid: str) -> IdleSince | None:
         """Since when it has done nothing without a gap; None where it works or that is unknown."""

@@ -1,15 +1,15 @@
 """One GPU of a frame as every view shows it: its state, who holds it, and since when it does nothing."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
 from gpumon import units
 from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, has_unlisted_holder, is_held, judge, working
+from gpumon.analysis.load import Load, load_of
 from gpumon.analysis.ranks import Ranks
-from gpumon.analysis.thresholds import LIGHT
 from gpumon.frame import Frame, Process, RunState, Sample
-from gpumon.metrics import IDLE
 
 _DOES_NOTHING = (GpuState.ALLOCATED, GpuState.HELD, GpuState.IDLE, GpuState.FREE)
 
@@ -29,6 +29,8 @@ class GpuStatus(NamedTuple):
     """The run in force first, then those of its processes, then those that report that they use it."""
     since: IdleSince | None
     """Since when it has done nothing, held or free as it is now; None where it works or that is unknown."""
+    load: Load | None = None
+    """How much it has worked for some seconds; None where its sample alone is known."""
 
     @property
     def is_empty(self) -> bool:
@@ -37,30 +39,25 @@ class GpuStatus(NamedTuple):
 
     def word(self, age: float = 0.0) -> str:
         """Return the state for people: `busy`, `allocated, idle`, `stale 12 s`; `age` is that of the frame, seconds."""
-        return state_word(self.sample, self.state, age)
+        if self.state is GpuState.STALE:  # older by the age of the frame
+            ages = [one for one in (self.sample.age, age) if isfinite(one)]
+            return f"stale {units.duration(sum(ages))}" if ages else "stale"
+        if self.state is GpuState.UNREADABLE:
+            return self.sample.reason
+        if self.state is GpuState.BUSY:
+            return (self.load or load_of(working(self.sample))).value
+        return self.state.title
 
 
-def state_word(sample: Sample, state: GpuState, age: float = 0.0) -> str:
-    """Return the word of `GpuStatus.word`; a GPU that was stale in the frame is older by the age of the frame."""
-    if state is GpuState.STALE:
-        ages = [one for one in (sample.age, age) if isfinite(one)]
-        return f"stale {units.duration(sum(ages))}" if ages else "stale"
-    if state is GpuState.UNREADABLE:
-        return sample.reason
-    if state is GpuState.BUSY and working(sample) < LIGHT:  # "busy" next to 0 % reads as an error, next to 5 % too
-        return "pausing" if working(sample) < IDLE else "light load"
-    return state.title
+def busy_counts(statuses: Iterable[GpuStatus], *, is_brief: bool = False) -> list[tuple[int, str]]:
+    """Return the numbers of the GPUs that count as busy by the words that their rows have, those at work first.
 
-
-def busy_word(judged: Iterable[tuple[Sample, GpuState]]) -> str:
-    """Return the word for the GPUs that count as busy, where they are only counted.
-
-    It is that of all if they have the same, `busy` if any has, and else `in use`.
+    In brief they are one number: with the word of all if they have the same, else `in use`. None is `0 busy`.
     """
-    words = {state_word(sample, state) for sample, state in judged if state is GpuState.BUSY}
-    if not words or GpuState.BUSY.title in words:
-        return GpuState.BUSY.title
-    return words.pop() if len(words) == 1 else "in use"
+    words = Counter(status.word() for status in statuses if status.state is GpuState.BUSY)
+    if is_brief and len(words) > 1:
+        return [(words.total(), "in use")]
+    return [(words[load.value], load.value) for load in reversed(Load) if words[load.value]] or [(0, Load.BUSY.value)]
 
 
 def gpu_statuses(
@@ -103,6 +100,7 @@ def _status(
         processes=tuple(processes),
         runs=runs,
         since=since if state in _DOES_NOTHING else None,
+        load=activity.load(uuid),
     )
 
 

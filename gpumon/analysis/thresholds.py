@@ -22,6 +22,12 @@ UNATTRIBUTED = 2.0**30
 less."""
 LIGHT = 0.2
 """Utilization below which a GPU that works is said to have a light load: it is busy, and has room for more."""
+LETS_UP = 3.0
+"""Seconds of less work after which a GPU that was busy is no longer said to be: one sample may fall between two
+steps."""
+STEADY = 10.0
+"""Seconds for which all samples of a GPU that pauses must say that it has a light load, or the reverse: those of a
+pause with some kernels lie on both sides of `IDLE`."""
 OVERDUE = 3.0
 """Times the usual length of an epoch after which the one that is open tells nothing of those to come: it may hang."""
 PACE_FROM = 5.0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
+from gpumon.analysis.load import Load
 from gpumon.analysis.ranks import ranks_of
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.diagnosis.finding import Finding
@@ -85,8 +86,14 @@ class Judged:
 
 
 def needs_past(statuses: Sequence[GpuStatus]) -> bool:
-    """Return whether frames before this one may change what is judged: one alone cannot tell a pause from idleness."""
-    return any(status.state is GpuState.ALLOCATED for status in statuses)
+    """Return whether frames before this one may change what is judged, or the word for it.
+
+    One alone cannot tell a pause from idleness, nor a sample between two steps from a light load.
+    """
+    return any(
+        status.state is GpuState.ALLOCATED or (status.state is GpuState.BUSY and status.load is not Load.BUSY)
+        for status in statuses
+    )
 
 
 def earlier_frames(live: Live, newest: Frame) -> list[Frame]:

@@ -67,7 +67,7 @@ def test_what_holds_the_clocks_is_said_in_the_same_words_in_every_view(
     (status,) = gpu_statuses(frame, [])
     (throttling,) = (one["text"] for one in web_row(status, [])["health"] if one["title"] == "Throttling")
     assert throttling == ("not reported" if listed is None else f"clocks held by {said}" if said else "none")
-    label, nobody = gpu_status(one, RecentHistory(), status.state), GpuHolder("", False, "", ())
+    label, nobody = gpu_status(status, RecentHistory()), GpuHolder("", False, "", ())
     columns = gpu_columns(200)
     told = GpuLine(one, status.state, label, "", nobody, math.nan, math.nan, math.nan, [])
     drawn = {begin: text.strip() for begin, text, _ in gpu_row(told, columns)}
@@ -156,7 +156,7 @@ def test_a_gpu_has_the_same_state_in_every_view(case: Case) -> None:
     (row,) = fleet.about(newest, Epochs(), Origin("nvml"), Driver(), "node1")["gpus"]
     told = document(newest, Origin("nvml"), Driver(), "node1", None, before=before)
     (one,) = newest.samples
-    shown = gpu_status(one, RecentHistory(), view.judged(one))
+    shown = gpu_status(view.status(one), RecentHistory())
     text = list(lines(newest, Origin("nvml"), Driver(), "node1", "", before))[1]
     assert {view.judged(one).value, row["state"], told["gpus"][0]["gpu_state"]} == {case.state.value}
     assert shown.word == case.word

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -16,7 +15,7 @@ from gpumon.origin import SIMULATED, Origin, SourceInfo
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import holder
 from gpumon_tui.renderables.header import _counts
-from tests.builders import run, sample
+from tests.builders import judged, run, sample
 from tests.tui.fakes import LIVE, FakeFeed, recent
 from tests.tui.screen import play, text
 
@@ -94,14 +93,8 @@ def test_that_none_is_free_is_said_only_where_that_is_known_of_all() -> None:
 
 
 def test_one_word_stands_for_one_state_where_there_is_little_room() -> None:
-    class Shown(NamedTuple):
-        samples: Sequence[GpuState]
-
-        def judged(self, sample: GpuState) -> GpuState:
-            return sample
-
     def counts(*states: GpuState) -> str:
-        return "".join(part.text for part in _counts(Shown(states), is_brief=True))  # type: ignore[arg-type]
+        return "".join(part.text for part in _counts([judged(sample(), state) for state in states], is_brief=True))
 
     assert counts(GpuState.HELD, GpuState.IDLE, GpuState.LOST) == "1 held idle · 1 idle · 1 lost"
     assert counts(GpuState.HELD, GpuState.LOST) == "1 idle · 1 lost"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sin
 from typing import Any
@@ -40,8 +41,8 @@ from gpumon_tui.renderables.placed import drawn
 from gpumon_tui.renderables.plot import PlotCurve, plot
 from gpumon_tui.renderables.strip import LEVELS, StripHistory, strip, strip_grid
 from gpumon_tui.renderables.value_axis import value_axis
+from tests.builders import judged, sample
 from tests.builders import run as run_of
-from tests.builders import sample
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
 
@@ -277,13 +278,18 @@ def test_a_run_that_is_over_says_how_it_ended() -> None:
         assert re.search(rf"llama-8b-lora.* {word}", screen)
 
 
+def told(samples: Sequence[Sample], states: Sequence[GpuState], cells: int = 40) -> str:
+    """What the line says that counts GPUs."""
+    return plain(answer([judged(*one) for one in zip(samples, states, strict=True)], cells))
+
+
 def test_what_is_free_is_answered_with_what_is_known() -> None:
     gpus = [sample(index, memory_total=80 * 2.0**30) for index in range(3)]
-    said = plain(answer(gpus, [GpuState.FREE, GpuState.LOST, GpuState.DIVIDED], 40))
+    said = told(gpus, [GpuState.FREE, GpuState.LOST, GpuState.DIVIDED])
     assert said.split() == ["1", "free", "GPU", "0", "80.0", "GiB", "1", "unknown"]
-    assert plain(answer(gpus, [GpuState.UNKNOWN] * 3, 40)).split() == ["3", "unknown"]
-    assert plain(answer(gpus, [GpuState.IDLE] * 3, 40)).split() == ["3", "idle"]
-    assert plain(answer(gpus, [GpuState.BUSY] * 3, 40)).split() == ["0", "free", "3", "busy"]
+    assert told(gpus, [GpuState.UNKNOWN] * 3).split() == ["3", "unknown"]
+    assert told(gpus, [GpuState.IDLE] * 3).split() == ["3", "idle"]
+    assert told(gpus, [GpuState.BUSY] * 3).split() == ["0", "free", "3", "busy"]
 
 
 def test_one_gpu_has_its_numbers_large_its_curves_and_the_parts_of_its_memory() -> None:
@@ -580,11 +586,13 @@ def test_a_state_is_whole_where_nobody_tells_who_has_a_gpu(word: str) -> None:
 
 def test_gpus_are_counted_by_the_word_that_their_rows_have() -> None:
     light, busy, pausing = (sample(at, utilization=share) for at, share in enumerate((0.1, 0.9, 0.0)))
-    assert " 1 light load " in plain(answer([light], [GpuState.BUSY], 40)) + " "
-    assert " 2 busy " in plain(answer([light, busy], [GpuState.BUSY] * 2, 40)) + " "
-    assert " 1 pausing " in plain(answer([pausing], [GpuState.BUSY], 40)) + " "
+    assert " 1 light load " in told([light], [GpuState.BUSY]) + " "
+    assert " 0 free  1 busy 1 light load 1 pausing " in told([light, busy, pausing], [GpuState.BUSY] * 3) + " "
+    assert " 0 free  3 in use " in told([light, busy, pausing], [GpuState.BUSY] * 3, 20) + " ", "no row is miscounted"
+    assert " 1 pausing " in told([pausing], [GpuState.BUSY]) + " "
     states = [GpuState.BUSY, GpuState.BUSY, GpuState.ALLOCATED]
-    assert " 2 in use 1 allocated " in plain(answer([light, pausing, pausing], states, 40)) + " ", "no row says busy"
+    assert " 1 light load 1 pausing 1 allocated " in told([light, pausing, pausing], states, 48) + " "
+    assert " 2 in use 1 allocated " in told([light, pausing, pausing], states, 36) + " ", "no row says busy"
 
 
 def test_the_row_under_the_cursor_is_copied_whatever_part_it_is_in() -> None:

@@ -30,7 +30,7 @@ from gpumon_tui.renderables.overview_rows import RUN_COLUMNS, run_texts
 from gpumon_tui.renderables.run_list import of_frame
 from gpumon_tui.textual_private.flow_control import PATIENCE, FlowControl
 from gpumon_tui.view import View
-from tests.builders import frame_of, sample, tick
+from tests.builders import frame_of, judged, sample, tick
 from tests.tui.fakes import GIB, START, FakeFeed
 
 
@@ -312,7 +312,7 @@ def test_a_word_for_each_gpu(index: int, word: str) -> None:
     for frame in feed.frames:
         view.activity.add(frame)
     sample = view.samples[index]
-    assert gpu_status(sample, filled(feed), view.judged(sample)).word == word
+    assert gpu_status(view.status(sample), filled(feed)).word == word
 
 
 @pytest.mark.parametrize("size", [(40, 10), (40, 20), (80, 24), (120, 40), (200, 50), (320, 90)])
@@ -428,7 +428,9 @@ def test_a_gpu_that_heat_slows_and_that_does_nothing_for_its_holder_keeps_the_wo
     for second in range(1, 4):
         history.add(frame_of(tick(second, [sample(0, utilization=0.0, throttled_hw_thermal=float(second))])))
     (one,) = frame_of(tick(3, [sample(0, utilization=0.0)])).samples
-    label = gpu_status(one, history, GpuState.HELD)
+    label = gpu_status(judged(one, GpuState.HELD), history)
     assert (label.word, label.is_hot) == ("allocated, idle", True)
-    assert label.style == gpu_status(one, history, GpuState.BUSY).style, "and the color says that something is wrong"
-    assert gpu_status(one, history, GpuState.BUSY).word == "heat-throttled"
+    assert label.style == gpu_status(judged(one, GpuState.BUSY), history).style, (
+        "and the color says that something is wrong"
+    )
+    assert gpu_status(judged(one, GpuState.BUSY), history).word == "heat-throttled"

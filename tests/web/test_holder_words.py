@@ -111,7 +111,8 @@ def test_a_gpu_that_works_little_or_pauses_is_called_so_as_in_the_status() -> No
     for use, word in ((0.9, "busy"), (0.1, "light load"), (0.0, "pausing")):
         values = {"memory_used": 4e9, "memory_total": 8e10}
         ticks = [tick(1, [sample(0, utilization=0.9, **values)], [process(7, user="alice")]),
-                 tick(2, [sample(0, utilization=use, **values)], [process(7, user="alice")])]  # fmt: skip
+                 *(tick(second, [sample(0, utilization=use, **values)], [process(7, user="alice")])
+                   for second in range(2, 6))]  # fmt: skip
         now, gpu = known(*ticks)
         assert gpu.about["state"] == "busy"
         found = PAGES["gpu"].live(now, {"gpu": "0"})

@@ -9,7 +9,7 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState, has_unlisted_holder
-from gpumon.analysis.gpu_status import state_word
+from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.gpu_rules import THERMAL, heat
 from gpumon.frame import NAN, TRAINING, Process, Run, Sample
@@ -46,18 +46,17 @@ _QUIET = frozenset({
 })  # fmt: skip
 
 
-def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: float = 0.0) -> GpuLabel:
+def gpu_status(status: GpuStatus, history: RecentHistory, age: float = 0.0) -> GpuLabel:
     """`busy`, `free`, `allocated, idle`, `heat-throttled`, `stale 12 s`, `lost` …; `age` of the frame in seconds."""
-    uuid = sample.device.uuid
+    uuid, state = status.sample.device.uuid, status.state
     if state not in SILENT:
         severity = heat({metric.name: history.last(uuid, metric.name) for metric in THERMAL})
         if severity is not Severity.INFO:
             # What holds a GPU and does nothing keeps its word: all that counts or times it says the same.
-            word = state_word(sample, state, age) if state is GpuState.HELD else HEAT_THROTTLED
+            word = status.word(age) if state is GpuState.HELD else HEAT_THROTTLED
             style = theme.CRITICAL if severity is Severity.CRITICAL else theme.WARN
             return GpuLabel(word, style, quiet=False, is_hot=True)
-    word = state_word(sample, state, age)
-    return GpuLabel(word, _STYLES.get(state, theme.DIM), state in _QUIET)
+    return GpuLabel(status.word(age), _STYLES.get(state, theme.DIM), state in _QUIET)
 
 
 def of_now(sample: Sample) -> Sample:

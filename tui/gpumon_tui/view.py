@@ -121,7 +121,7 @@ class View:
         self._knows_host = False
         self._host_of: Frame | None = None
         self._judged: tuple[GpuStatus, ...] = ()
-        self._states: dict[str, GpuState] = {}
+        self._status_of: dict[str, GpuStatus] = {}
         self._states_of: tuple[Frame | None, bool, bool] = None, False, False
         self.found = ToldFindings(self)
         self._led: Memo[Drawn] = Memo()
@@ -216,8 +216,14 @@ class View:
 
     def judged(self, sample: Sample) -> GpuState:
         """The state of a GPU of the frame on screen."""
+        return self.status(sample).state
+
+    def status(self, sample: Sample) -> GpuStatus:
+        """A GPU of the frame on screen, judged."""
         self._judge()
-        return self._states.get(sample.device.uuid, GpuState.UNKNOWN)
+        return self._status_of.get(sample.device.uuid) or GpuStatus(
+            sample, GpuState.UNKNOWN, None, is_unlisted=False, processes=(), runs=(), since=None
+        )
 
     @property
     def statuses(self) -> tuple[GpuStatus, ...]:
@@ -230,7 +236,7 @@ class View:
         if frame is not None and self._states_of != (frame, live, self.filling):
             activity = self.last_minutes.judged_by(self.activity, filling=self.filling)
             self._judged = gpu_statuses(frame, self.ranks, activity, live)
-            self._states = {status.sample.device.uuid: status.state for status in self._judged}
+            self._status_of = {status.sample.device.uuid: status for status in self._judged}
             self._states_of = frame, live, self.filling
 
     def not_judged(self) -> list[str]:

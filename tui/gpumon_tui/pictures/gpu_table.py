@@ -104,7 +104,7 @@ class GpuTablePicture(Picture):
         status = next((one for one in view.statuses if one.sample.device.uuid == view.subject), None)
         if status is None:
             return ""
-        label = gpu_status(status.sample, view.history, status.state, view.freshness.frame_age)
+        label = gpu_status(status, view.history, view.freshness.frame_age)
         return gpu_text(status, view.run_on(status.sample), label.word)
 
     @property
@@ -199,10 +199,9 @@ class GpuTablePicture(Picture):
     def _head(self, statuses: Sequence[GpuStatus], rooms: GpuRooms, columns: GpuColumns) -> list[Line]:
         samples = self.view.samples
         if rooms.answer:
-            states = tuple(status.state for status in statuses)
             edge = self.view.freshness.edge
-            told = gpu_heading.answer(samples, states, columns.cells, edge) if not self.view.age else []
-            return [self._rows.get("answer", (states, told), lambda: told), []]
+            told = gpu_heading.answer(statuses, columns.cells, edge) if not self.view.age else []
+            return [self._rows.get("answer", told, lambda: told), []]
         if not rooms.heading:
             return []
         sizes = gpu_heading.totals(samples)
@@ -222,7 +221,7 @@ class GpuTablePicture(Picture):
         last = view.history.last
         gpu = GpuLine(
             sample=sample, state=state, idle=idle,
-            label=gpu_status(sample, view.history, state, view.freshness.frame_age),
+            label=gpu_status(status, view.history, view.freshness.frame_age),
             holder=holder(sample, run, status.processes, len(status.runs)), left=self._left(run.id) if run else NAN,
             received=last(uuid, "gpu.pcie_received") if columns.received else NAN,
             sent=last(uuid, "gpu.pcie_sent") if columns.sent else NAN, history=self._history(uuid, grid),

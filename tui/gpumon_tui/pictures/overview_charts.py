@@ -74,7 +74,7 @@ class ChartsPicture(Picture):
 
     def _label(self, sample: Sample) -> GpuLabel:
         view = self.view
-        return gpu_status(sample, view.history, view.judged(sample), view.freshness.frame_age)
+        return gpu_status(view.status(sample), view.history, view.freshness.frame_age)
 
     def _who(self, sample: Sample) -> Line:
         """The state in words, who has the GPU, and how far its run is: there is no row that says so."""

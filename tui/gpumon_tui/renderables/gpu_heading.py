@@ -12,7 +12,7 @@ from rich.segment import Segment
 from gpumon import units
 from gpumon.analysis.epochs import EpochMark
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
-from gpumon.analysis.gpu_status import busy_word
+from gpumon.analysis.gpu_status import GpuStatus, busy_counts
 from gpumon.frame import Sample
 from gpumon.history.grid import Grid
 from gpumon_tui import theme
@@ -93,19 +93,21 @@ def _apart(at: dict[int, int], every: int) -> int:
     return min((after - before for before, after in pairwise(cells)), default=APART)
 
 
-def answer(samples: Sequence[Sample], states: Sequence[GpuState], cells: int, edge: str = NOW) -> Line:
+def answer(statuses: Sequence[GpuStatus], cells: int, edge: str = NOW) -> Line:
     """Return what people come for, in one line: `1 free  GPU 7  79.6 GiB  6 busy`; GPUs that MIG divides are none.
 
-    `edge` says of when it is, where that is not now. Without room for all of it the size of the free GPU is left out.
+    `edge` says of when it is, where that is not now. Without room for all of it the busy ones are one number, and then
+    the size of the free GPU is left out.
     """
-    full, brief = (_answer(samples, states, edge, has_size=has_size) for has_size in (True, False))
-    return cut(full if length(full) <= cells else brief, cells)
+    ways = ((False, True), (True, True), (True, False))
+    lines = [_answer(statuses, edge, is_brief=is_brief, has_size=has_size) for is_brief, has_size in ways]
+    return cut(next((line for line in lines if length(line) <= cells), lines[-1]), cells)
 
 
-def _answer(samples: Sequence[Sample], states: Sequence[GpuState], edge: str, *, has_size: bool) -> Line:
-    counts: Counter[GpuState] = Counter(states)
+def _answer(statuses: Sequence[GpuStatus], edge: str, *, is_brief: bool, has_size: bool) -> Line:
+    counts: Counter[GpuState] = Counter(status.state for status in statuses)
     line: Line = [Segment(" ")] if edge == NOW else [Segment(f"  {edge} ", theme.WARN)]
-    free = [sample for sample, state in zip(samples, states, strict=True) if state is GpuState.FREE]
+    free = [status.sample for status in statuses if status.state is GpuState.FREE]
     if free or set(counts) <= FREE_OR_NOT:
         line.append(Segment(f" {len(free)} free ", FREE if free else theme.DIM))
     if free:
@@ -113,9 +115,9 @@ def _answer(samples: Sequence[Sample], states: Sequence[GpuState], edge: str, *,
         line.append(Segment(f" GPU {names} ", theme.STRONG))
         if has_size and len(free) == 1 and isfinite(size := free[0].value("gpu.memory_total")):
             line += [Segment(f" {units.gibibytes(size)}", theme.PLAIN), Segment(" GiB ", theme.DIM)]
-    for name, states_of in _NAMES.items():
-        if count := sum(counts[state] for state in states_of):
-            word = busy_word(zip(samples, states, strict=True)) if name == "busy" else name
+    others = [(sum(counts[state] for state in states), name) for name, states in _NAMES.items()]
+    for count, word in (*busy_counts(statuses, is_brief=is_brief), *others):
+        if count:
             line += [Segment(f" {count}", theme.PLAIN), Segment(f" {word}", theme.DIM)]
     unknown = sum(counts[state] for state in _UNKNOWN)
     if unknown:
@@ -123,7 +125,7 @@ def _answer(samples: Sequence[Sample], states: Sequence[GpuState], edge: str, *,
     return line
 
 
-_NAMES = {"busy": (GpuState.BUSY,), "allocated": (GpuState.ALLOCATED,), "idle": (GpuState.HELD, GpuState.IDLE)}
+_NAMES = {"allocated": (GpuState.ALLOCATED,), "idle": (GpuState.HELD, GpuState.IDLE)}
 _UNKNOWN = (GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from math import fsum, isfinite
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
-from gpumon.analysis.gpu_status import busy_word
+from gpumon.analysis.gpu_status import GpuStatus, busy_counts
 from gpumon.diagnosis.grouping import ranges
 from gpumon.metrics import Availability
 from gpumon.vendors import short_name
@@ -90,7 +91,7 @@ def header(view: View, cells: int) -> Line:
 def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple[Line, Line, Line]:
     """Host and models, counts, power: as much of what stands left of the state as there is room for."""
     host, models = _host(view), _models(view)
-    full, brief = _counts(view, is_brief=False), _counts(view, is_brief=True)
+    full, brief = (_counts(view.statuses, is_brief=is_brief) for is_brief in (False, True))
     everything, hosted, bare = [*name, *host, *models, *chips], [*name, *host, *chips], [*name, *chips]
     if cells >= WIDE:
         power = _power(view)
@@ -187,31 +188,33 @@ def _label(view: View) -> str:
     return f"{words} {ranges(places)}" if places else ""
 
 
-def _counts(view: View, *, is_brief: bool) -> Line:
+def _counts(statuses: Sequence[GpuStatus], *, is_brief: bool) -> Line:
     """Numbers of GPUs by what they do, as far as it is known; that none is free only where that is known of all."""
-    samples = view.samples
-    if not samples:
+    if not statuses:
         return []
-    judged = [(sample, view.judged(sample)) for sample in samples]
-    states = Counter(state for _, state in judged)
+    states = Counter(status.state for status in statuses)
     states.pop(GpuState.DIVIDED, None)  # its instances count
     if states and set(states) <= {GpuState.UNREADABLE, GpuState.LOST}:
         return [_text("no GPU answers", "crit", bold=True)]
-    parts: Line = []
+    counted: list[tuple[int, str, str]] = []
     for state, full, short, role in _COUNTED:
         count = states[state]
         is_told_none = state in (GpuState.BUSY, GpuState.FREE) and set(states) <= FREE_OR_NOT
         if not count and not is_told_none:
             continue
         if state is GpuState.BUSY:
-            full = short = busy_word(judged)
-        elif state is GpuState.HELD and states[GpuState.IDLE]:
+            counted += [(number, word, role) for number, word in busy_counts(statuses, is_brief=is_brief)]
+            continue
+        if state is GpuState.HELD and states[GpuState.IDLE]:
             short = _HELD_BESIDE_IDLE
+        counted.append((count, short if is_brief else full, role))
+    parts: Line = []
+    for count, word, role in counted:
         if parts:
             parts.append(_text(" · ", "faint"))
-        is_good = state is GpuState.FREE and count
+        is_good = role == "util" and count
         parts.append(_text(str(count), role if count else "dim", bold=bool(count)))
-        parts.append(_text(f" {short if is_brief else full}", "util" if is_good else "dim", bold=bool(is_good)))
+        parts.append(_text(f" {word}", "util" if is_good else "dim", bold=bool(is_good)))
     return parts
 
 

@@ -56,8 +56,8 @@ def signs(*, is_colored: bool) -> list[Line]:
 WORDS = (
     ("busy", "kernels ran in the latest samples"),
     ("light load", "the same, for less than a fifth of the time; counted as busy"),
-    ("pausing", "processes hold memory, and kernels ran within the last minute"),
-    ("allocated", "processes hold memory; too early to tell a pause from idleness"),
+    ("pausing", "its memory is in use, and kernels ran within the last minute"),
+    ("allocated", "its memory is in use; too early to tell a pause from idleness"),
     ("allocated, idle", "the same, and nothing has run for a minute"),
     ("free", "idle, no process, and its memory is empty"),
     ("asleep", "powered down until a program uses it, as a laptop's GPU"),

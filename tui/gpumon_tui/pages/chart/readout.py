@@ -258,7 +258,7 @@ def _gpus(state: ChartState) -> list[Line]:
         processes = [process for process in status.processes if process.started <= time]
         is_of_now = not read
         if is_of_now and status.state in SILENT and not view.age > 0:
-            label = gpu_status(status.sample, view.history, status.state, view.freshness.frame_age)
+            label = gpu_status(status, view.history, view.freshness.frame_age)
             line.append(Segment(label.word, label.style))
         elif runs:
             first = runs[0].first

@@ -1,0 +1,85 @@
+"""The word for a busy GPU holds still, and follows what lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import pytest
+
+from gpumon.analysis.gpu_state import Activity, GpuState
+from gpumon.analysis.gpu_status import busy_counts, gpu_statuses
+from gpumon.frame import Frame
+from tests.builders import frame_of, judged, process, sample, tick
+
+GIB = 2.0**30
+
+
+def frames(shares: Iterable[float], memory: float = 40 * GIB) -> list[Frame]:
+    """A frame a second of a GPU with these utilizations."""
+    kept = {"memory_used": memory, "memory_total": 80 * GIB, "memory_reserved": 0.5 * GIB}
+    return [
+        frame_of(tick(second, [sample(0, utilization=share, **kept)], [process()] if memory else ()), second)
+        for second, share in enumerate(shares, start=1)
+    ]
+
+
+def words(of: Sequence[Frame]) -> list[str]:
+    """The word of the GPU at each frame."""
+    activity, found = Activity(), []
+    for frame in of:
+        activity.add(frame)
+        found += [status.word() for status in gpu_statuses(frame, [], activity)]
+    return found
+
+
+def in_turn(of: Sequence[Frame]) -> list[tuple[str, int]]:
+    """The words one after the other, each with its seconds."""
+    return [(word, len(list(same))) for word, same in groupby(words(of))]
+
+
+def test_samples_on_both_sides_of_a_threshold_change_no_word() -> None:
+    about_idle = [0.04, 0.06, 0.04, 0.05, 0.06, 0.03] * 10
+    assert in_turn(frames([0.0, 0.9, *about_idle]))[-2:] == [("busy", 3), ("pausing", 58)]
+    assert in_turn(frames(about_idle[1:])) == [("light load", 59)]
+    about_light = [0.19, 0.22, 0.18, 0.21] * 10
+    assert in_turn(frames([0.9, *about_light])) == [("busy", 41)]
+
+
+def test_a_sample_between_two_steps_is_no_pause() -> None:
+    assert in_turn(frames([0.9, 0.9, 0.0, 0.9, 0.02, 0.0, 0.9])) == [("busy", 7)]
+
+
+def test_a_gpu_that_was_busy_is_not_said_to_be_for_longer_than_seconds_beside_0() -> None:
+    assert in_turn(frames([0.9, *[0.0] * 20])) == [("busy", 3), ("pausing", 18)]
+    assert in_turn(frames([0.9, *[0.1] * 20])) == [("busy", 3), ("light load", 18)]
+
+
+def test_a_gpu_that_begins_to_work_is_busy_at_once() -> None:
+    assert words(frames([0.9, *[0.0] * 10, 0.9]))[-2:] == ["pausing", "busy"]
+
+
+def test_a_light_load_that_lasts_is_told_and_so_is_a_pause_after_it() -> None:
+    told = in_turn(frames([0.9, *[0.0] * 10, *[0.1] * 20, *[0.0] * 20]))
+    assert told == [("busy", 3), ("pausing", 17), ("light load", 20), ("pausing", 11)]
+
+
+@pytest.mark.parametrize("before", [frames([0.0] * 61), frames([0.9, *[0.0] * 20], memory=0.0)], ids=["idle", "free"])
+def test_what_did_nothing_before_is_no_pause_of_whoever_works_a_little_now(before: list[Frame]) -> None:
+    at = len(before)
+    kept = {"memory_used": 40 * GIB, "memory_total": 80 * GIB, "memory_reserved": 0.5 * GIB}
+    begins = frame_of(tick(at + 1, [sample(0, utilization=0.07, **kept)], [process()]), at + 1)
+    assert words([*before, begins])[-2:] in (["allocated, idle", "light load"], ["free", "light load"])
+
+
+def test_one_frame_alone_has_the_word_of_its_sample() -> None:
+    assert [words(frames([share]))[0] for share in (0.9, 0.1)] == ["busy", "light load"]
+
+
+def test_the_gpus_that_count_as_busy_are_counted_by_the_words_of_their_rows() -> None:
+    shares = (0.9, 0.0, 0.1, 0.9)
+    statuses = [judged(sample(at, utilization=share), GpuState.BUSY) for at, share in enumerate(shares)]
+    assert busy_counts(statuses) == [(2, "busy"), (1, "light load"), (1, "pausing")]
+    assert busy_counts(statuses, is_brief=True) == [(4, "in use")]
+    assert busy_counts(statuses[:1], is_brief=True) == [(1, "busy")]
+    assert busy_counts([]) == busy_counts([], is_brief=True) == [(0, "busy")]
