@@ -14,8 +14,9 @@ from gpumon.metrics import Availability
 from gpumon.origin import SIMULATED, Origin, SourceInfo
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import holder
-from gpumon_tui.renderables.header import _counts
-from tests.builders import judged, run, sample
+from gpumon_tui.renderables.header import _counts, header
+from gpumon_tui.view import View
+from tests.builders import frame_of, judged, process, run, sample, tick
 from tests.tui.fakes import LIVE, FakeFeed, recent
 from tests.tui.screen import play, text
 
@@ -203,3 +204,22 @@ def test_below_gpus_stand_no_epochs_of_a_run_on_none_of_them() -> None:
 
     assert any("epochs of" in line for line in play(hardware(), (160, 40)))
     assert not any("epochs of" in line for line in play(OnCpu(label="", source="nvml"), (160, 40)))
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [(160, "1 busy · 1 light load · 1 pausing · 1 allocated, idle"), (80, "3 in use · 1 idle · 0 free")],
+)
+def test_gpus_are_counted_in_the_header_by_the_words_of_their_rows(cells: int, said: str) -> None:
+    shares = (0.9, 0.1, 0.0, 0.0)
+    view = View()
+    view.hostname = "node7"
+    kept = {"memory_used": 40 * 2.0**30, "memory_total": 80 * 2.0**30}
+    for second in range(1, 80):
+        now = [sample(at, utilization=share if at != 2 or second > 70 else 0.9, **kept)
+               for at, share in enumerate(shares)]  # fmt: skip
+        view.frame = frame_of(tick(second, now, [process(at, at) for at in range(4)]), second)
+        view.add(view.frame)
+    line = "".join(part.text for part in header(view, cells))
+    assert f" {said}" in line
+    assert [view.status(one).word() for one in view.samples] == ["busy", "light load", "pausing", "allocated, idle"]

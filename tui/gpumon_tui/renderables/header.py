@@ -92,6 +92,7 @@ def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple
     """Host and models, counts, power: as much of what stands left of the state as there is room for."""
     host, models = _host(view), _models(view)
     full, brief = (_counts(view.statuses, is_brief=is_brief) for is_brief in (False, True))
+    least = _counts(view.statuses, is_brief=True, is_least=True)
     everything, hosted, bare = [*name, *host, *models, *chips], [*name, *host, *chips], [*name, *chips]
     if cells >= WIDE:
         power = _power(view)
@@ -102,7 +103,14 @@ def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple
                 continue  # the counts stay where they are
             if length(head) + _GAP + length(counts) + _GAP <= before:
                 return head, counts, power
-    for head, counts in ((everything, brief), (hosted, brief), (bare, brief), (hosted, [])):
+    for head, counts in (
+        (everything, brief),
+        (hosted, brief),
+        (hosted, least),
+        (bare, brief),
+        (bare, least),
+        (hosted, []),
+    ):
         if length(head) + _GAP + length(counts) + _GAP <= until:
             return head, counts, []
     return bare, [], []
@@ -188,8 +196,11 @@ def _label(view: View) -> str:
     return f"{words} {ranges(places)}" if places else ""
 
 
-def _counts(statuses: Sequence[GpuStatus], *, is_brief: bool) -> Line:
-    """Numbers of GPUs by what they do, as far as it is known; that none is free only where that is known of all."""
+def _counts(statuses: Sequence[GpuStatus], *, is_brief: bool, is_least: bool = False) -> Line:
+    """Numbers of GPUs by what they do, as far as it is known; that none is free only where that is known of all.
+
+    `is_brief` has short words; `is_least` one number for all that are in use.
+    """
     if not statuses:
         return []
     states = Counter(status.state for status in statuses)
@@ -203,7 +214,7 @@ def _counts(statuses: Sequence[GpuStatus], *, is_brief: bool) -> Line:
         if not count and not is_told_none:
             continue
         if state is GpuState.BUSY:
-            counted += [(number, word, role) for number, word in busy_counts(statuses, is_brief=is_brief)]
+            counted += [(number, word, role) for number, word in busy_counts(statuses, is_brief=is_least)]
             continue
         if state is GpuState.HELD and states[GpuState.IDLE]:
             short = _HELD_BESIDE_IDLE
