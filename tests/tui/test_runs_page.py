@@ -177,7 +177,7 @@ def test_runs_of_a_recording_that_has_ended_went_on_at_its_end() -> None:
 
 
 def test_an_opened_run_of_a_recording_goes_on_by_the_clock_of_the_recording(tmp_path: Path) -> None:
-    """Its list and its frames say 35 s all along: at its end too, and hours later."""
+    """Its ledger was written 5 s before the moment on screen, and is not older at its end, nor hours later."""
     end = float(START + 699)
     with Book(tmp_path) as book:
         training(book, "id-0", 3, began=end - 35, course=False, state=RunState.RUNNING, seconds=10)
@@ -188,7 +188,8 @@ def test_an_opened_run_of_a_recording_goes_on_by_the_clock_of_the_recording(tmp_
     ended = recent(gpus=5, source="replay", label=label, ended=True, live=LiveState(False, "ended", 1.0))
     for feed, word in ((plays, "running"), (ended, "running at the end")):
         lines = shown(str(book.path), (160, 50), "down", "enter", feed=feed, player=FakePlayer(), now=end + 7200)
-        assert re.search(rf"{word}  ·  35(\.0)? s  ·", "\n".join(lines)), "\n".join(lines)
+        assert re.search(rf"{word}  ·  30(\.0)? s  ·", "\n".join(lines))
+        assert f"until {units.clock(end - 5)}" in "\n".join(lines), "\n".join(lines)
         assert "unseen" not in "\n".join(lines)
         assert "not finished" not in "\n".join(lines)
 
@@ -238,10 +239,21 @@ def test_an_open_epoch_below_the_list_goes_on_with_the_frames(tmp_path: Path) ->
     assert re.match(r"^ +e7 ▸ +20 s ", row), row
 
 
-def test_the_open_epoch_of_an_opened_run_goes_on_with_the_frames(tmp_path: Path) -> None:
+def test_all_values_of_the_open_epoch_of_an_opened_run_are_of_one_moment(tmp_path: Path) -> None:
     (row, before, *_) = of_frames_and_ledger(tmp_path, recent(gpus=5), None, "enter", "enter")
-    assert re.match(r"^[▌ ] +e7 ▸ +20 s ", row), row
-    assert re.match(r"^ +e6 +10 s ", before), "of one that is over the ledger knows best"
+    assert re.match(r"^[▌ ] +e7 ▸ +35 ms ", row), "its energy is not of the 20 s that frames tell of"
+    assert re.match(r"^ +e6 +10 s ", before)
+
+
+def test_the_list_says_until_when_its_ledger_has_the_energy_of_a_run_that_goes_on(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "open-1", 3, began=NOW - 100, state=RunState.RUNNING)
+        book.db.execute("UPDATE run SET updated = ?", (round((NOW - 7) * SECOND),))
+        training(book, "over-1", 3, began=NOW - 3000)
+    title = next(line for line in shown(str(book.path), (160, 50)) if line.startswith("  Runs "))
+    assert f" past  ·  util, wait and energy until {units.clock(NOW - 7)}" in title
+    over = shown(str(book.path), (160, 50), "slash", *"over-1", "enter")
+    assert not any("until" in line for line in over)
 
 
 def test_a_run_that_no_ledger_has_shows_the_epochs_that_frames_told_of() -> None:

@@ -100,6 +100,7 @@ def of_frame(ranks: Ranks, kept: ListedRun | None, epochs: Epochs, now: float, *
         tags=tags,
         text=text_of(first.name, first.id, first.user, first.framework, state, *tags), is_kept=kept is not None,
         metric=f"{name} {units.digits(first.metrics[name])}" if name else "",
+        written=kept.written if kept and not is_over else NAN,
     )  # fmt: skip
 
 

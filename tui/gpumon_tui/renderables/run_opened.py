@@ -11,7 +11,7 @@ from rich.style import Style
 from gpumon import units
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import is_partly_sampled, sampled
-from gpumon.frame import NAN, TRAINING
+from gpumon.frame import TRAINING
 from gpumon.ledger.epoch_summary import epochs_done
 from gpumon.missing import is_known
 from gpumon.reports.run_tables import OPEN, used_peak
@@ -103,8 +103,8 @@ _HAS: Mapping[int, Callable[[EpochSummary], bool]] = {
 """Whether a row has something for a column, by its place; behind them stand a metric and its change."""
 
 
-def row(one: StretchRow, scale: RowScale, took: float = NAN) -> Row:
-    """An epoch in a row; `took`: its seconds, where more is known of it than its ledger has yet."""
+def row(one: StretchRow, scale: RowScale) -> Row:
+    """An epoch in a row: one that goes on as far as its ledger has it, so that its values are of one moment."""
     of = one.of
     style = STRONG if one.is_running else theme.PLAIN
     sign = _GOES_ON if one.is_running else OPEN if one.goes_on else ""
@@ -115,7 +115,7 @@ def row(one: StretchRow, scale: RowScale, took: float = NAN) -> Row:
     logged = [Cell(text, style) for text in one.logged]
     return (
         Cell(one.title + sign, theme.RUN),
-        Cell(units.span(took if is_known(took) else of.seconds), style),
+        Cell(units.span(of.seconds), style),
         Cell(_change(one.took_change), theme.DIM),
         Cell("", parts=went(one, scale.longest, BAR)),
         Cell(_known(units.pace(of.steps_per_second, scale.decimals)), theme.DIM),

@@ -12,6 +12,7 @@ from gpumon.frame import ENDED_BADLY, NAN, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow, RunSummary
+from gpumon.missing import is_known
 from gpumon.reports.run_list import place, state
 from gpumon_tui.run_reading.logged import first_metric
 from gpumon_tui.run_reading.rows import ListedRun, RunDetail, text_of
@@ -112,4 +113,5 @@ def _listed(one: RunSummary, now: float) -> ListedRun:
         share=min(1.0, (one.done + before) / run.epochs) if run.epochs and has_share else NAN,
         started=run.started, seconds=run.lasted(now), left=NAN, utilization=one.utilization, energy=one.energy,
         tags=tuple(one.tags), text=text_of(run.name, run.id, run.user, run.framework, told, *one.tags), is_kept=True,
+        written=run.updated if is_known(one.energy) or is_known(one.utilization) else NAN,
     )  # fmt: skip

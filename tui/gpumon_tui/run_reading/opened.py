@@ -31,7 +31,9 @@ from gpumon_tui.run_reading.rows import OpenRun, StretchRow, StretchRows
 def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     """Return a run, read without its phases and with their times, with all its rows, and with `prices` its cost."""
     epochs = aggregate.epochs(record)
-    total = aggregate.whole(record, epochs, now)
+    goes_on = record.run.state is RunState.RUNNING and not record.run.unseen(now)
+    written = record.run.updated  # its energy and its epochs are of then
+    total = aggregate.whole(record, epochs, written if goes_on and is_known(written) else now)
     priced = _Priced(price_run(total, epochs, record.devices, prices), record.devices, prices) if prices else None
     is_by_steps = not epochs and bool(record.step_rows)
     made = step_summaries(record) if is_by_steps else epochs
@@ -44,7 +46,6 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     phases: dict[int, list[PhaseRow]] = {}
     for part in record.phases:
         phases.setdefault(part.ordinal, []).append(part)
-    goes_on = record.run.state is RunState.RUNNING and not record.run.unseen(now)
 
     def row(place: int, title: str, of: EpochSummary, before: EpochSummary | None, judged: bool) -> StretchRow:
         return StretchRow(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
-from gpumon.frame import RunState
+from gpumon.frame import NAN, RunState
 from gpumon.missing import is_known
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class ListedRun(NamedTuple):
     """The last of what it logs, of one that a frame tells of."""
     brief: str = ""
     """The epoch it is in for a narrow column: `13/90`; empty for one that is over."""
+    written: float = NAN
+    """When a ledger had its utilization and energy, of one that goes on (s since 1970); NaN where none has them."""
 
 
 def text_of(*words: str) -> str:

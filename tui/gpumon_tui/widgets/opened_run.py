@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 
 from gpumon import units
-from gpumon.frame import NAN, RunState
+from gpumon.frame import RunState
 from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.asked import Answer
@@ -102,7 +102,7 @@ class OpenedRun:
         place = self._place(run) if run is not None else -1
         if run is None or place < 0:
             return ()
-        return run_opened.row(run.rows[place], self._scale(run), self._took(run) if place == len(run.rows) - 1 else NAN)
+        return run_opened.row(run.rows[place], self._scale(run))
 
     def lines(
         self, cells: int, height: int, live: list[Line], *, name: str, is_over: bool, has_keys: bool
@@ -148,7 +148,7 @@ class OpenedRun:
             shows = known, self.id, cells, height, selected
             return self._pictures.get("curves", shows, lambda: self._curves(run, known, cells - 2, height, selected))
         left = cells - beside
-        of_table = known, self.id, left, height, place, has_keys, self._top, units.span(self._took(run))
+        of_table = known, self.id, left, height, place, has_keys, self._top
         body = self._pictures.get(
             "table", of_table, lambda: self._table(run, known, left, height, place, has_keys=has_keys)
         )
@@ -189,8 +189,7 @@ class OpenedRun:
         from_top = many - 1 - place
         self._top = max(0, min(self._top, from_top, many - room), from_top - room + 1)
         self._rows = room
-        took = self._took(run)
-        found = LazyRows(many, lambda at: run_opened.row(run.rows[many - 1 - at], scale, took if not at else NAN))
+        found = LazyRows(many, lambda at: run_opened.row(run.rows[many - 1 - at], scale))
         lines = [heading(chosen, cells)]
         lines += rows(
             chosen, found, cells, top=self._top, height=room, cursor=-1 if self._is_preview else from_top,
@@ -204,15 +203,6 @@ class OpenedRun:
         below = [run_opened.beside_row(one, scale, cells, is_whole=one is run.whole) for one in last]
         return [*lines, *rows(chosen, below, cells, top=0, height=len(last), cursor=-1, has_keys=False, drawn=Memo())]
 
-    def _took(self, run: OpenRun) -> float:
-        """Seconds of the epoch that goes on, as frames tell; its ledger is written later. NaN where they do not."""
-        view, last = self.view, run.rows[-1] if run.rows and not run.is_by_steps else None
-        ranks = next((one for one in view.ranks if one.first.id == self.id), None)
-        if last is None or not last.is_running or ranks is None:
-            return NAN
-        told = [one for one in view.epochs.stretches(ranks.first.key, view.now) if one.epoch == last.of.epoch]
-        return told[-1].end - told[-1].begin if told else NAN
-
     def _scale(self, run: OpenRun) -> RowScale:
         return self._scales.get(0, (self._answer().until, self.id), lambda: run_opened.scale_of(run))
 
@@ -225,7 +215,7 @@ class OpenedRun:
 def _about(run: OpenRun) -> Line:
     row = run.record.run
     resumes = f"resumes {row.resumes}" if row.resumes else ""
-    # An open epoch is written some seconds late: the header's clock is not that of its row.
+    # What goes on is written some seconds late: all of the section is of that moment, the header's clock is not.
     until = "" if run.is_over or not is_known(row.updated) else f"until {units.clock(row.updated)}"
     parts = [part for part in (row.user, until, row.id, row.framework, row.label, resumes) if part]
     return [Segment(safe(" · ".join(parts)), theme.DIM)]

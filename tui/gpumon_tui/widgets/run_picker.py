@@ -7,6 +7,9 @@ from heapq import merge
 
 from rich.segment import Segment
 
+from gpumon import units
+from gpumon.frame import NAN
+from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
@@ -22,6 +25,8 @@ from gpumon_tui.view import View
 
 HEAD = 2
 """Lines above the rows: the title and the heading."""
+WRITTEN_FROM = 110
+"""Cells from which is said until when ledgers have what the rows of runs that go on tell."""
 MOST = 80
 """Letters of a filter."""
 PlacedColumns = tuple[tuple[int, TableColumn], ...]
@@ -208,6 +213,9 @@ class RunPicker:
         detail: Line = []
         for count, what in told if view.tells_processes else ():
             detail += [Segment("  " if detail else ""), Segment(count, STRONG), Segment(f" {what}", theme.DIM)]
+        written = min((run.written for run in shown if not run.is_over and is_known(run.written)), default=NAN)
+        if cells >= WRITTEN_FROM and is_known(written):  # what frames tell of a run is of the header's clock
+            detail += [Segment(f"  ·  util, wait and energy until {units.clock(written)}", theme.DIM)]
         if choosing:
             run = self.find(choosing)
             name = safe(run.name if run is not None else choosing)
