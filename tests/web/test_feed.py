@@ -5,17 +5,23 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import time
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpumon.analysis.whereabouts import TITLE
+from gpumon.clock import SECOND
 from gpumon.frame import Origin, Sample
+from gpumon.history.tiers import SHAPES
 from gpumon.metrics import PROCESSES, Availability
 from gpumon_web import fleet_summary
 from gpumon_web.feed import FIRST_WINDOW, POINTS, SPARK, shown
 from gpumon_web.pages import fleet
 from tests.builders import TIME, device, process, run, sample, tick
+from tests.months import fill
 from tests.web.served import Served
 
 
@@ -151,6 +157,21 @@ def test_the_first_window_is_bounded_however_fast_the_ring_is() -> None:
     times = Served(ticks).told()["series"]["t"]
     assert len(times) <= POINTS
     assert 55 <= times[-1] - times[0] <= FIRST_WINDOW
+
+
+def test_cells_of_minutes_are_level_in_the_first_window_and_end_where_samples_begin(tmp_path: Path) -> None:
+    path, now = str(tmp_path / "history.sqlite"), time.time() // 300 * 300
+    recent = [tick(n, [sample(0, utilization=0.1)], time_ns=round((now + n) * SECOND)) for n in range(1, 60)]
+    served = Served(recent, devices=1)
+    fill(path, [device().uuid], now, lambda _, __, at: (at % 3600 / 3600,) * 3, [SHAPES[-1]])
+    served.live.history = path
+    told = served.told()
+    points = list(zip(told["series"]["t"], sparks(told), strict=True))
+    assert points[0][0] == pytest.approx(now + 59 - FIRST_WINDOW, abs=1)
+    kept = {value for time, value in points if time < now}
+    assert len(kept) == 2, "of the two cells of five minutes"
+    assert {value for time, value in points if time > now + 1} == {0.1}
+    assert max(after - before for (before, _), (after, _) in pairwise(points)) <= 1
 
 
 def test_the_label_and_the_problem_of_a_source_are_told() -> None:

@@ -33,6 +33,12 @@ _INK = """(place, end) => {
 }"""
 """Whether a small chart has anything at some parts of its width, but for its base line."""
 
+_BASE = """(place, parts) => {
+  const { data } = place.getContext("2d").getImageData(0, place.height - 1, place.width, 1);
+  return parts.map((part) => data[4 * Math.floor(part * (place.width - 1)) + 3] > 0);
+}"""
+"""Whether a small chart has its base line at some parts of its width."""
+
 
 def gpu(index: int, state: Availability = Availability.OK, **values: float) -> Sample:
     usual = {
@@ -116,6 +122,14 @@ def test_the_fleet_says_of_each_gpu_what_is_known_and_no_more(browser: Browser, 
         spark = row(page, 0).locator("canvas")
         assert spark.evaluate(_INK, [0.3, 0.45, 0.55, 0.8]) == [True, False, False, True]
         assert row(page, 5).locator("canvas").evaluate(_INK, [0.3, 0.8, 0.99]) == [False] * 3
+
+
+def test_the_base_line_of_a_small_chart_ends_where_nothing_was_seen(browser: Browser, link: str) -> None:
+    with visit(browser, link) as visitor:
+        page = visitor.open("#/fleet")
+        expect(page.locator(".fleet tbody tr")).to_have_count(7)
+        assert row(page, 0).locator("canvas").evaluate(_BASE, [0.3, 0.45, 0.55, 0.8]) == [True, False, False, True]
+        assert row(page, 5).locator("canvas").evaluate(_BASE, [0.3, 0.8, 0.99]) == [False] * 3
 
 
 def test_a_gpus_page_shows_the_epochs_of_each_run_in_a_ribbon_of_its_own(browser: Browser, link: str) -> None:

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Driver, Frame, Origin
-from gpumon.history.grid import Grid
+from gpumon.history.grid import Grid, aligned
 from gpumon.history.open import open_history
-from gpumon.history.query import HOST, Query
+from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import KEEP
 from gpumon.history.windows import USUAL
 from gpumon.json_value import logged, shown
@@ -177,10 +177,10 @@ class Feed:
         is_whole = since == 0 or since < self._dropped
         if is_whole and has_past and named:
             end = self.history.end
-            found = {
-                name: self.history.query(Query(uuid, (metric,), end - FIRST_WINDOW, end, POINTS))[metric]
-                for name, (uuid, metric) in named.items()
-            }
+            found = self._past(named, end)
+            fine = aligned(end - FIRST_WINDOW, end, POINTS)
+            if any(series.step > fine.step for series in found.values()):
+                found = self._past(named, end, fine)
             times = [min(time, end) for time in next(iter(found.values())).times]
             lines = {name: [shown(value) for value in series.mean] for name, series in found.items()}
         else:
@@ -189,6 +189,14 @@ class Feed:
             lines = {name: self._picked(uuid, metric, times) for name, (uuid, metric) in named.items() if times}
         every = max(PACE, self.frame.interval) if self.frame else PACE
         return {"t": [round(time, 3) for time in times], "lines": lines, "whole": is_whole, "every": every}
+
+    def _past(self, named: Mapping[str, tuple[str, str]], end: float, grid: Grid | None = None) -> dict[str, Series]:
+        """Lines of the first window. On a fine `grid` a cell of minutes is level from its begin to its end."""
+        begin = end - FIRST_WINDOW
+        return {
+            name: self.history.query(Query(uuid, (metric,), begin, end, POINTS, grid))[metric]
+            for name, (uuid, metric) in named.items()
+        }
 
     def refresh(self) -> None:
         """Take in what the ring has since the last time. The caller holds `lock`."""

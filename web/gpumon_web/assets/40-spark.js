@@ -26,13 +26,6 @@
     const pen = canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
-    pen.strokeStyle = g.theme.color("line");
-    pen.lineWidth = 1;
-    pen.beginPath();
-    pen.moveTo(0, height - 0.5);
-    pen.lineTo(width, height - 0.5);
-    pen.stroke();
-
     const x = (time) => ((time - end) / length + 1) * width;
     const y = (value) => 2 + (1 - Math.max(0, Math.min(1, value))) * (height - 4);
     const lines = [];
@@ -48,6 +41,10 @@
     fade.addColorStop(1, g.theme.color(role, 0.04));
     pen.lineJoin = "round";
     for (const points of lines) {
+      // The base line ends where nothing was seen: without one, nobody takes that for zero.
+      const [left, right] = [points[0][0], Math.max(points[0][0] + 1, points[points.length - 1][0])];
+      pen.fillStyle = g.theme.color("line");
+      pen.fillRect(left, height - 1, right - left, 1);
       pen.beginPath();
       points.forEach(([a, b], at) => (at ? pen.lineTo(a, b) : pen.moveTo(a, b)));
       if (points.length === 1) { pen.lineTo(points[0][0] + 1, points[0][1]); }
