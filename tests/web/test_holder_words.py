@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
 
-from gpumon.metrics import Availability
+from gpumon import units
+from gpumon.metrics import Availability, Unit
 from gpumon_web.fleet_summary import idle_below
 from gpumon_web.gpu_lines import who as row_of
 from gpumon_web.gpu_lines import words_of
 from gpumon_web.health import checks
+from gpumon_web.holders import memory_parts
 from gpumon_web.pages import PAGES
-from gpumon_web.pages.gpu import no_processes
+from gpumon_web.pages.gpu import divided, memory, no_processes
 from gpumon_web.pages.gpu import who as head_of
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.web.conftest import on_a_port, visit
@@ -148,3 +151,35 @@ def test_what_is_wrong_with_a_gpu_is_whole_in_its_row(browser: Browser, width: i
         row = said.evaluate("one => [one, one.closest('td')].map((it) => it.getBoundingClientRect().right)")
         assert row[0] <= row[1]
         assert said.evaluate("one => one.closest('td').scrollWidth <= one.closest('td').clientWidth + 1")
+
+
+@pytest.mark.parametrize("users", [("alice",), ("alice", "bob"), ()])
+def test_memory_is_divided_among_the_same_holders_on_the_fleet_page_and_on_the_page_of_a_gpu(users: Any) -> None:
+    gib = 2.0**30
+    busy = sample(0, utilization=0.9, memory_used=32 * gib, memory_total=64 * gib)
+    there = [process(7 + at, user=user, memory_used=8 * gib) for at, user in enumerate(users)]
+    _, gpu = known(tick(1, [busy], processes=there))
+    row = [(part["user"], part["color"], part["share"]) for part in memory_parts(gpu.about, 32 * gib)]
+    page = divided(gpu.about)
+    assert [(one["user"], one["color"], one["share"]) for one in page if one["title"] != "free"] == row
+    named = dict.fromkeys(users, "8.0 GiB")
+    rest = {"no listed process" if users else "in use": units.number(32 * gib - 8 * gib * len(users), Unit.BYTES)}
+    assert {one["title"]: one["size"] for one in page} == {**named, **rest, "free": "32.0 GiB"}
+    assert memory(gpu)["holders"] == ("" if users else "holder unknown")
+
+
+def test_memory_of_a_process_that_is_not_told_is_not_said_to_be_of_no_process() -> None:
+    busy = sample(0, utilization=0.9, memory_used=16e9, memory_total=64e9)
+    _, gpu = known(tick(1, [busy], processes=[process(7, user="ada"), process(8, user="bob", memory_used=nan)]))
+    assert [one["title"] for one in divided(gpu.about)] == ["ada", "unknown", "free"]
+
+
+def test_what_is_not_of_the_run_is_gray_as_far_as_no_process_explains_it() -> None:
+    gib = 2.0**30
+    training = run("tag.1000.7.abcd", id="net-1a2b", user="ada", gpus=(device().uuid,))
+    busy = sample(0, run=training.key, utilization=0.9, memory_used=16 * gib, memory_total=64 * gib, run_used=8 * gib)
+    there = [process(7, user="ada", run=training.key, memory_used=8 * gib), process(8, user="bob", memory_used=2 * gib)]
+    _, gpu = known(tick(1, [busy], there, [training]))
+    found = [(one["title"], one["size"], one["color"]) for one in divided(gpu.about)][:3]
+    assert found == [("this run", "8.0 GiB", "u4"), ("not of this run", "2.0 GiB", "u1"),
+                     ("no listed process", "6.0 GiB", "rest")]  # fmt: skip

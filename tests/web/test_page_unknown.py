@@ -146,7 +146,8 @@ def test_a_gpus_page_shows_the_epochs_of_each_run_in_a_ribbon_of_its_own(browser
         ]
         page.mouse.move(*across(page, "gpu", 200 / 600))
         expect(plot.locator(".pill")).to_have_text(re.compile("net-a epoch 1 · train · net-b-2222 epoch 1 · train$"))
-        expect(page.locator("#page-gpu [data-bind=holders]")).to_have_text("bob 6.0 GiB, alice 5.0 GiB")
+        parts = page.locator("#page-gpu dl.divided > div")
+        expect(parts).to_have_text(["bob6.0 GiB", "alice5.0 GiB", "no listed process9.0 GiB", "free60.0 GiB"])
 
 
 _COLORED = """(canvas, [shares, left, right, top, bottom]) => {

@@ -21,8 +21,14 @@ def by_user(holders: Iterable[Cells]) -> list[tuple[str, str, float]]:
     return sorted(((user, name, held) for (user, name), held in found.items()), key=lambda one: -one[2])
 
 
+def unexplained(about: Cells) -> str:
+    """Name of memory in use that no holder explains, where the holders of a GPU are known."""
+    is_told = about["holders"] and all(holder["memory"] is not None for holder in about["holders"])
+    return "no listed process" if is_told else "unknown"
+
+
 def memory_parts(about: Cells, used: float | None) -> list[Cells]:
-    """Shares of the memory of a GPU by user, and what an unknown process holds; `about` has its total."""
+    """Shares of the memory of a GPU by user, and what no known process holds; `about` has its total."""
     total, users = about["memory_total"], by_user(about["holders"])
     parts = [
         share(held / total, user=user, color="" if user else "rest", title=f"{name}: {units.number(held, Unit.BYTES)}")
@@ -30,7 +36,7 @@ def memory_parts(about: Cells, used: float | None) -> list[Cells]:
     ]
     held = sum(one[2] for one in users)
     if used is not None and used > held:
-        parts.append(share((used - held) / total, color="rest", title="unknown"))
+        parts.append(share((used - held) / total, color="rest", title=unexplained(about)))
     return parts
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.analysis.memory import IN_USE, THIS_RUN
+from gpumon.analysis.memory import IN_USE, PARTS, THIS_RUN
 from gpumon.analysis.video import TITLES as VIDEO
 from gpumon.analysis.whereabouts import TITLE
 from gpumon.history.windows import USUAL, WINDOWS
@@ -20,7 +20,7 @@ from gpumon_web.fleet_summary import host
 from gpumon_web.gpu_chart import USUAL as USUAL_PANELS
 from gpumon_web.gpu_lines import SILENT
 from gpumon_web.health import attention
-from gpumon_web.holders import by_user, holder_of, idle_for, memory_parts
+from gpumon_web.holders import by_user, holder_of, idle_for, memory_parts, unexplained
 from gpumon_web.last_day import last_day
 from gpumon_web.page import Args, Cells, Column, Gpu, Kept, Now, Page, Rows
 from gpumon_web.tokens import bar, gpu_address, line, link, person, progress, run_address, run_name, run_state, text
@@ -34,6 +34,12 @@ BUTTONS = (*((str(one.seconds), one.title) for one in WINDOWS if one.has_button)
 HELD_COLOR = "u0"
 """Color of the parts of memory that a training holds."""
 FREE = "free"
+NOBODYS = (FREE, next(part.title for part in PARTS if part.name == "driver"))
+"""Parts of memory that are not in use."""
+OF_OTHERS = (IN_USE, next(part.title for part in PARTS if part.name == "others"))
+"""Parts of memory of which a run has nothing."""
+REST = "rest"
+"""Color of memory that has no known holder, here and on the fleet page."""
 KEPT_AT_ZERO = (FREE, IN_USE)
 """Parts of memory that are told of though there is none of them."""
 NAMED = 3
@@ -237,6 +243,7 @@ def memory(gpu: Gpu) -> Cells:
     told = next((part["bytes"] for part in about["split"] if part["title"] == FREE), None)
     left = told if told is not None or used is None or not total else max(0.0, total - used)
     said = of_total(used, total)
+    is_named = (len(held) == 1 and about["split"]) or any(part["title"] == IN_USE for part in about["split"])
     free = "" if left is None or about["state"] in SILENT else f"{units.number(left, Unit.BYTES)} free"
     return {
         "memory": "shared with the host"
@@ -244,7 +251,7 @@ def memory(gpu: Gpu) -> Cells:
         else {"text": said, "old": f"{said} as last reported"},
         "memory_free": free,
         "memory_bar": [bar(*memory_parts(about, used))] if total else [],
-        "holders": nobody if not held else "" if len(held) == 1 and about["split"] else ", ".join(held[:NAMED]) + more,
+        "holders": nobody if not held else "" if is_named else ", ".join(held[:NAMED]) + more,
     }
 
 
@@ -266,24 +273,42 @@ def absent(missing: Mapping[str, str]) -> str:
 def divided(about: Cells) -> list[Cells]:
     """The parts of its memory: title, size, share and color; empty where the driver does not tell.
 
-    What one user alone holds has the color of that user.
+    What a user holds has the color of that user, and what no known process holds is gray.
     """
     total, found = about["memory_total"], []
     users = {one["user"] for one in about["holders"]}
     user = users.pop() or "" if len(users) == 1 else ""
     for part in about["split"]:
-        if part["bytes"] is not None and total and (part["bytes"] or part["title"] in KEPT_AT_ZERO):
-            color, _, opacity = part["color"][1:].partition("/")
-            is_theirs = bool(user) and (part["title"] in (IN_USE, THIS_RUN) or color == HELD_COLOR)
-            found.append(
-                {
-                    "title": part["title"], "size": units.number(part["bytes"], Unit.BYTES),
-                    "share": round(part["bytes"] / total, 3), "color": "" if is_theirs else color,
-                    "user": user, "opacity": opacity or "1",
-                    **({"old": f"{FREE} when last seen"} if part["title"] == FREE else {}),
-                }
-            )  # fmt: skip
+        if part["bytes"] is None or not total or not (part["bytes"] or part["title"] in KEPT_AT_ZERO):
+            continue
+        if part["title"] in OF_OTHERS:
+            found += [_piece(total, *one) for one in _held(about, part)]
+            continue
+        color, _, opacity = part["color"][1:].partition("/")
+        is_theirs = bool(user) and (part["title"] == THIS_RUN or color == HELD_COLOR)
+        one = _piece(total, part["title"], part["bytes"], user, "" if is_theirs else color)
+        found.append({**one, "opacity": opacity or "1",
+                      **({"old": f"{FREE} when last seen"} if part["title"] == FREE else {})})  # fmt: skip
     return found
+
+
+def _held(about: Cells, part: Cells) -> list[tuple[str, float, str, str]]:
+    """The memory of others than a run, by holder as the fleet has it: title, bytes, user and color of each piece."""
+    size, users = part["bytes"], by_user(about["holders"])
+    if part["title"] != IN_USE:  # the run's own pieces have what its processes hold
+        used = sum(one["bytes"] for one in about["split"] if one["bytes"] and one["title"] not in NOBODYS)
+        rest = min(size, max(0.0, used - sum(held for _, _, held in users)))
+        found = [(part["title"], size - rest, "", part["color"][1:].partition("/")[0])]
+    else:
+        rest = max(0.0, size - sum(held for _, _, held in users))
+        found = [(name, held, user, "" if user else REST) for user, name, held in users]
+    title = unexplained(about) if users else part["title"]
+    return [one for one in (*found, (title, rest, "", REST)) if one[1]] or [(IN_USE, 0.0, "", REST)]
+
+
+def _piece(total: float, title: str, size: float, user: str, color: str) -> Cells:
+    return {"title": title, "size": units.number(size, Unit.BYTES), "share": round(size / total, 3), "color": color,
+            "user": user, "opacity": "1"}  # fmt: skip
 
 
 def no_processes(about: Cells, now: Now) -> str | Cells:
