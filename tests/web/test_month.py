@@ -18,6 +18,7 @@ from tests.programs import until
 from tests.web import charted
 from tests.web.conftest import PATIENCE_MS, on_a_port, visit
 from tests.web.served import Served
+from tests.web.sources import month
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -86,3 +87,12 @@ def test_a_month_is_opened_zoomed_to_less_than_a_second_and_left_again(browser: 
         until(lambda: seen(page)["to"] - seen(page)["from"] > 30 * 86400)
         expect(page.get_by_role("button", name="Back to live")).to_be_hidden()
         expect(cells).to_have_text(MEANS)
+
+
+def test_on_a_phone_no_words_about_a_panel_of_a_month_are_cut(browser: Browser, tmp_path: Path) -> None:
+    with month(tmp_path) as opened, visit(browser, opened.link, viewport={"width": 400, "height": 800}) as visitor:
+        page = visitor.open(opened.places["gpu"])
+        covers = page.locator("#page-gpu .gutter .covers")
+        expect(covers.first).to_have_text(re.compile(r"^mean within the last (\d+ h)?( ?\d+ min)?$"))
+        for one in (*page.locator("#page-gpu .gutter .below").all(), *covers.all()):
+            assert one.evaluate("(words) => words.scrollWidth <= words.clientWidth"), one.text_content()

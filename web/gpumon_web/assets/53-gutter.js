@@ -24,6 +24,12 @@
     return [under - span / 8, under + span + span / (limits.length ? 5 : 8), true];
   };
 
+  // Of a newest value that is no sample but a cell of hours: what it covers.
+  g.covers = function (doc, { panel, isNow }) {
+    const cell = isNow && panel.lines.length ? g.covered(doc, panel.lines[0], g.newest(panel.lines[0])) : null;
+    return cell ? `mean within the last ${t.span(cell[1] - cell[0])}` : "";
+  };
+
   // What stands below the value of a panel: what it was in the view.
   g.context = function (panel, facts, isWhole) {
     const write = (value) => g.scale.write(panel.unit, value);

@@ -92,11 +92,12 @@
       const body = top;
       const panels = doc.panels.map((panel) => {
         const tall = (isSmall ? SMALL : panel.tall || TALL);
-        const head = !isSmall ? PAD : panel.lists ? HEAD + LISTED * Math.ceil(panel.lines.length / EACH) : HEAD;
+        const extra = panel.lists ? Math.ceil(panel.lines.length / EACH) : g.covers(doc, { panel, isNow }) ? 1 : 0;
+        const head = isSmall ? HEAD + LISTED * extra : PAD;
         const facts = panel.lines.map((line) => g.facts(line, from, to, g.longest(line, doc.interval)));
         const [low, high, isKnown] = g.extent(panel, facts);
         const gone = panel.lines.map((line) => unknown(line));
-        const one = { panel, facts, gone, isNow, low, high, head: top, top: top + head, height: tall };
+        const one = { panel, facts, gone, isNow, isSmall, low, high, head: top, top: top + head, height: tall };
         top += head + tall + (isSmall ? 6 : PAD);
         one.bottom = top;
         one.y = (value) => one.top + one.height - ((value - low) / (high - low)) * one.height;
@@ -294,14 +295,8 @@
       const checked = panel.lines.findIndex((line) => line.look === "dots");
       const beside = checked > 0 && facts[checked].last !== null ? `${panel.lines[checked].label} ${g.scale.write(panel.unit, facts[checked].last)}` : "";
       const thin = panel.lines.find((line) => line.look === "thin" && line.label);
-      const context = [covers(one), main ? g.context(panel, main, !range) : ""].filter(Boolean).join(" · ");
+      const context = [one.isSmall ? "" : g.covers(doc, one), main ? g.context(panel, main, !range) : ""].filter(Boolean).join(" · ");
       return [headOf(panel), value, beside || (thin ? `${context} · thin line: ${thin.label}` : context)];
-    }
-
-    // Of a newest value that is no sample but a cell of hours: what it covers.
-    function covers({ panel, isNow }) {
-      const cell = isNow && panel.lines.length ? g.covered(doc, panel.lines[0], g.newest(panel.lines[0])) : null;
-      return cell ? `mean within the last ${t.span(cell[1] - cell[0])}` : "";
     }
 
     // The last value in the view of one line of several.
@@ -313,7 +308,7 @@
     function gutter(at) {
       g.fill(gutters, doc.panels.map((panel) => [panel.key, headOf(panel), panel.lists ? panel.lines.map((line) => [line.label, line.role]) : 0]), () => doc.panels.map((panel) => g.make("div", { class: panel.lists ? "gutter lists" : "gutter" },
         g.make("span", { class: "what", text: headOf(panel), title: headOf(panel) }), g.make("span", { class: "value", "data-unit": "unit" }), g.make("span", { class: "below" }),
-        panel.lists ? g.make("span", { class: "each" }, ...panel.lines.map((line) => row(line))) : null)));
+        panel.lists ? g.make("span", { class: "each" }, ...panel.lines.map((line) => row(line))) : g.make("span", { class: "covers mut" }))));
       gutters.classList.toggle("small", at.isSmall);
       [...gutters.children].forEach((node, index) => {
         const one = at.panels[index];
@@ -323,7 +318,7 @@
         g.putValue(node.children[1], value);
         g.put(node.children[2], below);
         g.attribute(node.children[2], "title", below);
-        if (one.panel.lists) {
+        if (!one.panel.lists) { g.put(node.lastChild, at.isSmall && value !== t.MISSING ? g.covers(doc, one) : ""); } else {
           one.panel.lines.forEach((line, nth) => {
             const each = node.children[3].children[nth];
             g.put(each.lastChild, lastOf(one, nth, at));
