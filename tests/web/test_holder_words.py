@@ -65,7 +65,7 @@ def test_idle_gpus_whose_holder_is_unknown_are_not_laid_to_the_holders_of_others
             for gpu, used in ((2, 40), (3, 4), (4, 4), (5, 4))]  # fmt: skip
     root, other = process(70, 2, user="root"), process(71, 5, user="")
     now, _ = known(*(tick(number, held, processes=[root, other]) for number in range(1, 90)))
-    assert PAGES["fleet"].live(now, {})["idle_below"] == "root on 2, 40.0 GiB; unknown on 3–5, 12.0 GiB"
+    assert PAGES["fleet"].live(now, {})["idle_below"] == "root on GPU 2, 40.0 GiB; unknown on GPU 3–5, 12.0 GiB"
     assert idle_below(now.gpus[:1], now).startswith("root, 40.0 GiB for ")
     assert idle_below(now.gpus[1:3], now) == "unknown, 8.0 GiB"
 

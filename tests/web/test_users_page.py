@@ -170,7 +170,7 @@ def test_who_shares_a_gpu_has_its_own_part_of_each_slot(served: Served) -> None:
 
 def test_a_window_of_now_says_who_holds_what_now_and_one_of_the_past_does_not(served: Served) -> None:
     rows = shown(served, "period=month&zone=UTC")["tables"]["users"]["cells"]
-    assert [line["line"][0]["tag"] for line in rows["erin"]["now"]] == ["2"]
+    assert [line["line"][0]["tag"] for line in rows["erin"]["now"]] == ["GPU 2"]
     assert (rows["erin"]["used"], rows["erin"]["used_share"]) == ("–", None)
     assert rows["alice"]["now"][0]["line"][0]["tag"] == "0–1"
     past = shown(served, MONTH)["tables"]["users"]["cells"]
@@ -328,7 +328,7 @@ def test_gpus_of_holders_who_are_not_known_are_told_of_and_nobody_else_has_them(
         rows = shown(served, day)["tables"]["users"]["cells"]
         found = {name: row["now"][0]["line"][0] for name, row in rows.items()}
         said = {name: one.get("tag") or one["text"] for name, one in found.items()}
-        expected = {"ada": "0", "bob": "0", " unknown": "1–2"} if known else dict.fromkeys(rows, "–")
+        expected = {"ada": "GPU 0", "bob": "none", " unknown": "1–2"} if known else dict.fromkeys(rows, "–")
         assert said == expected
         assert {name: row["count"] for name, row in rows.items()} == (
             {"ada": 1, "bob": 0, " unknown": 2} if known else dict.fromkeys(rows, None)

@@ -145,7 +145,7 @@ def _is_early(gpu: Gpu) -> bool:
 
 
 def idle_below(idle: Sequence[Gpu], now: Now) -> str:
-    """`dave, 41.3 GiB for 3 h 12 min`; where a part has no known holder, `dave on 2, 40.0 GiB; unknown on 3–7`."""
+    """`dave, 41.3 GiB for 3 h 12 min`; else `dave on GPU 2, 40.0 GiB; unknown on GPU 3–7`."""
     named = [gpu for gpu in idle if users_of(gpu, now)]
     unnamed = [gpu for gpu in idle if not users_of(gpu, now)]
     if named and unnamed:  # what nobody is known to hold is not theirs
@@ -156,7 +156,7 @@ def idle_below(idle: Sequence[Gpu], now: Now) -> str:
 def _who_idles(gpus: Sequence[Gpu], now: Now, *, says_where: bool = False) -> str:
     """`dave, 41.3 GiB`: the holders of GPUs, all of which are known or none, and the memory in use there."""
     users = dict.fromkeys(user for gpu in gpus for user in (*_holders_of(gpu), *users_of(gpu, now)))
-    where = f" on {_labels(gpus)}" if says_where else ""
+    where = f" on GPU {_labels(gpus)}" if says_where else ""
     memory = [gpu.values.get("gpu.memory_used") for gpu in gpus]
     held = [value for value in memory if value is not None]
     size = f", {_gib(sum(held))} GiB" if held and len(held) == len(memory) else ""

@@ -45,11 +45,14 @@ def named_use(hours: Sequence[HourUse]) -> Account:
     return Account("", held, max(judged, busy + idle), busy, idle)
 
 
-def now_cells(held: tuple[str, int | None], none: str = "0") -> Cells:
-    """The GPUs that somebody holds now, in words, and how many; `none` where it is none, and "–" where not known."""
+def now_cells(held: tuple[str, int | None], none: str = "none") -> Cells:
+    """The GPUs that somebody holds now, in words, and how many; `none` where it is none, and "–" where not known.
+
+    A number alone would be taken for how many they are.
+    """
     words, count = held
     if count:
-        shown = line(tag(words, is_now=True), css="labels")
+        shown = line(tag(f"GPU {words}" if words.isdecimal() else words, is_now=True), css="labels")
     else:
         shown = line(text(units.MISSING if count is None else none, "mut", is_now=count is not None))
     return {"now": [shown], "count": count}
