@@ -252,3 +252,14 @@ def test_a_run_takes_four_lines_on_a_phone(browser: Browser, opened: Opened) -> 
         assert max(rows.evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().height)")) < 130
         cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
         assert shown.locator(f"{SHOWN} table.runs tbody :is(td, th)").evaluate_all(cut) == []
+
+
+def test_on_a_phone_the_hours_of_a_user_have_their_title(browser: Browser, opened: Opened) -> None:
+    with visit(browser, opened.link, viewport={"width": 400, "height": 800}) as visitor:
+        page = visitor.open(opened.places["users"])
+        cell = page.locator("table.users td.c-held").first
+        expect(cell.locator(".number")).to_be_visible()
+        assert cell.evaluate("(one) => getComputedStyle(one, '::before').content") == '"GPU-hours"'
+        bar, number = (cell.locator(one).bounding_box() for one in (".bar", ".number"))
+        assert bar and number and bar["x"] + bar["width"] <= number["x"], "beside each other"
+        assert number["x"] + number["width"] <= 400
