@@ -19,7 +19,7 @@ from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import summary
 from gpumon.clock import SECOND
 from gpumon.frame import Origin, Tick
-from gpumon.origin import SIMULATED
+from gpumon.origin import RECORDED, SIMULATED
 from gpumon.reports import accounts
 from gpumon_web.user_window import user_window
 from tests.activity import keep
@@ -263,10 +263,17 @@ def test_a_window_that_nothing_is_known_of_says_so(served: Served, tmp_path: Pat
     assert not found["known"]
     assert found["nobody"] == "Nothing is known of this window."
     without = Served([tick(1)])
-    assert "'gpumon daemon' writes it" in shown(without, "zone=UTC")["values"]["problem"]
+    assert "'gpumon daemon' writes it" in shown(without, "zone=UTC")["values"]["nobody"]
     (tmp_path / "history.sqlite").write_bytes(b"no database" * 99)
     broken = Served([tick(1)], histories=[str(tmp_path / "history.sqlite")])
     assert "cannot be read" in shown(broken, "zone=UTC")["values"]["problem"]
+
+
+def test_where_no_history_is_kept_no_window_of_it_can_be_chosen_and_one_sentence_says_why() -> None:
+    origin = Origin("replay", "REPLAY night.csv.gz", capabilities=RECORDED)
+    found = shown(Served([tick(1, origin=origin)]), "zone=UTC")["values"]
+    assert (found["periods"], found["window"], found["holders"], found["problem"]) == ([], [], [], "")
+    assert found["nobody"].startswith("No history is kept of this source")
 
 
 def test_time_of_holders_who_are_not_known_is_in_no_headline_that_judges(tmp_path: Path) -> None:
@@ -386,7 +393,7 @@ def test_of_a_simulation_the_pages_promise_no_history_as_the_api_does_not() -> N
     said = served.json("/api/v1/events")["problem"]
     assert said == "no history is kept of this source"
     for told in (
-        shown(served, "zone=UTC")["values"]["problem"],
+        shown(served, "zone=UTC")["values"]["nobody"],
         served.json("/api/kept?page=events")["values"]["nothing"],
     ):
         assert said[1:] in told["text"]

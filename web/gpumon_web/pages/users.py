@@ -74,7 +74,17 @@ def layout() -> Component:
     """The window, four headlines, a row for each user, and a strip for each GPU."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, download, headline, headlines, shown_if, table
+    from gpumon_web.parts import (
+        aria,
+        bound,
+        card,
+        download,
+        headline,
+        headlines,
+        hidden_if,
+        shown_if,
+        table,
+    )
 
     tools = [
         shown_if(
@@ -105,7 +115,7 @@ def layout() -> Component:
             html.Div(tools, className="toolbar"),
             bound("problem", "text", html.P, className="empty"),
             shown_if("known", numbers),
-            card("Users", people, has_head=False),
+            hidden_if("unread", card("Users", people, has_head=False)),
             shown_if(
                 "known",
                 card("Who held which GPU", strips, bound("ticks", "ticks", html.Div, className="ticks"), tools=[key]),
@@ -131,7 +141,9 @@ def kept(document: Cells) -> KeptValues:
         "now_title": "Now" if user else "GPUs now",
         **({} if group else {"csv": None}),
         "has_now": not is_over,
+        **({} if document["has_history"] else dict.fromkeys(("periods", "window", "holders"), [])),  # of no time
         "problem": problem,
+        "unread": bool(document["problem"]),
         "known": group is not None,
         **(_sums(group, document["before"], window, user) if group else dict.fromkeys(_SUMS)),
         **({"unseen_below": _since(document["known_devices"], window)} if group and group.unseen else {}),
@@ -147,7 +159,7 @@ def kept(document: Cells) -> KeptValues:
         "strips": Rows(strip_row(one, window, document["now"], user) for one in document["devices"]),
         "ticks": ticks(window),
     }
-    unread = str(problem) if document["problem"] else ""
+    unread = problem if document["problem"] else ""
     return KeptValues(values, again=LATER if is_over else SOON, unread=unread)
 
 
@@ -175,21 +187,23 @@ def _turns(window: UserWindow, user: str, by: str, now: float) -> Cells:
     }
 
 
-def _nobody(document: Cells, group: AccountGroup | None) -> str:
+def _nobody(document: Cells, group: AccountGroup | None) -> str | Cells:
     if document["problem"]:
         return ""
+    if not document["has_history"]:
+        missing: str | Cells = document["missing"] or NOT_YET
+        return missing
     if group is None:
         return "Nothing is known of this window."
     return f"{document['user']} held no GPU." if document["user"] else "Nobody held a GPU."
 
 
-def _problem(document: Cells, window: UserWindow) -> str | Cells:
+def _problem(document: Cells, window: UserWindow) -> str:
     if document["problem"]:
         return f"The history cannot be read now: {document['problem']}."
-    if not document["has_history"]:
-        missing: str | Cells = document["missing"] or NOT_YET
-        return missing
-    return "" if window.zone else "Days begin where the server is: it does not know the time zone of this browser."
+    if window.zone or not document["has_history"]:
+        return ""
+    return "Days begin where the server is: it does not know the time zone of this browser."
 
 
 def _sums(group: AccountGroup, before: AccountGroup | None, window: UserWindow, user: str) -> Cells:
