@@ -261,5 +261,7 @@ def test_on_a_phone_the_hours_of_a_user_have_their_title(browser: Browser, opene
         expect(cell.locator(".number")).to_be_visible()
         assert cell.evaluate("(one) => getComputedStyle(one, '::before').content") == '"GPU-hours"'
         bar, number = (cell.locator(one).bounding_box() for one in (".bar", ".number"))
-        assert bar and number and bar["x"] + bar["width"] <= number["x"], "beside each other"
+        assert bar is not None
+        assert number is not None
+        assert bar["x"] + bar["width"] <= number["x"], "beside each other"
         assert number["x"] + number["width"] <= 400

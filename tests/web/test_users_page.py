@@ -485,3 +485,25 @@ def test_the_page_shows_its_users_on_any_screen(browser: Browser, served: Served
         page.get_by_text("October 2026").wait_for()
         page.get_by_role("button", name="Week").click()
         page.get_by_text("12–18 Oct 2026").wait_for()
+
+
+def test_of_a_daemon_that_only_just_began_nothing_has_a_share(tmp_path: Path) -> None:
+    """Two ticks a tenth of a second apart, of a GPU that alice works on: neither "100 % of 0 s" nor a full bar."""
+    path = tmp_path / "history.sqlite"
+    at_work = (
+        [sample(0, utilization=0.5, memory_used=GIB, power=300.0)],
+        [process(1, 0, user="alice", sm_utilization=0.5)],
+    )
+    step = SECOND // 10
+    keep(path, [tick(1, *at_work, time_ns=(OCTOBER * 10 + tenth) * step, monotonic_ns=(500 + tenth) * step,
+                     interval_ns=step) for tenth in range(2)])  # fmt: skip
+    for frames in ([tick(1, *at_work)], []):
+        served = Served(frames, histories=[str(path)])
+        served.now = OCTOBER + HOUR
+        found = shown(served, "period=day&day=2026-10-01&zone=UTC")
+        values, rows = found["values"], found["tables"]["users"]["cells"]
+        assert [values[name] for name in ("known", "held", "used", "idle")] == [False, None, None, None]
+        assert "No history yet" in values["problem" if frames else "nobody"]
+        assert {name: row["held"][0]["line"][0]["text"] for name, row in rows.items()} == (
+            {"alice": "–"} if frames else {}
+        )

@@ -40,8 +40,8 @@ from gpumon_web.user_window import CHOICES, UserWindow
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-SOON, LATER = 60.0, 600.0
-"""Seconds between questions: hours of now grow each minute, those of a window that is over do not."""
+FIRST, SOON, LATER = 5.0, 60.0, 600.0
+"""Seconds between questions: until there are hours; those of now grow each minute, of a window that is over not."""
 
 COLUMNS = (
     Column("user", "User", "rich", css="c-user", sorts_by="name", is_head=True, titled="user_title"),
@@ -62,7 +62,7 @@ _NOBODY = " unknown"
 """Key of the row of holders who are not known."""
 _SUMS = ("held", "held_below", "used", "used_below", "idle", "idle_below", "unseen", "unseen_below")
 _ROUNDING = 0.5
-"""Seconds of holders who are not known that are not worth telling."""
+"""Seconds that are shown as none: less is not worth telling."""
 _KEY = (("held", "held"), ("used", "used"), ("unseen", "not seen"))
 STRIPS = (
     Column("gpu", "GPU", "text", css="c-gpu", sorts_by="order", is_head=True),
@@ -127,10 +127,17 @@ def layout() -> Component:
 def kept(document: Cells) -> KeptValues:
     """The window, sums of all, the rows of users and the strips of GPUs."""
     window: UserWindow = document["window"]
-    group: AccountGroup | None = document["group"]
+    group = _seen(document["group"])
     is_over = window.end <= document["now"]
     holding: Holding = document["holding"] if not is_over else {}
     user, by, problem = document["user"], document.get("by", USER), _problem(document, window)
+    rows = _priced(
+        _gpus(document["gpus"] if group else (), user, holding, window)
+        if user
+        else _users(group, document["days"] if group else (), holding, window, by),
+        document,
+    )
+    has_begun = group is not None or document["group"] is None
     values = {
         **_turns(window, user, by, document["now"]),
         "title": user or "Users",
@@ -141,26 +148,26 @@ def kept(document: Cells) -> KeptValues:
         "now_title": "Now" if user else "GPUs now",
         **({} if group else {"csv": None}),
         "has_now": not is_over,
-        **({} if document["has_history"] else dict.fromkeys(("periods", "window", "holders"), [])),  # of no time
-        "problem": problem,
+        **({} if document["has_history"] else {"periods": [], "window": [], "holders": []}),  # of no time
+        "problem": problem or ("" if has_begun or not rows else NOT_YET),
         "unread": bool(document["problem"]),
         "known": group is not None,
         **(_sums(group, document["before"], window, user) if group else dict.fromkeys(_SUMS)),
         **({"unseen_below": _since(document["known_devices"], window)} if group and group.unseen else {}),
         "course_title": "By hour" if window.period == "day" else "By day",
         "nobody": _nobody(document, group),
-        "users": _priced(
-            _gpus(document["gpus"], user, holding, window)
-            if user
-            else _users(group, document["days"], holding, window, by),
-            document,
-        ),
+        "users": rows,
         **has_costs(document.get("prices")),
         "strips": Rows(strip_row(one, window, document["now"], user) for one in document["devices"]),
         "ticks": ticks(window),
     }
     unread = problem if document["problem"] else ""
-    return KeptValues(values, again=LATER if is_over else SOON, unread=unread)
+    return KeptValues(values, again=LATER if is_over else SOON if has_begun else FIRST, unread=unread)
+
+
+def _seen(group: AccountGroup | None) -> AccountGroup | None:
+    """The sums, but those of a daemon that only just began: of what rounds to no time, nothing has a share."""
+    return group if group and max(group.use.observed, group.use.metered) >= _ROUNDING else None
 
 
 def _address(window: UserWindow, user: str, by: str = USER) -> str:
@@ -194,7 +201,7 @@ def _nobody(document: Cells, group: AccountGroup | None) -> str | Cells:
         missing: str | Cells = document["missing"] or NOT_YET
         return missing
     if group is None:
-        return "Nothing is known of this window."
+        return NOT_YET if document["group"] else "Nothing is known of this window."
     return f"{document['user']} held no GPU." if document["user"] else "Nobody held a GPU."
 
 
