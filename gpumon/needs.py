@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gpumon.metrics import Availability
 
-_GPM = "Hopper or newer"
+_GPM = "Hopper or newer, and GPM in a driver of 525 or newer"
 _NVLINK = "NVLink"
 _ECC = "memory with ECC, switched on"
 _ROWS = "Ampere or newer, memory with ECC"

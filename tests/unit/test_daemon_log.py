@@ -159,7 +159,7 @@ def test_status_details_tell_what_gpus_lack_and_what_that_needs() -> None:
     found = list(details(frame_of(tick(1, [*cards, sample(2)]))))[:-1]
     assert found == [
         "GPU 0, 1: not available: DRAM activity, SM activity: this GPU or driver does not report it "
-        "(needs Hopper or newer)",
+        "(needs Hopper or newer, and GPM in a driver of 525 or newer)",
         "GPU 0, 1: not available: corrected ECC errors, fan, of a later version: requires elevated privileges",
     ]
 
