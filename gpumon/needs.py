@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpumon.metrics import Availability
+from gpumon.metrics import BY_NAME, Availability
 
 _GPM = "Hopper or newer, and GPM in a driver of 525 or newer"
 _NVLINK = "NVLink"
@@ -73,3 +73,9 @@ def why_missing(metric: str, why: Availability) -> str:
     """Return why a GPU lacks a metric and, where it does not report it, what that needs."""
     need = NEEDS.get(metric, "") if why is Availability.NOT_SUPPORTED else ""
     return f"{why.reason} (needs {need})" if need else why.reason
+
+
+def title_within(metric: str) -> str:
+    """Title of a metric within a sentence: `corrected ECC errors`, `PCIe width`; else its name in words."""
+    title = BY_NAME[metric].title if metric in BY_NAME else metric.removeprefix("gpu.").replace("_", " ")
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title

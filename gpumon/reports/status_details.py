@@ -8,8 +8,8 @@ from gpumon import units
 from gpumon.analysis.clock_events import clock_event_reasons
 from gpumon.driver_calls import DriverCall
 from gpumon.frame import Frame
-from gpumon.metrics import BY_NAME, Availability
-from gpumon.needs import why_missing
+from gpumon.metrics import Availability
+from gpumon.needs import title_within, why_missing
 
 
 def details(frame: Frame) -> Iterator[str]:
@@ -32,17 +32,11 @@ def _lacking(frame: Frame) -> Iterator[str]:
     for sample in frame.samples:
         by_reason: dict[str, list[str]] = {}
         for name, why in sorted(sample.device.missing.items()):
-            title = BY_NAME[name].title if name in BY_NAME else name.removeprefix("gpu.").replace("_", " ")
-            by_reason.setdefault(why_missing(name, why), []).append(_within(title))
+            by_reason.setdefault(why_missing(name, why), []).append(title_within(name))
         for reason, titles in by_reason.items():
             places.setdefault((reason, ", ".join(titles)), []).append(sample.device.label)
     for (reason, named), labels in places.items():
         yield f"GPU {', '.join(labels)}: not available: {named}: {reason}"
-
-
-def _within(title: str) -> str:
-    """A title within a sentence: `Corrected ECC errors` is `corrected ECC errors`, and `PCIe width` as it is."""
-    return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
 
 def call_costs(calls: Sequence[DriverCall]) -> Iterator[str]:

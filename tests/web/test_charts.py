@@ -18,6 +18,7 @@ from gpumon.xids import xid_of
 from gpumon_web.gpu_chart import USUAL, GpuChartWindow, gpu_chart
 from gpumon_web.gpu_held import flat
 from gpumon_web.health import attention, checks
+from gpumon_web.pages.gpu import absent
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.runs import BEGAN, Book
 from tests.web.charted import lines, points
@@ -227,3 +228,11 @@ def test_a_strangers_text_is_letters_in_a_report() -> None:
     assert literal("<b>x</b>\x1b[31m") == "&lt;b&gt;x&lt;/b&gt;\\x1b[31m"
     assert len(literal("a" * 1000)) <= LONGEST
     assert literal("&lt;") == "&amp;lt;"
+
+
+def test_what_a_gpu_lacks_is_named_as_its_panels_are_and_what_it_needs_is_true_of_a_hopper_too() -> None:
+    lacking = {"gpu.dram_activity": Availability.NOT_SUPPORTED, "gpu.clock_sm": Availability.NOT_RECORDED}
+    served = Served([tick(1, [sample(0)._replace(device=device(0, missing=lacking))])])
+    said = absent(served.known().gpus[0].about["missing"])
+    assert "SM clock (not in the recording)" in said
+    assert "DRAM activity (this GPU or driver does not report it (needs Hopper or newer, and GPM in a driver" in said

@@ -13,6 +13,7 @@ from gpumon.analysis.video import TITLES as VIDEO
 from gpumon.analysis.whereabouts import TITLE
 from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.metrics import Unit
+from gpumon.needs import title_within
 from gpumon.panels import GPU_PANELS
 from gpumon.text import clean
 from gpumon_web import levels
@@ -262,10 +263,10 @@ def of_total(used: float | None, total: float | None) -> str:
 
 
 def absent(missing: Mapping[str, str]) -> str:
-    """The metrics that are not available, by their reason: `Not available: fan (the driver does not support it).`"""
+    """The metrics that are not available, by their reason: `Not available: DRAM activity (not in the recording).`"""
     reasons: dict[str, list[str]] = {}
     for name, reason in missing.items():
-        reasons.setdefault(reason, []).append(name.removeprefix("gpu.").replace("_", " "))
+        reasons.setdefault(reason, []).append(title_within(name))
     said = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
     return f"Not available: {said}." if said else ""
 
