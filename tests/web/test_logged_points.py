@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.clock import SECOND
 from gpumon.frame import RunState
-from tests.runs import BEGAN, Book, training, uuid_of
+from tests.runs import BEGAN, GIB, Book, training, uuid_of
 from tests.web.charted import points
 from tests.web.served import Served
 
@@ -98,3 +98,16 @@ def test_the_mean_of_a_whole_run_is_the_one_of_its_headline_and_a_line_without_v
     panels = {one["key"]: one for one in found["figures"]["course"]["panels"]}
     assert panels["gpu.utilization"]["whole"] == pytest.approx(found["values"]["utilization"])
     assert len(panels["gpu.memory_used"]["lines"]) == 1
+
+
+def test_watts_and_peaks_beside_the_chart_of_a_run_are_those_of_all_its_samples(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "net-1a2b", 3, gpus=2)
+        served = Served((), [str(book.path)])
+    found = served.json("/api/kept?page=run&id=net-1a2b")
+    panels = {one["key"]: one for one in found["figures"]["course"]["panels"]}
+    assert f"{panels['gpu.power']['whole']:,.0f} W on average" == found["values"]["power"] == "1,000 W on average"
+    assert panels["gpu.memory_used"]["whole"] == 42 * GIB
+    assert panels["gpu.temperature"]["whole"] == 66.0
+    one = served.json(f"/api/kept?page=run&id=net-1a2b&gpu={uuid_of(1)}")["figures"]["course"]["panels"]
+    assert not any("whole" in panel for panel in one), "one GPU of several is not the whole"

@@ -23,7 +23,11 @@ from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of
 
 LOGGED = 12
 """Logged metrics that get a panel."""
-OF_DEVICE = ("gpu.utilization", "gpu.memory_used", "gpu.power", "gpu.temperature")
+OF_DEVICE = {
+    "gpu.utilization": "utilization_mean", "gpu.memory_used": "memory_used_peak", "gpu.power": "power_mean",
+    "gpu.temperature": "temperature_peak",
+}  # fmt: skip
+"""Metrics of a GPU that have a panel, and the column of a whole run that is said of it."""
 ROLES = tuple(f"s{place}" for place in range(8))
 """Colors of GPUs beside each other."""
 CHECKED = ("val_", "valid_", "validation_", "eval_", "test_")
@@ -52,8 +56,8 @@ class RunDrawing(NamedTuple):
     diverged: Mapping[str, Sequence[tuple[float, float]]] | None = None
     is_each: bool = False
     """Whether several GPUs are drawn each by itself, rather than as their mean."""
-    utilization: float = NAN
-    """Mean of the whole run on these GPUs, by all samples: a chart has none of its very begin."""
+    total: EpochSummary | None = None
+    """The whole run on these GPUs, by all samples: a chart has none of its very begin."""
 
 
 def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
@@ -128,8 +132,8 @@ def _measured(drawing: RunDrawing) -> Iterator[Cells]:
         more: dict[str, Any] = {}
         if many > 1 and name != "gpu.power":
             more["below"] = f"mean of {many}, shade: lowest to highest"
-        if name == "gpu.utilization" and is_known(drawing.utilization):
-            more["whole"] = drawing.utilization
+        if drawing.total is not None and is_known(whole := drawing.total.value(OF_DEVICE[name])):
+            more["whole"] = whole
         if name == "gpu.memory_used":
             more |= _total(gpus[0].device)
             if many == 1 and "gpu.run_allocated" in columns and any(map(is_known, columns["gpu.run_allocated"].mean)):

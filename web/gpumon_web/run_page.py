@@ -172,7 +172,7 @@ def _page(
         "device": shown or None,
         "devices": [run_json.device_of(one) for one in devices],
         "chart": run_chart(
-            drawing._replace(utilization=total.value("utilization_mean")) if len(chosen) == len(devices) else drawing,
+            drawing._replace(total=total) if len(chosen) == len(devices) else drawing,
             len(devices),
         ),
         "cost": sentence(price_run(total, found, devices, prices), prices) if prices else "",

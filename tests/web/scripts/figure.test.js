@@ -513,6 +513,10 @@ test("the mean of a whole that is known better than by its points stands beside 
   const facts = { low: 0, high: 1, mean: 0.33, last: 0.3, seen: 9, area: 0 };
   const said = (more, isWhole) => gpumon.context({ unit: "ratio", limits: [], ...more }, facts, isWhole);
   assert.deepStrictEqual([said({ whole: 0.36 }, true), said({ whole: 0.36 }, false), said({}, true)], ["mean 36 %", "mean 33 %", "mean 33 %"]);
+  const watts = (isWhole) => gpumon.context({ unit: "watts", limits: [], counted: true, whole: 500 }, { seen: 3, mean: 505, high: 520, area: 7200 }, isWhole);
+  assert.deepStrictEqual([watts(true), watts(false)], ["mean 500 W", "mean 505 W · 2.0 Wh"]);
+  const bytes = (high, isWhole) => gpumon.context({ unit: "bytes", limits: [], top: 80 * 2 ** 30, whole: 42 * 2 ** 30 }, { seen: 3, high: high * 2 ** 30 }, isWhole);
+  assert.deepStrictEqual([bytes(38, true), bytes(43, true), bytes(38, false)], ["of 80.0 GiB · peak 42.0 GiB", "of 80.0 GiB · peak 43.0 GiB", "of 80.0 GiB · peak 38.0 GiB"], "a point may be newer than what was counted");
 });
 
 test("a mean over several epochs or phases is told of none of them alone", () => {

@@ -35,12 +35,15 @@
     const write = (value) => g.scale.write(panel.unit, value);
     if (panel.below) { return panel.below; }
     if (!facts.seen) { return "no values in this window"; }
-    if (panel.unit === "bytes" && t.known(panel.top)) { return `of ${write(panel.top)} · peak ${write(facts.high)}`; }
-    // The energy of the whole is counted, and stands above where it is: that of its points would be another number.
-    if (panel.unit === "watts") { return `mean ${write(facts.mean)}${panel.counted && isWhole ? "" : ` · ${t.joules(facts.area)}`}`; }
-    if (panel.unit === "celsius") { return `max ${write(facts.high)}`; }
-    if (panel.unit === "plain") { return isWhole ? `lowest ${write(facts.low)}` : `${write(facts.low)} to ${write(facts.high)}`; }
     // Of the whole it may be known better than by its points, as the page says it elsewhere.
-    return `mean ${write(isWhole && t.known(panel.whole) ? panel.whole : facts.mean)}`;
+    const counted = isWhole && t.known(panel.whole);
+    const mean = counted ? panel.whole : facts.mean;
+    const peak = counted ? Math.max(panel.whole, facts.high) : facts.high; // a point may be newer
+    if (panel.unit === "bytes" && t.known(panel.top)) { return `of ${write(panel.top)} · peak ${write(peak)}`; }
+    // The energy of the whole is counted, and stands above where it is: that of its points would be another number.
+    if (panel.unit === "watts") { return `mean ${write(mean)}${panel.counted && isWhole ? "" : ` · ${t.joules(facts.area)}`}`; }
+    if (panel.unit === "celsius") { return `max ${write(peak)}`; }
+    if (panel.unit === "plain") { return isWhole ? `lowest ${write(facts.low)}` : `${write(facts.low)} to ${write(facts.high)}`; }
+    return `mean ${write(mean)}`;
   };
 })(window.gpumon);
