@@ -359,6 +359,27 @@ def test_a_page_without_rest_has_none(tmp_path: Path) -> None:
     assert served.client().get(f"/api/kept?page=run&rest=1&id={device().uuid}").status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("unmeasured", "heading"),
+    [
+        ("", "Tensors, peak"),
+        ("UPDATE epoch SET peak = NULL; UPDATE usage SET run_allocated_peak = NULL", "Device memory, peak"),
+        ("UPDATE epoch SET peak = NULL WHERE ordinal; UPDATE usage SET run_allocated_peak = NULL WHERE ordinal", ""),
+    ],
+)
+def test_the_peaks_of_epochs_say_in_their_heading_of_which_memory_they_are(
+    tmp_path: Path, unmeasured: str, heading: str
+) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 3)
+        book.db.executescript(unmeasured)
+        found = kept(document(book))
+    assert found.values["peak_column"] == heading
+    course = found.figures["course"]
+    assert course is not None
+    assert [one["title"] for one in course["panels"] if one["key"] == "gpu.memory_used"] == ["Device memory"]
+
+
 def test_a_peak_that_nobody_measured_is_no_bound() -> None:
     unknown = {"framework_peak": None, "run_allocated_peak": None, "is_partly_sampled": True}
     assert live_peak({**unknown, "memory_used_peak": None}) == ("", None)

@@ -14,13 +14,16 @@ from gpumon.figures.run_series import RunSeries, diverged_points
 from gpumon.frame import NAN, Mark, RunState
 from gpumon.history.query import MOST
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import DeviceRow, MarkRow, RunRow
+from gpumon.ledger.records import USAGE_INDEX, DeviceRow, MarkRow, RunRow
+from gpumon.ledger.schema import USAGE
 from gpumon.metrics import BY_NAME
 from gpumon.missing import is_known
 from gpumon.text import clean
 from gpumon_web.charts import PLAIN, Cells, chart, event, limit, line, metric_panel, moment, panel, ribbon
 from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of
 
+DEVICE_MEMORY = USAGE[USAGE_INDEX["memory_used_mean"]].title
+"""Title of the memory of all processes, beside that of live tensors in the tables of a run."""
 LOGGED = 12
 """Logged metrics that get a panel."""
 OF_DEVICE = {
@@ -135,7 +138,7 @@ def _measured(drawing: RunDrawing) -> Iterator[Cells]:
         if drawing.total is not None and is_known(whole := drawing.total.value(OF_DEVICE[name])):
             more["whole"] = whole
         if name == "gpu.memory_used":
-            more |= _total(gpus[0].device)
+            more |= {"title": DEVICE_MEMORY, **_total(gpus[0].device)}
             if many == 1 and "gpu.run_allocated" in columns and any(map(is_known, columns["gpu.run_allocated"].mean)):
                 drawn.append(line(times, columns["gpu.run_allocated"].mean, look=_THIN, label="allocated"))
         if name == "gpu.power":
@@ -157,7 +160,7 @@ def _each(gpus: Sequence[DeviceCourse]) -> Iterator[Cells]:
             for place, one in enumerate(gpus) if name in one.series.columns
         ]  # fmt: skip
         if lines:
-            more = _total(gpus[0].device) if name == "gpu.memory_used" else {}
+            more = {"title": DEVICE_MEMORY, **_total(gpus[0].device)} if name == "gpu.memory_used" else {}
             yield metric_panel(name, lines, lists=True, **more)
 
 

@@ -8,10 +8,14 @@ from typing import Any
 from gpumon import units
 from gpumon.diagnosis.past import FINE
 from gpumon.frame import NAN
+from gpumon.ledger.records import USAGE_INDEX
+from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
 from gpumon_web.page import Cells, Column
 from gpumon_web.tokens import bar, going_on, line, run_state, share, tag, text
 
+TENSORS, DEVICE = (USAGE[USAGE_INDEX[name]].title for name in ("run_allocated_peak", "memory_used_peak"))
+"""Headings of the peaks of live tensors, and of all memory of a device."""
 LOGGED = 4
 """Logged metrics that have a column, of those in the newest epochs."""
 NEWEST = 50
@@ -33,7 +37,8 @@ EPOCHS = (
     Column("beside", "Not training", "duration", "Time in phases other than training", css="c-extra c-less"),
     Column(
         "peak", "Peak memory", help="Of live tensors by the framework's own counter (≤: reached before), or as read "
-        "between steps (≥); else of the device", sorts_by="peak_bytes", is_number=True, css="c-extra",
+        "between steps (≥); else of the device, with all processes", sorts_by="peak_bytes", is_number=True, css="c-extra",
+        titled="peak_column",
     ),
     Column("energy", "Energy", "joules", most="most_energy", css="c-extra c-rare"),
     Column("logged", "Logged", "logged", css="logged", each_of="logged_names"),
@@ -50,7 +55,7 @@ RANKS = (
     Column("pid", "PID", is_number=True),
     Column("steps", "Steps", "count"),
     Column("wait", "Waits for data", "duration"),
-    Column("peak", "Peak memory", "bytes"),
+    Column("peak", TENSORS, "bytes"),
     Column("ooms", "Out of memory", "count"),
 )
 
@@ -153,6 +158,13 @@ def live_peak(one: Cells) -> tuple[str, float | None]:
         return "≥ ", one["run_allocated_peak"]
     used = one["memory_used_peak"]
     return "≥ " if one.get("is_partly_sampled") and used is not None else "", used
+
+
+def peak_title(rows: Sequence[Cells]) -> str:
+    """The heading over the peaks of these rows, which says of what they are; empty where that differs."""
+    known = [one for one in rows if live_peak(one)[1] is not None]
+    found = {one["framework_peak"] is not None or one["run_allocated_peak"] is not None for one in known}
+    return "" if len(found) != 1 else TENSORS if found.pop() else DEVICE
 
 
 def rank(one: Cells) -> Cells:

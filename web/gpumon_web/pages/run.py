@@ -13,7 +13,7 @@ from gpumon_web.run_about import about, notes
 from gpumon_web.run_course import choices, course
 from gpumon_web.run_head import facts, far, going, pace, usage
 from gpumon_web.run_noted import noted
-from gpumon_web.run_rows import COUNTED, EPOCHS, RANKS, epoch, fold, logged_names, rank, stretch
+from gpumon_web.run_rows import COUNTED, EPOCHS, RANKS, epoch, fold, logged_names, peak_title, rank, stretch
 from gpumon_web.tokens import line, link, measured_on, run_name, run_state, run_tab, text
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ def kept(document: Cells) -> KeptValues:
         "has_ranks": bool(ranks),
         "ranks": Rows(rank(one) for one in ranks),
         "logged_names": logged_names(found or parts),
+        "peak_column": peak_title([*found, *folds, *parts]),
         "most_energy": summary.get("most_energy") or max((one["energy"] or 0 for one in parts), default=0),
         **_titles(is_whole, any(one["is_steps"] for one in parts)),
         "stepless": is_whole and total["steps"] is None and not run.get("step_text"),
@@ -192,7 +193,7 @@ _LIVE = ("title", "tab", "state", "epoch_is", "epoch", "epoch_below", "bar", "le
 _KEPT = (
     *_LIVE, "facts", "mean", "mean_range", "utilization", "idle", "energy", "power", "noted", "has_ranks",
     "stepless", "has_about", "about", "notes", "logged_names", "most_energy", "mean_is", "folded", "epochs_title",
-    "epoch_column", "counted_names", "csv", "devices", "cost", *has_costs(None),
+    "epoch_column", "peak_column", "counted_names", "csv", "devices", "cost", *has_costs(None),
 )  # fmt: skip
 """Values that are none where there is no such run."""
 
