@@ -395,10 +395,22 @@ def test_what_needs_attention_beyond_the_sixth_is_behind_a_row_that_counts_it_an
 
 def test_what_no_rule_could_judge_is_said_in_place_of_nothing() -> None:
     gone = dict.fromkeys(("gpu.temperature", "gpu.temperature_memory"), Availability.NOT_SUPPORTED)
-    known = Served([tick(1, [sample(0, utilization=0.0)])])
+    reported = dict.fromkeys(("event_reasons", "ecc_uncorrected", "xid"), 0.0)
+    known = Served([tick(1, [sample(0, utilization=0.0, **reported)])])
     assert fleet.live(known.known(), {})["look"] == [{"text": "Nothing needs attention."}]
     blind = Served([tick(1, [sample(0, utilization=0.0)._replace(device=device(missing=gone))])])
     assert fleet.live(blind.known(), {})["look"] == [{"text": "Nothing found; not known here: temperature."}]
+
+
+def test_faults_that_gpus_do_not_report_are_named_where_nothing_needs_attention() -> None:
+    silent = Served([tick(1, [sample(0, utilization=0.0)])])
+    assert fleet.live(silent.known(), {})["look"] == [
+        {"text": "Nothing needs attention, as far as known; not reported: throttling, ECC, XID."}
+    ]
+    one = Served([tick(1, [sample(0, ecc_uncorrected=0.0, xid=0.0), sample(1, xid=0.0)])], devices=2)
+    assert fleet.live(one.known(), {})["look"] == [
+        {"text": "Nothing needs attention, as far as known; not reported: throttling, ECC of some GPUs."}
+    ]
 
 
 def test_the_mean_lately_is_of_as_long_as_anybody_saw() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from gpumon import units
 from gpumon.analysis.clock_events import HOT, IDLE, clock_event_reasons
 from gpumon.clock import SECOND
+from gpumon.diagnosis.coverage import NOTHING, nothing_found
 from gpumon.diagnosis.finding import Severity, severity_of
 from gpumon.events.device_watch import CAUSES, QUIET
 from gpumon.frame import NAN, Sample
@@ -20,7 +22,8 @@ from gpumon_web.charts import Cells
 
 UNKNOWN = "unknown"
 """The level of a check of which nothing is known."""
-
+_FAULTS = (THROTTLING, ECC, XID) = ("Throttling", "ECC", "XID")
+"""Checks that find what needs attention; the others are facts."""
 
 LATELY = QUIET / SECOND
 """Seconds for which a GPU that was throttled is still told of, as in the event log."""
@@ -56,6 +59,18 @@ def attention(found: Sequence[Cells]) -> str:
     return "as usual" if len(known) == len(found) else f"as usual, as far as known ({len(known)} of {len(found)})"
 
 
+def nothing_wrong(of_each: Sequence[Sequence[Cells]], not_judged: Sequence[str]) -> str:
+    """A sentence where nothing needs attention; `of_each`: the checks of each GPU that answers."""
+    counts = Counter(one["title"] for found in of_each for one in found if one["level"] == UNKNOWN)
+    unknown = [
+        (title if title.isupper() else title.lower()) + ("" if counts[title] == len(of_each) else " of some GPUs")
+        for title in _FAULTS if counts[title]
+    ]  # fmt: skip
+    if not_judged or not unknown:
+        return nothing_found(not_judged)
+    return f"{NOTHING.removesuffix('.')}, as far as known; not reported: {', '.join(unknown)}."
+
+
 def _as_it_was(one: Cells) -> Cells:
     if one["level"] not in ("warn", "bad"):
         return _none(one["title"])
@@ -74,7 +89,7 @@ def _throttling(sample: Sample, throttled: Mapping[str, float]) -> Cells:
     reasons = clock_event_reasons(sample)
     told = [metric for metric in CAUSES if severity_of(metric, throttled.get(metric.name, NAN)) is not Severity.INFO]
     if reasons is None and not throttled:
-        return _none("Throttling")
+        return _none(THROTTLING)
     held = [reason for reason in reasons or () if reason != IDLE]
     words = f"clocks held by {', '.join(held)}" if held else "none now" if told else "none"
     # A sample says what holds the clocks at its moment, counters what has meanwhile.
@@ -84,7 +99,7 @@ def _throttling(sample: Sample, throttled: Mapping[str, float]) -> Cells:
     ]
     if more:
         more = [f"· in the last {LATELY:.0f} s {' and '.join(more)}"]
-    return _check("Throttling", words, " ".join(more), "warn" if told or HOT & {*held} else "ok")
+    return _check(THROTTLING, words, " ".join(more), "warn" if told or HOT & {*held} else "ok")
 
 
 def _share(share: float) -> str:
@@ -94,7 +109,7 @@ def _share(share: float) -> str:
 def _ecc(sample: Sample) -> Cells:
     bad, mended = sample.value("gpu.ecc_uncorrected"), sample.value("gpu.ecc_corrected")
     if not is_known(bad) and not is_known(mended):
-        return _none("ECC")
+        return _none(ECC)
     parts = []
     if is_known(mended):
         parts.append(f"{units.count(round(mended))} corrected")
@@ -108,17 +123,17 @@ def _ecc(sample: Sample) -> Cells:
         parts.append("rows could not be replaced")
     names = ("ecc_uncorrected", "remapping_pending", "remapping_failed", "retirement_pending")
     text = f"{units.count(round(bad))} uncorrected" if is_known(bad) else "uncorrected errors are not reported"
-    return _check("ECC", text, " · ".join(parts), _worst(sample, names))
+    return _check(ECC, text, " · ".join(parts), _worst(sample, names))
 
 
 def _xid(sample: Sample) -> Cells:
     code = sample.value("gpu.xid")
     if not is_known(code):
-        return _none("XID")
+        return _none(XID)
     if not code:
-        return _check("XID", "none since gpumon began to watch")
+        return _check(XID, "none since gpumon began to watch")
     fault = xid_of(int(code))
-    return _check("XID", f"XID {code:.0f}", fault.meaning, "bad" if fault.severity == "critical" else "warn")
+    return _check(XID, f"XID {code:.0f}", fault.meaning, "bad" if fault.severity == "critical" else "warn")
 
 
 def _link(sample: Sample) -> Cells:

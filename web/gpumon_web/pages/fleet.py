@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.diagnosis.coverage import nothing_found
 from gpumon.history.windows import USUAL
 from gpumon.metrics import Unit
 from gpumon_web import levels
@@ -15,6 +14,7 @@ from gpumon_web.feed import SPARK
 from gpumon_web.fleet_summary import chips, free_count, host, idle_below, idle_count, idle_unknown, mine, others, sums
 from gpumon_web.gpu_groups import LARGE, group_sums, groups, label_of, state_of
 from gpumon_web.gpu_lines import power_text, users_of, who, words_of
+from gpumon_web.health import nothing_wrong
 from gpumon_web.holders import memory_parts
 from gpumon_web.last_day import last_day
 from gpumon_web.page import Args, Cells, Column, Gpu, Kept, Now, Page, Rows
@@ -130,7 +130,9 @@ def live(now: Now, args: Args) -> Cells:
         "grouped": [{"arg": "by", "value": value, "text": words}
                     for value, words in (("", "By holder" if is_large else "Runs grouped"), ("each", "Each GPU"))]
         if found else [],
-        "look": list(now.findings) or [{"text": nothing_found(now.not_judged)}],
+        "look": list(now.findings) or [
+            {"text": nothing_wrong([gpu.about["health"] for gpu in now.gpus if not gpu.about["reason"]], now.not_judged)}
+        ],
         "gpus": Rows({**row(gpu, now), "in": member.get(gpu.about["uuid"], "")} for gpu in now.gpus),
         "groups": Rows(group_row(key, gpus, now) for key, gpus in found.items()),
     }  # fmt: skip
