@@ -37,7 +37,7 @@ EPOCHS = (
     Column("beside", "Not training", "duration", "Time in phases other than training", css="c-extra c-less"),
     Column(
         "peak", "Peak memory", help="Of live tensors by the framework's own counter (≤: reached before), or as read "
-        "between steps (≥); else of the device, with all processes", sorts_by="peak_bytes", is_number=True, css="c-extra",
+        "between steps (≥); else of the device", sorts_by="peak_bytes", is_number=True, css="c-extra",
         titled="peak_column",
     ),
     Column("energy", "Energy", "joules", most="most_energy", css="c-extra c-rare"),

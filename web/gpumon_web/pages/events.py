@@ -154,8 +154,10 @@ def _took(one: LastedEvent) -> str | Cells:
     if unwatched:
         return {"text": unwatched, "time": since} if is_known(since) else unwatched
     if one.event.until_ns:
-        lasted = units.words((one.event.until_ns - one.event.time_ns) / SECOND)
-        return {"text": f"{lasted}, last seen", "time": one.event.until_ns / SECOND}
+        lasted = (one.event.until_ns - one.event.time_ns) / SECOND
+        # Seen at one moment, it has no length yet: 0 s would say that it was over at once.
+        words = f"{units.words(lasted)}, last seen" if lasted >= 1.0 else "ongoing when last seen,"
+        return {"text": words, "time": one.event.until_ns / SECOND}
     return units.words(one.event.lasted) if is_known(one.event.lasted) else ""
 
 

@@ -109,6 +109,7 @@ def live(now: Now, args: Args) -> Cells:
     is_large = len(usable) > LARGE
     count = free_count(usable)
     totals = sums([gpu for gpu in now.gpus if not gpu.about["parent"]])
+    answering = [gpu.about["health"] for gpu in now.gpus if not gpu.about["reason"]]
     return {
         "free": f"{count} of {len(usable)}" if count != units.MISSING else count,
         "tab": {"text": f"{count} of {len(usable)} free", "old": ""} if count != units.MISSING else None,
@@ -130,9 +131,7 @@ def live(now: Now, args: Args) -> Cells:
         "grouped": [{"arg": "by", "value": value, "text": words}
                     for value, words in (("", "By holder" if is_large else "Runs grouped"), ("each", "Each GPU"))]
         if found else [],
-        "look": list(now.findings) or [
-            {"text": nothing_wrong([gpu.about["health"] for gpu in now.gpus if not gpu.about["reason"]], now.not_judged)}
-        ],
+        "look": list(now.findings) or [{"text": nothing_wrong(answering, now.not_judged)}],
         "gpus": Rows({**row(gpu, now), "in": member.get(gpu.about["uuid"], "")} for gpu in now.gpus),
         "groups": Rows(group_row(key, gpus, now) for key, gpus in found.items()),
     }  # fmt: skip
