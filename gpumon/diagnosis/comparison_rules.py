@@ -39,7 +39,7 @@ def different_gpus(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
 
 def different_numbers_of_gpus(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
     """They ran on more or fewer GPUs."""
-    yield from _differ("different numbers of GPUs", runs, lambda run: str(len(run.record.devices)))
+    yield from _differ("different numbers of GPUs", runs, lambda run: _count(len(run.record.devices)))
 
 
 def different_power_limits(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def different_drivers(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
 
 def different_plans(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
     """They planned more or fewer epochs."""
-    yield from _differ("different numbers of planned epochs", runs, lambda run: str(run.record.run.epochs or ""))
+    yield from _differ("different numbers of planned epochs", runs, lambda run: _count(run.record.run.epochs))
 
 
 def different_steps(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
@@ -99,7 +99,9 @@ def incompletely_sampled(run: ComparedRun) -> Iterator[Finding]:
     """Nobody sampled during part of an epoch."""
     missed = [epoch for epoch in run.epochs if epoch.sampled_share < SAMPLED]
     if missed:
-        summary = f"{run.name}: {len(missed)} of {len(run.epochs)} epochs are incompletely sampled"
+        summary = (
+            f"{run.name}: {units.count(len(missed))} of {units.count(len(run.epochs))} epochs are incompletely sampled"
+        )
         yield _doubt("incompletely_sampled", summary, {"epochs": float(len(missed))})
 
 
@@ -146,7 +148,12 @@ def _limits(devices: Sequence[DeviceRow]) -> str:
 def _steps(epochs: Sequence[EpochSummary]) -> str:
     """Of most epochs."""
     counts = [epoch.steps for epoch in epochs if epoch.steps]
-    return str(max(set(counts), key=lambda steps: (counts.count(steps), steps))) if counts else ""
+    return _count(max(set(counts), key=lambda steps: (counts.count(steps), steps), default=0))
+
+
+def _count(number: int | None) -> str:
+    """With its thousands set apart, as everywhere; empty where there is none."""
+    return units.count(number) if number else ""
 
 
 def _peaks(epochs: Sequence[EpochSummary]) -> str:

@@ -411,6 +411,7 @@ def test_ratios_differ_by_points(book: Book) -> None:
         ({"gpus": 2}, "different numbers of GPUs: A 1, B 2"),
         ({"usage": {"temperature_start": 35.0}}, "GPU start temperatures differ by more than 10"),
         ({"epochs": 7}, "different numbers of planned epochs: A 6, B 7"),
+        ({"epochs": 5000}, "different numbers of planned epochs: A 6, B 5,000"),
         ({"usage": {"run_used_peak": 20 * GIB}}, "up to 22.0 GiB on a GPU of B were not of that run"),
         ({"usage": {"sampled": 1.0}}, "B: 5 of 5 epochs are incompletely sampled"),
         ({"label": "SIMULATED"}, "A live, B SIMULATED"),
