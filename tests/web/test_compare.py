@@ -6,6 +6,7 @@ import csv
 import math
 import re
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,43 @@ def test_a_value_that_one_of_the_runs_has_not_says_so_once(tmp_path: Path) -> No
     names = ["A", "B", "C"]
     (row, *_) = numbers(told._replace(lines=[found]), names)
     assert [words(row["of"][name]) for name in names[1:]] == [["–"], ["–"]]
+
+
+def test_parentheses_are_explained_only_where_a_difference_has_them(tmp_path: Path) -> None:
+    def shown(path: str, runs: Sequence[str]) -> Any:
+        return kept({"missing": "", **document(path, ",".join(runs))}).values
+
+    clear = shown(three(tmp_path), IDS[:2])
+    assert " … " in str(clear["numbers"])
+    assert clear["intervals"].endswith("in parentheses the 95 % interval of the difference from A")
+    with Book(tmp_path / "few") as book:
+        training(book, "long-1a2b", 9)
+        training(book, "short-3c4d", 2, seconds=20.0)
+    few = shown(str(book.path), ("long-1a2b", "short-3c4d"))
+    assert "too few epochs to tell" in str(few["numbers"])
+    assert few["intervals"] == "medians over epochs"
+
+
+@pytest.mark.parametrize("width", [1440, 1024])
+def test_a_sentence_beside_the_courses_leaves_all_buttons_in_one_row_at_the_end(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    path = three(tmp_path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE run SET state = ?, ended = NULL", (RunState.RUNNING,))
+    served = Served([tick(n, [sample(0)]) for n in range(1, 4)], [path])
+    with on_a_port(served) as link, visit(browser, link, viewport={"width": width, "height": 900}) as visitor:
+        page = visitor.open(f"#/compare?runs={','.join(IDS)}")
+        head = page.locator("#page-compare .cardhead", has_text="Courses")
+        expect(head).to_contain_text("so far, to the end of the newest finished epoch; power and energy are sums")
+        expect(page.locator("#page-compare .plot[data-drawn]")).to_be_visible()
+        places = [box for one in head.locator(".seg, .opens").all() if (box := one.bounding_box())]
+        assert len(places) > 2
+        middles = [box["y"] + box["height"] / 2 for box in places]
+        assert max(middles) - min(middles) < 2
+        around = head.bounding_box()
+        assert around is not None
+        assert around["x"] + around["width"] - max(box["x"] + box["width"] for box in places) < 20
 
 
 def test_a_file_of_the_numbers_is_a_row_for_each_run_in_base_units_with_the_intervals(tmp_path: Path) -> None:

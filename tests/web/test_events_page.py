@@ -177,7 +177,7 @@ def test_what_had_not_ended_when_the_log_was_written_is_not_said_to_go_on(served
 
 def test_what_was_seen_at_one_moment_has_no_length_and_was_ongoing_then(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
-    keep(path, ticks(range(0, 1)), kill=True)
+    keep(path, ticks(range(1)), kill=True)
     served = Served(ticks(range(3)), histories=[str(path)])
     served.now = BEGAN + 12.0
     (row,) = shown(served)["tables"]["events"]["cells"].values()

@@ -171,6 +171,12 @@ def config_notes(config: ConfigComparison, names: Named) -> list[Cells]:
     return [{"text": one} for one in found]
 
 
+def shows_intervals(compared: Comparison) -> bool:
+    """Whether any difference over epochs is written with its interval: those that are not clear have none."""
+    lines = compared.lines if all(compared.epochs) else ()
+    return any(verdict(found, line.measure).endswith(")") for line in lines for found in line.differences)
+
+
 def has_intervals(found: MeasureComparison) -> bool:
     """Whether each run with a value has enough epochs for an interval of its difference from the first one."""
     return all(is_known(one.low) for one in found.differences if is_known(one.value))

@@ -32,6 +32,7 @@ from gpumon_web.compare_rows import (
     least,
     numbers,
     saved,
+    shows_intervals,
     whole_notes,
 )
 from gpumon_web.run_chart import CHECKED, is_loss
@@ -91,6 +92,7 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
         "numbers": numbers(compared, names),
         "saved": saved(compared),
         "by_epochs": all(compared.epochs),
+        "shows_intervals": shows_intervals(compared),
         "notes": [{"text": note} for note in said]
         + [{"text": doubt, "about": "Caution", "level": "warn"} for doubt in compared.doubts],
         "differs": differs(config, names),

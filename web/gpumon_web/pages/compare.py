@@ -50,6 +50,7 @@ def layout() -> Component:
     )
     drawn = kept_figure("courses", "Courses of these runs", loading="Loading these runs …",
                         empty="There is no course of these runs.", whole="Whole course")  # fmt: skip
+    ends = bound("ends", "text", className="mut note long")
     axes = bound("axes", "choices", html.Div, className="seg", role="group", **aria(label="Axis"))
     numbers = table("numbers", "Numbers", NUMBERS, "measure", css="compared", loading="Loading these runs …",
                     empty="Nothing of these runs was measured.")  # fmt: skip
@@ -60,9 +61,9 @@ def layout() -> Component:
             html.Div([bound("title", "text", html.H1), bound("how", "text", className="mut")], className="head"),
             bound("runs", "rich", html.Div, className="chosen"),
             hidden_if("without", best),
-            hidden_if("without", card("Courses", drawn, tools=[bound("ends", "text", className="mut note"), axes])),
+            hidden_if("without", card("Courses", drawn, tools=[ends, axes])),
             hidden_if("without", card("Numbers", numbers, bound("notes", "notes", html.Ul, className="look"),
-                                      tools=[bound("intervals", "text", className="mut note"),
+                                      tools=[bound("intervals", "text", className="mut note long"),
                                              download("numbers", "Numbers", rows="saved")])),
             hidden_if("without", card("What differs", differing,
                                       bound("config_notes", "notes", html.Ul, className="look"),
@@ -97,8 +98,9 @@ def kept(document: Cells) -> KeptValues:
         "names": document["names"],
         "numbers": Rows(document["numbers"]),
         "saved": document["saved"],
-        "intervals": "medians over epochs, in brackets the 95 % interval of the difference from A" if by_epochs
-        else "whole runs: of one value each there is no interval",
+        "intervals": "whole runs: of one value each there is no interval" if not by_epochs
+        else "medians over epochs, in parentheses the 95 % interval of the difference from A"
+        if document["shows_intervals"] else "medians over epochs",
         "notes": document["notes"],
         "differs": Rows(document["differs"]),
         "config_notes": document["config_notes"],
