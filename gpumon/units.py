@@ -223,7 +223,7 @@ def epoch(number: int, planned: int, base: int) -> str:
     always at its last, whatever it counts from. `planned` of 0 is unknown; a run beyond its plan has none any more.
     """
     place = epoch_place(number, planned, base)
-    return place if place.partition("/")[0] == str(number) or number < 0 else f"{number} ({place})"
+    return place if place.partition("/")[0] == count(number) or number < 0 else f"{count(number)} ({place})"
 
 
 def epoch_place(number: int, planned: int, base: int) -> str:
@@ -231,13 +231,16 @@ def epoch_place(number: int, planned: int, base: int) -> str:
     if number < 0:
         return MISSING
     place = number - base + 1
-    return f"{place}/{planned}" if 0 < place <= planned else str(number)
+    return f"{count(place)}/{count(planned)}" if 0 < place <= planned else count(number)
 
 
 def epoch_within(cells: int, number: int, planned: int, base: int) -> str:
-    """Return `7 (8/90)` where that has room in so many cells, else the part of it that is `8/90`."""
-    text = epoch(number, planned, base)
-    return text if len(text) <= cells else epoch_place(number, planned, base)
+    """Return `7 (8/90)` where that has room in so many cells, else the part of it that is `8/90`.
+
+    Where there is no room for that either, the thousands stand together.
+    """
+    text, place = epoch(number, planned, base), epoch_place(number, planned, base)
+    return text if len(text) <= cells else place if len(place) <= cells else place.replace(",", "")
 
 
 def moment(seconds: float) -> str:

@@ -6,6 +6,7 @@ Programs get each finding by itself.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from gpumon import units
 from gpumon.diagnosis.finding import Finding
 
 _GPU = "GPU "
@@ -54,4 +55,6 @@ def ranges(numbers: Iterable[int]) -> str:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in spans)
+    return ", ".join(
+        units.count(first) if first == last else f"{units.count(first)}–{units.count(last)}" for first, last in spans
+    )

@@ -54,6 +54,19 @@ def test_a_run_that_is_over_says_how_many_epochs_it_did_and_how_long_it_took(tmp
     assert found.again > 60
 
 
+def test_numbers_of_epochs_have_their_thousands_set_apart_wherever_a_run_names_them(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 1030, course=False, phases=False)
+        book.out_of_memory("tag.1000.4711." + NET)
+        book.db.execute("UPDATE mark SET epoch = 1021, step = 102150")
+        values = kept(document(book)).values
+    assert values["epoch_below"] == "last: epoch 1,029"
+    assert values["epochs"][-1]["epoch"] == "1,029"
+    assert "1,000–1,019" in [one["epoch"]["text"] for one in values["folds"]]
+    assert values["noted"][0]["text"].startswith("epoch 1,021, step 102,150: ")
+    assert values["epochs"][-1]["search"].startswith("1029 1,029 "), "it is found by either"
+
+
 def test_an_epoch_that_a_failed_run_broke_off_is_not_the_last_that_it_did(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, NET, 4, state=RunState.FAILED)

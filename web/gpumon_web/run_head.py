@@ -33,7 +33,7 @@ def far(document: Cells, run: Cells) -> Cells:
     count = summary.get("done") or 0
     done = units.count(count) + (f" of {units.count(planned)}" if planned else "")
     if run["state"] == "running":
-        last = str(found[-1]["epoch"]) if found else units.MISSING
+        last = units.count(found[-1]["epoch"]) if found else units.MISSING
         kept = {**going(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if found else ""}
         # The ring tells these as long as they are so; what it told once would outlast the run.
         return {**kept, "left": units.MISSING, "left_below": ""} if document.get("live") else kept
@@ -41,7 +41,7 @@ def far(document: Cells, run: Cells) -> Cells:
     return {
         "epoch_is": "Epochs done",
         "epoch": done,
-        "epoch_below": "" if ended is None else f"last: epoch {ended}",
+        "epoch_below": "" if ended is None else f"last: epoch {units.count(ended)}",
         # As far as the epochs that are counted: the ring also has the part of one that did not finish.
         "bar": _bar({**run, "progress": count / planned if planned else None}),
         **_took(document, run),

@@ -52,8 +52,8 @@ def _failed(mark: Cells, ranks: Sequence[Cells], remedy: str) -> Cells:
     """A sentence about a failed allocation."""
     who = f"rank {mark['rank']}, " if mark["rank"] is not None and len(ranks) > 1 else ""
     asked, free = (units.number(_number(mark[name]), Unit.BYTES) for name in ("asked", "free"))
-    epoch = f"epoch {mark['epoch']}, " if mark["epoch"] >= 0 else ""
-    where = f"{who}{epoch}step {mark['step']}"
+    epoch = f"epoch {units.count(mark['epoch'])}, " if mark["epoch"] >= 0 else ""
+    where = f"{who}{epoch}step {units.count(mark['step'])}"
     return {
         "level": "bad", "about": "out of memory", "text": f"{where}: requested {asked}, {free} free",
         "time": mark["time"], "action": remedy,

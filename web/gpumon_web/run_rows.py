@@ -72,14 +72,14 @@ def epoch(one: Cells, run: Cells, *, is_live: bool = False) -> Cells:
     return {
         "key": str(one["ordinal"]),
         "ordinal": one["ordinal"],
-        "epoch": str(one["epoch"]),
+        "epoch": units.count(one["epoch"]),
         "seconds": {"since": one["begun"]} if goes_on and one["begun"] is not None else one["seconds"],
         "counted": {},
         **_measured(one, run),
         "beside": one["beside"],
         "verdict": _verdict(judged),
         "verdict_text": judged["text"] if judged else None,
-        "search": f"{one['epoch']} {judged['text'] if judged else ''}".lower(),
+        "search": f"{one['epoch']} {units.count(one['epoch'])} {judged['text'] if judged else ''}".lower(),
     }
 
 
@@ -92,7 +92,7 @@ def fold(one: Cells, run: Cells) -> Cells:
         "first": one["first"],
         "last": one["last"],
         "count": one["count"],
-        "epoch": {"opens": key, "text": "–".join(str(number) for number in numbers)},
+        "epoch": {"opens": key, "text": "–".join(map(units.count, numbers))},
         "seconds": one["seconds"],
         "counted": {},
         **_measured(one, run),

@@ -89,7 +89,7 @@ def kept(document: Cells) -> KeptValues:
         **document["best"],
         "loss_is": document["best"]["loss_is"] or "Lowest loss",
         "time_is": "Shortest epoch, median" if by_epochs else "Shortest run",
-        "energy_is": "Least energy an epoch, median" if by_epochs else "Least energy of a run",
+        "energy_is": "Least energy per epoch, median" if by_epochs else "Least energy of a run",
         "axes": [
             {"arg": "by", "value": axis, "text": WORDS[axis], "title": f"By {WORDS[axis].lower()}",
              "is_pressed": axis == by, "without": ["from", "to"]}
