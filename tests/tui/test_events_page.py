@@ -577,6 +577,20 @@ def test_the_event_under_the_cursor_is_explained_and_drawn_around_its_moment() -
     assert "·····" not in lines[at + 3]
 
 
+def test_the_charts_around_an_event_have_a_scale_and_say_once_where_history_begins() -> None:
+    lines = opened((120, 40))
+    (at,) = [place for place, line in enumerate(lines) if "open on the chart" in line]
+    charts = lines[at + 3 : -2]
+    before = charts[0].index("100 %") + 6
+    numbers = [line[14:before].split() for line in charts]
+    assert numbers[0] == ["100", "%"]
+    assert ["80", "GiB"] in numbers
+    assert ["800", "W"] in numbers
+    assert numbers.count(["0"]) == 3, "each begins at zero"
+    (line,) = [line for line in charts if "history begins here" in line]
+    assert not line[before : line.index("history begins here")].strip()
+
+
 def test_a_moment_that_nobody_watched_is_drawn_as_such() -> None:
     lines = opened((120, 40), "down", "down", "down")
     (at,) = [place for place, line in enumerate(lines) if "open on the chart" in line]

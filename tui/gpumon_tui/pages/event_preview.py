@@ -16,6 +16,7 @@ from gpumon_tui.renderables.attention import wrapped
 from gpumon_tui.renderables.cells import crossed, laid, painted
 from gpumon_tui.renderables.event_rows import EventRow
 from gpumon_tui.renderables.gpu_charts import ROLES
+from gpumon_tui.renderables.history_begins import with_begin
 from gpumon_tui.renderables.plot import plot
 from gpumon_tui.renderables.section import keys, margin, section
 from gpumon_tui.renderables.strip import GAP
@@ -35,6 +36,9 @@ WINDOW = 600.0
 """Seconds around a moment of late."""
 _LABEL = 14
 """Cells for the values at the moment."""
+_AXIS = 6
+"""Cells for the numbers of the scale."""
+_BEFORE = _LABEL + _AXIS + 1
 _AROUND = 5
 """Rows beside the charts: a blank one, title, meaning, the moment, and times."""
 _TALLER = ((60, 5), (44, 3), (0, 2))
@@ -85,7 +89,7 @@ class EventPreview:
         view = self.view
         gpu, side = gpu_of(row, view), margin(cells)
         window = LONG_AGO if view.now - row.time >= LONG_AGO else WINDOW
-        grid = still_columns(window, max(1, cells - 2 * side - _LABEL), min(row.time + window / 2, view.now))
+        grid = still_columns(window, max(1, cells - 2 * side - _BEFORE), min(row.time + window / 2, view.now))
         last = min(grid.at(view.now), grid.buckets)
         shows = (row.key, row.words, gpu, cells, self._each, grid, last, view.filling, view.look.is_ascii)
         return self._memo.get(0, shows, lambda: self._drawn(row, gpu, cells, window))
@@ -103,7 +107,7 @@ class EventPreview:
         lines: list[Line] = [[], title, cut([Segment(" " * side + meaning, _DIM)], cells - side)]
         if not gpu:
             return [*lines, [Segment(" " * side + "of no GPU that is on screen: nothing to draw", _FAINT)]]
-        grid = still_columns(window, max(1, cells - 2 * side - _LABEL), min(row.time + window / 2, view.now))
+        grid = still_columns(window, max(1, cells - 2 * side - _BEFORE), min(row.time + window / 2, view.now))
         names = _OF_HEAT if row.event.kind.name.startswith("throttling") else _USUAL
         sample = next((one for one in view.samples if one.device.uuid == gpu), None)
         interval = view.interval
@@ -111,7 +115,7 @@ class EventPreview:
         at = grid.at(row.time)
         chip = f" {units.clock(row.time)} "
         begin = max(0, min(grid.buckets - len(chip), at - len(chip) // 2))
-        before = side + _LABEL
+        before = side + _BEFORE
         lines.append(laid([Segment(" " * before)], before + begin, chip, _CHIP))
         for name in names:
             metric, curve = BY_NAME[name], curves[name]
@@ -119,9 +123,13 @@ class EventPreview:
             axis = value_axis(metric, max((high for high in curve.high if is_known(high)), default=nan), limit)
             is_seen = any(is_known(one) for one in curve.mean)
             now = next((one for one in curve.mean[2 * at : 2 * at + 2] if is_known(one)), nan)
+            numbers = axis.labels(self._each, _AXIS) if is_seen else {}
             for place, cells_of in enumerate(plot(curve, axis, self._each, ROLES[name])):
                 label = (units.number(now, metric.unit), metric.title)[place] if place < 2 else ""
-                said = Segment(fit(" " * side + label, before), _DIM if place else _NUMBER)
+                said = Segment(fit(" " * side + label, side + _LABEL), _DIM if place else _NUMBER)
+                number = Segment(fit(numbers.get(place, ""), _AXIS, right=True) + " ", _FAINT)
                 drawn = painted(cells_of) if is_seen or place else [Segment(GAP * grid.buckets, _FAINT)]
-                lines.append([said, *crossed(drawn, at, _FREE)])
+                line = [said, number, *crossed(drawn, at, _FREE)]
+                is_told = is_seen and name == names[0] and place == self._each // 2
+                lines.append(with_begin(line, before, grid, view.history.begin, curve) if is_told else line)
         return [*lines, [Segment(" " * before), *times_below(grid, view.now, view.freshness.edge)]]

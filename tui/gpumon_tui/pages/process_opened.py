@@ -16,6 +16,7 @@ from gpumon.process_history.measures import MEASURES
 from gpumon_tui.pages.process_rows import ProcessSelection
 from gpumon_tui.process_list.tags import is_same_process
 from gpumon_tui.process_list.trail import ProcessTrail
+from gpumon_tui.renderables.history_begins import BEGINS
 from gpumon_tui.renderables.plot import PlotCurve
 from gpumon_tui.renderables.process_columns import elapsed
 from gpumon_tui.renderables.process_detail import KnownFact, OpenedProcess, TrailCurve, chart_cells, opened
@@ -29,7 +30,6 @@ from gpumon_tui.view import RECENT, View
 CHARTS = {"sm_utilization": "util", "cpu_utilization": "temp", "memory_used": "memory", "host_memory": "run"}
 """Measures in the order of their charts, with the roles of their colors."""
 DAY = 86400.0
-BEGINS = "history begins here"
 NEW_FOR = 10.0
 """Seconds after its begin in which a process may be seen first."""
 COMMAND_ROWS = 6

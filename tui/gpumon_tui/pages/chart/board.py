@@ -12,6 +12,7 @@ from gpumon_tui.pages.chart.laid_over import mark_of, mark_of_own
 from gpumon_tui.pages.chart.state import SMALL_NAMES, ChartState, role_of
 from gpumon_tui.renderables.cells import crossed, laid, painted
 from gpumon_tui.renderables.heat import heat, scale
+from gpumon_tui.renderables.history_begins import with_begin
 from gpumon_tui.renderables.plot import Overlaid, PlotCurve, plot
 from gpumon_tui.renderables.text_width import Line, fit, length
 from gpumon_tui.renderables.time_columns import known_halves
@@ -19,7 +20,6 @@ from gpumon_tui.renderables.time_marks import epochs_above, phases_below, times_
 from gpumon_tui.renderables.value_axis import ValueAxis
 from gpumon_tui.widgets.lines import Lines
 
-BEGINS = "history begins here"
 _CHIP = palette.ink("ground", "key", bold=True)
 _CROSSED = " ▁▂▃▄▅▆▇█▌·─"
 """Glyphs over which the cursor goes: all but lines and letters."""
@@ -92,10 +92,8 @@ def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
         reason = (view.why_missing(state.metric) or "no samples in this window")[: plan.cells]
         at = plan.left + max(0, (plan.cells - len(reason)) // 2)
         lines[middle] = laid(lines[middle], at, reason, theme.DIM)
-    elif (free := state.grid.at(view.history.begin)) > len(BEGINS) + 1:
-        before = min(free, plan.cells)
-        if not any(map(is_known, curve.mean[: 2 * before])):
-            lines[middle] = laid(lines[middle], plan.left + before - len(BEGINS) - 1, BEGINS, theme.DIM)
+    else:
+        lines[middle] = with_begin(lines[middle], plan.left, state.grid, view.history.begin, curve)
     return lines
 
 
