@@ -591,6 +591,14 @@ def test_the_charts_around_an_event_have_a_scale_and_say_once_where_history_begi
     assert not line[before : line.index("history begins here")].strip()
 
 
+def test_the_footer_offers_what_an_event_can_do_as_soon_as_the_page_is_opened() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+        assert "↵ moment" in text(app)[-1]
+
+    play(FakeFeed(), (160, 40), script)
+
+
 def test_a_moment_that_nobody_watched_is_drawn_as_such() -> None:
     lines = opened((120, 40), "down", "down", "down")
     (at,) = [place for place, line in enumerate(lines) if "open on the chart" in line]

@@ -31,8 +31,9 @@ class EventsPage(TerminalPage):
         return (self.sheet,)
 
     def share_out(self, size: Size) -> None:
-        """Leave the sheet all but a row of air."""
+        """Leave the sheet all but a row of air, and let it take what is known by now: the footer asks for its rows."""
         self.leave_air(size)
+        self.sheet.follow()
 
     @property
     def withheld(self) -> frozenset[str]:
