@@ -414,6 +414,25 @@ def test_the_cursor_tells_epoch_and_phase_of_its_moment() -> None:
     play(FakeFeed(), (160, 50), script)
 
 
+def test_the_cursor_on_the_begin_of_a_run_or_of_its_first_epoch_tells_of_it() -> None:
+    feed, first, epoch = FakeFeed(epoch_seconds=101, seconds=460), 297, 303
+    for frame in feed.frames:
+        frame._runs = tuple(run._replace(started=START + first + 0.4) for run in frame.runs)
+        frame._boundaries = tuple(one for one in frame.boundaries if one.time_ns >= (START + epoch) * 1e9)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        for second, wanted in ((first, "resnet50  begins"), (epoch, "epoch 3"), (first - 9, "")):
+            app.view.point(START + second)
+            app.draw()
+            await pilot.pause()
+            assert app.pages["Chart"].state.grid.step == 5, "a column begins before what begins in it"  # type: ignore[attr-defined]
+            beside = "\n".join(line[LEFT + 120 :] for line in text(app)[:6])
+            assert (wanted in beside) if wanted else not re.search("epoch|resnet", beside), (second, beside)
+
+    play(feed, (160, 50), script)
+
+
 @pytest.mark.parametrize("state", [RunState.FINISHED, RunState.FAILED])
 def test_no_epoch_is_told_of_a_moment_at_which_the_run_was_over(state: RunState) -> None:
     feed, over = FakeFeed(seconds=460), 400

@@ -6,22 +6,26 @@ from rich.segment import Segment
 
 from gpumon.analysis.epochs import Drawn
 from gpumon.frame import TRAINING, RunState
+from gpumon.missing import NAN, is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.text_width import Line, safe
 from gpumon_tui.renderables.time_marks import phase_role
 
 
-def place_in_run(state: ChartState, time: float, *, is_brief: bool = False) -> Line:
+def place_in_run(state: ChartState, time: float, *, until: float = NAN, is_brief: bool = False) -> Line:
     """Return epoch, step and phase of the run that the charts mark, at a time (s since 1970).
 
-    Empty before it, and once it was over: its last epoch is not that of a GPU on which nothing trains any more.
+    `until` is the end of the column that is read out: what begins within that is told too, as where the moment of a
+    run's begin is shown. Empty before the run, and once it was over: its last epoch is not that of a GPU on which
+    nothing trains any more. A run that was in no epoch yet has its name.
     """
     view = state.view
     drawn, _ = view.epochs_drawn()
-    marks = [mark for mark in drawn.marks if mark.time <= time]
+    marks = [mark for mark in drawn.marks if mark.time <= time] or [mark for mark in drawn.marks if mark.time < until]
     if not marks:
-        return []
+        return _without_epoch(state, time, until)
+    time = max(time, marks[-1].time)
     line: Line = [Segment(f"{'e' if is_brief else 'epoch '}{marks[-1].epoch}", theme.RUN)]
     run = next((run for run in view.runs if view.subject in run.gpus and run.id == marks[-1].run), None)
     if run is None:
@@ -36,6 +40,17 @@ def place_in_run(state: ChartState, time: float, *, is_brief: bool = False) -> L
     phase = _phase(drawn, time)
     line.append(Segment(f"  {safe(phase)}", theme.PLAIN if phase == TRAINING else palette.ink(phase_role(phase))))
     return line
+
+
+def _without_epoch(state: ChartState, time: float, until: float) -> Line:
+    """The name of a run of the subject that had begun, and was in no epoch yet."""
+    view = state.view
+    last = until if is_known(until) else time
+    here = [run for run in view.runs if view.subject in run.gpus and run.started < last]
+    run = max(here, key=lambda one: one.started, default=None)
+    if run is None or (run.state is not RunState.RUNNING and time >= run.updated):
+        return []
+    return [Segment(safe(run.name), theme.RUN), Segment("  begins" if run.started >= time else "", theme.DIM)]
 
 
 def _phase(drawn: Drawn, time: float) -> str:

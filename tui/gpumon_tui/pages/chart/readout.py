@@ -11,7 +11,7 @@ from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.finding import Severity
 from gpumon.history.query import HOST
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.gpu_status import SILENT, gpu_status
 from gpumon_tui.levels import level
@@ -97,7 +97,7 @@ def readout_line(state: ChartState, cells: int) -> Line:
     own = values[subject][state.metric.name]
     how = _shown(state, own)
     unit = how.unit if is_known(own.mean) else ""
-    told = [*_three(state, own, how, unit, margin, "  "), Segment("  "), *place_in_run(state, state.column.begin)]
+    told = [*_three(state, own, how, unit, margin, "  "), Segment("  "), *place_in_run(state, state.column.begin, until=state.column.end)]
     forms = (told, *(_three(state, own, how, unit, margin, gap) for gap in ("  ", " ")))
     bare = _three(state, own, how, "", margin, " ")  # its unit stands at the axis
     line = next((form for form in forms if length(form) <= cells), bare)
@@ -135,7 +135,8 @@ def _blocks(state: ChartState, cells: int, most: int) -> list[list[Line]]:
     head: Line = [Segment(moment(state) if is_then else view.freshness.edge, style)]
     if is_then:
         head.append(Segment(f"  {_ago(view.now - time)}", theme.DIM))
-    place = place_in_run(state, time, is_brief=cells < _ROOMY)
+    until = state.column.end if is_then else NAN
+    place = place_in_run(state, time, until=until, is_brief=cells < _ROOMY)
     blocks = [[head, place], _table(state, most - 3), _attention(state, cells), _legend(state)]
     return [block for block in blocks if block]
 
@@ -238,7 +239,7 @@ def _gpus(state: ChartState) -> list[Line]:
     view, metric = state.view, state.heat_metric
     read = state.read_out()
     top, count = shown_gpus(state)
-    time = state.column.begin if state.place_read >= 0 else view.now
+    before = state.column.end if state.place_read >= 0 else view.now
     means = [
         read.get(one.sample.device.uuid, {}).get(metric.name, UNKNOWN).mean if read
         else state.now(one.sample.device.uuid, metric.name)
@@ -254,8 +255,8 @@ def _gpus(state: ChartState) -> list[Line]:
         line: Line = [Segment(fit(how.text(mean), _OF_GPU, right=True), theme.DIM if quiet else style)]
         unit = how.unit if is_known(mean) else ""
         line.append(Segment("%  " if unit == "%" else f" {fit(unit, 3)} ", theme.DIM))
-        runs = [ranks for ranks in status.runs if ranks.first.started <= time]
-        processes = [process for process in status.processes if process.started <= time]
+        runs = [ranks for ranks in status.runs if ranks.first.started < before]
+        processes = [process for process in status.processes if process.started < before]
         is_of_now = not read
         if is_of_now and status.state in SILENT and not view.age > 0:
             label = gpu_status(status, view.history, view.freshness.frame_age)
