@@ -334,7 +334,7 @@ def test_parts_of_the_overview_do_not_overlap_and_gpus_come_first(
     if 0 < gpus <= size[1] and made.processes.rows:
         assert max(made.gpus.rows, made.charts.rows) > gpus, "headings stand before any process"
     if findings and made.runs.rows:
-        assert made.attention.rows == 1 + min(findings, 3)
+        assert 1 + min(findings, 3) <= made.attention.rows <= 1 + findings
 
 
 def test_blank_rows_go_first_then_headings_and_never_a_gpu() -> None:
@@ -363,6 +363,30 @@ def test_room_that_processes_leave_has_epochs_and_events() -> None:
     assert rows(7, runs=0) == (0, 19)
     assert rows(14) == (0, 9)
     assert rows(40) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("size", "processes", "rows"),
+    [((80, 22), 7, 4), ((120, 38), 40, 4), ((120, 58), 7, 8), ((200, 48), 7, 8), ((200, 48), 28, 5), ((200, 48), 90, 4)],
+)
+def test_findings_beyond_three_have_the_rows_that_nothing_else_needs(
+    size: tuple[int, int], processes: int, rows: int
+) -> None:
+    made = overview_plan(*size, 8, problem_rows=0, findings=7, runs=2, processes=processes, epochs=7)
+    assert made.attention.rows == rows
+    if rows < 8 and size[0] == 200:
+        assert made.processes.rows in (2 + processes, 48 - made.processes.y), "processes have all that they need"
+
+
+def test_the_selected_of_many_gpus_has_charts_in_rows_that_processes_leave_on_a_wide_screen() -> None:
+    def charts(processes: int, findings: int = 2, gpus: int = 8) -> int:
+        made = overview_plan(200, 48, gpus, problem_rows=0, findings=findings, runs=2, processes=processes, epochs=7)
+        return made.charts.rows
+
+    assert charts(7) > charts(12) >= 11
+    assert charts(7, findings=7) == charts(7) - 5, "findings come first"
+    assert charts(20) == 0
+    assert charts(7, gpus=24) == 0
 
 
 @pytest.mark.parametrize("gpus", [1, 2])

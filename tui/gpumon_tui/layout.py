@@ -17,8 +17,9 @@ SHORT, SHORT_CELLS, SEVERAL_FROM = 56, 41, 80
 BLANKS = 4
 """One above each part."""
 MOST_FINDINGS = 3
+"""Findings that are shown before anything else has rows; all are where nothing else needs these."""
 MOST_CHARTED = 2
-"""GPUs up to which the selected one has charts."""
+"""GPUs up to which the selected one has charts in the place of processes; with more, where these leave room."""
 CHARTS_FROM, FEWEST_CHART_ROWS = 60, 11
 FEWEST_SHORT_ROWS = 9
 """Of charts in room that nothing else would use."""
@@ -122,6 +123,8 @@ def overview_plan(
     if not process_rows and run_rows and spare > 0:
         taller = min(run_rows + spare, 2 + runs)
         run_rows = taller if taller >= min(4, 2 + runs) else run_rows
+    if airy and process_rows and not charts:
+        attention += _more_findings(spare - process_rows, attention, findings, runs, epochs)
     found: list[PartRoom] = []
     at = int(airy)
     for part in (lines + around, charts, attention, run_rows, process_rows):
@@ -136,6 +139,12 @@ def overview_plan(
         epochs=PartRoom(0, at, cells, epoch_rows) if epoch_rows else NOWHERE,
         events=PartRoom(0, rows - event_rows, cells, event_rows) if event_rows else NOWHERE,
     )
+
+
+def _more_findings(rows: int, attention: int, findings: int, runs: int, epochs: int) -> int:
+    """Rows of further findings in those that all else leaves, but for the epochs and the newest events."""
+    past = FEWEST_PAST_ROWS + (3 + min(MOST_EPOCHS, max(1, epochs)) if runs else 0)
+    return max(0, min(1 + findings - attention, rows - past))
 
 
 def _past_rows(rows: int, runs: int, epochs: int) -> tuple[int, int]:
@@ -161,23 +170,27 @@ def _beside(
     room = rows - below
     left = int(cells * LEFT_SHARE)
     right, wide = left + BETWEEN, cells - left - BETWEEN
-    attention = min(room, 1 + min(MOST_FINDINGS, findings))
+    wanted = 2 + (processes or REASON_ROWS)
+    attention = min(room, 1 + min(findings, max(MOST_FINDINGS, room - 2 - wanted)))
     run_rows = min(room, 2 + max(1, runs))
-    process_rows = max(0, min(room - attention - 1, 2 + (processes or REASON_ROWS)))
+    process_rows = max(0, min(room - attention - 1, wanted))
+    free = min(MOST_CHART_ROWS, room - attention - process_rows - 2)
+    below_processes = free if gpus > MOST_CHARTED and free >= FEWEST_CHART_ROWS else 0
     rank_rows = max(0, min(room - run_rows - 1, ranks + RANKS_AROUND))
     rank_rows *= ranks > 0 and rank_rows > RANKS_AROUND
     at = below + run_rows + 1 + (rank_rows + 1 if rank_rows else 0)
     epoch_rows, event_rows = _past_rows(rows - at, runs, epochs)
     return OverviewPlan(
         gpus=PartRoom(0, 1, cells, lines) if lines > 0 else NOWHERE,
-        charts=PartRoom(0, top + 1, cells, charts) if charts else NOWHERE,
+        charts=PartRoom(0, top + 1, cells, charts) if charts
+        else PartRoom(1, below + attention + process_rows + 2, left - 1, below_processes) if below_processes else NOWHERE,
         attention=PartRoom(0, below, left, attention),
         runs=PartRoom(right, below, wide, run_rows),
         processes=PartRoom(0, below + attention + 1, left, process_rows) if process_rows else NOWHERE,
         ranks=PartRoom(right, below + run_rows + 1, wide, rank_rows) if rank_rows else NOWHERE,
         epochs=PartRoom(right, at, wide, epoch_rows) if epoch_rows else NOWHERE,
         events=PartRoom(right, rows - event_rows, wide, event_rows) if event_rows else NOWHERE,
-    )
+    )  # fmt: skip
 
 
 def _gpu_rows(cells: int, rows: int, gpus: int) -> int:

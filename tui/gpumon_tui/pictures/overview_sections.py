@@ -21,7 +21,7 @@ from gpumon_tui.pictures.section import SectionPicture
 from gpumon_tui.renderables import overview_rows, processes
 from gpumon_tui.renderables.gpu_numbers import numbers
 from gpumon_tui.renderables.lean_section import LeanPlace, fitting, headings, put_row
-from gpumon_tui.renderables.overview_rows import MOST_FINDINGS, NARROW_RUN_COLUMNS, PROCESS_COLUMNS, RUN_COLUMNS
+from gpumon_tui.renderables.overview_rows import NARROW_RUN_COLUMNS, PROCESS_COLUMNS, RUN_COLUMNS
 from gpumon_tui.renderables.placed import Placed
 from gpumon_tui.renderables.text_width import Line, cut, length, safe
 from gpumon_tui.view import View
@@ -35,15 +35,15 @@ OPENS_CELLS = len("! opens all") + 4
 
 
 class AttentionPicture(SectionPicture):
-    """The findings, the most severe first: at most three lines."""
+    """The findings, the most severe first: a line each, as many as the section has rows for."""
 
     name_shown = "Attention"
 
     def rows(self) -> Sequence[Hashable]:
-        return range(len(self._found()[:MOST_FINDINGS]))
+        return range(self._shown)
 
     def row(self, place: int) -> Placed:
-        found = self._found()[:MOST_FINDINGS]
+        found = self._found()[: self._shown]
         subject = overview_rows.subject_cells(found, place, self.size.width)
         return overview_rows.finding_row(found[place], self.size.width, self.left, subject)
 
@@ -80,7 +80,7 @@ class AttentionPicture(SectionPicture):
 
     @property
     def _shown(self) -> int:
-        return min(MOST_FINDINGS, max(0, self.size.height - 1), len(self._found()))
+        return min(max(0, self.size.height - 1), len(self._found()))
 
     def _found(self) -> list[FindingGroup]:
         return self.view.found.groups()

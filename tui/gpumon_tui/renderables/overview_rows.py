@@ -21,7 +21,6 @@ from gpumon_tui.renderables.lean_section import LeanColumn, Told
 from gpumon_tui.renderables.placed import Placed
 from gpumon_tui.renderables.text_width import Line, fit, safe, width
 
-MOST_FINDINGS = 3
 LEAST_SUBJECT = 14
 """Cells of a finding's subject that are not given up for its sentence."""
 MARKS = {Severity.CRITICAL: "▲", Severity.WARNING: "△", Severity.INFO: "·"}
