@@ -15,7 +15,7 @@ from gpumon.frame import Device, Sample
 from gpumon.metrics import GPU_INDEX, Availability
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables import overview_rows
-from gpumon_tui.renderables.attention import LAST_SEEN, UNKNOWN, attention, counted, selected_first, wrapped
+from gpumon_tui.renderables.attention import LAST_SEEN, UNKNOWN, attention, counted, in_few_lines, selected_first, wrapped
 from gpumon_tui.renderables.placed import drawn
 from gpumon_tui.renderables.text_width import length, width
 from gpumon_tui.screens.attention import Attention
@@ -202,3 +202,31 @@ def test_what_is_good_to_know_is_counted_beside_what_needs_attention_and_told_wh
         assert "18.0 GiB held by no process that the driver lists" in told
 
     play(feed, (120, 40), script)
+
+
+def test_a_sentence_that_has_no_room_ends_with_an_ellipsis() -> None:
+    text = "Check the results of its runs, and reset it with 'sudo nvidia-smi --gpu-reset'; else replace the card."
+    for cells in range(4, 60):
+        for most in range(1, 8):
+            lines = in_few_lines(text, cells, most)
+            assert len(lines) <= most
+            assert all(width(line) <= cells for line in lines)
+            assert lines[-1].endswith("…") or lines == list(wrapped(text, cells))
+    assert in_few_lines(text, 30, 2)[-1] == "and reset it with 'sudo …"
+
+
+def test_advice_beside_a_chart_is_told_in_full_where_there_is_room_and_is_never_cut_without_a_sign() -> None:
+    long = Finding(
+        "kind", Severity.CRITICAL, Subject("gpu", "GPU-0000", "GPU 0"), "it is broken",
+        "Check the results of its runs, and reset it with 'sudo nvidia-smi --gpu-reset'; if errors return, replace the card.",
+    )  # fmt: skip
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.view.found.pressing = lambda: [long]  # type: ignore[method-assign]
+        await pilot.press("2")
+        app.draw()
+
+    assert "replace the card." in " ".join(" ".join(line[163:] for line in play(FakeFeed(), (200, 50), script)).split())
+    brief = " ".join(" ".join(line[123:] for line in play(FakeFeed(), (160, 34), script)).split())
+    assert "card." not in brief
+    assert "…" in brief

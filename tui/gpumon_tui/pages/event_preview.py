@@ -12,7 +12,7 @@ from gpumon.missing import is_known
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.columns import Columns
-from gpumon_tui.renderables.attention import wrapped
+from gpumon_tui.renderables.attention import in_few_lines
 from gpumon_tui.renderables.cells import crossed, laid, painted
 from gpumon_tui.renderables.event_rows import EventRow
 from gpumon_tui.renderables.gpu_charts import ROLES
@@ -102,7 +102,7 @@ class EventPreview:
         told_of_kind = row.event.kind.help.replace("`", "")  # Markdown, for the documents
         meaning = safe(f"{row.words}. {told_of_kind}" if row.words else told_of_kind, SENTENCE)
         if not self._each:
-            told = list(wrapped(meaning, cells - 2 * side))[:TEXT_ROWS]
+            told = in_few_lines(meaning, cells - 2 * side, TEXT_ROWS)
             return [title, *([Segment(" " * side + part, _DIM)] for part in told)]
         lines: list[Line] = [[], title, cut([Segment(" " * side + meaning, _DIM)], cells - side)]
         if not gpu:

@@ -19,7 +19,7 @@ from gpumon_tui.memo import Memo
 from gpumon_tui.pages.event_preview import EventPreview
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.process_typing import FilterField
-from gpumon_tui.renderables.attention import wrapped
+from gpumon_tui.renderables.attention import in_few_lines
 from gpumon_tui.renderables.event_lines import (
     EventHead,
     EventPlace,
@@ -185,8 +185,8 @@ class EventSheet(Lines):
             )  # fmt: skip
             lines += [*self._time_row.get(0, shows, lambda: self._over_time(span, cells, side)), *blank]
         if self.problem:
-            told = wrapped(safe(self.problem) + self._since(), cells - 2 * side)
-            lines += [[Segment(" " * side + part, self._how_bad)] for part in told][:_MOST_SAID]
+            told = in_few_lines(safe(self.problem) + self._since(), cells - 2 * side, _MOST_SAID)
+            lines += [[Segment(" " * side + part, self._how_bad)] for part in told]
         room = columns(cells)
         lines.append(heading(room, cells))
         self._first = len(lines)

@@ -63,6 +63,17 @@ def wrapped(text: str, cells: int) -> Iterator[str]:
         yield line
 
 
+def in_few_lines(text: str, cells: int, most: int) -> list[str]:
+    """Return a text in at most so many lines of whole words; an ellipsis tells that there is more of it."""
+    lines = list(wrapped(text, cells))
+    if len(lines) <= most:
+        return lines
+    last = lines[most - 1]
+    while last and width(last) > cells - 2:
+        last = last.rpartition(" ")[0]
+    return [*lines[: most - 1], f"{last} …".lstrip()]
+
+
 def counted(found: Sequence[FindingGroup]) -> str:
     """The number of findings for people: `2 findings`; empty for none."""
     return units.counted(len(found), "finding") if found else ""

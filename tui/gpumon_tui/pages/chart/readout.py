@@ -19,7 +19,7 @@ from gpumon_tui.pages.chart.board import moment, shown_gpus
 from gpumon_tui.pages.chart.laid_over import joined, peers_line
 from gpumon_tui.pages.chart.place import place_in_run
 from gpumon_tui.pages.chart.state import SMALL_NAMES, UNKNOWN, ChartState, Overlay, ReadOut, role_of
-from gpumon_tui.renderables.attention import STYLES, wrapped
+from gpumon_tui.renderables.attention import STYLES, in_few_lines
 from gpumon_tui.renderables.cells import Tint, style_of
 from gpumon_tui.renderables.plot import BAND
 from gpumon_tui.renderables.text_width import Line, cut, fit, length, safe
@@ -36,6 +36,8 @@ _LEAST_TABLE = 3
 """Lines of a table of GPUs that is cut, at least: its head, the first GPU, and how many more there are."""
 _OF_GPU, _USER = 4, 7
 """The same of a GPU's number, and of its user."""
+_OF_FINDING, _OF_ADVICE = 3, 4
+"""Lines of what was found, and of what to do; that has more where there is room."""
 
 
 class ChartReadOut(Lines):
@@ -137,7 +139,9 @@ def _blocks(state: ChartState, cells: int, most: int) -> list[list[Line]]:
         head.append(Segment(f"  {_ago(view.now - time)}", theme.DIM))
     until = state.column.end if is_then else NAN
     place = place_in_run(state, time, until=until, is_brief=cells < _ROOMY)
-    blocks = [[head, place], _table(state, most - 3), _attention(state, cells), _legend(state)]
+    table, legend = _table(state, most - 3), _legend(state)
+    rest = most - 2 - len(table) - len(legend) - 3  # a blank one between two
+    blocks = [[head, place], table, _attention(state, cells, rest), legend]
     return [block for block in blocks if block]
 
 
@@ -188,7 +192,7 @@ def _table(state: ChartState, most: int) -> list[Line]:
     return lines
 
 
-def _attention(state: ChartState, cells: int) -> list[Line]:
+def _attention(state: ChartState, cells: int, most: int) -> list[Line]:
     """The worst finding about the subject or its run, if the picture ends now."""
     view = state.view
     if view.shown.is_past or view.subject == HOST:
@@ -199,12 +203,13 @@ def _attention(state: ChartState, cells: int) -> list[Line]:
         return []
     worst = max(found, key=lambda one: one.severity)
     style = STYLES[worst.severity]
-    head = list(wrapped(f"{safe(worst.subject.title)} {safe(worst.summary)}", cells - 2))
+    head = in_few_lines(f"{safe(worst.subject.title)} {safe(worst.summary)}", cells - 2, _OF_FINDING)
     lines: list[Line] = [
         [Segment(f"{_SIGNS.get(worst.severity, ' ')} " if not at else "  ", style), Segment(text, style)]
-        for at, text in enumerate(head[:3])
+        for at, text in enumerate(head)
     ]
-    lines += [[Segment(f"  {text}", theme.DIM)] for text in list(wrapped(safe(worst.action), cells - 2))[:4]]
+    advice = in_few_lines(safe(worst.action), cells - 2, max(_OF_ADVICE, most - len(lines)))
+    lines += [[Segment(f"  {text}", theme.DIM)] for text in advice]
     return lines
 
 
