@@ -113,6 +113,19 @@ def test_a_list_of_any_size_is_drawn_and_says_when_nothing_is_found(size: tuple[
     play(recent(), size, script)
 
 
+@pytest.mark.parametrize("page", range(1, len(PAGES) + 1))
+def test_nothing_in_the_list_is_cut_where_there_is_room_beside_it(page: int) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(str(page), "colon")
+        for _ in range(60):
+            await pilot.press("down")
+            listed = [line[40:160] for line in text(app) if line[40:].strip().startswith("▌")]
+            assert listed
+            assert not any("…" in line for line in listed), listed
+
+    play(recent(), (200, 50), script)
+
+
 def test_a_colon_in_the_wrong_place_and_enter_do_not_end_the_view() -> None:
     for page in PAGES:
         listed = commands_of(page, PAGES)

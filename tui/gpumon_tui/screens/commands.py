@@ -147,7 +147,9 @@ class CommandLines(Text):
 
 
 class Commands(Scrolled):
-    """Above the main screen; Enter does what is chosen."""
+    """Above the main screen; Enter does what is chosen. It is as wide as the longest of what keys do."""
+
+    DEFAULT_CSS = "Commands > VerticalScroll { width: 116; }"
 
     def __init__(self, view: View, *, page: str, pages: Sequence[str]) -> None:
         own, others = (
