@@ -167,8 +167,8 @@ class View:
 
     @property
     def may_seek(self) -> bool:
-        """Whether nothing is known against taking a recording elsewhere: a log that plays here only plays on."""
-        return self.player is None or self.player.can_seek
+        """Whether a recording plays here that can be taken elsewhere: a log only plays on, and nothing live does."""
+        return self.player is not None and self.player.can_seek
 
     @property
     def samples(self) -> tuple[Sample, ...]:
