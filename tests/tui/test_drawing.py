@@ -215,3 +215,18 @@ def test_a_table_drops_columns_by_their_worth() -> None:
 
     assert drawn(40).split() == ["▌one", "two", "three"]
     assert drawn(21).split() == ["▌two", "three"]
+
+
+def test_names_and_heads_take_the_columns_that_are_free_and_no_others() -> None:
+    columns_ = (
+        TableColumn("run", 10, keep=9, wish=30), TableColumn("ID", 5, keep=1),
+        TableColumn("learning_rate", 8, right=True, keep=5, wish=13), TableColumn("verdict", 0, keep=8, wish=20),
+    )  # fmt: skip
+
+    def cells_of(cells: int) -> dict[str, int]:
+        return {column.title: column.cells for _, column in section.placed(columns_, cells)}
+
+    assert cells_of(80) == {"run": 30, "ID": 5, "learning_rate": 13, "verdict": 24}
+    assert cells_of(60) == {"run": 19, "ID": 5, "learning_rate": 8, "verdict": 20}
+    assert cells_of(48) == {"run": 10, "ID": 5, "learning_rate": 8, "verdict": 17}, "where nothing is free, as before"
+    assert cells_of(36) == {"run": 10, "learning_rate": 8, "verdict": 12}

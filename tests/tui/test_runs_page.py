@@ -998,3 +998,15 @@ def test_an_epoch_that_is_not_settled_says_that_its_use_may_change(tmp_path: Pat
     settled, settling = ([cell.text for cell in run_opened.row(one, scale)] for one in run.rows)
     assert ("90%" in settled, "≈90%" in settling, "≈5%" in settling) == (True, True, True)
     assert (settled[-1], settling[-1]) == ("fine", "settling")
+
+
+@pytest.mark.parametrize("size", [(160, 50), (200, 50)])
+def test_a_long_name_of_a_run_is_told_in_full_where_columns_are_free(size: tuple[int, int]) -> None:
+    name = "llama-3-8b-instruct-lora-rank-64"
+    feed = recent(run_names=(name, "resnet50"))
+    pages = (play(feed, size, keys_then(page)) for page in ("1", "4"))
+    overview, runs = ("\n".join(lines) for lines in pages)
+    assert name in runs
+    if size[0] == 160:
+        assert name in overview[overview.index("Runs ") : overview.index("Processes ")]
+        assert name in overview[overview.index("Processes ") :]

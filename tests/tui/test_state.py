@@ -25,7 +25,7 @@ from gpumon_tui.renderables import epoch_lines, run_list
 from gpumon_tui.renderables.bar import bar_text
 from gpumon_tui.renderables.gpu_numbers import numbers
 from gpumon_tui.renderables.gpu_rooms import gpu_rooms
-from gpumon_tui.renderables.lean_section import Told
+from gpumon_tui.renderables.lean_section import Told, fitting
 from gpumon_tui.renderables.overview_rows import RUN_COLUMNS, run_texts
 from gpumon_tui.renderables.run_list import of_frame
 from gpumon_tui.textual_private.flow_control import PATIENCE, FlowControl
@@ -290,8 +290,11 @@ def test_metrics_with_long_names_have_room() -> None:
     logged = {"validation/top_5_accuracy_of_all_classes": 0.5, "loss": 2.0} | {f"m{n}": float(n) for n in range(12)}
     (joined,) = ranks_of([RUN._replace(metrics=logged)])
     assert run_told(joined)["loss"][0] == "2.000", "behind whatever it stands"
-    titles = [column.title for column in epoch_lines.columns((), tuple(logged))]
-    assert titles[-2:] == ["validati", "loss"]
+    columns = epoch_lines.columns((), tuple(logged))
+    named = {cells: fitting(columns, 1, cells - 1)[-2].column.cells for cells in (46, 90)}
+    assert named == {46: 8, 90: 20}, "in columns that are free"
+    short = epoch_lines.columns((), ("learning_rate",))
+    assert fitting(short, 1, 89)[-1].column.cells == len("learning_rate")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from gpumon.missing import is_known
 from gpumon.reports.run_tables import OPEN
 from gpumon_tui import theme
 from gpumon_tui.renderables.lean_section import LeanColumn, Told
-from gpumon_tui.renderables.text_width import Line, safe
+from gpumon_tui.renderables.text_width import Line, safe, width
 
 if TYPE_CHECKING:
     from gpumon_tui.run_reading.rows import StretchRow
@@ -61,7 +61,8 @@ def columns(lines: Sequence[EpochLine], metrics: Sequence[str]) -> tuple[LeanCol
         LeanColumn("util", 5, right=True, keep=18),
         LeanColumn("idle", 5, right=True, keep=8),
         LeanColumn("energy", 9, right=True, keep=10),
-        *(LeanColumn(safe(name)[:8], 8, right=True, keep=17 - place) for place, name in enumerate(metrics[:2])),
+        *(LeanColumn(name, 8, right=True, keep=17 - place, wish=min(width(name), 20))
+            for place, name in enumerate(map(safe, metrics[:2]))),
     )
     return tuple(column for column in found if known.get(column.title, True))
 

@@ -28,6 +28,8 @@ class LeanColumn(NamedTuple):
     right: bool = False
     keep: int = 0
     """The larger, the longer it stays when there is no room."""
+    wish: int = 0
+    """Cells that it takes where others leave them; those that one of 0 leaves to others with a wish."""
 
 
 class LeanPlace(NamedTuple):
@@ -71,7 +73,12 @@ def fitting(
     chosen = [one for one in enumerate(columns) if one[1].title not in empty]
     while len(chosen) > 1 and sum((column.cells or FLEXIBLE) + 2 for _, column in chosen) - 2 > end - begin:
         chosen.remove(min(chosen, key=lambda placed: placed[1].keep))
-    spare = end - begin - sum(column.cells + 2 for _, column in chosen) + 2
+    room = end - begin + 2
+    spare = room - sum((column.cells or max(FLEXIBLE, column.wish)) + 2 for _, column in chosen)
+    for at, (place, column) in enumerate(chosen):
+        if column.cells and (more := max(0, min(spare, column.wish - column.cells))):
+            chosen[at], spare = (place, column._replace(cells=column.cells + more)), spare - more
+    spare = room - sum(column.cells + 2 for _, column in chosen)
     found, at = [], begin
     for place, column in chosen:
         one = column if column.cells else column._replace(cells=max(1, spare))

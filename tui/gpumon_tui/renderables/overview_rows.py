@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 
 from rich.segment import Segment
@@ -21,8 +21,8 @@ from gpumon_tui.renderables.lean_section import LeanColumn, Told
 from gpumon_tui.renderables.placed import Placed
 from gpumon_tui.renderables.text_width import Line, fit, safe, width
 
-LEAST_SUBJECT = 14
-"""Cells of a finding's subject that are not given up for its sentence."""
+LEAST_SUBJECT, _SUBJECT = 14, 20
+"""Cells of a finding's subject that are not given up for its sentence, on a narrow screen and on others."""
 MARKS = {Severity.CRITICAL: "▲", Severity.WARNING: "△", Severity.INFO: "·"}
 INKS = {Severity.CRITICAL: theme.CRITICAL, Severity.WARNING: palette.ink("warn", bold=True), Severity.INFO: theme.DIM}
 _AROUND_SUBJECT = 6
@@ -36,7 +36,7 @@ RUN_COLUMNS = (
     LeanColumn("run", 15, keep=12),
     LeanColumn("user", 8, keep=5),
     LeanColumn("GPUs", 6, keep=7),
-    LeanColumn("", 0, keep=4),
+    LeanColumn("", 0, keep=4, wish=20),
     LeanColumn("epoch", 10, right=True, keep=11),
     LeanColumn("phase", 8, keep=3),
     LeanColumn("steps/s", 7, right=True, keep=8),
@@ -53,13 +53,15 @@ NARROW_RUN_COLUMNS = tuple(
 PROCESS_NAMES = ("pid", "gpu", "user", "mem", "sm", "cpu", "host", "time", "run", "program")
 """The columns of processes that an overview has."""
 _KEPT = (9, 10, 8, 7, 6, 3, 2, 1, 0, 11)
-_RUN_CELLS = 14
+_RUN_CELLS, _PROGRAM_CELLS = 14, 24
+_MOST_NAME = 40
+"""Cells that the name of a run may take."""
 
 
 def _lean(name: str, keep: int) -> LeanColumn:
     of = process_columns.BY_NAME[name]
     cells = _RUN_CELLS if name == "run" else max(of.cells, len(of.title)) if of.right else of.cells
-    return LeanColumn(of.title, cells, of.right, keep)
+    return LeanColumn(of.title, cells, of.right, keep, wish=0 if cells else _PROGRAM_CELLS)
 
 
 PROCESS_COLUMNS = tuple(_lean(name, keep) for name, keep in zip(PROCESS_NAMES, _KEPT, strict=True))
@@ -75,11 +77,12 @@ STATES = {
 def subject_cells(found: Sequence[FindingGroup], place: int, cells: int) -> int:
     """Return the cells of a finding's subject: as many as of the others, where there is room.
 
-    On a narrow screen a long one is cut, and not the sentence that says what is wrong.
+    A long one is cut, and not the sentence that says what is wrong.
     """
     sizes = [width(safe(one.title)) for one in found]
     if cells >= ACTION_FROM:
-        return min(20, max(sizes))
+        left = cells - _AROUND_SUBJECT - max(width(safe(one.first.summary)) for one in found)
+        return min(max(sizes), max(_SUBJECT, min(_MOST_NAME, left)))
     room = cells - _AROUND_SUBJECT - width(safe(found[place].first.summary))
     return min(sizes[place], max(LEAST_SUBJECT, room))
 
@@ -97,6 +100,12 @@ def finding_row(group: FindingGroup, cells: int, left: int, subject: int) -> Pla
     if cells >= ACTION_FROM and action and at + 3 + width(action) <= end:
         row.right(end, action, theme.DIM)
     return row
+
+
+def with_names(columns: tuple[LeanColumn, ...], names: Iterable[str]) -> tuple[LeanColumn, ...]:
+    """Return columns of which that of runs has room for their names, as far as others leave it."""
+    longest = min(_MOST_NAME, max((width(safe(name)) for name in names), default=0))
+    return tuple(one._replace(wish=longest) if one.title == "run" else one for one in columns)
 
 
 def empty_of_runs(of: Sequence[Ranks]) -> frozenset[str]:

@@ -35,6 +35,8 @@ EPOCH, NARROW_EPOCH = 10, 7
 """Cells of an epoch: `12 (13/90)`, and in a narrower page `e12/90`."""
 METRIC = 13
 """Cells of a logged metric with its name."""
+MOST_NAME, VERDICT_CELLS = 60, 28
+"""Cells that a name may take, and those of a verdict that it does not."""
 _YEAR = 300 * 86400
 """Seconds for which a day needs no year."""
 SEVERE: Mapping[Severity | None, Style] = {
@@ -110,12 +112,13 @@ def matching(runs: Sequence[ListedRun], words: str) -> list[ListedRun]:
     return [run for run in runs if all(word in run.text for word in wanted)] if wanted else list(runs)
 
 
-def columns(cells: int) -> tuple[TableColumn, ...]:
-    """The columns for a page of so many cells."""
+def columns(cells: int, runs: Sequence[ListedRun] = ()) -> tuple[TableColumn, ...]:
+    """The columns for a page of so many cells; the names of `runs` have what others leave."""
+    longest = max((width(safe(run.name)) for run in runs), default=0)
     name = 12 if cells < NARROW else 14 if cells < 70 else 18 if cells < 200 else 22
     return (
         TableColumn("", 1, keep=100),
-        TableColumn("run", name, keep=99),
+        TableColumn("run", name, keep=99, wish=min(longest, MOST_NAME)),
         TableColumn("ID", 22, keep=10),
         TableColumn("user", 8, keep=70),
         TableColumn("GPUs", 4, right=True, keep=40),
@@ -128,7 +131,7 @@ def columns(cells: int) -> tuple[TableColumn, ...]:
         TableColumn("wait", 4, right=True, keep=50),
         TableColumn("energy", 9, right=True, keep=75),
         TableColumn("metric", METRIC, keep=55),
-        TableColumn(VERDICT, 0, keep=90),
+        TableColumn(VERDICT, 0, keep=90, wish=VERDICT_CELLS),
     )
 
 

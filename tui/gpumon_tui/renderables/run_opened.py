@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gpumon_tui.run_reading.rows import OpenRun, StretchRow
 
 BAR = 10
+HEAD_CELLS = 20
+"""Cells that the name of a metric may take above its column."""
 COST = 12
 """Cells of an amount with its currency."""
 FINDINGS, FINDING_LINES = 2, 2
@@ -50,7 +52,10 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
     longest = max((width(one.title.strip()) for one in (*run.rows[-1:], *run.beside)), default=0) + len(_GOES_ON)
     titles = min(max(8, longest), _title_cells(cells))
     is_part = any(map(is_partly_sampled, [*run.rows.stretches, run.whole.of]))  # "≥" stands before such a peak
-    metrics = [TableColumn(_heading(name), 8, right=True, keep=50 - place) for place, name in enumerate(run.metrics)]
+    metrics = [
+        TableColumn(text, 8, right=True, keep=50 - place, wish=min(width(text), HEAD_CELLS))
+        for place, text in enumerate(map(safe, run.metrics))
+    ]
     changes = [TableColumn("change", 7, right=True, keep=52)] if metrics else []
     return (
         TableColumn("steps" if run.is_by_steps else "epoch", titles, right=True, keep=100),
@@ -256,11 +261,6 @@ def _epochs(run: OpenRun) -> str:
 
 def _judged(severity: Severity | None) -> Style:
     return theme.FAINT if severity is Severity.INFO else SEVERE[severity]
-
-
-def _heading(name: str) -> str:
-    text = safe(name)
-    return text if len(text) <= 8 else text[:7] + "…"
 
 
 def _change(share: float) -> str:

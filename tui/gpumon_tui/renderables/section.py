@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from rich.segment import Segment
@@ -61,8 +61,18 @@ def placed(
     chosen = [one for one in enumerate(columns) if one[0] not in empty]
     while len(chosen) > 1 and sum((column.cells or FLEXIBLE) + GAP for _, column in chosen) - GAP > room:
         chosen.remove(min(chosen, key=lambda one: one[1].keep))
+    spare = room - wished(chosen, by_wish=False)
+    for at, (place, column) in enumerate(chosen):
+        if column.cells and (more := max(0, min(spare, column.wish - column.cells))):
+            chosen[at], spare = (place, column._replace(cells=column.cells + more)), spare - more
     spare = room - sum(column.cells + GAP for _, column in chosen) + GAP
     return tuple((place, column if column.cells else column._replace(cells=max(1, spare))) for place, column in chosen)
+
+
+def wished(columns: Iterable[tuple[int, TableColumn]], *, by_wish: bool = True) -> int:
+    """Return the cells of columns that have all their wishes; else of those whose flexible one alone has its own."""
+    taken = ((max(column.cells, column.wish) if by_wish or not column.cells else column.cells) for _, column in columns)
+    return sum((cells or FLEXIBLE) + GAP for cells in taken) - GAP
 
 
 def heading(chosen: Sequence[tuple[int, TableColumn]], cells: int, sorted_by: int = -1, *, falls: bool = True) -> Line:

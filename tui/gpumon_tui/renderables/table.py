@@ -19,6 +19,8 @@ class TableColumn(NamedTuple):
     right: bool = False
     keep: int = 0
     """The larger, the longer it stays when there is no room."""
+    wish: int = 0
+    """Cells that it takes where others leave them."""
 
 
 class Cell(NamedTuple):

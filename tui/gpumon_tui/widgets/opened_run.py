@@ -17,7 +17,7 @@ from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import run_opened
 from gpumon_tui.renderables.run_curves import RunCurves, curves, with_cursor
 from gpumon_tui.renderables.run_opened import RowScale
-from gpumon_tui.renderables.section import heading, keys, margin, more, placed, rows, section, side_by_side
+from gpumon_tui.renderables.section import heading, keys, margin, more, placed, rows, section, side_by_side, wished
 from gpumon_tui.renderables.table import LazyRows, Row
 from gpumon_tui.renderables.text_width import Line, cut, safe
 from gpumon_tui.view import View
@@ -143,7 +143,7 @@ class OpenedRun:
         place = self._place(run)
         selected = place if has_keys or self._epoch is not None else -1
         has_room = cells >= CURVES_FROM and bool(run.rows)
-        beside = max(CURVES, min(MOST_CURVES, cells - TABLE)) if has_room else 0
+        beside = max(CURVES, min(MOST_CURVES, cells - self._wished(run))) if has_room else 0
         if not beside and self.curves_only and run.rows:
             shows = known, self.id, cells, height, selected
             return self._pictures.get("curves", shows, lambda: self._curves(run, known, cells - 2, height, selected))
@@ -202,6 +202,12 @@ class OpenedRun:
             lines.append([Segment(" " * side + "─" * (cells - 2 * side), theme.RULE)])
         below = [run_opened.beside_row(one, scale, cells, is_whole=one is run.whole) for one in last]
         return [*lines, *rows(chosen, below, cells, top=0, height=len(last), cursor=-1, has_keys=False, drawn=Memo())]
+
+    def _wished(self, run: OpenRun) -> int:
+        """Cells of a table in which nothing is cut."""
+        empty = self._scale(run).empty
+        columns = [one for one in enumerate(run_opened.columns(run, TABLE)) if one[0] not in empty]
+        return max(TABLE, wished(columns) + 2 * margin(TABLE))
 
     def _scale(self, run: OpenRun) -> RowScale:
         return self._scales.get(0, (self._answer().until, self.id), lambda: run_opened.scale_of(run))

@@ -55,7 +55,7 @@ class RunPicker:
         self._drawn: Memo[Line] = Memo()
         self._heading: Memo[Line] = Memo()
         self._cells: Memo[Row] = Memo()
-        self._places: Memo[PlacedColumns] = Memo()
+        self._places: Memo[tuple[tuple[TableColumn, ...], PlacedColumns]] = Memo()
 
     def find(self, run_id: str) -> ListedRun | None:
         """The run of an id, if it is shown."""
@@ -168,7 +168,6 @@ class RunPicker:
 
     def _columns(self, cells: int) -> tuple[tuple[TableColumn, ...], PlacedColumns]:
         """All columns, and those that some run has something for and that have room."""
-        columns = run_list.columns(cells)
         by = (
             self.view.kept.listed().until,
             self.words,
@@ -176,7 +175,12 @@ class RunPicker:
             tuple(self.shown[: len(self.view.ranks)]),
             cells,
         )
-        return columns, self._places.get(0, by, lambda: placed(columns, cells, run_list.empty(columns, self.shown)))
+
+        def found() -> tuple[tuple[TableColumn, ...], PlacedColumns]:
+            columns = run_list.columns(cells, self.shown)
+            return columns, placed(columns, cells, run_list.empty(columns, self.shown))
+
+        return self._places.get(0, by, found)
 
     def _runs(self) -> list[ListedRun]:
         """The runs in their order: those of the frame as it tells of them, the others as a ledger does."""
