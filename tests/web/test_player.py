@@ -10,10 +10,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from gpumon.frame import Origin
+from gpumon.origin import RECORDED
+from tests.builders import tick
 from tests.programs import until
 from tests.recorded import simulated as recorded_of
 from tests.recorded import write
-from tests.web.conftest import PATIENCE_MS, own_places, visit, web
+from tests.web.conftest import PATIENCE_MS, on_a_port, own_places, visit, web
+from tests.web.served import Served
 from tests.web.test_page_access import DESK
 from tests.web.test_pages import PHONE
 
@@ -174,3 +178,20 @@ def test_what_is_live_has_no_bar(browser: Browser, simulated: str) -> None:
         expect(page.locator("#live")).to_contain_text("live")
         expect(page.locator("#player")).to_be_hidden()
         soon(page, "!location.hash.includes('at=')")
+
+
+def test_the_speed_of_a_recording_is_never_cut_off(browser: Browser) -> None:
+    for label, speed in (("REPLAY a-night-of-trainings-with-a-long-name.csv.gz ×12.5", "×12.5"),
+                         ("REPLAY a-night-of-trainings-with-a-long-name.csv.gz ended (3 lines skipped)", "ended")):  # fmt: skip
+        served = Served([tick(1, origin=Origin("replay", label, capabilities=RECORDED))])
+        for width in (1440, 400):
+            with on_a_port(served) as link, visit(browser, link, viewport={"width": width, "height": 800}) as visitor:
+                badge = visitor.open("#/fleet").locator("#label")
+                expect(badge).to_have_text(label)
+                shown, whole = badge.locator(".speed"), badge.bounding_box()
+                assert (shown.text_content() or "").strip() == speed
+                box = shown.bounding_box()
+                assert box is not None
+                assert whole is not None
+                assert box["x"] + box["width"] <= whole["x"] + whole["width"] <= width
+                assert shown.evaluate("(one) => one.scrollWidth <= one.clientWidth")

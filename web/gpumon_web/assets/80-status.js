@@ -48,7 +48,7 @@
     g.title();
     const label = document.getElementById("label");
     g.hide(label, !feed.label);
-    g.put(label, feed.label);
+    g.fill(label, feed.label, () => labelParts(feed.label));
     g.attribute(label, "title", feed.label);
     const host = document.getElementById("hostname");
     const name = (feed.server && feed.server.hostname) || "";
@@ -66,6 +66,12 @@
     clearTimeout(timer);
     if (!feed.isFresh()) { timer = setTimeout(g.status, 1000); }
   };
+
+  // Name, speed and remarks of what is played: where room is short, the name loses letters, and the speed none.
+  function labelParts(text) {
+    const [, ...parts] = /^(.*?)( (?:×[\d.e+-]+|ended))?( \(.*\))?$/s.exec(text);
+    return parts.map((part, at) => part && g.make("span", { class: ["name", "speed", "remarks"][at], text: part })).filter(Boolean);
+  }
 
   // The form is what the server answers to this very address.
   function signIn() {
