@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from gpumon.frame import Mark, Origin, Process, Run, RunState, Sample, Tick
+from gpumon.live import CATCHING_UP, LiveState
 from gpumon.metrics import Availability
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.nvml import Stub
@@ -449,3 +450,17 @@ def test_a_run_that_comes_before_the_first_tick_is_drawn_without_one(browser: Br
         assert held
         visitor.page.unroute("**/api/delta*")
         visitor.page.locator("body[data-state=live], body[data-state=stale]").wait_for(state="attached")
+
+
+def test_before_the_first_sample_one_word_says_so_and_headlines_have_the_shape_of_what_comes(browser: Browser) -> None:
+    veil = "(one) => [getComputedStyle(one, '::before').content, getComputedStyle(one, '::before').display]"
+    for text, state, drawn in (
+        (CATCHING_UP, "waiting", ['""', "block"]), ("stale: last seen 00:00:00 (42 s ago)", "stale", ['"–"', "inline"]),
+    ):  # fmt: skip
+        served = Served(devices=2)
+        served.live.state = lambda text=text: LiveState(False, text, 1.0)  # type: ignore[method-assign]
+        with on_a_port(served) as link, visit(browser, link) as visitor:
+            page = visitor.open("#/fleet")
+            expect(page.locator("#live")).to_have_text(state)
+            values = page.locator("#page-fleet .headline .value").all()
+            assert [one.evaluate(veil) for one in values] == [drawn] * 5

@@ -11,11 +11,14 @@
     reconnecting: "Look whether the server and your tunnel are up; else start 'gpumon web' there again.",
   };
 
+  // Whether the first sample is on its way: what nobody has seen yet is not stale.
+  const waits = () => !g.feed.server && (g.feed.state === "live" || (g.feed.state === "stale" && g.feed.said.startsWith("not live yet")));
+
   // A recording is never live: it plays, or stands.
   function stateWords() {
     const { state, recorded, interval, answered } = g.feed;
+    if (waits()) { return ["waiting", ""]; }
     if (state !== "live") { return [WORDS[state], ""]; }
-    if (!g.feed.server) { return ["waiting", ""]; }
     if (recorded) { return [g.position.isPaused ? "paused" : "playing", ` · ${g.text.clock(g.feed.now, g.feed.now)}`]; }
     if (!answered) { return ["not answered", ` · as of ${g.text.clock(g.feed.now, g.feed.now)}`]; }
     if (g.feed.problem) { return ["no GPU can be read", ""]; } // what the machine says of itself is of now, and no GPU is
@@ -31,7 +34,7 @@
   g.status = function () {
     const feed = g.feed;
     const place = document.getElementById("live");
-    place.className = `live ${feed.state}${feed.state === "live" && (feed.problem || !feed.server || !feed.answered) ? " without" : ""}`;
+    place.className = `live ${waits() ? "waiting" : feed.state}${feed.state === "live" && (feed.problem || !feed.server || !feed.answered) ? " without" : ""}`;
     const [word, more] = stateWords();
     g.put(place, word + more);
     g.attribute(place, "title", feed.said);
@@ -42,6 +45,8 @@
       document.body.dataset.state = feed.state;
     }
     g.attribute(document.body, "data-fresh", String(feed.isFresh()));
+    g.attribute(document.body, "data-waits", String(waits()));
+    g.attribute(document.body, "data-told", String(Boolean(feed.server)));
     g.attribute(document.body, "data-answered", String(feed.answered));
     g.attribute(document.body, "data-recorded", String(feed.recorded));
     g.player();
