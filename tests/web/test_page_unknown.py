@@ -350,6 +350,14 @@ def test_a_chart_has_no_value_of_now_of_a_gpu_that_does_not_answer_and_the_time_
             assert plot.evaluate("(place) => place.gpumonView.doc.silent") is None
 
 
+def test_a_chart_of_the_first_seconds_is_hatched_before_them(browser: Browser) -> None:
+    served = Served([tick(n, [sample(0, utilization=0.0)]) for n in range(1, 11)], devices=1)
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        plot = visitor.open("#/gpu/0").locator("#page-gpu .plot[data-drawn]")
+        head = float(plot.locator(".gutter").first.evaluate("(one) => parseFloat(one.style.top)"))
+        assert [plot.evaluate(_HATCHED, [head, *part]) for part in ([0.05, 0.6], [0.75, 0.95])] == [True, False]
+
+
 def test_a_run_is_not_said_to_run_now_while_the_daemon_is_silent(browser: Browser) -> None:
     served = Served(tick(n, [gpu(0)], runs=trainings()) for n in range(1, 60))
     with on_a_port(served) as link, visit(browser, link) as visitor:

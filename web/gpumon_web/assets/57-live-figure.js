@@ -142,6 +142,7 @@
         tail = !view.range || found.end >= g.feed.now - 2 * g.feed.interval;
         grown = 0;
         doc.goesOn = tail;
+        doc.known = known ? known[0] : 0;
         doc.newest = doc.end; // of the samples that are in the lines
         if (tail) { catchUp(doc); }
         chart.show(timed(doc), seen(), first || must);
