@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Route, expect
@@ -13,7 +14,7 @@ from tests.builders import sample, tick
 from tests.web.conftest import PATIENCE_MS, on_a_port, visit
 from tests.web.served import Served
 from tests.web.sources import Opened
-from tests.web.states import lab
+from tests.web.states import lab, lab_served
 
 expect.set_options(timeout=PATIENCE_MS)
 SHOWN = "main .page:not([hidden])"
@@ -265,3 +266,13 @@ def test_on_a_phone_the_hours_of_a_user_have_their_title(browser: Browser, opene
         assert number is not None
         assert bar["x"] + bar["width"] <= number["x"], "beside each other"
         assert number["x"] + number["width"] <= 400
+
+
+def test_the_last_24_hours_of_a_gpu_are_24_hours(tmp_path: Path) -> None:
+    served = lab_served(tmp_path)
+    served.now += 25 * 60  # within an hour
+    strips = served.json("/api/kept?page=fleet")["values"]["day"].values()
+    assert {(one["slots"], one["until"]) for one in strips} == {(24, 1)}
+    begin = served.now - 24 * 3600
+    assert {round(one["shift"], 3) for one in strips} == {round(-begin % 3600 / 3600, 3)}
+    assert all(part[0] >= -1 for one in strips for part in one["parts"])

@@ -134,10 +134,20 @@ def last_hours(paths: Sequence[str], now: float, count: int = DAY) -> tuple[floa
     return begin, end, [device_strip(kept.hours, one, begin, end, now, len(kept.devices), gaps) for one in kept.devices]
 
 
+def _last_day(paths: Sequence[str], now: float) -> tuple[float, float, list[dict[str, Any]]]:
+    """The same of the 24 hours up to now, to the second. Raises GpumonError."""
+    begin = now - DAY * HOUR
+    if not paths:
+        return begin, now, []
+    since = begin - LONGEST_SLOT  # the first slot begins before the window
+    kept, gaps = read_accounts(paths[0], since, now), outages_of(paths[0], since, now)
+    return begin, now, [device_strip(kept.hours, one, begin, now, now, len(kept.devices), gaps) for one in kept.devices]
+
+
 def day_document(paths: Sequence[str], now: float) -> dict[str, Any]:
     """Return the strips of the last 24 hours, and who held a GPU in a month; none where no history can be read."""
     try:
-        begin, end, strips = last_hours(paths, now)
+        begin, end, strips = _last_day(paths, now)
         people = read_users(paths[0], now - MONTH, end) if paths else []
     except GpumonError as error:
         return {"begin": now, "end": now, "now": now, "strips": [], "people": [], "problem": str(error)}
