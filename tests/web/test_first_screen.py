@@ -276,3 +276,19 @@ def test_the_last_24_hours_of_a_gpu_are_24_hours(tmp_path: Path) -> None:
     begin = served.now - 24 * 3600
     assert {round(one["shift"], 3) for one in strips} == {round(-begin % 3600 / 3600, 3)}
     assert all(part[0] >= -1 for one in strips for part in one["parts"])
+
+
+def test_the_key_of_strips_has_the_color_of_nobody(browser: Browser, opened: Opened) -> None:
+    color = "(one) => getComputedStyle(one).backgroundColor"
+    for page, place in (("fleet", ".toolbar .key"), ("users", ".cardhead .key")):
+        with visit(browser, opened.link) as visitor:
+            shown = visitor.open(opened.places[page])
+            used = shown.locator(f"{SHOWN} {place} .k-used")
+            expect(used).to_be_visible()
+            people = shown.locator(f"{SHOWN} tbody .person").evaluate_all(
+                "(all) => all.map((one) => getComputedStyle(one, '::before').backgroundColor)"
+            )
+            assert people
+            assert used.evaluate(color) not in people
+            muted = shown.evaluate("getComputedStyle(document.querySelector('main .mut')).color")
+            assert used.evaluate(color) == muted

@@ -356,6 +356,12 @@ def test_a_chart_of_the_first_seconds_is_hatched_before_them(browser: Browser) -
         plot = visitor.open("#/gpu/0").locator("#page-gpu .plot[data-drawn]")
         head = float(plot.locator(".gutter").first.evaluate("(one) => parseFloat(one.style.top)"))
         assert [plot.evaluate(_HATCHED, [head, *part]) for part in ([0.05, 0.6], [0.75, 0.95])] == [True, False]
+        key = visitor.page.locator("#page-gpu .hatchkey")
+        expect(key).to_have_text("not seen")
+        expect(key).to_be_visible()
+        for number in range(11, 60):
+            served.writer.append(tick(number, [sample(0, utilization=0.0)]))
+        expect(key).to_be_hidden()
 
 
 def test_a_run_is_not_said_to_run_now_while_the_daemon_is_silent(browser: Browser) -> None:

@@ -228,9 +228,9 @@
     pen.fill();
   }
 
-  // What was not seen.
+  // What was not seen; whether it is wide enough to be shown.
   g.hatch = function (pen, left, right, top, height) {
-    if (right - left < HATCHED) { return; }
+    if (right - left < HATCHED) { return false; }
     pen.save();
     pen.beginPath();
     pen.rect(left, top, right - left, height);
@@ -241,6 +241,7 @@
     for (let x = left - height - (left % 7); x < right; x += 7) { pen.moveTo(x, top + height); pen.lineTo(x + height, top); }
     pen.stroke();
     pen.restore();
+    return true;
   };
 
   g.place = place;

@@ -24,6 +24,13 @@
     return [under - span / 8, under + span + span / (limits.length ? 5 : 8), true];
   };
 
+  // What a hatch says, below a chart that has one; gives what is told whether it has.
+  g.unseenKey = function (place) {
+    const key = g.make("p", { class: "key hatchkey", hidden: true }, g.make("i", { class: "k-unseen", "aria-hidden": "true" }), "not seen");
+    place.after(key);
+    return (isHatched) => g.hide(key, !isHatched);
+  };
+
   // Of a newest value that is no sample but a cell of hours: what it covers.
   g.covers = function (doc, { panel, isNow }) {
     const cell = isNow && panel.lines.length ? g.covered(doc, panel.lines[0], g.newest(panel.lines[0])) : null;

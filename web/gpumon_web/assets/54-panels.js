@@ -32,6 +32,8 @@
     const gutters = g.make("div", { class: "gutters" });
     const over = g.pointer(place, { view: () => view, doc: () => doc, zoomed });
     place.replaceChildren(canvas, gutters, ...over.nodes);
+    const tellsUnseen = g.unseenKey(place);
+    let isHatched = false;
     let doc = null;
     let range = null;
     let view = null; // what was drawn last: {from, to, left, right, x, value, panels, lanes}
@@ -168,7 +170,7 @@
         // What is not known up to now is no empty place.
         if (one.gone[0]) { gaps.push([one.gone[0].from, doc.until || first.x[first.x.length - 1]]); }
         if (doc.known > at.from) { gaps.push([at.from, doc.known]); }
-        for (const [begin, end] of g.together(gaps)) { g.hatch(pen, Math.max(at.left, at.x(begin)), Math.min(at.right, at.x(end)), one.top, one.height); }
+        for (const [begin, end] of g.together(gaps)) { isHatched = g.hatch(pen, Math.max(at.left, at.x(begin)), Math.min(at.right, at.x(end)), one.top, one.height) || isHatched; }
       }
       for (const line of panel.lines) {
         const longest = g.longest(line, doc.interval);
@@ -364,7 +366,9 @@
       if (isMoved(at, looks)) {
         place.style.height = `${at.height}px`;
         const pen = g.canvasPen(canvas, at.width, at.height, g.isPrinting ? 1 : Math.min(3, window.devicePixelRatio || 1));
+        isHatched = false;
         paint(pen, at, false);
+        tellsUnseen(isHatched);
         painted = { doc, looks, from: at.from, to: at.to };
         g.attribute(place, "data-painted", String(Number(place.dataset.painted || 0) + 1));
       } else {

@@ -80,7 +80,8 @@ def layout() -> Component:
             html.B("Memory"), bound("memory", "text"), bound("memory_free", "text", className="mut end", old=""),
         ], className="memory",
     )  # fmt: skip
-    ends = html.Div([html.Span("Last 24 hours, hour by hour"), html.Span("now")], className="ends mut")
+    hatch = html.Span([html.I(className="k-unseen"), "not seen"], className="key")
+    ends = html.Div([html.Span("Last 24 hours, hour by hour"), hatch, html.Span("now")], className="ends mut")
     who = card(
         "Who is on it",
         html.Div(
