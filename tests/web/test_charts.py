@@ -207,6 +207,8 @@ def test_the_gpus_of_a_run_are_shown_as_their_mean_each_or_one(tmp_path: Path) -
     line = lines(mean)["gpu.utilization"]
     assert [line[name][0] for name in ("low", "mean", "high")] == [0.4, pytest.approx(0.6), 0.8]
     assert lines(mean)["gpu.power"]["mean"][0] == 200.0
+    (power,) = [one for one in mean["panels"] if one["key"] == "gpu.power"]
+    assert [one["text"] for one in power["limits"]] == ["power limit of 2 GPUs 1,400 W"]
     each, pressed = of("each")
     assert pressed == ["each"]
     (panel,) = [one for one in each["panels"] if one["key"] == "gpu.utilization"]

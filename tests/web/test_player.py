@@ -181,8 +181,8 @@ def test_what_is_live_has_no_bar(browser: Browser, simulated: str) -> None:
 
 
 def test_the_speed_of_a_recording_is_never_cut_off(browser: Browser) -> None:
-    for label, speed in (("REPLAY a-night-of-trainings-with-a-long-name.csv.gz ×12.5", "×12.5"),
-                         ("REPLAY a-night-of-trainings-with-a-long-name.csv.gz ended (3 lines skipped)", "ended")):  # fmt: skip
+    name = "REPLAY a-night-of-trainings-with-a-long-name.csv.gz"
+    for label, speed in ((f"{name} ×12.5", "×12.5"), (f"{name} ended (3 lines skipped)", "ended")):
         served = Served([tick(1, origin=Origin("replay", label, capabilities=RECORDED))])
         for width in (1440, 400):
             with on_a_port(served) as link, visit(browser, link, viewport={"width": width, "height": 800}) as visitor:

@@ -12,8 +12,8 @@ def last_day(document: Cells) -> KeptValues:
     until = round((now - begin) / (end - begin), 4) if end > begin else 1
     strips = {
         one["device"].uuid: {
-            "slots": one["slots"], "shift": one["shift"], "parts": one["parts"], "unseen": one["unseen"], "until": until, "ends_now": True,
-            "is_bars": False, "label": strip_words(one),
+            "slots": one["slots"], "shift": one["shift"], "parts": one["parts"], "unseen": one["unseen"],
+            "until": until, "ends_now": True, "is_bars": False, "label": strip_words(one),
         }
         for one in document["strips"]
     }  # fmt: skip

@@ -144,7 +144,7 @@ def _measured(drawing: RunDrawing) -> Iterator[Cells]:
         if name == "gpu.power":
             limits = [one.device.power_limit for one in gpus]
             watts = sum(limits) if all(is_known(one) for one in limits) else math.nan
-            more["limits"] = limit(watts, f"power limit {watts:,.0f} W" + (f" of {many}" if many > 1 else ""))
+            more["limits"] = limit(watts, f"power limit {f'of {many} GPUs ' if many > 1 else ''}{watts:,.0f} W")
             more["title"] = BY_NAME[name].title + (f", sum of {many}" if many > 1 else "")
             more["counted"] = True
         yield metric_panel(name, drawn, **more)
