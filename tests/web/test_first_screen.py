@@ -292,3 +292,16 @@ def test_the_key_of_strips_has_the_color_of_nobody(browser: Browser, opened: Ope
             assert used.evaluate(color) not in people
             muted = shown.evaluate("getComputedStyle(document.querySelector('main .mut')).color")
             assert used.evaluate(color) == muted
+
+
+def test_what_stands_beside_each_other_in_a_toolbar_has_one_height(browser: Browser, opened: Opened) -> None:
+    """But for buttons that take two rows."""
+    tall = f"""() => [...document.querySelectorAll('{SHOWN} :is(.toolbar, .cardhead, .head)')].map((bar) => new Set(
+      [...bar.querySelectorAll(':is(.seg, .button, .pick, .search, .turns, .tools)')]
+        .filter((one) => one.checkVisibility() && one.offsetHeight < 60).map((one) => one.offsetHeight)).size)"""
+    for width in (1440, 400):
+        with visit(browser, opened.link, viewport={"width": width, "height": 900}) as visitor:
+            for page, place in opened.places.items():
+                shown = visitor.open(place)
+                expect(shown.locator(f"{SHOWN} :is(.seg, .search, .csv) >> visible=true").first).to_be_visible()
+                assert max(shown.evaluate(tall)) == 1, (page, width)
