@@ -432,7 +432,10 @@ def test_a_machine_without_a_gpu_says_what_was_looked_for_and_leads_on(
     with on_a_port(served) as link, visit(browser, link) as visitor:
         visitor.open(place)
         shown = visitor.page.locator("#page-none")
-        for text in ("No GPU", why, "gpumon web --source sim --port 0", "CPU", "of a minute", "resnet50"):
+        said = shown.locator(".prose p")
+        expect(said.nth(0)).to_have_text("No NVIDIA driver answers.")
+        expect(said.nth(1)).to_have_text(re.compile("^Install it; GPUs appear .* nvidia-smi.* lists them.$"))
+        for text in ("No GPU", "gpumon web --source sim --port 0", "CPU", "of a minute", "resnet50"):
             expect(shown).to_contain_text(text)
         expect(visitor.page.locator("main")).not_to_contain_text(re.compile("in use$|Nothing needs attention|Choose"))
         expect(shown.get_by_role("link", name="resnet50")).to_have_attribute("href", "#/run/net-1a2b")

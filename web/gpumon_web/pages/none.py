@@ -23,15 +23,13 @@ _LISTED_BY = " or ".join(vendor.listing.partition(" ")[0] for vendor in _SOUGHT)
 
 
 def layout() -> Component:
-    """The reason, four headlines of the machine, and the newest runs."""
+    """The reason and what to do, four headlines of the machine, and the newest runs."""
     from dash import html
 
     from gpumon_web.parts import aria, bound, card, headline, headlines
 
     found: list[Any] = [
-        f"On a machine with {_MAKERS} GPUs ", html.Code(_LISTED_BY),
-        " lists them; if it does not, install or load the driver. GPUs appear here as soon as the "
-        "driver lists them.",
+        bound("remedy", "text"), "; GPUs appear here as soon as ", html.Code(_LISTED_BY), " lists them.",
     ]  # fmt: skip
     simulated: list[Any] = [
         "To see gpumon with eight simulated GPUs, run ", html.Code(COMMAND), " and open the link that it prints.",
@@ -55,20 +53,16 @@ def layout() -> Component:
 
 
 def live(now: Now, args: Args) -> Cells:
-    """The reason, and the machine's numbers."""
+    """What is wrong and what to do, each a sentence of its own, and the machine's numbers."""
     del args
     host = now.host
     used, total = host.get("memory_used"), host.get("memory_total")
     load = host.get("load")
-    why = (
-        f"gpumon asked the {_MAKERS} driver for GPUs: {now.problem}."
-        if now.problem
-        else f"The {_MAKERS} driver {now.driver} answers but lists no GPU."
-        if now.driver
-        else f"gpumon asked the {_MAKERS} driver for GPUs and found none."
-    )
+    lists_none = f"the {_MAKERS} driver {now.driver} answers but lists no GPU: see whether one is in the machine"
+    wrong, _, remedy = (now.problem or (lists_none if now.driver else f"no {_MAKERS} GPU was found")).partition(": ")
     return {
-        "why": why,
+        "why": f"{_capital(wrong)}.",
+        "remedy": _capital(remedy) or f"Install or load the {_MAKERS} driver",
         "cpu": host.get("cpu_utilization"),
         "memory": of_total(used, total),
         "memory_share": f"{units.number(used / total, Unit.RATIO)} in use" if used is not None and total else "",
@@ -76,6 +70,10 @@ def live(now: Now, args: Args) -> Cells:
         "load_is": "running or waiting tasks, mean of a minute",
         "swap": "none" if host.get("swap_total") == 0 else of_total(host.get("swap_used"), host.get("swap_total")),
     }
+
+
+def _capital(clause: str) -> str:
+    return clause[:1].upper() + clause[1:]
 
 
 def kept(document: Cells) -> KeptValues:
