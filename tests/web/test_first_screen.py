@@ -210,7 +210,7 @@ def test_a_phone_shows_free_gpus_first_and_a_desk_those_of_few_in_their_order(br
         first = shown.locator(f"{SHOWN} table.fleet tbody tr").first
         expect(first).to_contain_text("free for")
         expect(shown.get_by_role("button", name="Free first", pressed=True)).to_be_visible()
-        shown.get_by_role("button", name="GPU", exact=True).click()
+        shown.get_by_role("group", name="Order").get_by_role("button", name="GPU").click()
         expect(first).not_to_contain_text("free for")
         shown = visitor.open("#/fleet")
         shown.set_viewport_size({"width": 1440, "height": 900})

@@ -263,6 +263,26 @@ def test_tables_sort_by_click_and_by_key(browser: Browser, simulated: str) -> No
         assert found == sorted(found)
 
 
+def test_one_order_of_the_gpus_is_marked_as_in_force(browser: Browser, simulated: str) -> None:
+    """By a button or at a column, whichever somebody chose last."""
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/fleet")
+        orders = page.get_by_role("group", name="Order")
+        pressed, arrows = orders.locator("[aria-pressed=true]"), page.locator("#page-fleet th:is([aria-sort$=ending])")
+        expect(pressed).to_have_text(["GPU"])
+        expect(arrows).to_have_text(["GPU"])
+        orders.get_by_role("button", name="Free first").click()
+        expect(pressed).to_have_text(["Free first"])
+        expect(arrows).to_have_count(0)
+        page.get_by_role("columnheader", name="Power").get_by_role("button").click()
+        expect(arrows).to_have_text(["Power"])
+        expect(pressed).to_have_count(0)
+        page.set_viewport_size({"width": 400, "height": 800})
+        page.goto(f"{visitor.link}#/fleet")
+        expect(pressed).to_have_text(["Free first"])
+        expect(arrows).to_have_count(0)
+
+
 def test_the_epoch_table_downloads_as_csv(browser: Browser, simulated: str, tmp_path: Path) -> None:
     with visit(browser, simulated) as visitor:
         page = visitor.open("#/run/sim-0-0")

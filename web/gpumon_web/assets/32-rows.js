@@ -51,8 +51,10 @@
       head.dataset.title = head.textContent;
       head.replaceChildren(button);
       button.addEventListener("click", () => {
-        down = by === nameOf(head) ? !down : head.classList.contains("num");
+        const isSame = inForce() === nameOf(head);
+        down = isSame ? !down : head.classList.contains("num");
         by = nameOf(head);
+        if (groups && groups.hasOrders) { g.go({ [named("sort")]: `${down ? "-" : ""}${by}` }); return; } // buttons say the same
         g.setArguments({ [named("sort")]: by === first && down === Boolean(isDown) ? null : `${down ? "-" : ""}${by}` });
         mark();
         draw(new Map());
@@ -90,10 +92,12 @@
       for (const [key, made] of drawn) { made.line.remove(); drawn.delete(key); }
     }
 
+    const inForce = () => (groups ? groups.inForce(by) : by);
     function mark() {
+      const now = inForce();
       for (const head of heads) {
         if (head.dataset.sort) {
-          g.attribute(head, "aria-sort", by !== nameOf(head) ? "none" : down ? "descending" : "ascending");
+          g.attribute(head, "aria-sort", now !== nameOf(head) ? "none" : down ? "descending" : "ascending");
         }
       }
     }
@@ -138,7 +142,7 @@
     function draw(changed) {
       const now = JSON.stringify(places.flatMap(({ dataset }) => [dataset.columns, dataset.most, dataset.titled]).map((one) => one && g.feed.value(one)))
         + places.map(({ dataset }) => Number(Boolean(dataset.needs && g.feed.value(dataset.needs)))).join("");
-      if (shape !== now) { shape = now; columns(); }
+      if (shape !== now) { shape = now; columns(); } else if (groups) { mark(); } // rows may be the first ones that are mine
       const source = all() || { order: [], rows: new Map(), total: 0 };
       const { order, total } = source;
       const plan = groups ? groups.plan(source, wanted, { by, isDown: down, sorted, isUsual: by === first }) : null;

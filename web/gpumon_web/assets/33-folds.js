@@ -38,6 +38,6 @@
       if (button) { g.attribute(button, "aria-expanded", String(Boolean(row.isOpen))); }
     }
 
-    return { open() {}, plan, mark, isFirst: () => false };
+    return { open() {}, plan, mark, isFirst: () => false, inForce: (by) => by, hasOrders: false };
   };
 })(window.gpumon);

@@ -49,6 +49,7 @@
     let show = "";
     let each = false;
     let isAsked = false;
+    const hasOrders = Boolean(table.closest("[data-page]").querySelector("[data-bind=orders]")); // others have those of their columns alone
 
     function open(params) {
       show = params.get("show") || "";
@@ -74,7 +75,7 @@
       };
       const below = (key) => rows.get(key).members.filter(fits);
       const top = [...groups.order.filter((key) => below(key).length), ...source.order.filter((key) => !member.has(key) && fits(key))];
-      const order = isAsked ? by : g.usualSort(name);
+      const order = inForce(by);
       let keys = top.length ? sorted(rows, top) : [];
       if (isFirst(order)) {
         keys = [...keys.filter((key) => has(rows.get(key), order)), ...keys.filter((key) => !has(rows.get(key), order))];
@@ -96,7 +97,9 @@
     }
 
     const isFirst = (order) => order === MINE || order === "free";
-    return { open, plan, mark, isFirst };
+    // The order in which rows stand: that of a column, `by`, or what comes first where the address names none.
+    const inForce = (by) => (isAsked || !hasOrders ? by : g.usualSort(name));
+    return { open, plan, mark, isFirst, inForce, hasOrders };
   };
 
   // The button that opens a group: the whole row.
