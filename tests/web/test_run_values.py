@@ -197,6 +197,30 @@ def test_the_bar_of_a_run_that_is_over_is_as_far_as_the_epochs_that_it_did(tmp_p
     assert line["bar"][0]["share"] == 0.3
 
 
+def test_measurements_of_an_epoch_that_goes_on_say_of_how_much_of_it_they_are(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run(NET, epochs=9))
+        uuid = book.device(rank)
+        book.epoch(rank, 0)
+        book.epoch(rank, 1, ended=None)
+        before = kept(document(book)).values
+        book.usage(rank, 1, uuid, **measured(8.0))
+        found = document(book)
+    live = {**found["run"], "epoch": "1 (2/9)", "progress": 0.2}
+    assert kept({**found, "live": live}).values["folded"] == "epoch 1: measured for its first 8.0 s"
+    assert before["folded"] == "", "the ring tells nothing of a time that is newer"
+    over = kept({**found, "live": {**live, "state": "finished"}}).values
+    assert over["folded"] == ""
+
+
+def test_of_a_run_that_goes_on_epochs_with_a_verdict_are_counted_among_those_that_ended(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 4, state=RunState.RUNNING, usage={"throttled_share": 0.6})
+        book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 3")
+        said = [one["text"] for one in kept(document(book)).values["noted"]]
+    assert "Epochs 0–2 were throttled: 3 of 3 that ended." in said
+
+
 def test_an_epoch_that_is_not_settled_is_not_judged_and_says_that_its_use_may_change(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         key = book.rank(book.run(NET))

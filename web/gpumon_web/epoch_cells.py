@@ -39,6 +39,7 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
     found = run_json.epoch_of(epoch, ())
     judged = verdict(epoch, running)
     beside = [phase.seconds for phase in phases if phase.phase != TRAINING]
+    measured = epoch.value("seconds")
     return {
         **{name: found[name] for name in ("ordinal", "epoch", "metrics")},
         **{name: None if found[name] is None else round(found[name], 3) for name in ("begun", "ended")},
@@ -46,6 +47,8 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
         "framework_peak_reached": found["framework_peak_reached"],
         "is_partly_sampled": is_partly_sampled(epoch),
         "is_settling": epoch.is_settling,
+        # The ledger has what was measured of an open epoch up to some seconds ago, and the ring how long it takes.
+        "measured_seconds": shown(measured) if epoch.is_open and is_known(measured) else None,
         "beside": shown(sum(beside)) if beside else None,
         "verdict": {"kind": judged.kind, "text": judged.text, "level": OF_SEVERITY[judged.severity]}
         if judged

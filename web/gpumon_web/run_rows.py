@@ -65,9 +65,27 @@ def logged_names(epochs: Sequence[Cells]) -> list[str]:
     return list(dict.fromkeys(name for one in epochs[-NEWEST:] for name in one["metrics"]))[:LOGGED]
 
 
+def is_ongoing(one: Cells, run: Cells, *, is_live: bool) -> bool:
+    """Whether an epoch goes on; `is_live`: the ring tells that its run is in it."""
+    return (is_live or one["seconds"] is None) and one["ended"] is None and bool(run["state"] == "running")
+
+
+def measured_so_far(one: Cells, run: Cells, *, is_live: bool) -> str:
+    """Of how much of an epoch that goes on the measurements beside its time are; empty of others."""
+    if not is_ongoing(one, run, is_live=is_live):
+        return ""
+    seconds = one.get("measured_seconds") or 0.0
+    number = units.count(one["epoch"])
+    return (
+        f"epoch {number}: measured for its first {units.brief(seconds)}"
+        if seconds >= 1.0
+        else (f"epoch {number}: not measured yet")
+    )
+
+
 def epoch(one: Cells, run: Cells, *, is_live: bool = False) -> Cells:
     """The cells of an epoch; `is_live`: the ring tells that its run is in it."""
-    goes_on = (is_live or one["seconds"] is None) and one["ended"] is None and run["state"] == "running"
+    goes_on = is_ongoing(one, run, is_live=is_live)
     judged = one["verdict"]
     return {
         "key": str(one["ordinal"]),

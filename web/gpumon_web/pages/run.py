@@ -13,7 +13,18 @@ from gpumon_web.run_about import about, notes
 from gpumon_web.run_course import choices, course
 from gpumon_web.run_head import facts, far, going, pace, usage
 from gpumon_web.run_noted import noted
-from gpumon_web.run_rows import COUNTED, EPOCHS, RANKS, epoch, fold, logged_names, peak_title, rank, stretch
+from gpumon_web.run_rows import (
+    COUNTED,
+    EPOCHS,
+    RANKS,
+    epoch,
+    fold,
+    logged_names,
+    measured_so_far,
+    peak_title,
+    rank,
+    stretch,
+)
 from gpumon_web.tokens import line, link, measured_on, run_name, run_state, run_tab, text
 
 if TYPE_CHECKING:
@@ -134,7 +145,15 @@ def kept(document: Cells) -> KeptValues:
         "stepless": is_whole and total["steps"] is None and not run.get("step_text"),
         "epochs": _rows(found, parts, run, document),
         "folds": Rows({**fold(one, run), **cost_cells(None, prices)} for one in folds),
-        "folded": "equal neighbors are one row: means, and the highest peak" if folds else "",
+        "folded": "; ".join(
+            filter(
+                None,
+                (
+                    "equal neighbors are one row: means, and the highest peak" if folds else "",
+                    measured_so_far(found[-1], run, is_live=bool(document.get("live"))) if found else "",
+                ),
+            )
+        ),
         "cost": document.get("cost", ""),
         **has_costs(prices),
         "csv": {"text": "CSV", "href": f"api/run.csv?id={quote(run['id'], safe='')}"} if found or is_whole else None,
