@@ -226,8 +226,15 @@ def _course(
 
 
 def _logged(book: Book, key: str, lengths: Sequence[float], began: float) -> None:
-    points = 400
-    loss = [2.3 * math.exp(-3 * i / points) + 0.1 for i in range(points)]
-    accuracy = [1 - 0.8 * math.exp(-4 * i / points) for i in range(points)]
+    """By step, from the value of the epoch before to its own, which it has as it ends."""
+    points, epochs, total = 400, len(lengths), sum(lengths)
+    ends = [sum(lengths[: i + 1]) for i in range(epochs)]
+    loss, accuracy = [], []
+    for point in range(points):
+        time = (point + 0.5) * total / points
+        i = next((i for i, end in enumerate(ends) if time < end), epochs - 1)
+        done = max(0.0, i - (ends[i] - time) / lengths[i])
+        loss.append(2.3 * math.exp(-3 * done / epochs) + 0.1)
+        accuracy.append(1 - 0.8 * math.exp(-4 * done / epochs))
     columns = {"loss": [(v, v, v) for v in loss], "accuracy": [(v, v, v) for v in accuracy]}
-    book.trace(key, "", columns, sum(lengths) / points, begun=round(began * SECOND))
+    book.trace(key, "", columns, total / points, begun=round(began * SECOND))
