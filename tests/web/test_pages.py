@@ -283,6 +283,33 @@ def test_one_order_of_the_gpus_is_marked_as_in_force(browser: Browser, simulated
         expect(arrows).to_have_count(0)
 
 
+@pytest.mark.parametrize("width", [1440, 1024])
+@pytest.mark.parametrize("place", ["run/sim-0-0", "gpu/0"])
+def test_the_buttons_of_a_course_stand_in_one_row_and_no_title_beside_it_is_cut(
+    browser: Browser, simulated: str, width: int, place: str
+) -> None:
+    with visit(browser, simulated, viewport={"width": width, "height": 900}) as visitor:
+        page = visitor.open(f"#/{place}")
+        shown = page.locator("main .page:not([hidden])")
+        expect(shown.locator(".plot[data-drawn]")).to_be_visible()
+        head = shown.locator(".cardhead", has_text="Course")
+        places = [box for one in head.locator(".seg, .opens").all() if (box := one.bounding_box())]
+        middles = [box["y"] + box["height"] / 2 for box in places]
+        assert len(middles) > 2
+        assert max(middles) - min(middles) < 2
+        whole = "all => all.every((one) => one.scrollWidth <= one.clientWidth)"
+        assert shown.locator(".gutter .what").evaluate_all(whole)
+
+
+@pytest.mark.parametrize("width", [1024, 961, 900])
+def test_no_column_of_the_runs_is_cut_at_the_edge_of_its_card(browser: Browser, simulated: str, width: int) -> None:
+    with visit(browser, simulated, viewport={"width": width, "height": 800}) as visitor:
+        page = visitor.open("#/runs")
+        expect(page.locator("#page-runs tbody tr").first).to_be_visible()
+        box = "document.querySelector('#page-runs .tablebox')"
+        page.wait_for_function(f"() => {box}.scrollWidth <= {box}.clientWidth")
+
+
 def test_the_epoch_table_downloads_as_csv(browser: Browser, simulated: str, tmp_path: Path) -> None:
     with visit(browser, simulated) as visitor:
         page = visitor.open("#/run/sim-0-0")

@@ -7,7 +7,7 @@
 // One that `spans` is of something that was there from begin to end, seen or not. One that `goesOn` reaches to now, which is `until`; `silent` is the state of a GPU that has no values of now, {title, age}; `known` is when its first sample is of.
 "use strict";
 (function (g) {
-  const GUTTER = 156;
+  const GUTTER = 176;
   const AXIS = 62;
   const SMALL_AXIS = 54;
   const NARROW = 640; // px of a chart from which on its gutters stand beside the plots

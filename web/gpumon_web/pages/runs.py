@@ -28,8 +28,8 @@ COLUMNS = (
     Column("seconds", "Time", "lasting"),
     Column("epochs", "Epochs", "rich", css="c-epochs", sorts_by="epochs_done", is_number=True, csv="epochs_done"),
     Column("utilization", "Utilization", "percent", css="c-utilization"),
-    Column("energy", "Energy", "joules"),
-    Column("gpus", "GPUs", "count"),
+    Column("energy", "Energy", "joules", css="c-extra"),
+    Column("gpus", "GPUs", "count", css="c-rare"),
     Column("framework", "Framework", css="c-less"),
 )
 
