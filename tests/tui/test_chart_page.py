@@ -845,3 +845,17 @@ def test_the_screen_says_that_its_charts_are_of_the_past_until_they_end_now() ->
         assert "PAST" not in text(app)[0]
 
     play(feed, (160, 50), script)
+
+
+def test_values_beside_the_strips_of_all_gpus_are_whole_with_their_unit() -> None:
+    received = "gpu.pcie_received"
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "p", "p", "p", "left", "left")
+        assert page_of(app).state.heat_metric.name == received
+        begin = next(at for at, line in enumerate(text(app)) if "All GPUs" in line) + 1
+        rows = text(app)[begin : begin + 4]
+        assert all(re.search(r" [\d.]+ [KMG]iB/s ", row) for row in rows), rows
+        assert not any("…" in row for row in rows), rows
+
+    play(FakeFeed(gpus=4), (200, 50), script)

@@ -336,6 +336,15 @@ def test_axes_have_round_numbers() -> None:
     assert value_axis(BY_NAME["gpu.clock_sm"], 3.1e9).high == pytest.approx(3.2e9)
 
 
+def test_a_unit_without_room_beside_the_topmost_number_stands_below_it() -> None:
+    traffic = value_axis(BY_NAME["gpu.pcie_received"], 2.1 * 2.0**30)
+    assert traffic.labels(17, 7) == {0: "2.4", 1: "GiB/s", 4: "1.8", 8: "1.2", 12: "0.6", 16: "0"}
+    assert traffic.labels(4, 5) == {0: "2.4", 1: "GiB/s", 3: "0"}
+    assert "GiB/s" not in traffic.labels(2, 7).values(), "each of two rows has its number"
+    assert traffic.labels(17, 9)[0] == "2.4 GiB/s"
+    assert 1 not in traffic.labels(17, 9)
+
+
 @pytest.mark.parametrize(
     "values",
     [(1.54e-4, 6.8e-5), (7.5e-5, 6e-5), (-1.5e-4, 1.2e-4), (1.00001, 1.00009), (0.99986, 1.0), (1234567.0, 2345678.0),

@@ -45,10 +45,16 @@ class ValueAxis(NamedTuple):
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low))) if value == value else nan
 
     def labels(self, rows: int, cells: int) -> dict[int, str]:
-        """Return numbers by the row that they stand beside, the unit with the topmost where there is room.
+        """Return numbers by the row that they stand beside, the unit with the topmost where there is room, or below it.
 
         One that has no room in any form is left out: cut off it would be another number.
         """
+        found, unit = self._numbers(rows, cells), self.shown.unit
+        if found.get(0) and not found[0].endswith(unit) and 1 not in found and rows > 2 and len(unit) <= cells:
+            found[1] = unit
+        return found
+
+    def _numbers(self, rows: int, cells: int) -> dict[int, str]:
         every = self._parts()
         # Nearer to each other than every second row only where there would not be two.
         roomy = [parts for parts in every if rows > 2 * parts or parts == 1]

@@ -22,7 +22,7 @@ from gpumon_tui.pages.chart.state import SMALL_NAMES, UNKNOWN, ChartState, Overl
 from gpumon_tui.renderables.attention import STYLES, in_few_lines
 from gpumon_tui.renderables.cells import Tint, style_of
 from gpumon_tui.renderables.plot import BAND
-from gpumon_tui.renderables.text_width import Line, cut, fit, length, safe
+from gpumon_tui.renderables.text_width import Line, cut, fit, length, safe, width
 from gpumon_tui.renderables.time_marks import phase_role
 from gpumon_tui.renderables.value_axis import Shown, shown
 from gpumon_tui.widgets.lines import Lines
@@ -34,8 +34,8 @@ _ROOMY = 26
 """Cells from which the panel has room for `epoch`."""
 _LEAST_TABLE = 3
 """Lines of a table of GPUs that is cut, at least: its head, the first GPU, and how many more there are."""
-_OF_GPU, _USER = 4, 7
-"""The same of a GPU's number, and of its user."""
+_OF_GPU, _OF_UNIT, _USER = 4, 3, 7
+"""The same of a GPU's number and of its unit, at least, and of its user."""
 _OF_FINDING, _OF_ADVICE = 3, 4
 """Lines of what was found, and of what to do; that has more where there is room."""
 
@@ -251,15 +251,17 @@ def _gpus(state: ChartState) -> list[Line]:
         for one in view.statuses
     ]  # fmt: skip
     how = shown(metric, max((one for one in means if is_known(one)), default=0.0))
+    room = max(_OF_GPU, *(width(how.text(one)) for one in means))
+    of_unit = max(_OF_UNIT, width(how.unit))
     lines: list[Line] = []
     for status, mean in list(zip(view.statuses, means, strict=True))[top : top + count]:
         is_subject = status.sample.device.uuid == view.subject
         badness = level(metric, mean, view.limit_of(metric)) if not metric.limit else 0
         style = theme.LEVELS[badness] if badness else theme.STRONG if is_subject else theme.PLAIN
         quiet = not is_known(mean) or mean == 0
-        line: Line = [Segment(fit(how.text(mean), _OF_GPU, right=True), theme.DIM if quiet else style)]
+        line: Line = [Segment(fit(how.text(mean), room, right=True), theme.DIM if quiet else style)]
         unit = how.unit if is_known(mean) else ""
-        line.append(Segment("%  " if unit == "%" else f" {fit(unit, 3)} ", theme.DIM))
+        line.append(Segment("%  " if unit == "%" else f" {fit(unit, of_unit)} ", theme.DIM))
         runs = [ranks for ranks in status.runs if ranks.first.started < before]
         processes = [process for process in status.processes if process.started < before]
         is_of_now = not read
