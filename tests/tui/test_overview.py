@@ -664,3 +664,20 @@ def test_the_run_that_was_chosen_on_the_overview_opens_though_the_page_of_runs_h
         assert runs.sheet.list.run == app.view.ranks[0].first.id, "the cursor is on it, too"
 
     play(FakeFeed(), (120, 40), script)
+
+
+def test_all_parts_of_the_overview_show_one_window() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        for _ in range(12):
+            await pilot.press("plus")
+            said = re.findall(r", last (\d+ \w+)", "\n".join(text(app)))
+            assert len(said) == 2, "the strips, and the ranks of a run"
+            assert len(set(said)) == 1, said
+        assert said[0] == "1 min"
+        assert "no shorter window here" in text(app)[-1]
+        app.view.shown.chosen = 10  # as on the chart
+        await pilot.press("2", "1")
+        assert app.view.window == 10
+        assert {*re.findall(r", last (\d+ \w+)", "\n".join(text(app)))} == {"1 min"}
+
+    play(FakeFeed(gpus=4), (200, 50), script)

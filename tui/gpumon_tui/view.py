@@ -49,6 +49,8 @@ TAKES = 0.02
 """Seconds that taking in history may hold up the keys, or the first picture."""
 RECENT = 120
 """Frames, some minutes, that a feed has with their processes."""
+GLANCE = WINDOWS[0].seconds
+"""Seconds that the overview shows at least: single samples are for charts."""
 WINDOW = "window"
 """Name of the choice that is kept for the next time."""
 
@@ -330,9 +332,20 @@ class View:
         """The same, or the longest that is offered: that of another time may have been longer."""
         return min(window, offered(self.now - self.history.begin)[-1].seconds)
 
-    def zoom(self, step: int) -> None:
-        """A shorter or a longer window, which is kept for the next time; where there is none, that is said."""
-        before = self.window
+    @property
+    def glance(self) -> int:
+        """Seconds that all parts of the overview show: as charts, but a strip shows no single samples."""
+        return max(self.window, GLANCE)
+
+    def zoom(self, step: int, shortest: int = 0) -> None:
+        """A shorter or a longer window, which is kept for the next time; where there is none, that is said.
+
+        `shortest`: seconds that the page shows at least.
+        """
+        before = max(self.window, shortest)
+        if shortest and step < 0 and before == shortest:
+            self.say("no shorter window here: the chart has some")
+            return
         self.shown.zoom(step, before, self.history.begin, self.now)
         if self.window == before:
             is_short = step > 0 and before < WINDOWS[-1].seconds

@@ -9,7 +9,7 @@ from gpumon_tui.keys import CHART, OVERVIEW, PAGES, PROCESSES, RUNS
 from gpumon_tui.layout import OverviewPlan, PartRoom
 from gpumon_tui.pages.page import TerminalPage, half_pages
 from gpumon_tui.pictures.overview import OverviewPicture
-from gpumon_tui.view import View
+from gpumon_tui.view import GLANCE, View
 from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.gpu_table import GpuTable
 from gpumon_tui.widgets.lines import Lines
@@ -73,6 +73,11 @@ class OverviewPage(TerminalPage):
     def do_page(self, halves: int) -> None:
         """Move it by half pages."""
         self.do_move(half_pages(halves, self.picture.active.page))
+
+    def do_zoom(self, step: int) -> None:
+        """A shorter or a longer window of all parts."""
+        self.view.zoom(step, GLANCE)
+        self.post_message(self.Changed())
 
     def do_open(self) -> None:
         """Open what is under the cursor on its own page: the chart of a GPU, a run, a process."""

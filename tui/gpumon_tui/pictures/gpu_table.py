@@ -15,7 +15,6 @@ from gpumon.analysis.ranks import Ranks
 from gpumon.frame import NAN, Frame
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST
-from gpumon.history.windows import WINDOWS
 from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import gpu_status, holder
@@ -159,12 +158,7 @@ class GpuTablePicture(Picture):
 
     @property
     def _grid(self) -> Grid:
-        return strip_grid(self._window, max(1, self._columns.strip_cells), self.view.now)
-
-    @property
-    def _window(self) -> float:
-        """Seconds in the strips: single samples are for charts."""
-        return max(self.view.window, WINDOWS[0].seconds)
+        return strip_grid(self.view.glance, max(1, self._columns.strip_cells), self.view.now)
 
     def _problem(self, cells: int, rows: int) -> list[Line]:
         self._problem_room = rows
@@ -193,7 +187,7 @@ class GpuTablePicture(Picture):
         total = view.host("host.memory_total")
         sizes = {round(total / 2**30, 1)} if is_known(total) else set()
         line = host_row(strip(shares), view.host, safe(view.hostname), columns)
-        heading = gpu_heading.heading(columns, self._window, sizes, edge, "")
+        heading = gpu_heading.heading(columns, self.view.glance, sizes, edge, "")
         return [heading, drawn(line, cells), self._epochs(columns, grid)]
 
     def _head(self, statuses: Sequence[GpuStatus], rooms: GpuRooms, columns: GpuColumns) -> list[Line]:
@@ -206,8 +200,8 @@ class GpuTablePicture(Picture):
             return []
         sizes = gpu_heading.totals(samples)
         edge = self.view.freshness.edge
-        shows = columns, self._window, sizes, edge
-        line = self._rows.get("heading", shows, lambda: gpu_heading.heading(columns, self._window, sizes, edge))
+        shows = columns, self.view.glance, sizes, edge
+        line = self._rows.get("heading", shows, lambda: gpu_heading.heading(columns, self.view.glance, sizes, edge))
         return [self._join(-1, [line] * rooms.across, rooms)]
 
     def _line(self, status: GpuStatus, bracket: str, columns: GpuColumns, grid: Grid) -> Line:

@@ -43,7 +43,7 @@ class ChartsPicture(Picture):
             return []
         if view.filling:
             self.forget()
-        shows = view.frame, sample.device.uuid, view.window, self.size, view.filling, view.freshness.edge
+        shows = view.frame, sample.device.uuid, view.glance, self.size, view.filling, view.freshness.edge
         return self._memo.get(0, shows, self._draw)
 
     def _draw(self) -> list[Line]:
@@ -54,8 +54,8 @@ class ChartsPicture(Picture):
         uuid, interval = sample.device.uuid, view.interval
         small = small_of(sample)
         plan = charts_plan(*self.size, alone=len(view.samples) == 1, smalls=len(small))
-        grid = live_columns(view.window, plan.cells, view.now)
-        fine = live_columns(view.window, plan.small_cells, view.now)
+        grid = live_columns(view.glance, plan.cells, view.now)
+        fine = live_columns(view.glance, plan.small_cells, view.now)
         drawn, _ = view.epochs_drawn()
         gpu = GpuCharts(
             sample=sample,
@@ -64,7 +64,7 @@ class ChartsPicture(Picture):
             small=self._small.get(view.history, uuid, small, fine, until=view.now, interval=interval)
             if plan.small
             else {},
-            grid=grid, marks=drawn.marks, faults=drawn.faults, now=view.now, window=view.window,
+            grid=grid, marks=drawn.marks, faults=drawn.faults, now=view.now, window=view.glance,
             edge=view.freshness.edge,
             sent=view.history.last(uuid, "gpu.pcie_sent") if plan.small else NAN,
             fine=fine, who=self._who(sample) if len(view.samples) == 1 else [],

@@ -41,7 +41,7 @@ class RanksPicture(Picture):
         view = self.view
         if view.filling:
             self.forget()
-        shows = view.frame, view.selected_run, view.window, self.size, view.filling, view.freshness.edge
+        shows = view.frame, view.selected_run, view.glance, self.size, view.filling, view.freshness.edge
         return self._memo.get(0, shows, self._draw)
 
     def _draw(self) -> list[Line]:
@@ -49,8 +49,8 @@ class RanksPicture(Picture):
         ranks = next((one for one in view.ranks if one.first.id == view.selected_run), None)
         if ranks is None or rows <= AROUND:
             return []
-        grid = live_columns(view.window, cells - BEFORE - 2, view.now)
-        span, edge = window_words(view.window), view.freshness.edge
+        grid = live_columns(view.glance, cells - BEFORE - 2, view.now)
+        span, edge = window_words(view.glance), view.freshness.edge
         detail = f"utilization by rank, {window_texts(span, edge)[0]}"
         more = [Segment("2", theme.TITLE), Segment(" chart", theme.DIM)]
         head = section_head(safe(ranks.first.name), [Segment(detail, theme.DIM)], more, cells, 2)
