@@ -41,7 +41,10 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         "daemon_stopped", "daemon stopped", "info",
         "When it was told to; of one that was killed, the last time that it wrote.", ends="daemon_started",
     ),
-    EventKind("run_began", "run began", "info", "When its first process here began.", unseen=NOT_SEEN),
+    EventKind(
+        "run_began", "run began", "info", "When its first process here began to report, some time after it started.",
+        unseen=NOT_SEEN,
+    ),
     EventKind(
         "run_ended", "run ended", "info",
         "When its last process here ended, by its own word; one that failed is `critical`, and told as \"run failed\".",

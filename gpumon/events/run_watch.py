@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.clock import SECOND
@@ -12,6 +12,8 @@ from gpumon.missing import is_known
 
 _MOST_OVER = 50_000
 """Keys of runs that are over, and may still be shown."""
+_MOST_GPUS = 64
+"""GPUs that an event of a run names."""
 _RUNNING = RunState.RUNNING
 """To look it up in its class, for each run at each tick, takes longer than all else that is done with it."""
 _WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.FINISHED)
@@ -116,7 +118,11 @@ class RunWatch:
         end = max(process.end() for process in processes.values())
         began = min((one.run.started for one in processes.values() if is_known(one.run.started)), default=end / SECOND)
         kind = "run_died" if state is RunState.DIED else "run_ended"
-        details = {"name": first.name, "state": state.name.lower(), "gpus": list(first.gpus[:64])}
+        details = {
+            "name": first.name,
+            "state": state.name.lower(),
+            "gpus": _gpus(one.run for one in processes.values()),
+        }
         yield Occurrence(end or tick.time_ns, kind, of, details, max(0.0, end / SECOND - began))
         del self._open[of]
         for key in processes:
@@ -129,5 +135,12 @@ class RunWatch:
 def _began(process: _Process, tick: Tick) -> Occurrence:
     run = process.run
     began = round(run.started * SECOND) if is_known(run.started) else tick.time_ns
-    details = {"name": run.name, "gpus": list(run.gpus[:64]), "framework": run.framework}
+    ranks = [one for one in tick.runs if (one.user, one.id or one.key) == (process.of.user, process.of.run)]
+    details = {"name": run.name, "gpus": _gpus(ranks), "framework": run.framework}
     return Occurrence(began, "run_began", process.of, details)
+
+
+def _gpus(ranks: Iterable[Run]) -> list[str]:
+    """Return the GPUs of all ranks: each process has its own."""
+    by_rank = sorted(ranks, key=lambda run: run.rank)
+    return list(dict.fromkeys(uuid for run in by_rank for uuid in run.gpus))[:_MOST_GPUS]

@@ -25,7 +25,7 @@ from gpumon_tui.asked import Asked
 from gpumon_tui.happened import Happened
 from gpumon_tui.pages.event_preview import EventPreview
 from gpumon_tui.pages.event_sheet import EventSheet
-from gpumon_tui.renderables.event_rows import all_rows, rows_of
+from gpumon_tui.renderables.event_rows import all_rows, matching, rows_of
 from gpumon_tui.view import View
 from tests.crossed import crossed
 from tests.instructions import instructions
@@ -311,6 +311,18 @@ def test_a_gpu_is_found_among_those_of_a_run() -> None:
     assert not any("GPU 5" in line for line in found)
 
 
+def test_an_event_of_a_run_is_on_each_gpu_of_the_run_whichever_ranks_had_begun_then() -> None:
+    labels = {f"GPU-{n:04}": str(n) for n in range(4)}
+    began = event(600, "run_began", user="alice", run="net-1", gpus=["GPU-0000"])
+    out_of_memory = event(400, "out_of_memory", 2, "alice", "net-1")
+    ended = event(300, "run_ended", user="alice", run="net-1", gpus=["GPU-0000", "GPU-0001"], state="finished")
+    found = rows_of([ended, out_of_memory, began], labels, now=NOW)
+    assert [row.gpu for row in found] == ["GPU 0–1", "GPU 2", "GPU 0–1"]
+    goes_on = rows_of([began], labels, now=NOW, runs={"net-1": [f"GPU-{n:04}" for n in range(3)]})
+    assert matching(goes_on, "all", "2", "") == goes_on
+    assert not matching(goes_on, "all", "3", "")
+
+
 def test_tab_shows_what_is_critical_first() -> None:
     found = rows(opened((120, 40), "tab"))
     assert found
@@ -570,7 +582,7 @@ def test_the_event_under_the_cursor_is_explained_and_drawn_around_its_moment() -
     lines = opened((120, 40))
     (at,) = [place for place, line in enumerate(lines) if "open on the chart" in line]
     assert "14:13:20  GPU 0–3 run began" in lines[at]
-    assert "When its first process here began." in lines[at + 1]
+    assert "When its first process here began to report" in lines[at + 1]
     chip = lines[at + 2].index("14:13:20") + 4
     assert any(line[chip : chip + 1] == "│" for line in lines[at + 3 : at + 9])
     assert "93 %" in lines[at + 3], "what was read at that moment"

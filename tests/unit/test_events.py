@@ -352,9 +352,10 @@ def test_all_ranks_of_a_run_are_one_run(path: Path) -> None:
     def ranks(s: int) -> list[Run]:
         first = training(RunState.RUNNING if s < 50 else RunState.FINISHED, world_size=2)
         second = training(RunState.RUNNING if s < 60 else RunState.FAILED, world_size=2)
-        return [first, second._replace(key="other", rank=1, updated=NOON + 59.5)]
+        return [second._replace(key="other", rank=1, gpus=("GPU-B",), updated=NOON + 59.5), first]
 
     found = log(path, [at(s, runs=ranks(s)) for s in range(101)])
+    assert [found[place].details["gpus"] for place in (1, 2)] == [[GPU, "GPU-B"]] * 2, "each rank has its own GPU"
     assert [kind for _, kind in told(found)] == ["run_began", "run_ended"]
     assert found[2].details["state"] == "failed"
 

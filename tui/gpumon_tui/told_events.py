@@ -23,17 +23,21 @@ class ToldEvents(NamedTuple):
     is_of_now: bool
     now: float
     dated: int
+    runs: Mapping[str, Sequence[str]]
+    """GPUs of runs by id."""
 
     @property
     def shows(self) -> Hashable:
         """The same for the same rows."""
         seen = self.seen
-        labels = tuple(self.labels.items())
-        return id(self.logged), len(seen), seen[-1:], self.dated, labels, self.is_of_now, self.now // 60
+        labels, runs = tuple(self.labels.items()), tuple((run, tuple(uuids)) for run, uuids in self.runs.items())
+        return id(self.logged), len(seen), seen[-1:], self.dated, labels, runs, self.is_of_now, self.now // 60
 
     def rows(self) -> list[EventRow]:
         """Return them, the newest first."""
-        return all_rows(self.logged, self.seen, self.labels, is_of_now=self.is_of_now, now=self.now)
+        return all_rows(
+            self.logged, self.seen, self.labels, is_of_now=self.is_of_now, now=self.now, runs=self.runs
+        )  # fmt: skip
 
 
 def told_events(view: View, logged: Sequence[LoggedEvent], seen: Sequence[Occurrence]) -> ToldEvents:
@@ -44,4 +48,5 @@ def told_events(view: View, logged: Sequence[LoggedEvent], seen: Sequence[Occurr
     """
     happened = view.happened
     is_of_now = is_of_daemon(view.state) and not view.age > 0
-    return ToldEvents(logged, seen, happened.labels, is_of_now, view.now, happened.dated)
+    runs = {ranks.first.id: ranks.gpus for ranks in view.ranks}
+    return ToldEvents(logged, seen, happened.labels, is_of_now, view.now, happened.dated, runs)

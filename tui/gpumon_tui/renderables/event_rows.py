@@ -35,6 +35,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 _SEVERITIES = {"critical": "critical", "warnings": "warning"}
 _ENDS_OF_DAEMONS = ("daemon_stopped", RESTARTED.name)
 """Kinds that last no time themselves: for how long the daemon had run until then passes for how long it was down."""
+_NO_RUNS: Mapping[str, Sequence[str]] = {}
 _NO_RESTARTS: Mapping[tuple[int, str], LastedEvent] = {}
 _GOOD = ("gpu_back", "driver_reloaded", "idle_ended")
 
@@ -117,16 +118,16 @@ def _went_on(event: Occurrence, logged: Sequence[LoggedEvent]) -> bool:
 
 def all_rows(
     logged: Sequence[LoggedEvent], seen: Iterable[Occurrence], labels: Mapping[str, str], *, is_of_now: bool,
-    now: float = NAN,
+    now: float = NAN, runs: Mapping[str, Sequence[str]] = _NO_RUNS,
 ) -> list[EventRow]:  # fmt: skip
     """Return rows of the log, oldest first, and of what frames told, with restarts as one each; the newest first.
 
-    `labels`, `is_of_now` and `now` as in `rows_of`.
+    `labels`, `is_of_now`, `now` and `runs` as in `rows_of`.
     """
     told = with_restarts(sorted(joined(logged, seen), key=attrgetter("time_ns")))
     restarts = {_key(one.event): one for one in told if one.unwatched is not None}
     events = sorted((one.event for one in told), key=attrgetter("time_ns"), reverse=True)
-    return rows_of(events, labels, is_of_now=is_of_now, now=now, restarts=restarts)
+    return rows_of(events, labels, is_of_now=is_of_now, now=now, restarts=restarts, runs=runs)
 
 
 def _key(event: LoggedEvent) -> tuple[int, str]:
@@ -136,9 +137,11 @@ def _key(event: LoggedEvent) -> tuple[int, str]:
 
 def rows_of(
     events: Sequence[LoggedEvent], labels: Mapping[str, str], *, is_of_now: bool = True, now: float = NAN,
-    restarts: Mapping[tuple[int, str], LastedEvent] = _NO_RESTARTS,
+    restarts: Mapping[tuple[int, str], LastedEvent] = _NO_RESTARTS, runs: Mapping[str, Sequence[str]] = _NO_RUNS,
 ) -> list[EventRow]:  # fmt: skip
     """Return rows of events, the newest first; `labels` are the numbers of GPUs by UUID, as far as they are known.
+
+    `runs` has the GPUs of runs by id: their ranks begin one after the other, so that the first event knows of few.
 
     Of what began, and whose end nobody saw, the row says for how long it was seen at least, and there is no other: one
     stop of a daemon leaves the end of everything unseen. `is_of_now`: the log is of a daemon that goes on, and what has
@@ -147,13 +150,15 @@ def rows_of(
     """
     labels = {**_numbered(events), **labels}
     seen_until, closing = _unseen(events)
+    every = _gpus_of_runs(events, runs)
     rows = []
     for place, event in enumerate(events):
         if place not in closing:
             until_ns = seen_until.get(place, 0)
             at_least = (until_ns - event.time_ns) / SECOND if until_ns else NAN
             is_known_now = is_of_now and not event.until_ns / SECOND < now - WRITTEN_FOR
-            rows.append(_row(event, labels, at_least, restarts.get(_key(event)), goes_on=is_known_now, now=now))
+            gpu = _gpu(event, labels, every)
+            rows.append(_row(event, gpu, labels, at_least, restarts.get(_key(event)), goes_on=is_known_now, now=now))
     return rows
 
 
@@ -179,10 +184,10 @@ def _unseen(events: Sequence[LoggedEvent]) -> tuple[Mapping[int, int], Collectio
 
 
 def _row(
-    event: LoggedEvent, labels: Mapping[str, str], at_least: float, restart: LastedEvent | None, *, goes_on: bool,
-    now: float,
+    event: LoggedEvent, place: str, labels: Mapping[str, str], at_least: float, restart: LastedEvent | None, *,
+    goes_on: bool, now: float,
 ) -> EventRow:  # fmt: skip
-    gpu, user = safe(_gpu(event, labels)), safe(event.of.user)
+    gpu, user = safe(place), safe(event.of.user)
     said = [event.of.run, details(event, timed=False)]
     lasted = event.lasted
     if restart is not None:
@@ -210,7 +215,17 @@ def _moment(time: float, now: float) -> str:
     return text[11:16] if not is_known(now) or text[:10] == units.moment(now)[:10] else text[5:10]
 
 
-def _gpu(event: LoggedEvent, labels: Mapping[str, str]) -> str:
+def _gpus_of_runs(events: Sequence[LoggedEvent], runs: Mapping[str, Sequence[str]]) -> dict[str, dict[str, None]]:
+    """Return the UUIDs of the GPUs of runs by id, as its events and `runs` know them together."""
+    found = {run: dict.fromkeys(uuids) for run, uuids in runs.items()}
+    for event in events:
+        uuids = event.details.get("gpus")
+        if event.of.run and isinstance(uuids, list):
+            found.setdefault(event.of.run, {}).update(dict.fromkeys(one for one in uuids if isinstance(one, str)))
+    return found
+
+
+def _gpu(event: LoggedEvent, labels: Mapping[str, str], runs: Mapping[str, Mapping[str, None]]) -> str:
     """The GPU that it is about; of a run, those that it has."""
     if event.of.device:
         number = labels.get(event.of.device)
@@ -218,7 +233,7 @@ def _gpu(event: LoggedEvent, labels: Mapping[str, str]) -> str:
     uuids = event.details.get("gpus")
     if not isinstance(uuids, list):
         return ""
-    numbers = [labels[uuid] for uuid in uuids if isinstance(uuid, str) and uuid in labels]
+    numbers = [labels[uuid] for uuid in runs.get(event.of.run, uuids) if isinstance(uuid, str) and uuid in labels]
     if not numbers or not all(number.isdecimal() for number in numbers):
         return f"GPU {','.join(numbers)}" if numbers else ""
     known = sorted(map(int, numbers))
