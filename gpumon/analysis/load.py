@@ -6,7 +6,7 @@ from collections.abc import Container
 from enum import Enum
 from typing import NamedTuple
 
-from gpumon.analysis.thresholds import LETS_UP, LIGHT, PAUSE, STEADY
+from gpumon.analysis.thresholds import LETS_UP, LIGHT, NO_KERNEL, PAUSE, STEADY
 from gpumon.clock import SECOND
 from gpumon.metrics import IDLE
 
@@ -39,8 +39,9 @@ class _Course(NamedTuple):
 class Loads:
     """Remembers the load of each GPU, from samples in their order.
 
-    A GPU that begins to work is busy at once. One that was busy is said to work less, or to pause, once all samples of
-    some seconds say so, and one that pauses to have a light load, or the reverse, once those of a longer time do.
+    A GPU that begins to work is busy at once. One that was busy is said to work less, once all samples of some seconds
+    say so, and any to pause once in such a time no kernel ran; one that pauses is said to have a light load, or the
+    reverse, once those of a longer time say so.
     """
 
     def __init__(self) -> None:
@@ -62,8 +63,9 @@ class Loads:
         since = known.since_ns or monotonic_ns - passed
         work = known.work + share * passed
         lasted = max(1, monotonic_ns - since)
-        if lasted >= (LETS_UP if known.load is Load.BUSY else STEADY) * SECOND:
-            self._known[uuid] = _Course(load_of(work / lasted), worked)
+        share = work / lasted
+        if lasted >= (LETS_UP if known.load is Load.BUSY or share < NO_KERNEL else STEADY) * SECOND:
+            self._known[uuid] = _Course(load_of(share), worked)
         else:
             self._known[uuid] = _Course(known.load, worked, since, work)
 

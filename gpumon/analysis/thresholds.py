@@ -22,9 +22,11 @@ UNATTRIBUTED = 2.0**30
 less."""
 LIGHT = 0.2
 """Utilization below which a GPU that works is said to have a light load: it is busy, and has room for more."""
+NO_KERNEL = 0.005
+"""Utilization below which it is 0 % for people."""
 LETS_UP = 3.0
-"""Seconds of less work after which a GPU that was busy is no longer said to be: one sample may fall between two
-steps."""
+"""Seconds of less work after which a GPU that was busy is no longer said to be, and of none after which any pauses: one
+sample may fall between two steps."""
 STEADY = 10.0
 """Seconds for which all samples of a GPU that pauses must say that it has a light load, or the reverse: those of a
 pause with some kernels lie on both sides of `IDLE`."""

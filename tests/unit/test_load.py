@@ -55,13 +55,18 @@ def test_a_gpu_that_was_busy_is_not_said_to_be_for_longer_than_seconds_beside_0(
     assert in_turn(frames([0.9, *[0.1] * 20])) == [("busy", 3), ("light load", 18)]
 
 
+def test_a_light_load_is_not_said_for_longer_than_seconds_beside_0() -> None:
+    assert in_turn(frames([0.1, 0.1, *[0.0] * 20])) == [("light load", 4), ("pausing", 18)]
+    assert in_turn(frames([0.1, 0.1, *[0.04] * 20])) == [("light load", 11), ("pausing", 11)]
+
+
 def test_a_gpu_that_begins_to_work_is_busy_at_once() -> None:
     assert words(frames([0.9, *[0.0] * 10, 0.9]))[-2:] == ["pausing", "busy"]
 
 
 def test_a_light_load_that_lasts_is_told_and_so_is_a_pause_after_it() -> None:
     told = in_turn(frames([0.9, *[0.0] * 10, *[0.1] * 20, *[0.0] * 20]))
-    assert told == [("busy", 3), ("pausing", 17), ("light load", 20), ("pausing", 11)]
+    assert told == [("busy", 3), ("pausing", 17), ("light load", 13), ("pausing", 18)]
 
 
 @pytest.mark.parametrize("before", [frames([0.0] * 61), frames([0.9, *[0.0] * 20], memory=0.0)], ids=["idle", "free"])
