@@ -16,7 +16,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from gpumon.analysis.load import Load, Loads
-from gpumon.analysis.thresholds import CONTEXT, GAP, PAUSE, RESERVED_MOST, RESERVED_SHARE
+from gpumon.analysis.thresholds import CONTEXT, GAP, PAUSE, RESERVED_MOST, RESERVED_SHARE, WATCHED
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame, Process, Sample
 from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
@@ -221,7 +221,7 @@ class Activity:
             self._idle.clear()
             self._free.clear()
             self._loads.clear()
-        is_gap = passed > GAP * max(interval, 0.1) * SECOND
+        is_gap = passed > GAP * max(interval, WATCHED) * SECOND
         if is_gap:  # work before it proves no pause: whoever worked may be gone
             self._idle.clear()
             self._worked.clear()

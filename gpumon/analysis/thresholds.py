@@ -8,6 +8,9 @@ PAUSE = 60.0
 """Seconds: a pause between two epochs, or a validation on the CPU, is not idleness."""
 GAP = 3.0
 """Intervals without a frame after which nobody knows what happened between."""
+WATCHED = 1.0
+"""Seconds between frames by which work and idleness are told well enough: of faster ones a gap is no shorter than of
+these, because ticks of 100 ms are late by some of them again and again."""
 SILENT = 5.0
 """Seconds for which a driver may not answer for a GPU before that is worth a finding: a busy machine delays it too."""
 GONE_AFTER = 60

@@ -11,6 +11,7 @@ import pytest
 from gpumon.analysis.gpu_state import UNOBSERVED, Activity, GpuState, Observed, has_unlisted_holder, is_held, judge
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.thresholds import PAUSE
+from gpumon.clock import SECOND
 from gpumon.frame import NAN, Device, Driver, Frame, Origin, Process, Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.reports.status_text import lines
@@ -191,6 +192,17 @@ def test_a_gap_or_a_missing_value_begins_idleness_anew() -> None:
     assert (gap.seconds, gap.at_least) == (1.0, True)
     assert (unknown.seconds, unknown.at_least) == (1.0, True)
     assert seen(at(1, 0.0), at(2, NAN)).idle_since(UUID) is None
+
+
+def test_ticks_of_100_ms_that_are_late_by_some_of_them_leave_no_gap() -> None:
+    def fast(tenth: int, utilization: float) -> Any:
+        return at(1, utilization)._replace(monotonic_ns=tenth * SECOND // 10, interval_ns=SECOND // 10)
+
+    late = seen(fast(10, 0.9), fast(15, 0.0), fast(22, 0.0)).observed(UUID)
+    assert late == Observed(pytest.approx(1.2), pytest.approx(1.2)), "it pauses"
+    gone = seen(fast(10, 0.9), fast(15, 0.0), fast(46, 0.0)).observed(UUID)
+    assert isnan(gone.since_work)
+    assert gone.idle == 0.0
 
 
 def test_work_before_a_gap_makes_no_pause_after_it() -> None:
