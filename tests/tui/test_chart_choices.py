@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.metrics import BY_NAME, Scope
+from gpumon.frame import Sample
+from gpumon.metrics import BY_NAME, Availability, Scope
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.chart.page import ChartPage
 from gpumon_tui.pages.chart.presets import LAYOUTS, PRESETS
@@ -20,7 +21,9 @@ from tests.tui.screen import Script, text
 from tests.tui.screen import play as play_screen
 
 
-def play(script: Script, path: Path | None = None, size: tuple[int, int] = (160, 50)) -> None:
+def play(
+    script: Script, path: Path | None = None, size: tuple[int, int] = (160, 50), feed: FakeFeed | None = None
+) -> None:
     """A session that keeps its choices in a file, if one is given, as the view's own session does."""
 
     async def session(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -30,7 +33,7 @@ def play(script: Script, path: Path | None = None, size: tuple[int, int] = (160,
     def begin(app: GpumonApp) -> None:
         app.view.remembered = Remembered(str(path)) if path else app.view.remembered
 
-    play_screen(FakeFeed(), size, session, before=begin)
+    play_screen(feed or FakeFeed(), size, session, before=begin)
 
 
 def chart(app: GpumonApp) -> ChartPage:
@@ -58,6 +61,35 @@ def test_a_key_turns_through_the_presets() -> None:
         assert state.preset is PRESETS[-1]
 
     play(script)
+
+
+def test_a_metric_of_last_time_without_a_sensor_here_leaves_its_place_to_utilization(tmp_path: Path) -> None:
+    received = "gpu.pcie_received"
+
+    class Log(FakeFeed):
+        """A log without traffic."""
+
+        def sample(self, device: Any, second: int) -> Sample:
+            found = super().sample(device, second)
+            return found._replace(device=found.device._replace(missing={received: Availability.NOT_RECORDED}))
+
+    async def choose(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "p", "p", "p")
+        assert chart(app).state.metric.name == received
+
+    async def other(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        assert "Utilization" in text(app)[2]
+        chart(app).state.show(BY_NAME[received])
+        await pilot.press("right")
+        assert "PCIe received" in text(app)[2], "who asks for it is told why there is none"
+
+    async def again(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        assert "PCIe received" in text(app)[2], "the choice is kept"
+
+    for script, feed in ((choose, FakeFeed()), (other, Log()), (again, FakeFeed())):
+        play(script, tmp_path / "tui.json", feed=feed)
 
 
 def test_a_key_turns_through_the_windows_with_round_names() -> None:

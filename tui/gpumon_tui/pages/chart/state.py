@@ -103,6 +103,8 @@ class ChartState:
         self._of_gpu = chosen if is_of_gpu else BY_NAME[self.preset.large]
         """The metric of the large chart while that is of a GPU."""
         self.metric = self._of_gpu
+        self._is_chosen = False
+        """Whether a metric was chosen here: one of last time may have no sensor on this machine."""
         self.plan: ChartPlan = chart_plan(80, 22, 0)
         self.grid = Grid(0, 1.0, 1)
         self._size = 80, 22
@@ -113,6 +115,7 @@ class ChartState:
     def forget(self) -> None:
         """Begin anew, as with frames of another source."""
         self._columns.forget()
+        self.metric = self._of_gpu
 
     def share_out(self, width: int, height: int) -> None:
         """Follow the page's size, the window and the time."""
@@ -120,6 +123,8 @@ class ChartState:
         self._size = width, height
         if self.metric.scope is not (Scope.GPU if view.subject != HOST else Scope.HOST):
             self.metric = BY_NAME["host.cpu_utilization"] if view.subject == HOST else self._of_gpu
+        if not self._is_chosen and view.sample is not None and self.metric.name in view.sample.device.missing:
+            self.metric = BY_NAME[UTILIZATION]
         self.plan = self._plan(self.layout)
         shown, cells = view.shown, self.plan.cells
         grid = self._grid()
@@ -178,7 +183,7 @@ class ChartState:
 
     def show(self, metric: Metric) -> None:
         """Show a metric in the large chart; one of GPUs is kept for the next time."""
-        self.metric = metric
+        self.metric, self._is_chosen = metric, True
         if metric.scope is Scope.GPU:
             self._of_gpu = metric
             self.view.remembered.keep(METRIC, metric.name)
