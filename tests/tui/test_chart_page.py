@@ -859,3 +859,15 @@ def test_values_beside_the_strips_of_all_gpus_are_whole_with_their_unit() -> Non
         assert not any("…" in row for row in rows), rows
 
     play(FakeFeed(gpus=4), (200, 50), script)
+
+
+def test_the_last_line_names_one_thing_that_escape_does() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        assert "Esc 0 live" in text(app)[-1]
+        await pilot.press("1", "enter")
+        assert "Esc back" in text(app)[-1]
+        assert "  0 live " in text(app)[-1]
+        assert text(app)[-1].count("Esc") == 1
+
+    play(FakeFeed(), (200, 50), script)

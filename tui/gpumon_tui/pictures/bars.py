@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gpumon_tui.keys import CHART, applying
 from gpumon_tui.memo import Memo
@@ -76,8 +76,10 @@ class FooterPicture(Picture):
         self._memo: Memo[list[Line]] = Memo()
 
     def lines(self) -> list[Line]:
-        names = {key for key, _ in self.offered} | self.withheld
-        bindings = (*self.offered, *(one for one in self.bindings if one[0] not in names))
+        taken = {key for key, _ in self.offered}
+        names = taken | self.withheld
+        others = ((_without(key, taken), what) for key, what in self.bindings if key not in names)
+        bindings = (*self.offered, *(one for one in others if one[0]))
         cells, said, is_ascii = self.size.width, self.view.said, self.view.look.is_ascii
         shows = (self.page, bindings, cells, said, is_ascii, playing(self.view))
         return self._memo.get(0, shows, lambda: [self._line(bindings, cells)])
@@ -95,3 +97,8 @@ class FooterPicture(Picture):
             briefs={FINDINGS: counted_briefly(view.found.groups()), RESTART: "restart"}, urgent=RESTART,
         )  # fmt: skip
         return line
+
+
+def _without(key: str, taken: Collection[str]) -> str:
+    """Return `0` of `Esc 0` while Escape does something else."""
+    return " ".join(one for one in key.split(" ") if one not in taken)
