@@ -126,3 +126,19 @@ def test_the_answer_of_a_narrow_terminal_says_of_when_it_is() -> None:
 
 def test_the_answer_of_a_narrow_terminal_counts_what_is_unknown_before_it_tells_sizes() -> None:
     assert "2 unknown" in play(silent(), (40, 20))[1]
+
+
+@pytest.mark.parametrize("keys", [(), ("2",)], ids=["overview", "chart"])
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_a_chart_of_a_gpu_that_slept_all_the_time_says_so(size: tuple[int, int], keys: tuple[str, ...]) -> None:
+    class Laptop(FakeFeed):
+        """A GPU that is powered down."""
+
+        def sample(self, device: Device, second: int) -> Sample:
+            found = super().sample(device, second)
+            return found._replace(state=Availability.ASLEEP, values=[nan] * len(found.values))
+
+    screen = "\n".join(play(Laptop(gpus=1, seconds=100), size, pressed(*keys)))
+    assert Availability.ASLEEP.reason in screen
+    assert "no samples in this window" not in screen
+    assert "of –, peak –" not in screen, "three dashes tell no more than one"

@@ -13,7 +13,7 @@ from gpumon.analysis.epochs import EpochMark
 from gpumon.analysis.memory import breakdown_of, known_parts
 from gpumon.frame import Boundary, Run, Sample
 from gpumon.history.grid import Grid
-from gpumon.metrics import BY_NAME, Metric
+from gpumon.metrics import BY_NAME, Availability, Metric
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.averaged import averaged, span_words
@@ -127,7 +127,8 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -
         for name, value in ((span, worked.mean), ("lowest", worked.low))
     ]
     peak = units.gibibytes(held.high)
-    of = f"of {units.gibibytes(whole)}, peak {peak}"
+    is_told = any(map(is_known, (used, whole, held.high)))  # three dashes tell no more than one
+    of = f"of {units.gibibytes(whole)}, peak {peak}" if is_told else ""
     told = [Segment(of if len(of) <= SIDE else f"peak {peak}", theme.DIM)]
     side = (
         _side(units.whole(percent * 100), "%", "util", stats, plan.utilization),
@@ -140,7 +141,7 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -
     if not is_wide or not plan.memory:
         beside = [
             Segment(units.gibibytes(used), palette.ink("memory", bold=True)),
-            Segment(f" {of} GiB", theme.DIM),
+            Segment(f" {of} GiB" if is_told else "", theme.DIM),
         ]
     margin = 2 if is_wide else 1
     lines = card_head(sample, gpu.who, cells, margin, charted=plan.small > 0, rows=plan.head, is_hot=gpu.is_hot)
@@ -213,7 +214,8 @@ def _chart(
         lines.append(_beside(left, plan.before, row, label))
     if not _known(curve.mean) and lines:
         why = gpu.sample.device.missing.get(name)
-        reason = why.reason if why is not None else "no samples in this window"
+        asleep = gpu.sample.reason if gpu.sample.state is Availability.ASLEEP else ""
+        reason = why.reason if why is not None else asleep or "no samples in this window"
         lines[rows // 2] = _beside([], plan.before, [Segment(fit(reason, plan.cells).center(plan.cells), theme.DIM)])
     return lines
 

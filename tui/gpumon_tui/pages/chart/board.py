@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from gpumon import units
+from gpumon.metrics import Availability
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.memo import Memo
@@ -89,7 +90,9 @@ def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
     ]
     middle = plan.rows // 2
     if not any(map(is_known, curve.mean)):
-        reason = (view.why_missing(state.metric) or "no samples in this window")[: plan.cells]
+        sample = view.sample
+        asleep = sample.reason if sample is not None and sample.state is Availability.ASLEEP else ""
+        reason = (view.why_missing(state.metric) or asleep or "no samples in this window")[: plan.cells]
         at = plan.left + max(0, (plan.cells - len(reason)) // 2)
         lines[middle] = laid(lines[middle], at, reason, theme.DIM)
     else:
