@@ -30,7 +30,7 @@ class GpuStatus(NamedTuple):
     since: IdleSince | None
     """Since when it has done nothing, held or free as it is now; None where it works or that is unknown."""
     load: Load | None = None
-    """How much it has worked for some seconds; None where its sample alone is known."""
+    """Its work over some seconds; None where its sample alone is known."""
 
     @property
     def is_empty(self) -> bool:

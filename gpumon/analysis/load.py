@@ -1,4 +1,4 @@
-"""How much a busy GPU works, in a word that holds still: samples about a threshold are no change."""
+"""The work of a busy GPU in a word that holds still: samples about a threshold are no change."""
 
 from __future__ import annotations
 

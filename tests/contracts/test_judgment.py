@@ -156,9 +156,9 @@ def test_a_gpu_has_the_same_state_in_every_view(case: Case) -> None:
     (row,) = fleet.about(newest, Epochs(), Origin("nvml"), Driver(), "node1")["gpus"]
     told = document(newest, Origin("nvml"), Driver(), "node1", None, before=before)
     (one,) = newest.samples
-    shown = gpu_status(view.status(one), RecentHistory())
+    shown = gpu_status(view.statuses[0], RecentHistory())
     text = list(lines(newest, Origin("nvml"), Driver(), "node1", "", before))[1]
-    assert {view.judged(one).value, row["state"], told["gpus"][0]["gpu_state"]} == {case.state.value}
+    assert {view.statuses[0].state.value, row["state"], told["gpus"][0]["gpu_state"]} == {case.state.value}
     assert shown.word == case.word
     assert case.word in text
     assert told["gpus"][0]["state"] == one.state.name.lower(), "the availability keeps its key"

@@ -222,4 +222,4 @@ def test_gpus_are_counted_in_the_header_by_the_words_of_their_rows(cells: int, s
         view.add(view.frame)
     line = "".join(part.text for part in header(view, cells))
     assert f" {said}" in line
-    assert [view.status(one).word() for one in view.samples] == ["busy", "light load", "pausing", "allocated, idle"]
+    assert [status.word() for status in view.statuses] == ["busy", "light load", "pausing", "allocated, idle"]

@@ -314,8 +314,7 @@ def test_a_word_for_each_gpu(index: int, word: str) -> None:
     view.frame = feed.frames[-1]
     for frame in feed.frames:
         view.activity.add(frame)
-    sample = view.samples[index]
-    assert gpu_status(view.status(sample), filled(feed)).word == word
+    assert gpu_status(view.statuses[index], filled(feed)).word == word
 
 
 @pytest.mark.parametrize("size", [(40, 10), (40, 20), (80, 24), (120, 40), (200, 50), (320, 90)])

@@ -123,8 +123,7 @@ class View:
         self._knows_host = False
         self._host_of: Frame | None = None
         self._judged: tuple[GpuStatus, ...] = ()
-        self._status_of: dict[str, GpuStatus] = {}
-        self._states_of: tuple[Frame | None, bool, bool] = None, False, False
+        self._judged_of: tuple[Frame | None, bool, bool] = None, False, False
         self.found = ToldFindings(self)
         self._led: Memo[Drawn] = Memo()
         self._subject: str | None = None
@@ -216,30 +215,17 @@ class View:
 
         return self._facts.get(0, (self.frame, self.age > 0, self.filling), found)
 
-    def judged(self, sample: Sample) -> GpuState:
-        """The state of a GPU of the frame on screen."""
-        return self.status(sample).state
-
-    def status(self, sample: Sample) -> GpuStatus:
-        """A GPU of the frame on screen, judged."""
-        self._judge()
-        return self._status_of.get(sample.device.uuid) or GpuStatus(
-            sample, GpuState.UNKNOWN, None, is_unlisted=False, processes=(), runs=(), since=None
-        )
-
     @property
     def statuses(self) -> tuple[GpuStatus, ...]:
         """The GPUs of the frame on screen, judged."""
-        self._judge()
-        return self._judged if self.frame else ()
-
-    def _judge(self) -> None:
         frame, live = self.frame, not self.age
-        if frame is not None and self._states_of != (frame, live, self.filling):
+        if frame is None:
+            return ()
+        if self._judged_of != (frame, live, self.filling):
             activity = self.last_minutes.judged_by(self.activity, filling=self.filling)
             self._judged = gpu_statuses(frame, self.ranks, activity, live)
-            self._status_of = {status.sample.device.uuid: status for status in self._judged}
-            self._states_of = frame, live, self.filling
+            self._judged_of = frame, live, self.filling
+        return self._judged
 
     def not_judged(self) -> list[str]:
         """Return what is not known of any GPU on screen, so that no finding about it can be."""
@@ -334,18 +320,12 @@ class View:
 
     @property
     def glance(self) -> int:
-        """Seconds that all parts of the overview show: as charts, but a strip shows no single samples."""
+        """Seconds that all parts of the overview show."""
         return max(self.window, GLANCE)
 
     def zoom(self, step: int, shortest: int = 0) -> None:
-        """A shorter or a longer window, which is kept for the next time; where there is none, that is said.
-
-        `shortest`: seconds that the page shows at least.
-        """
+        """Take a shorter or a longer window than that, or than `shortest`, and keep it; say where there is none."""
         before = max(self.window, shortest)
-        if shortest and step < 0 and before == shortest:
-            self.say("no shorter window here: the chart has some")
-            return
         self.shown.zoom(step, before, self.history.begin, self.now)
         if self.window == before:
             is_short = step > 0 and before < WINDOWS[-1].seconds

@@ -76,7 +76,10 @@ class OverviewPage(TerminalPage):
 
     def do_zoom(self, step: int) -> None:
         """A shorter or a longer window of all parts."""
-        self.view.zoom(step, GLANCE)
+        if step < 0 and self.view.glance == GLANCE:
+            self.view.say("no shorter window here: the chart has some")
+        else:
+            self.view.zoom(step, GLANCE)
         self.post_message(self.Changed())
 
     def do_open(self) -> None:

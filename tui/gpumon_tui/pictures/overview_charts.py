@@ -74,7 +74,8 @@ class ChartsPicture(Picture):
 
     def _label(self, sample: Sample) -> GpuLabel:
         view = self.view
-        return gpu_status(view.status(sample), view.history, view.freshness.frame_age)
+        status = next(one for one in view.statuses if one.sample.device.uuid == sample.device.uuid)
+        return gpu_status(status, view.history, view.freshness.frame_age)
 
     def _who(self, sample: Sample) -> Line:
         """The state in words, who has the GPU, and how far its run is: there is no row that says so."""
