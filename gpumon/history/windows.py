@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import nan
 from typing import NamedTuple
 
 
@@ -32,7 +33,12 @@ ALWAYS = WINDOWS[6]
 """The longest that is offered however little is known: as long as the last frames are kept at one a second."""
 
 
-def offered(known: float) -> Sequence[ChartWindow]:
-    """Return the windows to choose from where history goes back by `known` seconds; none is longer than it must be."""
+def offered(known: float, whole: float = nan) -> Sequence[ChartWindow]:
+    """Return the windows to choose from where history goes back by `known` seconds; none is longer than it must be.
+
+    `whole`: seconds of the recording that plays, beyond which there will never be more; NaN where time goes on.
+    """
+    most = next((window.seconds for window in WINDOWS if window.seconds >= whole), WINDOWS[-1].seconds)
     longer = [window for shorter, window in pairwise(WINDOWS) if shorter.seconds < known]
-    return [*CLOSE, *(window for window in WINDOWS if window.seconds <= ALWAYS.seconds or window in longer)]
+    found = [*CLOSE, *(window for window in WINDOWS if window.seconds <= ALWAYS.seconds or window in longer)]
+    return [window for window in found if window.seconds <= most]

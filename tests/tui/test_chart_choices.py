@@ -16,7 +16,7 @@ from gpumon_tui.pages.chart.page import ChartPage
 from gpumon_tui.pages.chart.presets import LAYOUTS, PRESETS
 from gpumon_tui.pages.chart.state import Overlay
 from gpumon_tui.remembered import Remembered
-from tests.tui.fakes import FakeFeed
+from tests.tui.fakes import START, FakeFeed, FakePlayer
 from tests.tui.screen import Script, text
 from tests.tui.screen import play as play_screen
 
@@ -103,6 +103,21 @@ def test_a_key_turns_through_the_windows_with_round_names() -> None:
         assert found == [3600, 60, 600, 3600, 600, 60], "700 s are known: longer ones are not offered"
 
     play(script)
+
+
+def test_no_window_is_longer_than_it_must_be_to_hold_all_of_a_recording() -> None:
+    async def longest(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", *("minus",) * 8)
+        assert app.view.window == 900
+        assert "− 15 min +" in "\n".join(text(app))
+        assert "no longer window" in text(app)[-1]
+        await pilot.press("w")
+        assert app.view.window == 60
+        await pilot.press("w", "w")
+        assert app.view.window == 900
+
+    feed = FakeFeed(source="replay", label="REPLAY x.csv")
+    play_screen(feed, (160, 50), longest, player=FakePlayer(START, START + 699))
 
 
 def test_what_a_key_said_is_gone_with_the_next_one() -> None:

@@ -89,3 +89,7 @@ def test_windows_are_offered_as_far_as_there_is_history() -> None:
     assert offered(2 * 3600)[-1].seconds == 3 * 3600
     assert offered(31 * DAY) == [*CLOSE, *WINDOWS]
     assert offered(6.5 * DAY)[-1].seconds == 7 * DAY
+    assert offered(60.0, whole=700.0)[-1].seconds == 900, "all of a recording, and no more than that"
+    assert offered(700.0, whole=700.0)[-1].seconds == 900
+    assert offered(600.0, whole=6.5 * DAY)[-1] == ALWAYS, "as much of a long one as there is"
+    assert offered(1.0, whole=3.0)[-1] == WINDOWS[0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpumon.history.windows import offered
+from collections.abc import Sequence
+
+from gpumon.history.windows import ChartWindow
 from gpumon.missing import NAN, is_known
 
 
@@ -48,9 +50,9 @@ class ShownTime:
         """Stand still with the window that ends there; NaN: end now."""
         self.end, self.chosen = end, window
 
-    def zoom(self, step: int, window: int, begin: float, now: float) -> None:
-        """Take a shorter or a longer window than `window`: around its middle in the past, else up to now."""
-        windows = [one.seconds for one in offered(now - begin)]
+    def zoom(self, step: int, window: int, offered: Sequence[ChartWindow], begin: float, now: float) -> None:
+        """Take the next shorter or longer one of `offered`: around its middle in the past, else up to now."""
+        windows = [one.seconds for one in offered]
         place = (windows.index(window) if window in windows else len(windows)) + step
         self.take(windows[min(max(place, 0), len(windows) - 1)], window, begin, now)
 

@@ -16,7 +16,7 @@ from gpumon.diagnosis.coverage import not_judged
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.history.open import open_history
 from gpumon.history.query import HOST
-from gpumon.history.windows import CLOSE, USUAL, WINDOWS, offered
+from gpumon.history.windows import CLOSE, USUAL, WINDOWS, ChartWindow, offered
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.missing import is_known
@@ -115,9 +115,8 @@ class View:
         self.state = LiveState(False, WAITING, self._interval)
         self.frame: Frame | None = None
         self.freshness = freshness(self.state, self.origin, None, False, 0.0)
-        self.paused = False
-        self.filling = False
-        """The history is still being taken in."""
+        self.paused = self.filling = False
+        """While `filling`, the history is still being taken in."""
         self._joined: list[Ranks] = []
         self._joined_of: Frame | None = None
         self._knows_host = False
@@ -135,8 +134,7 @@ class View:
     def forget_said(self, now: float) -> bool:
         """Leave the foot to the keys again once what was said has stood there for long enough; whether that is now."""
         is_over = bool(self.said) and now > self._said_until
-        if is_over:
-            self.said = ""
+        self.said = "" if is_over else self.said
         return is_over
 
     def add(self, frame: Frame) -> None:
@@ -309,14 +307,16 @@ class View:
     def window(self) -> int:
         """Seconds that charts show: what the user chose, else as much as there is, up to the choice of last time."""
         if self.shown.chosen:
-            return self.shown.chosen if self.shown.is_past else self._in_reach(self.shown.chosen)
+            chosen = self.shown.chosen  # that of another time may have been longer than there is anything to show
+            return chosen if self.shown.is_past else min(chosen, self._windows[-1].seconds)
         known, longest = self.now - self.history.begin, self.shown.chosen_before or USUAL.seconds
         wanted = known if is_known(known) else 0.0
         return min(longest, next((one.seconds for one in WINDOWS if one.seconds >= wanted), longest))
 
-    def _in_reach(self, window: int) -> int:
-        """The same, or the longest that is offered: that of another time may have been longer."""
-        return min(window, offered(self.now - self.history.begin)[-1].seconds)
+    @property
+    def _windows(self) -> Sequence[ChartWindow]:
+        begin, end = self.played
+        return offered(self.now - self.history.begin, end - begin)
 
     @property
     def glance(self) -> int:
@@ -326,15 +326,16 @@ class View:
     def zoom(self, step: int, shortest: int = 0) -> None:
         """Take a shorter or a longer window than that, or than `shortest`, and keep it; say where there is none."""
         before = max(self.window, shortest)
-        self.shown.zoom(step, before, self.history.begin, self.now)
+        self.shown.zoom(step, before, self._windows, self.history.begin, self.now)
         if self.window == before:
             is_short = step > 0 and before < WINDOWS[-1].seconds
             self.say("no shorter window" if step < 0 else f"no longer window{': history begins here' * is_short}")
         self.remembered.keep(WINDOW, str(self.shown.chosen))
 
     def step_window(self, step: int) -> None:
-        """The next longer or shorter of the windows that have a button; after the last the first."""
-        known = [one.seconds for one in offered(self.now - self.history.begin) if one.has_button]
+        """The next longer or shorter of the windows that have a button, or the longest; after that the first."""
+        windows = self._windows
+        known = [one.seconds for one in windows if one.has_button or one is windows[-1]]
         beyond = [one for one in known if one > self.window] if step > 0 else [
             one for one in reversed(known) if one < self.window
         ]  # fmt: skip
