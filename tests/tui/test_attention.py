@@ -15,7 +15,15 @@ from gpumon.frame import Device, Sample
 from gpumon.metrics import GPU_INDEX, Availability
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables import overview_rows
-from gpumon_tui.renderables.attention import LAST_SEEN, UNKNOWN, attention, counted, in_few_lines, selected_first, wrapped
+from gpumon_tui.renderables.attention import (
+    LAST_SEEN,
+    UNKNOWN,
+    attention,
+    counted,
+    in_few_lines,
+    selected_first,
+    wrapped,
+)
 from gpumon_tui.renderables.placed import drawn
 from gpumon_tui.renderables.text_width import length, width
 from gpumon_tui.screens.attention import Attention
@@ -218,7 +226,8 @@ def test_a_sentence_that_has_no_room_ends_with_an_ellipsis() -> None:
 def test_advice_beside_a_chart_is_told_in_full_where_there_is_room_and_is_never_cut_without_a_sign() -> None:
     long = Finding(
         "kind", Severity.CRITICAL, Subject("gpu", "GPU-0000", "GPU 0"), "it is broken",
-        "Check the results of its runs, and reset it with 'sudo nvidia-smi --gpu-reset'; if errors return, replace the card.",
+        "Check the results of its runs, and reset it with 'sudo nvidia-smi --gpu-reset'; if errors return, "
+        "replace the card.",
     )  # fmt: skip
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:

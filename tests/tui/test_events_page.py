@@ -603,6 +603,19 @@ def test_the_charts_around_an_event_have_a_scale_and_say_once_where_history_begi
     assert not line[before : line.index("history begins here")].strip()
 
 
+def test_where_there_is_no_event_no_key_finds_one() -> None:
+    feed = FakeFeed(gpus=2, seconds=5, source="replay", label="REPLAY a.csv")
+    for frame in feed.frames:
+        frame._runs = frame._boundaries = ()
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+
+    lines = play(feed, (160, 40), script)
+    assert any("nothing has happened" in line for line in lines)
+    assert not re.search(r"filter|g G|↵|Tab", "\n".join(lines))
+
+
 def test_the_footer_offers_what_an_event_can_do_as_soon_as_the_page_is_opened() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("5")

@@ -132,7 +132,7 @@ def test_of_a_recording_without_processes_no_key_and_no_heading_of_them_is_there
     whole = "\n".join(lines)
     assert "this recording has no process data" in whole
     assert "bandw. %" not in whole
-    assert not re.search(r"\bK\b|Space tag|sort|↵", lines[-1])
+    assert not re.search(r"\bK\b|Space tag|sort|↵|by user|tree|/ filter", whole)
 
 
 class Ending(FakeFeed):

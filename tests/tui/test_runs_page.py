@@ -616,7 +616,7 @@ def test_a_filter_counts_as_it_is_typed_and_says_what_it_hides(ledger: str) -> N
     assert "/ frank▏  2 of 7" in "\n".join(lines)
     assert not any("resnet50" in line for line in lines)
     none = shown(ledger, (80, 24), "slash", "q", "q")
-    assert any("The filter hides all 7 runs" in line for line in none), "and q did not quit"
+    assert any("no run matches: of 7, all are hidden" in line for line in none), "and q did not quit"
     assert not any(" now ──" in line for line in none), "of a run that is hidden nothing stands below"
 
 
@@ -886,7 +886,8 @@ def test_a_recording_says_what_is_true_of_its_runs() -> None:
     feed.frames = []
     feed.advance(2)
     lines = "\n".join(play(feed, (120, 40), script))
-    assert "This recording holds no runs" in lines
+    assert "this recording has no run data" in lines
+    assert "filter" not in lines
     assert "start 'gpumon daemon'" not in lines
 
 

@@ -369,7 +369,14 @@ def test_room_that_processes_leave_has_epochs_and_events() -> None:
 
 @pytest.mark.parametrize(
     ("size", "processes", "rows"),
-    [((80, 22), 7, 4), ((120, 38), 40, 4), ((120, 58), 7, 8), ((200, 48), 7, 8), ((200, 48), 28, 5), ((200, 48), 90, 4)],
+    [
+        ((80, 22), 7, 4),
+        ((120, 38), 40, 4),
+        ((120, 58), 7, 8),
+        ((200, 48), 7, 8),
+        ((200, 48), 28, 5),
+        ((200, 48), 90, 4),
+    ],
 )
 def test_findings_beyond_three_have_the_rows_that_nothing_else_needs(
     size: tuple[int, int], processes: int, rows: int

@@ -175,7 +175,7 @@ def _beside(
     run_rows = min(room, 2 + max(1, runs))
     process_rows = max(0, min(room - attention - 1, wanted))
     free = min(MOST_CHART_ROWS, room - attention - process_rows - 2)
-    below_processes = free if gpus > MOST_CHARTED and free >= FEWEST_CHART_ROWS else 0
+    free *= gpus > MOST_CHARTED and free >= FEWEST_CHART_ROWS
     rank_rows = max(0, min(room - run_rows - 1, ranks + RANKS_AROUND))
     rank_rows *= ranks > 0 and rank_rows > RANKS_AROUND
     at = below + run_rows + 1 + (rank_rows + 1 if rank_rows else 0)
@@ -183,7 +183,7 @@ def _beside(
     return OverviewPlan(
         gpus=PartRoom(0, 1, cells, lines) if lines > 0 else NOWHERE,
         charts=PartRoom(0, top + 1, cells, charts) if charts
-        else PartRoom(1, below + attention + process_rows + 2, left - 1, below_processes) if below_processes else NOWHERE,
+        else PartRoom(1, below + attention + process_rows + 2, left - 1, free) if free else NOWHERE,
         attention=PartRoom(0, below, left, attention),
         runs=PartRoom(right, below, wide, run_rows),
         processes=PartRoom(0, below + attention + 1, left, process_rows) if process_rows else NOWHERE,

@@ -39,6 +39,7 @@ from gpumon_tui.renderables.event_strip import (
     strip_cells,
     watched,
 )
+from gpumon_tui.renderables.nothing_to_list import SHOW_ALL, all_hidden
 from gpumon_tui.renderables.text_width import Line, fit, safe
 from gpumon_tui.told_events import told_events
 from gpumon_tui.view import View
@@ -92,6 +93,11 @@ class EventSheet(Lines):
     def row(self) -> EventRow | None:
         """The one under the cursor."""
         return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+
+    @property
+    def knows_any(self) -> bool:
+        """Whether there is an event, shown or hidden."""
+        return bool(self._all)
 
     def move(self, step: int) -> None:
         """Move the cursor, and select its GPU."""
@@ -214,7 +220,7 @@ class EventSheet(Lines):
     def _empty(self) -> list[str]:
         """Sentences in the place of rows."""
         if self._all:
-            return [f"no event matches: of {len(self._all)}, all are hidden", "Esc shows all"]
+            return [all_hidden("event", len(self._all)), SHOW_ALL]
         if self.view.frame is None:
             return [f"no event is known yet: {self.view.freshness.text}"]
         if self.view.filling:

@@ -41,8 +41,10 @@ class EventsPage(TerminalPage):
         found = set() if self.sheet.rows else {"↵", "n p", "y"}
         if len(self.sheet.groups) < 2:
             found.add("Tab")
-        if not self.view.samples:
+        if not self.view.samples or not self.sheet.knows_any:
             found.add("g G")
+        if not self.sheet.knows_any and not self.sheet.filter:
+            found.add("/")
         return frozenset(found)
 
     def take(self, press: Press) -> bool:

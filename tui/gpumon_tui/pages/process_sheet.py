@@ -18,6 +18,7 @@ from gpumon_tui.pages.process_rows import ProcessSelection
 from gpumon_tui.pages.process_typing import FilterField, OrderChooser
 from gpumon_tui.process_list.filters import hidden_by
 from gpumon_tui.process_list.tree import ParentProcess
+from gpumon_tui.renderables.nothing_to_list import NO_PROCESS_DATA, SHOW_ALL, all_hidden
 from gpumon_tui.renderables.overlay import overlay
 from gpumon_tui.renderables.process_columns import needed
 from gpumon_tui.renderables.process_detail import SPLIT_ROWS
@@ -183,7 +184,7 @@ class ProcessSheet(Lines):
             lines.append([])
         if not view.tells_processes:  # no row will ever come: headings would tell of nothing
             self._heading_at, self._first = -1, len(lines)
-            return [*lines, *([Segment(f" {line}", _DIM)] for line in self._empty(cells))][:height]
+            return [*lines, *self._empty_lines(cells)][:height]
         columns = rows.user_columns if rows.is_by_user else needed(rows.all)
         self._columns = placed(columns, cells, rows.order.name)
         self._heading_at = len(lines)
@@ -194,7 +195,7 @@ class ProcessSheet(Lines):
         self.page = max(1, height - len(lines) - has_sums)
         self._scroll()
         if not len(rows):
-            lines += [[Segment(f" {line}", _DIM)] for line in self._empty(cells)][: self.page]
+            lines += self._empty_lines(cells)[: self.page]
         shown = range(self._top, min(self._top + self.page, len(rows)))
         lines += [self._row(place, cells) for place in shown]
         if has_sums:
@@ -232,20 +233,23 @@ class ProcessSheet(Lines):
         totals = () if rows.is_by_user else sorted(rows.totals, key=lambda one: -one.memory.value)
         return sums(totals, total, below, edge, cells)
 
-    def _empty(self, cells: int) -> list[str]:
+    def _empty_lines(self, cells: int) -> list[Line]:
+        return [[Segment(" " * margin(cells) + line, _DIM)] for line in self._empty()]
+
+    def _empty(self) -> list[str]:
         """Sentences in the place of rows."""
         view, rows = self.view, self.rows
         if view.frame is None:
             return [view.freshness.text]
         if not view.tells_processes:
-            return ["this recording has no process data"]
+            return [NO_PROCESS_DATA]
         if not rows.all:
             until = units.clock(view.now) if view.age > 0 else ""
             said = no_process(view.samples, view.origin.problem, until)
             return [said, view.origin.notice] if view.origin.notice else [said]
         hidden = hidden_by(rows.all, rows.terms, view.process_facts())
         told = ", ".join(f"{safe(text)} hides {number}" for text, number in hidden)
-        return [f"no process matches: of {len(rows.all)}, {told}", "Esc shows all"]
+        return [all_hidden("process", len(rows.all), told), SHOW_ALL]
 
     def _row(self, place: int, cells: int) -> Line:
         rows, facts = self.rows, self.view.process_facts()

@@ -57,7 +57,8 @@ class ProcessesPage(TerminalPage):
         opened = frozenset(("↵",)) if self.sheet.detail.is_open else frozenset()
         opened |= frozenset(("Space",)) if self.rows.is_by_user else frozenset()
         unseen = _OF_TABLE if self.sheet.is_covered else opened
-        return window | unseen if len(self.rows) else window | unseen | _OF_ROWS
+        nothing = frozenset() if self.rows.all or self.rows.filter or self.rows.is_by_user else frozenset(("/",))
+        return window | unseen | nothing if len(self.rows) else window | unseen | nothing | _OF_ROWS
 
     def take(self, press: Press) -> bool:
         """Take what is typed into the filter, and keys of what is open above the table."""

@@ -21,6 +21,7 @@ from gpumon_tui.pictures.section import SectionPicture
 from gpumon_tui.renderables import overview_rows, processes
 from gpumon_tui.renderables.gpu_numbers import numbers
 from gpumon_tui.renderables.lean_section import LeanPlace, fitting, headings, put_row
+from gpumon_tui.renderables.nothing_to_list import NO_PROCESS_DATA, NO_RUN_DATA
 from gpumon_tui.renderables.overview_rows import NARROW_RUN_COLUMNS, PROCESS_COLUMNS, RUN_COLUMNS
 from gpumon_tui.renderables.placed import Placed
 from gpumon_tui.renderables.text_width import Line, cut, length, safe
@@ -170,7 +171,7 @@ class RunPicture(SectionPicture):
         if view.frame is None:
             return view.freshness.text
         if not view.tells_processes:
-            return "this recording has no training data"
+            return NO_RUN_DATA
         return view.no_runs
 
     def lines(self) -> list[Line]:
@@ -247,7 +248,8 @@ class ProcessPicture(SectionPicture):
             put_row(row, self._columns, overview_rows.process_texts(process, facts))
             return row
 
-        shows = process, overview_rows.said_beside(process, facts), self.size.width, self.left, self._empty, self._all_columns
+        columns = self.size.width, self.left, self._empty, self._all_columns
+        shows = process, overview_rows.said_beside(process, facts), columns
         return self._drawn_rows.get(self.keys[place], shows, draw)
 
     def heading(self) -> Placed:
@@ -275,7 +277,7 @@ class ProcessPicture(SectionPicture):
         if view.frame is None:
             return view.freshness.text
         if not view.tells_processes:
-            return "this recording has no process data"
+            return NO_PROCESS_DATA
         until = units.clock(view.now) if view.age > 0 else ""
         text = processes.no_process(view.samples, view.origin.problem, until)
         return f"{text}. {safe(view.origin.notice)}" if view.origin.notice else text

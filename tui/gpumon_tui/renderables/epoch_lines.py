@@ -61,8 +61,10 @@ def columns(lines: Sequence[EpochLine], metrics: Sequence[str]) -> tuple[LeanCol
         LeanColumn("util", 5, right=True, keep=18),
         LeanColumn("idle", 5, right=True, keep=8),
         LeanColumn("energy", 9, right=True, keep=10),
-        *(LeanColumn(name, 8, right=True, keep=17 - place, wish=min(width(name), 20))
-            for place, name in enumerate(map(safe, metrics[:2]))),
+        *(
+            LeanColumn(name, 8, right=True, keep=17 - place, wish=min(width(name), 20))
+            for place, name in enumerate(map(safe, metrics[:2]))
+        ),
     )
     return tuple(column for column in found if known.get(column.title, True))
 

@@ -82,7 +82,7 @@ def head(of: EventHead, cells: int) -> tuple[Line, list[EventPlace]]:
     line: Line = [Segment(" " * side), Segment("Events", _TITLE), Segment(f"  {count}", _TEXT)]
     if of.gpu:
         line.append(Segment(f"  GPU {of.gpu} only", palette.ink("key")))
-    right: Line = [Segment("/", _KEY), Segment(" filter", _DIM), Segment(" " * side)]
+    right: Line = [Segment("/", _KEY), Segment(" filter", _DIM), Segment(" " * side)] if of.there else []
     if of.text or of.is_typed:
         shown = safe(of.text)[-max(4, min(30, cells // 3)) :]
         caret = Segment("▏", _CARET) if of.is_typed else Segment(" ", _FIELD)

@@ -78,7 +78,9 @@ def head(of: HeadShown, edge: int, cells: int) -> tuple[Line, list[ClickPlace]]:
         line.append(Segment(f"  {of.tagged} tagged{f', {of.tags_unseen} unseen' if of.tags_unseen else ''}", _KEY))
     places: list[ClickPlace] = []
     switches: Line = []
-    for key, name, does, is_on in (("u", "by user", "by_user", of.is_by_user), ("t", "tree", "tree", of.is_tree)):
+    has_rows = bool(of.there or of.left_out or of.is_by_user or of.is_tree)
+    every = (("u", "by user", "by_user", of.is_by_user), ("t", "tree", "tree", of.is_tree))
+    for key, name, does, is_on in every if has_rows else ():
         lead = "   " if switches else ""
         switches += [Segment(lead), Segment(key, _KEY), Segment(f" {name}", _STRONG if is_on else _DIM)]
         end = length(switches)

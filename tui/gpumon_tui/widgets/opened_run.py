@@ -15,6 +15,7 @@ from gpumon_tui.asked import Answer
 from gpumon_tui.kept_runs import FRESH
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import run_opened
+from gpumon_tui.renderables.nothing_to_list import READING_LEDGER
 from gpumon_tui.renderables.run_curves import RunCurves, curves, with_cursor
 from gpumon_tui.renderables.run_opened import RowScale
 from gpumon_tui.renderables.section import heading, keys, margin, more, placed, rows, section, side_by_side, wished
@@ -116,7 +117,7 @@ class OpenedRun:
         run = answer.found
         self.page = 0
         if run is None:
-            text = answer.problem or "Reading the ledger …"
+            text = answer.problem or READING_LEDGER
             if answer.problem and not self.view.is_recorded:
                 text = NOT_RECORDED
             title = section(safe(name), [], keys((enter, "open") if self._is_preview else ("Esc", "close")), cells)

@@ -15,6 +15,7 @@ from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import run_list
 from gpumon_tui.renderables.attention import wrapped
+from gpumon_tui.renderables.nothing_to_list import NO_RUN_DATA, READING_LEDGER, SHOW_ALL, all_hidden
 from gpumon_tui.renderables.run_list import ORDERS, UNSEEN
 from gpumon_tui.renderables.run_opened import STRONG
 from gpumon_tui.renderables.section import column_at, heading, keys, margin, more, placed, rows, section
@@ -159,7 +160,7 @@ class RunPicker:
             chosen, of, cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys, drawn=self._drawn,
         )  # fmt: skip
         if not shown:
-            side = margin(cells) + 1
+            side = margin(cells)
             told = wrapped(safe(self._why_empty()), cells - 2 * side)
             lines += [[Segment(" " * side), Segment(part, theme.DIM)] for part in told]
         elif rest:
@@ -230,20 +231,22 @@ class RunPicker:
                 Segment("▏" if self.typing else "", theme.GOOD),
                 Segment(f"  {len(shown)} of {len(shown) + self._hidden}{more_past}", theme.DIM),
             ]  # fmt: skip
-        return section("Runs", detail, keys(("/", "filter"), ("o", ORDERS[self.order].name)), cells, hairline=False)
+        is_listed = bool(shown or self._hidden or self.typing or self.words)
+        offered = keys(("/", "filter"), ("o", ORDERS[self.order].name)) if is_listed else []
+        return section("Runs", detail, offered, cells, hairline=False)
 
     def _why_empty(self) -> str:
         answer, can = self.view.kept.listed(), self.view.origin.capabilities
         if self._hidden:
-            return f"The filter hides all {self._hidden} runs; Esc shows them."
+            return f"{all_hidden('run', self._hidden)}; {SHOW_ALL}"
         if Capability.NOW not in can and Capability.PROCESSES not in can:
-            return "This recording holds no runs: whoever wrote it knew no training."
+            return NO_RUN_DATA
         if Capability.NOW not in can:
-            return "This recording holds no run until here."
+            return "no run in this recording until here"
         if answer.problem:
             return answer.problem
         if answer.found is None:
-            return "Reading the ledger …"
+            return READING_LEDGER
         return "no runs recorded yet: start 'gpumon daemon', then a training that publishes its epochs"
 
     def _row(self, run: ListedRun, cells: int, *, is_open: bool, room: int = run_list.ALL_ROOM) -> Row:

@@ -99,7 +99,11 @@ def readout_line(state: ChartState, cells: int) -> Line:
     own = values[subject][state.metric.name]
     how = _shown(state, own)
     unit = how.unit if is_known(own.mean) else ""
-    told = [*_three(state, own, how, unit, margin, "  "), Segment("  "), *place_in_run(state, state.column.begin, until=state.column.end)]
+    told = [
+        *_three(state, own, how, unit, margin, "  "),
+        Segment("  "),
+        *place_in_run(state, state.column.begin, until=state.column.end),
+    ]
     forms = (told, *(_three(state, own, how, unit, margin, gap) for gap in ("  ", " ")))
     bare = _three(state, own, how, "", margin, " ")  # its unit stands at the axis
     line = next((form for form in forms if length(form) <= cells), bare)

@@ -1,0 +1,13 @@
+"""Words in the place of rows, the same on every page."""
+
+from __future__ import annotations
+
+NO_PROCESS_DATA = "this recording has no process data"
+NO_RUN_DATA = "this recording has no run data"
+READING_LEDGER = "reading the ledger …"
+SHOW_ALL = "Esc shows all"
+
+
+def all_hidden(what: str, many: int, told: str = "all are hidden") -> str:
+    """Return why nothing of `many` is listed: `told` is what hides them."""
+    return f"no {what} matches: of {many}, {told}"
