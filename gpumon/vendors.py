@@ -118,6 +118,13 @@ def clock_events(vendor: Vendor, mask: int) -> tuple[str, ...]:
     return (*found, f"0x{rest:x}") if rest else tuple(found)
 
 
+def required(vendor: Vendor | None, action: float) -> str:
+    """What a driver requires by a number of `gpu.recovery_action`: `nothing` for 0; empty where that has no words."""
+    if action == 0:
+        return "nothing"
+    return next((what for number, what, _, _ in vendor.recoveries if number == action), "") if vendor else ""
+
+
 def bare(uuid: str) -> str:
     """An identifier without what it begins with."""
     prefix = next((prefix for prefix in IDENTIFIERS if uuid.startswith(prefix)), "")

@@ -20,7 +20,7 @@ from gpumon.history.grid import Grid
 from gpumon.history.query import HOST, Query
 from gpumon.history.tiers import DAY, SHAPES
 from gpumon.live import LiveState
-from gpumon.metrics import BY_NAME, GPU_METRICS, Availability
+from gpumon.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, Availability
 from gpumon.missing import is_known
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, pressed
@@ -141,6 +141,42 @@ def test_the_list_of_metrics_tells_values_as_the_title_does_and_how_many_are_bel
     (more,) = re.findall(r"Metric +enter shows it, Esc closes +\+(\d+) ▼", shown("enter", (80, 12))[2])
     assert int(more) > 0
     assert re.search(r"Metric +enter shows it +\+\d+ ▼", shown("enter", (40, 12))[2])
+
+
+@dataclass
+class Required(FakeFeed):
+    """GPUs whose driver requires something, of which little else is told."""
+
+    action: float = 4.0
+
+    def sample(self, device: Any, second: int) -> Sample:
+        found = super().sample(device, second)
+        values = list(found.values)
+        values[GPU_INDEX["gpu.recovery_action"]] = self.action
+        return found._replace(values=values)
+
+
+@pytest.mark.parametrize(
+    ("action", "told"), [(0, "nothing"), (4, "a reset of the GPU when it is free"), (9, "9"), (nan, "")]
+)
+def test_the_list_of_metrics_says_what_a_driver_requires(action: float, told: str) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "enter", "end")
+        rows = [line for line in text(app) if "Recovery action" in line]
+        assert [re.search(rf"Recovery action +{told}$", row) is not None for row in rows] == [True] * bool(told)
+
+    play(Required(gpus=1, seconds=20, action=action), (80, 40), script)
+
+
+def test_a_metric_that_no_chart_of_frames_has_is_told_as_the_newest_frame_has_it() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        state, sample = page_of(app).state, app.view.samples[0]
+        for name in ("gpu.memory_total", "gpu.power_limit"):
+            assert not app.view.history.has(sample.device.uuid, name), "but kept history may"
+            assert state.now(sample.device.uuid, name) == sample.value(name) > 0
+
+    play(FakeFeed(gpus=2, seconds=20), (160, 50), script)
 
 
 def test_an_axis_of_which_nothing_is_known_has_no_numbers() -> None:

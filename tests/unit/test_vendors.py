@@ -9,7 +9,7 @@ import pytest
 from gpumon.metrics import Availability
 from gpumon.tags.devices import find_devices
 from gpumon.tags.matching import Claim, devices_of
-from gpumon.vendors import AMD, IDENTIFIERS, NVIDIA, VENDORS, Vendor, bare, maker, short_name, visible_devices
+from gpumon.vendors import AMD, IDENTIFIERS, NVIDIA, VENDORS, Vendor, bare, maker, required, short_name, visible_devices
 from tests.builders import device, sample
 
 ROOT = Path(__file__).parents[2]
@@ -67,3 +67,9 @@ def test_what_all_makers_share_has_the_words_of_none() -> None:
     texts = {name: (ROOT / "gpumon" / f"{name}.py").read_text(encoding="utf-8") for name in shared}
     words = ["nvidia-smi", "libnvidia", '"GPU-', '"MIG-', *(f'"{vendor.name}' for vendor in VENDORS)]
     assert [(name, word) for name, text in texts.items() for word in words if word in text] == []
+
+
+def test_what_a_driver_requires_is_told_in_words_where_its_number_has_some() -> None:
+    assert required(NVIDIA, 0) == required(None, 0) == "nothing"
+    assert required(NVIDIA, 1) == "a reset of the GPU"
+    assert required(NVIDIA, 5) == required(AMD, 1) == required(None, 1) == required(NVIDIA, float("nan")) == ""

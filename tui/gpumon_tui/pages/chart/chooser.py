@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.segment import Segment
 
 from gpumon.metrics import Metric
+from gpumon.vendors import maker, required
 from gpumon_tui import palette
 from gpumon_tui.pages.chart.heading import value_text
 from gpumon_tui.pages.chart.state import ChartState
@@ -24,9 +25,9 @@ _EDGE = Segment("▌", palette.ink("key", "panel"))
 class MetricChooser(Lines):
     """A pop-up; the page shows and hides it, and gives it the keys meanwhile."""
 
-    ROWS = 21
+    ROWS, CELLS = 21, 56
     """At most, with the heading."""
-    DEFAULT_CSS = "MetricChooser { layer: above; offset: 2 3; width: 48; height: 10; }"
+    DEFAULT_CSS = "MetricChooser { layer: above; offset: 2 3; width: 56; height: 10; }"
 
     def __init__(self, state: ChartState) -> None:
         super().__init__(state.view)
@@ -75,9 +76,18 @@ class MetricChooser(Lines):
         keys = next((one for one in forms if width(one) + len("Metric") + 6 <= cells), forms[-1])
         lines: list[Line] = [self._line("Metric", keys, cells, "panel", is_head=True)]
         for place, metric in enumerate(self.known[first : first + rows], first):
-            value = value_text(metric, self.state.now(self.view.subject, metric.name))
-            lines.append(self._line(metric.title, value, cells, "select" if place == self.place else "panel"))
+            ground = "select" if place == self.place else "panel"
+            lines.append(self._line(metric.title, self._value(metric, cells), cells, ground))
         return lines
+
+    def _value(self, metric: Metric, cells: int) -> str:
+        """The value of now; of what the driver requires its words, where they have room."""
+        value, sample = self.state.now(self.view.subject, metric.name), self.view.sample
+        if metric.name == "gpu.recovery_action" and sample is not None:
+            words = required(maker(sample.device.name, sample.device.uuid), value)
+            if words and width(words) + width(metric.title) + 6 <= cells:
+                return words
+        return value_text(metric, value)
 
     @staticmethod
     def _line(left: str, right: str, cells: int, ground: str, *, is_head: bool = False) -> Line:

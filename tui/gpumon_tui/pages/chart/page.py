@@ -79,9 +79,9 @@ class ChartPage(TerminalPage):
         self.heading.styles.height = plan.title
         self.read_out.display = plan.side > 0
         self.read_out.styles.width = plan.side
-        self.chooser.styles.width = min(48, size.width)
+        self.chooser.styles.width = min(MetricChooser.CELLS, size.width)
         self.chooser.most = max(2, min(MetricChooser.ROWS, size.height - 3))
-        self.chooser.styles.offset = (min(2, max(0, size.width - 48)), 1)
+        self.chooser.styles.offset = (min(2, max(0, size.width - MetricChooser.CELLS)), 1)
 
     def take(self, press: events.Key) -> bool:
         """Take the keys of the list of metrics while that is open."""

@@ -11,10 +11,12 @@ from typing import NamedTuple, TypeVar
 from gpumon.frame import RunState
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST
-from gpumon.metrics import BY_NAME, METRICS, Metric, Scope, Unit
+from gpumon.history.recent import GPU_KEPT, HOST_KEPT
+from gpumon.metrics import BY_NAME, METRICS, Kind, Metric, Scope, Unit
 from gpumon.missing import is_known
 from gpumon.panels import PANELS
 from gpumon_tui.freshness import NOW
+from gpumon_tui.gpu_status import of_now
 from gpumon_tui.memo import Memo
 from gpumon_tui.pages.chart.plan import SMALLS, ChartPlan, chart_plan
 from gpumon_tui.pages.chart.presets import LAYOUTS, PRESETS, UTILIZATION, ChartLayout, ChartPreset
@@ -53,6 +55,10 @@ class Overlay(Enum):
     PEERS = "mean of the run's other GPUs"
     EACH = "each GPU"
     NONE = "none"
+
+
+KEPT = frozenset(name for name, _, _ in (*GPU_KEPT, *HOST_KEPT))
+"""Metrics of which the history has each frame's value."""
 
 
 class ReadOut(NamedTuple):
@@ -390,5 +396,9 @@ class ChartState:
         return NOW if self.view.freshness.edge == NOW else "last"
 
     def now(self, subject: str, metric: str) -> float:
-        """Return the value of now."""
-        return self.view.history.last(subject, metric, self.view.now)
+        """Return the value of now; of what has a chart from kept history alone, the one of the frame on screen."""
+        view = self.view
+        if metric in KEPT or BY_NAME[metric].kind is Kind.COUNTER:
+            return view.history.last(subject, metric, view.now)
+        sample = next((of_now(one) for one in view.samples if one.device.uuid == subject), None)
+        return view.host(metric) if subject == HOST else sample.value(metric) if sample is not None else nan
