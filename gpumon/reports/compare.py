@@ -41,6 +41,7 @@ _SEED = 20240229
 _WIDE = 28
 SAME = "the same"
 """Said of a difference that is 0 as it is written, and so is its interval."""
+TOO_FEW = "too few epochs to tell"
 SINGLE = "one value of each, and a single value has no confidence interval."
 
 T = TypeVar("T")
@@ -292,11 +293,17 @@ def verdict(found: Difference, measure: Measure[Any], *, single: bool = False) -
     if single:
         return SAME if _is_nothing(whole) else whole
     if not is_known(found.low):
-        return f"{whole}, too few epochs to tell"
+        return f"{whole}, {TOO_FEW}"
     low, high = (write(end * scale).partition(" ")[0] for end in (found.low, found.high))
     if _is_nothing(f"{whole} {low} {high}"):
         return SAME
     return f"{whole} ({low} … {high})" if found.is_clear else "no clear difference"
+
+
+def briefly(told: str) -> tuple[str, ...]:
+    """Return a verdict in fewer and fewer words, without an interval in the last."""
+    bare = told.removesuffix(f", {TOO_FEW}")
+    return (told.replace(TOO_FEW, TOO_FEW.removesuffix(" to tell")), bare.partition(" (")[0])
 
 
 def _is_nothing(text: str) -> bool:

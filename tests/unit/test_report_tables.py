@@ -394,6 +394,9 @@ def test_two_epochs_are_too_few_to_tell(book: Book) -> None:
     found = compared(book, "a-1", "b-2")
     assert found.left_out == [0, 0]
     assert "too few epochs to tell" in "\n".join(compare.lines(found, 0))
+    assert compare.briefly("+9.7 %, too few epochs to tell") == ("+9.7 %, too few epochs", "+9.7 %")
+    assert compare.briefly("+12 % (+10 … +14)")[-1] == "+12 %"
+    assert compare.briefly(compare.SAME) == (compare.SAME, compare.SAME)
 
 
 def test_ratios_differ_by_points(book: Book) -> None:

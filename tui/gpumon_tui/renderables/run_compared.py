@@ -114,7 +114,8 @@ def _measures(runs: ComparedRuns, cells: int) -> list[Line]:
             if tells_values:
                 row.append(Segment("  " + fit(one.values[1], value, right=True), STRONG))
                 row.append(Segment("  " + fit(one.values[0], value, right=True), theme.DIM))
-            row.append(Segment("  " + fit(one.verdict, words), STRONG if one.is_clear else theme.DIM))
+            told = in_cells((one.verdict, *one.briefs), words)
+            row.append(Segment("  " + fit(told, words), STRONG if one.is_clear else theme.DIM))
             lines.append(cut([*row, Segment("  "), *_interval(one, end, wide)] if wide else row, cells))
     text = (
         "In brackets and as a line: 95 % interval of the difference, by the epochs of each run."
@@ -122,6 +123,11 @@ def _measures(runs: ComparedRuns, cells: int) -> list[Line]:
         else "One value of each: a single value has no confidence interval."
     )
     return [*lines, *_said(text, theme.FAINT, cells)]
+
+
+def in_cells(forms: Sequence[str], cells: int) -> str:
+    """Return the longest of some words that has room: a number or a sentence that is cut says something else."""
+    return next((one for one in forms if width(one) <= cells), forms[-1])
 
 
 def _said(text: str, style: Style, cells: int) -> list[Line]:

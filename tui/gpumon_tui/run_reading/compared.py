@@ -69,12 +69,14 @@ def _compared(line: compare.MeasureComparison, *, single: bool) -> ComparedRow:
     points = line.measure.in_points
     scale = 1.0 if points else found.share / found.value if found.value else 0.0
     ends = sorted((found.low * scale, found.high * scale)) if is_known(found.low * scale) else (NAN, NAN)
+    verdict = compare.verdict(found, line.measure, single=single)
     return ComparedRow(
         name=line.measure.name,
         title=line.measure.title,
         values=(baseline, own),
         difference=line.measure.write(abs(found.value)),
-        verdict=compare.verdict(found, line.measure, single=single),
+        verdict=verdict,
+        briefs=compare.briefly(verdict),
         share=found.value * scale,
         low=ends[0],
         high=ends[1],

@@ -175,6 +175,8 @@ class ComparedRow(NamedTuple):
     high: float
     """Ends of its 95 % interval, in the same; NaN where there is none."""
     is_clear: bool
+    briefs: Sequence[str] = ()
+    """The verdict in fewer and fewer words, for less room."""
 
 
 class ComparedRuns(NamedTuple):
