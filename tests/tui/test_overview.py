@@ -681,3 +681,29 @@ def test_all_parts_of_the_overview_show_one_window() -> None:
         assert {*re.findall(r", last (\d+ \w+)", "\n".join(text(app)))} == {"1 min"}
 
     play(FakeFeed(gpus=4), (200, 50), script)
+
+
+@dataclass
+class WithoutTotal(FakeFeed):
+    """GPUs of whose memory only the use is known, as in a log without its total."""
+
+    def sample(self, device: Device, second: int) -> Sample:
+        found = super().sample(device, second)
+        values = list(found.values)
+        values[GPU_INDEX["gpu.memory_total"]] = NAN
+        return found._replace(values=values)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_of_memory_whose_total_is_unknown_the_charts_tell_the_rest(size: tuple[int, int]) -> None:
+    screen = "\n".join(play(WithoutTotal(gpus=1, seconds=60), size))
+    assert "of –" not in screen
+    assert re.search(r"peak \d", screen)
+
+
+def test_above_runs_and_programs_both_are_named() -> None:
+    for size in ((80, 24), (100, 30), (160, 50)):
+        (head,) = [line for line in play(FakeFeed(seconds=20), size) if re.match(r" +GPU ", line)][:1]
+        assert "run" in head
+        assert "program" in head
+        assert re.search(r"program +epoch", head)

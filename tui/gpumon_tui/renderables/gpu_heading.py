@@ -65,7 +65,7 @@ def heading(columns: GpuColumns, window: float, sizes: set[float], edge: str = N
         row.right(columns.end, "state", ink)
         return drawn(row.pieces, columns.cells)
     row.put(columns.user, "user", ink)
-    row.put(columns.run, "run or program" if columns.cells >= 100 else "run", ink)
+    row.put(columns.run, "run or program" if columns.cells >= 100 else "run, program", ink)
     row.right(columns.epoch, "epoch", ink)
     if columns.epoch < columns.end:
         row.right(columns.end, "left", ink)
