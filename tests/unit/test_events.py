@@ -360,6 +360,15 @@ def test_all_ranks_of_a_run_are_one_run(path: Path) -> None:
     assert found[2].details["state"] == "failed"
 
 
+def test_a_run_of_several_ranks_is_told_with_the_gpus_of_all(path: Path) -> None:
+    def ranks(s: int) -> list[Run]:
+        first = training(RunState.RUNNING if s < 60 else RunState.FINISHED, world_size=2)
+        return [first._replace(key="other", rank=1, gpus=("GPU-0009", GPU)), first]
+
+    found = log(path, [at(s, runs=ranks(s)) for s in range(101)])
+    assert [event.details["gpus"] for event in found if "gpus" in event.details] == [[GPU, "GPU-0009"]] * 2
+
+
 def test_a_restart_writes_no_event_of_a_run_twice(path: Path) -> None:
     log(path, [at(s, runs=[training()]) for s in range(11, 51)])
     found = log(path, [at(s, runs=[training() if s < 61 else training(RunState.FINISHED)]) for s in range(55, 101)])
