@@ -353,9 +353,9 @@ def test_blank_rows_go_first_then_headings_and_never_a_gpu() -> None:
 
 
 def test_room_that_processes_leave_has_epochs_and_events() -> None:
-    def rows(processes: int, runs: int = 2, epochs: int = 9) -> tuple[int, int]:
+    def rows(processes: int, runs: int = 2, epochs: int = 9, **events: int) -> tuple[int, int]:
         made = overview_plan(
-            160, 48, 8, problem_rows=5, findings=3, runs=runs, processes=processes, epochs=epochs
+            160, 48, 8, problem_rows=5, findings=3, runs=runs, processes=processes, epochs=epochs, **events
         )  # fmt: skip
         assert not made.events.rows or made.events.y + made.events.rows == 48
         return made.epochs.rows, made.events.rows
@@ -365,6 +365,8 @@ def test_room_that_processes_leave_has_epochs_and_events() -> None:
     assert rows(7, runs=0) == (0, 19)
     assert rows(14) == (0, 9)
     assert rows(40) == (0, 0)
+    assert rows(11, epochs=7) == (6, 5)
+    assert rows(11, epochs=7, events=1) == (9, 2), "few events leave the rest to epochs"
 
 
 @pytest.mark.parametrize(

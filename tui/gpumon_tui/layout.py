@@ -37,6 +37,8 @@ RANKS_AROUND = 3
 """Rows beside those of the ranks."""
 MOST_EPOCHS, FEWEST_PAST_ROWS = 12, 5
 """Epochs shown, and rows from which they are, with as many of events."""
+MANY_EVENTS = 99
+"""So many have all the room that they are given."""
 FEWEST_EVENT_ROWS = 2
 """Rows from which events are shown: with the newest one alone."""
 BETWEEN = 4
@@ -81,6 +83,7 @@ def overview_plan(
     processes: int,
     ranks: int = 0,
     epochs: int = 0,
+    events: int = MANY_EVENTS,
     tells_holders: bool = True,
 ) -> OverviewPlan:
     """Share out the room between header and footer; `problem_rows` say why there is no GPU.
@@ -99,7 +102,7 @@ def overview_plan(
     spare -= around
     if gpus and cells >= BESIDE_FROM and spare >= FEWEST_BESIDE and tells_holders:
         return _beside(cells, rows, lines + around, gpus=gpus, findings=findings, runs=runs,
-                       processes=processes, ranks=ranks, epochs=epochs)  # fmt: skip
+                       processes=processes, ranks=ranks, epochs=epochs, events=events)  # fmt: skip
     attention = min(1 + min(MOST_FINDINGS, findings), spare) if spare > bool(findings) else 0
     attention *= bool(gpus or findings)
     spare -= attention
@@ -134,7 +137,7 @@ def overview_plan(
     at += not airy  # a blank one above
     if not (gpus and process_rows) or cells < SEVERAL_FROM or (charts and not airy):
         return plan
-    epoch_rows, event_rows = _past_rows(rows - at, runs, epochs)
+    epoch_rows, event_rows = _past_rows(rows - at, runs, epochs, events)
     return plan._replace(
         epochs=PartRoom(0, at, cells, epoch_rows) if epoch_rows else NOWHERE,
         events=PartRoom(0, rows - event_rows, cells, event_rows) if event_rows else NOWHERE,
@@ -147,17 +150,19 @@ def _more_findings(rows: int, attention: int, findings: int, runs: int, epochs: 
     return max(0, min(1 + findings - attention, rows - past))
 
 
-def _past_rows(rows: int, runs: int, epochs: int) -> tuple[int, int]:
+def _past_rows(rows: int, runs: int, epochs: int, events: int) -> tuple[int, int]:
     """Rows of epochs and of events, with a blank one between, in the room that all else has left."""
-    epoch_rows = min(2 + min(MOST_EPOCHS, max(1, epochs)), max(rows - 1, 0) * 3 // 5) if runs else 0
+    most = max(max(rows - 1, 0) * 3 // 5, rows - 2 - max(1, events))  # few events leave epochs more
+    epoch_rows = min(2 + min(MOST_EPOCHS, max(1, epochs)), most) if runs else 0
     epoch_rows *= rows >= 2 * FEWEST_PAST_ROWS
     event_rows = rows - (epoch_rows + 1 if epoch_rows else 0)
     return epoch_rows, event_rows if event_rows >= FEWEST_EVENT_ROWS else 0
 
 
 def _beside(
-    cells: int, rows: int, lines: int, *, gpus: int, findings: int, runs: int, processes: int, ranks: int, epochs: int
-) -> OverviewPlan:
+    cells: int, rows: int, lines: int, *, gpus: int, findings: int, runs: int, processes: int, ranks: int,
+    epochs: int, events: int,
+) -> OverviewPlan:  # fmt: skip
     """Two columns below the GPUs: findings and processes, and what the runs do."""
     spare = rows - lines - 2
     charts = min(spare // 2, MOST_CHART_ROWS) if gpus <= MOST_CHARTED else 0
@@ -179,7 +184,7 @@ def _beside(
     rank_rows = max(0, min(room - run_rows - 1, ranks + RANKS_AROUND))
     rank_rows *= ranks > 0 and rank_rows > RANKS_AROUND
     at = below + run_rows + 1 + (rank_rows + 1 if rank_rows else 0)
-    epoch_rows, event_rows = _past_rows(rows - at, runs, epochs)
+    epoch_rows, event_rows = _past_rows(rows - at, runs, epochs, events)
     return OverviewPlan(
         gpus=PartRoom(0, 1, cells, lines) if lines > 0 else NOWHERE,
         charts=PartRoom(0, top + 1, cells, charts) if charts

@@ -64,7 +64,9 @@ class OverviewPicture:
             ranks=self._rank_count(), tells_holders=view.tells_holders or not view.samples,
         )  # fmt: skip
         plan = share_out()
-        return share_out(epochs=self.epochs.many()) if plan.epochs.rows else plan  # they are read where they are shown
+        if not plan.epochs.rows:
+            return plan
+        return share_out(epochs=self.epochs.many(), events=len(self.events.rows()))  # read where they are shown
 
     def selectable(self, plan: OverviewPlan | None) -> list[ActivePicture]:
         """Return the parts on screen that have rows, for keys to go to."""
