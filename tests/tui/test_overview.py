@@ -685,12 +685,15 @@ def test_all_parts_of_the_overview_show_one_window() -> None:
 
 @dataclass
 class WithoutTotal(FakeFeed):
-    """GPUs of whose memory only the use is known, as in a log without its total."""
+    """GPUs of whose memory only the use is known, as in a log without its total; or not even that."""
+
+    tells_use: bool = True
 
     def sample(self, device: Device, second: int) -> Sample:
         found = super().sample(device, second)
         values = list(found.values)
-        values[GPU_INDEX["gpu.memory_total"]] = NAN
+        for name in ("gpu.memory_total", *(() if self.tells_use else ("gpu.memory_used",))):
+            values[GPU_INDEX[name]] = NAN
         return found._replace(values=values)
 
 
@@ -699,6 +702,18 @@ def test_of_memory_whose_total_is_unknown_the_charts_tell_the_rest(size: tuple[i
     screen = "\n".join(play(WithoutTotal(gpus=1, seconds=60), size))
     assert "of –" not in screen
     assert re.search(r"peak \d", screen)
+
+
+def test_of_a_gpu_that_tells_nothing_of_its_memory_no_dash_is_told_as_its_total_or_peak() -> None:
+    for size in ((80, 24), (160, 50)):
+        screen = "\n".join(play(WithoutTotal(gpus=1, seconds=60, tells_use=False), size))
+        assert "Memory" in screen
+        assert not re.search("of –|peak –", screen), screen
+
+
+def test_where_no_process_is_listed_none_is_offered_to_be_sorted() -> None:
+    assert "sort, filter, end" in "\n".join(play(FakeFeed(seconds=20), (120, 40)))
+    assert "sort, filter, end" not in "\n".join(play(FakeFeed(seconds=20, processes_count=0), (120, 40)))
 
 
 def test_above_runs_and_programs_both_are_named() -> None:

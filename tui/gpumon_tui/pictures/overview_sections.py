@@ -236,6 +236,7 @@ class ProcessPicture(SectionPicture):
         return [processes.key(process) for process in self._ordered]
 
     def lines(self) -> list[Line]:
+        self.opens = "3", "sort, filter, end" if self.view.processes else "opens"
         lines = super().lines()
         self._drawn_rows.keep(self.keys)
         return lines

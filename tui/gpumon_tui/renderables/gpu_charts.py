@@ -126,11 +126,10 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -
         [Segment(f"{name:<12}", theme.DIM), Segment(f"{units.percent(value):>5}", theme.PLAIN)]
         for name, value in ((span, worked.mean), ("lowest", worked.low))
     ]
-    peak = units.gibibytes(held.high)
-    is_told = any(map(is_known, (used, whole, held.high)))  # three dashes tell no more than one
-    of = (f"of {units.gibibytes(whole)}, " if is_known(whole) else "") + f"peak {peak}" if is_told else ""
-    behind = " " if is_known(whole) else ", "
-    told = [Segment(of if len(of) <= SIDE else f"peak {peak}", theme.DIM)]
+    total = f"of {units.gibibytes(whole)}" if is_known(whole) else ""
+    peak = f"peak {units.gibibytes(held.high)}" if is_known(held.high) else ""
+    of = ", ".join(filter(None, (total, peak)))
+    told = [Segment(of if len(of) <= SIDE else peak, theme.DIM)]
     side = (
         _side(units.whole(percent * 100), "%", "util", stats, plan.utilization),
         _side(units.gibibytes(used), "GiB", "memory", [told], plan.memory),
@@ -142,7 +141,7 @@ def gpu_charts(gpu: GpuCharts, plan: ChartsPlan, cells: int, plots: KeptPlots) -
     if not is_wide or not plan.memory:
         beside = [
             Segment(units.gibibytes(used), palette.ink("memory", bold=True)),
-            Segment(f"{behind}{of} GiB" if is_told else "", theme.DIM),
+            Segment(f"{' ' if total else ', '}{of} GiB" if of else "", theme.DIM),
         ]
     margin = 2 if is_wide else 1
     lines = card_head(sample, gpu.who, cells, margin, charted=plan.small > 0, rows=plan.head, is_hot=gpu.is_hot)
