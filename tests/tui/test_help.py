@@ -24,9 +24,9 @@ from tests.tui.screen import play
 COLORED = TerminalLook()
 
 
-def told(page: str, cells: int, look: TerminalLook = COLORED) -> list[str]:
+def told(page: str, cells: int, look: TerminalLook = COLORED, *, plays: bool = False) -> list[str]:
     view = View()
-    view.look, view.player = look, FakePlayer()
+    view.look, view.player = look, FakePlayer() if plays else None
     lines = Explained(view, page).told(cells)
     assert all(length(line) <= cells for line in lines)
     return ["".join(segment.text for segment in line) for line in lines]
@@ -46,7 +46,7 @@ def test_without_colors_none_is_named_and_in_ascii_an_arrow_is_no_control_key() 
 @pytest.mark.parametrize("cells", [36, 60, 76])
 @pytest.mark.parametrize("page", PAGES)
 def test_every_word_of_every_key_is_there(page: str, cells: int) -> None:
-    words = " ".join(told(page, cells)).split()
+    words = " ".join((*told(page, cells), *told(page, cells, plays=True))).split()
     assert "…" not in "".join(words)
     for key in applying(page):
         assert [word for word in key.what.split() if word not in words] == []
@@ -84,6 +84,14 @@ def test_keys_that_take_a_recording_elsewhere_are_named_where_it_can_go(can_seek
         player.can_seek = can_seek
     told = "\n".join("".join(part.text for part in line) for line in Explained(view, OVERVIEW).told(120))
     assert ("a recording: back or forward a minute" in told) == bool(can_seek)
+
+
+def test_the_help_of_a_recording_names_no_key_that_starts_something_in_its_place() -> None:
+    for plays in (True, False):
+        view = View()
+        view.player = FakePlayer() if plays else None
+        told = "\n".join("".join(part.text for part in line) for line in Explained(view, OVERVIEW).told(120))
+        assert ("switch to a simulation" in told, "restart a daemon" in told) == (not plays, not plays)
 
 
 def test_the_help_names_the_host_where_a_key_leads_there() -> None:

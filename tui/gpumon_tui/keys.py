@@ -17,6 +17,8 @@ _MOVES = "; { } move a recording"
 """Behind what the keys do that pan a chart."""
 _HOST = "; the host follows the last"
 """Behind what the keys do that choose a GPU."""
+_OF_NOW = ("simulate", "restart")
+"""Actions for a machine or a daemon that gives no values."""
 SELDOM = ("commands", "theme", "table")
 """Actions whose keys the footer names where all others have room."""
 
@@ -166,17 +168,23 @@ KEYS = (
 )  # fmt: skip
 
 
-def told_on(page: str, *, is_readonly: bool, can_seek: bool = True, has_host: bool = True) -> tuple[Key, ...]:
+def told_on(
+    page: str, *, is_readonly: bool, can_seek: bool = True, has_host: bool = True, plays: bool = False
+) -> tuple[Key, ...]:
     """Return the keys of a page that are told of there.
 
     In a view that only reads, those that interfere are not; those that move a recording are not where one plays that
-    cannot be moved. The machine is not named where nothing is known of it: no key leads there.
+    cannot be moved. The machine is not named where nothing is known of it: no key leads there. While a recording plays
+    here (`plays`), no key starts anything in its place.
     """
     absent = (*(() if can_seek else (_MOVES,)), *(() if has_host else (_HOST,)))
     return tuple(
         key._replace(what=_without(key.what, absent))
         for key in applying(page)
-        if key.what and not (is_readonly and key.interferes) and (can_seek or key.action != "seek")
+        if key.what
+        and not (is_readonly and key.interferes)
+        and (can_seek or key.action != "seek")
+        and not (plays and key.action in _OF_NOW)
     )
 
 

@@ -37,14 +37,20 @@ class Command(NamedTuple):
 
 
 def commands_of(
-    page: str, pages: Sequence[str], *, is_readonly: bool = False, can_seek: bool = True, has_host: bool = True
+    page: str,
+    pages: Sequence[str],
+    *,
+    is_readonly: bool = False,
+    can_seek: bool = True,
+    has_host: bool = True,
+    plays: bool = False,
 ) -> list[Command]:
     """Return what can be done on a page: what its keys do, and the other pages; the end of the view comes last.
 
     The list opens on its first row, and Enter does that: nobody is to quit who typed a colon in the wrong place.
     """
     others = [Command(f"{_PAGE}{name}", str(digit), str(digit)) for digit, name in enumerate(PAGES, 1) if name in pages]
-    told = told_on(page, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host)
+    told = told_on(page, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host, plays=plays)
     keys = [key for key in told if key.action not in _HIDDEN]
     rows = [(key.action == _LAST, Command(key.what, key.shown, key.keys.split(",")[0], key.brief)) for key in keys]
     rows += [(False, one) for one in others]
@@ -52,15 +58,23 @@ def commands_of(
 
 
 def of_other_pages(
-    page: str, pages: Sequence[str], *, is_readonly: bool = False, can_seek: bool = True, has_host: bool = True
+    page: str,
+    pages: Sequence[str],
+    *,
+    is_readonly: bool = False,
+    can_seek: bool = True,
+    has_host: bool = True,
+    plays: bool = False,
 ) -> list[Command]:
     """Return what only keys of other pages do; each leads to the first such page."""
-    known = {key.what for key in told_on(page, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host)}
+    known = {
+        key.what for key in told_on(page, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host, plays=plays)
+    }
     rows: list[Command] = []
     for digit, name in enumerate(PAGES, 1):
         if name == page or name not in pages:
             continue
-        for key in told_on(name, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host):
+        for key in told_on(name, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host, plays=plays):
             if key.what not in known and key.action not in _HIDDEN:
                 known.add(key.what)
                 rows.append(Command(f"{name}: {key.what}", f"{digit} {key.shown}", str(digit), key.brief))
@@ -153,7 +167,14 @@ class Commands(Scrolled):
 
     def __init__(self, view: View, *, page: str, pages: Sequence[str]) -> None:
         own, others = (
-            of(page, pages, is_readonly=view.is_readonly, can_seek=view.may_seek, has_host=HOST in view.subjects)
+            of(
+                page,
+                pages,
+                is_readonly=view.is_readonly,
+                can_seek=view.may_seek,
+                has_host=HOST in view.subjects,
+                plays=view.plays,
+            )
             for of in (commands_of, of_other_pages)
         )
         self.list = CommandLines(view, own, others)

@@ -101,7 +101,11 @@ class Explained(Text):
         keys = [
             (f"{write(key.shown):>7} ", write(key.what))
             for key in told_on(
-                self.page, is_readonly=view.is_readonly, can_seek=view.may_seek, has_host=HOST in view.subjects
+                self.page,
+                is_readonly=view.is_readonly,
+                can_seek=view.may_seek,
+                has_host=HOST in view.subjects,
+                plays=view.plays,
             )
         ]
         apart = " | " if look.is_ascii else " · "  # here, as a line may end with it
