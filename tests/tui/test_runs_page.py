@@ -489,6 +489,16 @@ def test_the_cursor_of_the_table_is_that_of_the_curves(ledger: str) -> None:
     play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([ledger]), clock=FakeClock(time=NOW * SECOND))
 
 
+@pytest.mark.parametrize(("size", "margin"), [((80, 40), 1), ((120, 40), 2)])
+def test_curves_in_place_of_a_table_have_the_margins_of_all_else(
+    ledger: str, size: tuple[int, int], margin: int
+) -> None:
+    lines = shown(ledger, size, *OPENED, "c")
+    curves = lines[next(place for place, line in enumerate(lines) if "by epoch" in line) : -1]
+    assert len(curves) > 10
+    assert all(line[:margin].strip() == "" and len(line) <= size[0] - margin for line in curves)
+
+
 def test_a_comparison_is_that_of_runs_compare_with_what_differs_in_config(ledger: str) -> None:
     lines = shown(ledger, (160, 50), *COMPARED)
     screen = "\n".join(lines)

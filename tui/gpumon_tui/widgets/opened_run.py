@@ -146,8 +146,10 @@ class OpenedRun:
         has_room = cells >= CURVES_FROM and bool(run.rows)
         beside = max(CURVES, min(MOST_CURVES, cells - self._wished(run))) if has_room else 0
         if not beside and self.curves_only and run.rows:
-            shows = known, self.id, cells, height, selected
-            return self._pictures.get("curves", shows, lambda: self._curves(run, known, cells - 2, height, selected))
+            side, shows = margin(cells), (known, self.id, cells, height, selected)
+            inner = cells - 2 * side
+            alone = self._pictures.get("curves", shows, lambda: self._curves(run, known, inner, height, selected))
+            return [[Segment(" " * side), *line] for line in alone]
         left = cells - beside
         of_table = known, self.id, left, height, place, has_keys, self._top
         body = self._pictures.get(
