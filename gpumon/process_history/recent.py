@@ -40,6 +40,7 @@ class RecentProcesses:
         self.pieces: list[Piece] = []
         self._present = frozenset(present)
         self._until = until
+        self._came: dict[tuple[str, int], ProcessLife] = {}
         self._known: dict[tuple[str, int], list[KnownProcess]] = {}
         for one in known:
             self._known.setdefault((one.device, one.pid), []).append(one)
@@ -62,8 +63,9 @@ class RecentProcesses:
                     hold(cell, read_values(process), seconds)
                     self.pieces.append(Piece(number, begin, begin + seconds, cell))
         for life in (*numbers.changed, *numbers.lives()):
-            if life.number in self.new:
-                self.new[life.number] = _process(life)
+            came = self.new.get(life.number)
+            if came is not None:
+                self.new[life.number] = _process(life)._replace(first=came.first)
 
     def _number(self, life: ProcessLife) -> int:
         first = life.first_ns / SECOND
@@ -73,6 +75,10 @@ class RecentProcesses:
                     return one.number
             elif self._goes_on(one, first):
                 return one.number
+        came = self._came.setdefault((life.device, life.pid), life)
+        if abs(life.started - came.started) <= RESTARTED and came is not life:
+            return came.number  # for a while it was gone, or its GPU did not answer
+        self._came[life.device, life.pid] = life
         life.number = -1 - len(self.new)
         self.new[life.number] = _process(life)
         return life.number

@@ -85,7 +85,7 @@ def keep(path: Path, ticks: Iterable[Tick], *, kill: bool = False) -> None:
 
 
 def uses(
-    path: Path, begin: float = -HOUR, end: float = 40 * HOUR, frames: Sequence[Frame] = (), **wanted: Any
+    path: Path | str, begin: float = -HOUR, end: float = 40 * HOUR, frames: Sequence[Frame] = (), **wanted: Any
 ) -> list[ProcessUse]:
     """The processes between two times in seconds after `BEGIN`."""
     span = WindowSpan(BEGIN + begin, BEGIN + end)
@@ -333,6 +333,25 @@ def looked(ticks: Iterable[Tick], **bounds: Any) -> ProcessLooks:
     for number, each in enumerate(ticks, 1):
         looks.add(frame_of(each, number))
     return looks
+
+
+@pytest.mark.parametrize("meanwhile", ["gone", "blind"])
+def test_a_process_that_is_seen_again_is_one_also_in_frames_that_no_file_has(path: Path, meanwhile: str) -> None:
+    silent = {"samples": [sample(0, state=Availability.STALE), sample(1)]}
+    without = steady(11, 12) if meanwhile == "gone" else steady(11, 12, one(), **silent)
+    ticks = [*steady(0, 10, one()), *without, *steady(13, 20, one())]
+    (recent,) = uses("", frames=[frame_of(each, number) for number, each in enumerate(ticks, 1)])
+    keep(path, ticks)
+    (kept,) = uses(path)
+    assert recent.process[1:] == kept.process[1:]
+    assert (recent.process.first, recent.process.last, recent.held) == (BEGIN, BEGIN + 20, 18)
+
+
+def test_one_whose_start_is_not_known_and_that_comes_again_is_another_one_in_frames_too() -> None:
+    unknown = one(started=nan)
+    ticks = (*steady(0, 10, unknown), *steady(11, 12), *steady(13, 20, unknown))
+    found = uses("", frames=[frame_of(each, number) for number, each in enumerate(ticks, 1)])
+    assert [use.process.first - BEGIN for use in found] == [0, 13]
 
 
 def test_looks_in_memory_reach_further_back_than_frames_and_leave_no_hole() -> None:
