@@ -305,3 +305,13 @@ def test_what_stands_beside_each_other_in_a_toolbar_has_one_height(browser: Brow
                 shown = visitor.open(place)
                 expect(shown.locator(f"{SHOWN} :is(.seg, .search, .csv) >> visible=true").first).to_be_visible()
                 assert max(shown.evaluate(tall)) == 1, (page, width)
+
+
+def test_on_a_phone_strips_and_small_charts_of_the_fleet_have_their_titles(browser: Browser, opened: Opened) -> None:
+    title = "(cell) => getComputedStyle(cell, '::before').content"
+    with visit(browser, opened.link, viewport={"width": 400, "height": 800}) as visitor:
+        row = visitor.open(opened.places["fleet"]).locator("table.fleet tbody tr:not(.child)").first
+        expect(row.locator(".c-day canvas")).to_be_visible()
+        assert row.locator(".c-day").evaluate(title) == '"Last 24 hours"'
+        assert row.locator(".c-spark").evaluate(title) == '"Utilization, 10 min"'
+        expect(visitor.page.locator("#page-fleet .toolbar .key")).to_be_visible()
