@@ -541,3 +541,17 @@ test("many events have their lane alone: lines of all of them would be a fence b
   assert.strictEqual(gpumon.isFence(seen(50), area), true);
   assert.strictEqual(gpumon.isFence([], area), false);
 });
+
+test("points that come less often than cells are long leave no gap between them, and a pause does", () => {
+  const { gpumon } = load(["00", "49"]);
+  const line = { x: [0.15], mean: [1], low: [1], high: [1], step: 0.3 };
+  let before = 0.15;
+  for (const time of [0.65, 1.15, 1.65, 4.65]) {
+    gpumon.append([line], [0.5], { time, before, interval: 0.5 });
+    before = time;
+  }
+  const known = line.x.filter((_, at) => line.mean[at] !== null).map((x) => Math.round(x * 100) / 100);
+  assert.deepStrictEqual(plain(known), [0.15, 0.45, 0.75, 1.05, 1.35, 1.65, 4.65]);
+  assert.strictEqual(line.mean.length, line.x.length);
+  assert.strictEqual(line.low.length, line.x.length);
+});

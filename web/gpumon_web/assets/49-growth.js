@@ -13,9 +13,12 @@
     if (!step) { push(lines, time, values); return; }
     const edge = x.length ? x[x.length - 1] + step / 2 : Math.floor(time / step) * step;
     const cells = Math.floor((time - edge) / step) + 1; // that begin up to this sample
-    for (let at = 0; at < cells; at += 1) { push(lines, edge + (at + 0.5) * step, lines.map(() => null)); }
     const lasted = time - before;
-    const seconds = lasted <= MISSED * interval ? lasted : interval;
+    const isPause = lasted > MISSED * interval;
+    const none = lines.map(() => null);
+    // A sample stands for the time since the one before it, also for cells that are shorter than that.
+    for (let at = 0; at < cells; at += 1) { push(lines, edge + (at + 0.5) * step, isPause || at === cells - 1 ? none : values); }
+    const seconds = isPause ? interval : lasted;
     lines.forEach((line, at) => { if (t.known(values[at])) { fill(line, values[at], seconds); } });
   };
 
