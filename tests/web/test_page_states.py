@@ -225,7 +225,7 @@ def test_five_thousand_epochs_are_usable(browser: Browser, tmp_path: Path) -> No
         page = visitor.open("#/run/long-1a2b")
         table = page.get_by_role("table", name="Epochs")
         first = table.locator("tbody th").first
-        expect(first).to_have_text("4999")
+        expect(first).to_have_text("4,999")
         assert table.locator("tbody tr").count() < 400
         table.get_by_role("columnheader", name="Epoch").get_by_role("button").click()
         expect(first).to_contain_text("0–99")
@@ -236,7 +236,7 @@ def test_five_thousand_epochs_are_usable(browser: Browser, tmp_path: Path) -> No
         more = page.locator("#page-run .more:not([hidden])")
         more.scroll_into_view_if_needed()
         until(lambda: table.locator("tbody tr").count() >= 120 > folded)
-        expect(more).to_contain_text("of 5000")
+        expect(more).to_contain_text("of 5,000")
 
 
 def test_a_run_that_the_ring_forgot_is_shown_from_the_ledger(browser: Browser, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_run_that_the_ring_forgot_is_shown_from_the_ledger(browser: Browser, t
         page.get_by_role("link", name="resnet50").click()
         shown = page.locator("#page-run")
         expect(shown.locator(".plot[data-drawn]")).to_be_visible()
-        for text in ("finished", "Utilization", "Memory", "loss", "accuracy"):
+        for text in ("finished", "Utilization", "Device memory", "loss", "accuracy"):
             expect(shown).to_contain_text(text)
         expect(shown.get_by_role("table", name="Epochs").locator("tbody tr")).to_have_count(6)
         expect(shown.get_by_role("table", name="Ranks").locator("tbody tr")).to_have_count(2)

@@ -102,7 +102,7 @@ test("of many rows only those are in the page that somebody scrolled to", () => 
 
 test("rows that are not here are asked for when somebody sorts, or wants to see them", () => {
   const t = table(many(100), { total: 5000 });
-  assert.strictEqual(t.more.textContent, "Show more: 4940 of 5000 are hidden");
+  assert.strictEqual(t.more.textContent, "Show more: 4,940 of 5,000 are hidden");
   t.more.click();
   assert.strictEqual(t.wanted.length, 1);
   t.sort("size");

@@ -164,7 +164,7 @@
       });
       if (dense) { table.parentElement.classList.toggle("dense", order.length > Number(dense)); }
       if ((!all() || !g.feed.server) && loading) { g.put(empty, loading); }
-      else if (wanted && lacks()) { g.put(empty, `${noMatch} ${total - source.rows.size} rows are still to come …`); }
+      else if (wanted && lacks()) { g.put(empty, `${noMatch} ${t.count(total - source.rows.size)} rows are still to come …`); }
       else if ((wanted || plan) && order.length) { g.put(empty, noMatch); }
       else if (emptyFrom) { g.show(empty, "text", g.feed.value(emptyFrom)); } else { g.put(empty, nothing); }
       g.hide(empty, keys.length > 0);
@@ -172,7 +172,7 @@
       if (handle.button) { g.hide(handle.button, !keys.length); }
       const count = wanted || plan ? found.length : total;
       g.hide(more, count <= most);
-      if (count > most) { g.put(more, `Show more: ${count - limit} of ${count} are hidden`); }
+      if (count > most) { g.put(more, `Show more: ${t.count(count - limit)} of ${t.count(count)} are hidden`); }
       if (!changed) { sought(); }
       if (saves && !lacks()) { const then = saves; saves = null; then(view()); }
     }

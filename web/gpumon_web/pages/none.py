@@ -53,7 +53,7 @@ def layout() -> Component:
 
 
 def live(now: Now, args: Args) -> Cells:
-    """What is wrong and what to do, each a sentence of its own, and the machine's numbers."""
+    """Say what is wrong and what to do, each in a sentence of its own, and give the machine's numbers."""
     del args
     host = now.host
     used, total = host.get("memory_used"), host.get("memory_total")
