@@ -54,6 +54,18 @@ def test_a_run_that_is_over_says_how_many_epochs_it_did_and_how_long_it_took(tmp
     assert found.again > 60
 
 
+def test_an_epoch_of_unknown_utilization_has_no_bar_which_would_be_0_percent(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run(NET))
+        uuid = book.device(rank)
+        book.epoch(rank, 0)
+        book.epoch(rank, 1)
+        book.usage(rank, 1, uuid, **measured(utilization=0.0))
+        unknown, idle = (one["utilization"][0]["line"] for one in kept(document(book)).values["epochs"])
+    assert len(unknown) == 1
+    assert len(idle) == 2
+
+
 def test_numbers_of_epochs_have_their_thousands_set_apart_wherever_a_run_names_them(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, NET, 1030, course=False, phases=False)

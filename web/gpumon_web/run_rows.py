@@ -150,7 +150,9 @@ def _verdict(judged: Cells | None) -> Cells | None:
 def _measured(one: Cells, run: Cells) -> Cells:
     sign, peak = live_peak(one)
     utilization, is_final = one["utilization_mean"], not one.get("is_settling")
-    meter = [text(_share(utilization, is_final)), bar(share(utilization or 0, user=run["user"] or ""))]
+    # An empty bar would be 0 %.
+    known = [] if utilization is None else [bar(share(utilization, user=run["user"] or ""))]
+    meter = [text(_share(utilization, is_final)), *known]
     return {
         "utilization": [line(*meter, css="meter")],
         "utilization_mean": utilization,
