@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import os
 import pickle
 import sys
 import tempfile
@@ -21,6 +22,9 @@ from contextlib import suppress
 from typing import Any
 
 warnings.filterwarnings("ignore")
+# Keras would import them, for a third of the time of all cases; test_auto trains where they are there.
+for name in {"jax", "pandas", "sklearn", "tensorflow"} - {os.environ["KERAS_BACKEND"]}:
+    sys.modules[name] = None  # type: ignore[assignment]
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
