@@ -11,6 +11,8 @@ import warnings
 from typing import Any
 
 warnings.filterwarnings("ignore")
+for name in ("jax", "pandas", "sklearn", "tensorflow"):  # Keras would import them, for a second
+    sys.modules[name] = None  # type: ignore[assignment]
 
 import keras  # noqa: E402
 import lightning.pytorch as lightning  # noqa: E402
