@@ -119,7 +119,7 @@ def clock_events(vendor: Vendor, mask: int) -> tuple[str, ...]:
 
 
 def required(vendor: Vendor | None, action: float) -> str:
-    """What a driver requires by a number of `gpu.recovery_action`: `nothing` for 0; empty where that has no words."""
+    """Return the words for a number of `gpu.recovery_action`: `nothing` for 0; empty where it has none."""
     if action == 0:
         return "nothing"
     return next((what for number, what, _, _ in vendor.recoveries if number == action), "") if vendor else ""

@@ -96,7 +96,6 @@ class RunPicture(SectionPicture):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self._paces: Memo[RecentPace] = Memo()
-        self._placed: Memo[tuple[LeanPlace, ...]] = Memo()
 
     @property
     def selected(self) -> Hashable:
@@ -184,13 +183,9 @@ class RunPicture(SectionPicture):
     def _columns(self) -> tuple[LeanPlace, ...]:
         cells = self.size.width
 
-        def found() -> tuple[LeanPlace, ...]:
-            columns = RUN_COLUMNS if cells >= NARROW else NARROW_RUN_COLUMNS
-            empty = overview_rows.empty_of_runs(self.view.ranks)
-            columns = overview_rows.with_names(columns, (ranks.first.name for ranks in self.view.ranks))
-            return fitting(columns, self.left + (cells >= NARROW), cells - self.left, empty)
-
-        return self._placed.get(0, (self.view.frame, cells, self.left), found)
+        columns = RUN_COLUMNS if cells >= NARROW else NARROW_RUN_COLUMNS
+        empty = overview_rows.empty_of_runs(self.view.ranks)
+        return fitting(columns, self.left + (cells >= NARROW), cells - self.left, empty)
 
     def _brief(self) -> Line:
         """All in one line: those that have no room are counted."""
@@ -222,7 +217,6 @@ class ProcessPicture(SectionPicture):
         self._drawn_rows: Memo[Placed] = Memo()
         self._empty: frozenset[str] = frozenset()
         """Titles of columns for which no process has anything."""
-        self._all_columns = PROCESS_COLUMNS
 
     @property
     def selected(self) -> Hashable:
@@ -249,8 +243,7 @@ class ProcessPicture(SectionPicture):
             put_row(row, self._columns, overview_rows.process_texts(process, facts))
             return row
 
-        columns = self.size.width, self.left, self._empty, self._all_columns
-        shows = process, overview_rows.said_beside(process, facts), columns
+        shows = process, overview_rows.said_beside(process, facts), self.size.width, self.left, self._empty
         return self._drawn_rows.get(self.keys[place], shows, draw)
 
     def heading(self) -> Placed:
@@ -292,7 +285,7 @@ class ProcessPicture(SectionPicture):
 
     @property
     def _columns(self) -> tuple[LeanPlace, ...]:
-        return fitting(self._all_columns, self.left + 1, self.size.width - self.left, self._empty)
+        return fitting(PROCESS_COLUMNS, self.left + 1, self.size.width - self.left, self._empty)
 
     def _order(self) -> None:
         view = self.view
@@ -300,7 +293,6 @@ class ProcessPicture(SectionPicture):
             return
         self._of = view.frame
         self._empty = overview_rows.empty_of_processes(view.processes)
-        self._all_columns = overview_rows.with_names(PROCESS_COLUMNS, (ranks.first.name for ranks in view.ranks))
         places = view.process_facts().places
         self._ordered = sorted(
             view.processes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 
 from rich.segment import Segment
@@ -30,10 +30,12 @@ _AROUND_SUBJECT = 6
 ACTION_FROM = 100
 """Cells from which a finding stands with what to do about it."""
 
+_NAME = 32
+"""Cells that the name of a run may take where others leave them: whatever runs there are, so that nothing moves."""
 LOSS = 7
 """Cells of the column of losses."""
 RUN_COLUMNS = (
-    LeanColumn("run", 15, keep=12),
+    LeanColumn("run", 15, keep=12, wish=_NAME),
     LeanColumn("user", 8, keep=5),
     LeanColumn("GPUs", 6, keep=7),
     LeanColumn("", 0, keep=4, wish=20),
@@ -53,15 +55,13 @@ NARROW_RUN_COLUMNS = tuple(
 PROCESS_NAMES = ("pid", "gpu", "user", "mem", "sm", "cpu", "host", "time", "run", "program")
 """The columns of processes that an overview has."""
 _KEPT = (9, 10, 8, 7, 6, 3, 2, 1, 0, 11)
-_RUN_CELLS, _PROGRAM_CELLS = 14, 24
-_MOST_NAME = 40
-"""Cells that the name of a run may take."""
+_RUN_CELLS, _WISHES = 14, {"run": _NAME, "program": 24}
 
 
 def _lean(name: str, keep: int) -> LeanColumn:
     of = process_columns.BY_NAME[name]
     cells = _RUN_CELLS if name == "run" else max(of.cells, len(of.title)) if of.right else of.cells
-    return LeanColumn(of.title, cells, of.right, keep, wish=0 if cells else _PROGRAM_CELLS)
+    return LeanColumn(of.title, cells, of.right, keep, wish=_WISHES.get(name, 0))
 
 
 PROCESS_COLUMNS = tuple(_lean(name, keep) for name, keep in zip(PROCESS_NAMES, _KEPT, strict=True))
@@ -82,7 +82,7 @@ def subject_cells(found: Sequence[FindingGroup], place: int, cells: int) -> int:
     sizes = [width(safe(one.title)) for one in found]
     if cells >= ACTION_FROM:
         left = cells - _AROUND_SUBJECT - max(width(safe(one.first.summary)) for one in found)
-        return min(max(sizes), max(_SUBJECT, min(_MOST_NAME, left)))
+        return min(max(sizes), max(_SUBJECT, min(_NAME, left)))
     room = cells - _AROUND_SUBJECT - width(safe(found[place].first.summary))
     return min(sizes[place], max(LEAST_SUBJECT, room))
 
@@ -100,12 +100,6 @@ def finding_row(group: FindingGroup, cells: int, left: int, subject: int) -> Pla
     if cells >= ACTION_FROM and action and at + 3 + width(action) <= end:
         row.right(end, action, theme.DIM)
     return row
-
-
-def with_names(columns: tuple[LeanColumn, ...], names: Iterable[str]) -> tuple[LeanColumn, ...]:
-    """Return columns of which that of runs has room for their names, as far as others leave it."""
-    longest = min(_MOST_NAME, max((width(safe(name)) for name in names), default=0))
-    return tuple(one._replace(wish=longest) if one.title == "run" else one for one in columns)
 
 
 def empty_of_runs(of: Sequence[Ranks]) -> frozenset[str]:

@@ -35,7 +35,7 @@ EPOCH, NARROW_EPOCH = 10, 7
 """Cells of an epoch: `12 (13/90)`, and in a narrower page `e12/90`."""
 METRIC = 13
 """Cells of a logged metric with its name."""
-MOST_NAME, VERDICT_CELLS = 60, 28
+MOST_NAME, VERDICT_CELLS = 40, 28
 """Cells that a name may take, and those of a verdict that it does not."""
 _YEAR = 300 * 86400
 """Seconds for which a day needs no year."""
@@ -112,13 +112,12 @@ def matching(runs: Sequence[ListedRun], words: str) -> list[ListedRun]:
     return [run for run in runs if all(word in run.text for word in wanted)] if wanted else list(runs)
 
 
-def columns(cells: int, runs: Sequence[ListedRun] = ()) -> tuple[TableColumn, ...]:
-    """The columns for a page of so many cells; the names of `runs` have what others leave."""
-    longest = max((width(safe(run.name)) for run in runs), default=0)
+def columns(cells: int) -> tuple[TableColumn, ...]:
+    """The columns for a page of so many cells."""
     name = 12 if cells < NARROW else 14 if cells < 70 else 18 if cells < 200 else 22
     return (
         TableColumn("", 1, keep=100),
-        TableColumn("run", name, keep=99, wish=min(longest, MOST_NAME)),
+        TableColumn("run", name, keep=99, wish=MOST_NAME),
         TableColumn("ID", 22, keep=10),
         TableColumn("user", 8, keep=70),
         TableColumn("GPUs", 4, right=True, keep=40),

@@ -178,7 +178,7 @@ class RunPicker:
         )
 
         def found() -> tuple[tuple[TableColumn, ...], PlacedColumns]:
-            columns = run_list.columns(cells, self.shown)
+            columns = run_list.columns(cells)
             return columns, placed(columns, cells, run_list.empty(columns, self.shown))
 
         return self._places.get(0, by, found)
