@@ -35,7 +35,7 @@ EPOCH, NARROW_EPOCH = 10, 7
 """Cells of an epoch: `12 (13/90)`, and in a narrower page `e12/90`."""
 METRIC = 13
 """Cells of a logged metric with its name."""
-MOST_NAME, VERDICT_CELLS = 40, 28
+MOST_NAME, VERDICT_CELLS = 40, 32
 """Cells that a name may take, and those of a verdict that it does not."""
 _YEAR = 300 * 86400
 """Seconds for which a day needs no year."""
