@@ -69,7 +69,7 @@ def test_a_simulation_that_a_daemon_plays_has_the_losses_of_its_past_epochs_and_
         with daemon("--source", "sim", env=env):
             terminal = open_terminal(env, size="200x50")
             shown(terminal, "● live", "val_loss")
-            row = re.compile(r"^ +e5 +1:35 .*%.*%.* 1\.0\d+ +1\.0\d+ *$", re.MULTILINE)
+            row = re.compile(r" e5 +1:35 .*%.*%.* 1\.0\d+ +1\.0\d+ *$", re.MULTILINE)
             until(lambda terminal=terminal, row=row: row.search(terminal.screen()) is not None)
             terminal.press("4")
             screen = shown(terminal, "2 running  0 past", "val_loss")
