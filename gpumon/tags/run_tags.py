@@ -221,7 +221,7 @@ class RunTags:
         self._telling.tag(tags)
 
     def must_end(self) -> None:
-        """Who drops this run, or ends the process, before it ends has not finished it. For callbacks."""
+        """A run that is dropped, or whose process ends, before its own end has not finished. For callbacks."""
         self._board.must_end = True
 
     def describe(self, **changes: object) -> None:

@@ -28,6 +28,11 @@ def wide(tmux: str, four: Lab) -> Iterator[Terminal]:
     """The view of four GPUs, of a daemon."""
     terminal = Terminal(tmux, four.directory, four.env, command("tui"), "200x50")
     shown(terminal, "llama-sft", "3:1", "● live")
+    # The first picture comes before the toolkit, which has no place for a click until it has drawn its own.
+    terminal.press("?")
+    shown(terminal, "this help")
+    terminal.send(ESCAPE)
+    shown(terminal, "llama-sft", "● live")
     yield terminal
     terminal.close()
 
@@ -233,7 +238,7 @@ def test_the_mouse_works_on_every_page(wide: Terminal) -> None:
     matched(wide, r"^▌.*train_sft\.py")
     wide.click_on("4 Runs")
     shown(wide, "began", "llama-sft-")
-    wide.click_on("energy")
+    wide.click_on("energy", 1)  # the title of the list names it first
     matched(wide, r"energy *[▼▲]")
     wide.click_on("began")
     wide.click_on("5 Events")

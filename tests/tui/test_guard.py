@@ -90,7 +90,7 @@ def lines(self):
     raise ValueError("broken")
 
 GpuTable.lines = lines
-sys.exit(gpumon.cli.main(["tui", "--source", "sim:one"]))
+sys.exit(gpumon.cli.main(["tui", "--source", "sim"]))  # of one GPU charts may be all there is
 """
 
 
