@@ -10,7 +10,8 @@ from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.pages.chart.laid_over import mark_of, mark_of_own
-from gpumon_tui.pages.chart.state import SMALL_NAMES, ChartState, role_of
+from gpumon_tui.pages.chart.looks import SMALL_NAMES, role_of
+from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.cells import crossed, laid, painted
 from gpumon_tui.renderables.heat import heat, scale
 from gpumon_tui.renderables.history_begins import with_begin

@@ -17,8 +17,9 @@ from gpumon_tui.gpu_status import SILENT, gpu_status
 from gpumon_tui.levels import level
 from gpumon_tui.pages.chart.board import moment, shown_gpus
 from gpumon_tui.pages.chart.laid_over import joined, peers_line
+from gpumon_tui.pages.chart.looks import SMALL_NAMES, role_of
 from gpumon_tui.pages.chart.place import place_in_run
-from gpumon_tui.pages.chart.state import SMALL_NAMES, UNKNOWN, ChartState, Overlay, ReadOut, role_of
+from gpumon_tui.pages.chart.state import UNKNOWN, ChartState, Overlay, ReadOut
 from gpumon_tui.renderables.attention import STYLES, in_few_lines
 from gpumon_tui.renderables.cells import Tint, style_of
 from gpumon_tui.renderables.plot import BAND

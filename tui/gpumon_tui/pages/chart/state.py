@@ -18,6 +18,7 @@ from gpumon.panels import PANELS
 from gpumon_tui.freshness import NOW
 from gpumon_tui.gpu_status import of_now
 from gpumon_tui.memo import Memo
+from gpumon_tui.pages.chart.looks import OTHERS, role_of
 from gpumon_tui.pages.chart.plan import SMALLS, ChartPlan, chart_plan
 from gpumon_tui.pages.chart.presets import LAYOUTS, PRESETS, UTILIZATION, ChartLayout, ChartPreset
 from gpumon_tui.pictures.columns import Columns, at_column
@@ -30,19 +31,6 @@ SMALL_OF_HOST = ("host.cpu_utilization", "host.memory_used", "host.disk_read", "
 """In the order in which they have a small chart, as far as there is room."""
 METRIC, PRESET, OVERLAY, LAYOUT = "chart metric", "chart preset", "chart overlay", "chart layout"
 """Names of the choices that are kept for the next time."""
-SMALL_NAMES = {
-    "gpu.utilization": "Util", "gpu.memory_used": "Mem", "gpu.power": "Power", "gpu.temperature": "Temp",
-    "gpu.clock_sm": "Clock", "gpu.pcie_received": "PCIe", "host.memory_used": "Mem", "host.disk_read": "Disk",
-    "host.network_received": "Net", "host.cpu_utilization": "CPU", "gpu.run_allocated": "Live",
-    "gpu.run_reserved": "Held", "gpu.memory_utilization": "Mem bw", "gpu.fan": "Fan", "gpu.temperature_memory": "T mem",
-    "gpu.pcie_sent": "Sent", "gpu.nvlink_received": "NVLink", "gpu.nvlink_sent": "NVsent",
-}  # fmt: skip
-ROLES = {
-    "gpu.utilization": "util", "gpu.memory_used": "memory", "gpu.power": "power", "gpu.temperature": "temp",
-    "gpu.clock_sm": "dim", "host.cpu_utilization": "util", "host.memory_used": "memory",
-}  # fmt: skip
-OTHERS = ("memory", "power", "temp", "run", "key", "text", "util", "dim")
-"""Roles of lines that are laid over that of the subject, in order: here they tell GPUs apart."""
 OFTEN, SELDOM = 10.0, 60.0
 """Seconds after which the last column of long ones is drawn anew, and from `LONG` seconds a column on."""
 LONG = 600.0
@@ -70,11 +58,6 @@ class ReadOut(NamedTuple):
 
 
 UNKNOWN = ReadOut(nan, nan, nan)
-
-
-def role_of(metric: str) -> str:
-    """Return the role of the color of a metric."""
-    return ROLES.get(metric, "key")
 
 
 Named = TypeVar("Named", ChartPreset, ChartLayout)
