@@ -438,6 +438,29 @@ def test_abbreviations_keep_their_letters_above_the_heat_strip() -> None:
     assert any("All GPUs   utilization" in line for line in shown("", (80, 24)))
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+def test_a_heat_strip_of_columns_shorter_than_samples_shows_no_gap_behind_the_newest_one(size: tuple[int, int]) -> None:
+    feed = FakeFeed()
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        for window in (60.0, 30.0, 10.0):
+            while app.view.window > window:
+                app.view.zoom(-1)
+            for _ in range(4):
+                feed.advance(1)
+                app.poll()
+                await pilot.pause()
+                state = page_of(app).state
+                assert state.grid.step <= state.interval
+                lines = text(app)
+                begin = next(place for place, line in enumerate(lines) if "All GPUs" in line) + 1
+                strips = [line[: state.plan.left + state.plan.cells] for line in lines[begin : begin + state.plan.gpus]]
+                assert strips and not [line for line in strips if "·" in line], (window, strips)
+
+    play(feed, size, script)
+
+
 def test_the_cursor_tells_epoch_and_phase_of_its_moment() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")

@@ -126,7 +126,8 @@ def _heat(state: ChartState) -> list[Line]:
     right = right if axis.parts else []  # of no value it is not known how strong a color it would have
     room = plan.left + plan.cells - length(left) - length(right)
     lines: list[Line] = [[*left, Segment(" " * room), *right] if room > 0 else left]
-    known = known_halves(state.grid, view.history.begin, state.until)
+    # Of a column shorter than the time between samples the part behind the newest one is still to come: it is no gap.
+    known = known_halves(state.grid, view.history.begin, min(state.until, view.now))
     for sample in view.samples[first : first + count]:
         uuid = sample.device.uuid
         is_subject = uuid == view.subject
