@@ -30,7 +30,8 @@ from gpumon.missing import is_known
 from gpumon.people import SHOWN, in_force
 from gpumon.text import clean
 
-NOTHING = "no runs recorded yet: start 'gpumon daemon', then a training that publishes its epochs (docs/runs.md)"
+NOTHING = "no runs recorded yet: 'gpumon daemon' records trainings that publish their epochs (docs/runs.md)"
+"""Why no run is listed, whether a daemon runs or not."""
 _MOST_ABOUT = 1024
 """Rows of a table of particulars that are read: a run that gpumon recorded has fewer."""
 _RANKS = "IN (SELECT key FROM rank WHERE run = ?)"

@@ -16,8 +16,9 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon import units
+from gpumon.errors import GpumonError
 from gpumon.frame import RunState
-from gpumon.ledger.reader import Ledger, Ledgers
+from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.live import LiveState
 from gpumon.reports import compare, run_text
@@ -30,6 +31,7 @@ from gpumon_tui.renderables import run_opened
 from gpumon_tui.renderables.by_epoch import extremes, joined, levels, stretch_of
 from gpumon_tui.renderables.cells import painted
 from gpumon_tui.renderables.compared_headline import headlines
+from gpumon_tui.renderables.nothing_to_list import NO_RUN_SIMULATED
 from gpumon_tui.renderables.plot import PlotCurve, plot
 from gpumon_tui.renderables.run_curves import LABELS
 from gpumon_tui.renderables.run_list import ORDERS
@@ -899,6 +901,29 @@ def test_a_recording_says_what_is_true_of_its_runs() -> None:
     assert "this recording has no run data" in lines
     assert "filter" not in lines
     assert "start 'gpumon daemon'" not in lines
+
+
+@pytest.mark.parametrize(("source", "words"), [("sim", NO_RUN_SIMULATED), ("nvml", NOTHING)])
+def test_a_page_without_runs_says_what_would_bring_some(tmp_path: Path, source: str, words: str) -> None:
+    """Nobody is told to start a daemon that may run, nor a training that a simulation would not have."""
+    with Book(tmp_path) as book:
+        pass
+    feed = FakeFeed(gpus=1, seconds=2, source=source)
+    feed.runs = lambda second: ()  # type: ignore[method-assign]
+    feed.frames = []
+    feed.advance(2)
+
+    def absent() -> Ledgers:
+        raise GpumonError(NOTHING)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("4")
+        await settled(app, pilot)
+
+    for ledgers in (lambda: Ledgers([str(book.path)]), absent):
+        lines = "\n".join(play(feed, (160, 40), script, ledgers=ledgers))
+        assert words in lines
+        assert "start 'gpumon daemon'" not in lines
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])

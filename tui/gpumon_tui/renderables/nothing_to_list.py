@@ -4,6 +4,8 @@ from __future__ import annotations
 
 NO_PROCESS_DATA = "this recording has no process data"
 NO_RUN_DATA = "this recording has no run data"
+NO_RUN_SIMULATED = "no run in this simulation"
+"""Of trainings that somebody starts now it has none."""
 READING_LEDGER = "reading the ledger …"
 SHOW_ALL = "Esc shows all"
 

@@ -15,7 +15,7 @@ from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import run_list
 from gpumon_tui.renderables.attention import wrapped
-from gpumon_tui.renderables.nothing_to_list import NO_RUN_DATA, READING_LEDGER, SHOW_ALL, all_hidden
+from gpumon_tui.renderables.nothing_to_list import NO_RUN_DATA, NO_RUN_SIMULATED, READING_LEDGER, SHOW_ALL, all_hidden
 from gpumon_tui.renderables.run_list import ORDERS, UNSEEN
 from gpumon_tui.renderables.run_opened import STRONG
 from gpumon_tui.renderables.section import column_at, heading, keys, margin, more, placed, rows, section
@@ -243,11 +243,12 @@ class RunPicker:
             return NO_RUN_DATA
         if Capability.NOW not in can:
             return "no run in this recording until here"
-        if answer.problem:
-            return answer.problem
-        if answer.found is None:
+        if answer.found is None and not answer.problem:
             return READING_LEDGER
-        return "no runs recorded yet: start 'gpumon daemon', then a training that publishes its epochs"
+        from gpumon.ledger.reader import NOTHING
+
+        told = answer.problem or NOTHING
+        return NO_RUN_SIMULATED if told == NOTHING and not self.view.is_recorded else told
 
     def _row(self, run: ListedRun, cells: int, *, is_open: bool, room: int = run_list.ALL_ROOM) -> Row:
         detail = self.view.kept.detail(run.id, is_over=run.is_over).found if run.is_kept else None
