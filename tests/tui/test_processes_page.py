@@ -512,6 +512,13 @@ def test_charts_say_where_the_history_of_an_older_process_begins(before: float, 
     play(feed, (120, 40), script)
 
 
+@pytest.mark.parametrize("cells", [80, 100, 110, 119, 120, 200])
+def test_the_memory_of_a_process_and_its_peak_are_whole_beside_charts_of_any_width(cells: int) -> None:
+    facts = [KnownFact("GPU memory", "139.8 GiB, peak 139.8 GiB")]
+    lines = opened(OpenedProcess(4711, "train.py", "GPU 0", (), facts, (), [], [], 60, "none"), margin(cells), cells, 20)
+    assert any(facts[0].text in "".join(part.text for part in line) for line in lines)
+
+
 @pytest.mark.parametrize(("rows", "is_whole"), [(22, True), (14, False)])
 def test_a_long_command_line_of_an_opened_process_is_whole_or_ends_with_an_ellipsis(rows: int, is_whole: bool) -> None:
     words = [f"--option-{number}" for number in range(20)]
