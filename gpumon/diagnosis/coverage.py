@@ -14,8 +14,8 @@ _JUDGED = (
 )
 """Names for people, with the metrics that its rules read; of the first two any one tells, of memory both are needed."""
 _ALL_NEEDED = ("memory limit",)
-
-
+GPUS = "GPUs"
+"""Where none can be read at all."""
 NOTHING = "Nothing needs attention."
 
 
@@ -25,7 +25,12 @@ def nothing_found(unknown: Sequence[str]) -> str:
 
 
 def not_judged(samples: Sequence[Sample], *, tells_processes: bool) -> list[str]:
-    """Return what is not known of any GPU that answers, in words: `temperature`; empty where the rules had all."""
+    """Return what is not known of any GPU that answers, in words: `temperature`; empty where the rules had all.
+
+    Of a GPU that does not answer a rule says so; where there is none, no rule can.
+    """
+    if not samples:
+        return [GPUS]
     answering = [sample for sample in samples if sample.state is Availability.OK]
     if not answering:
         return []

@@ -136,6 +136,15 @@ def test_a_source_that_tells_little_is_not_said_to_be_well() -> None:
     assert "needs attention" not in head
 
 
+def test_the_list_of_a_machine_whose_gpus_cannot_be_read_does_not_say_that_all_is_well() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("a")
+
+    lines = "\n".join(play(FakeFeed(gpus=0, seconds=10, problem="no driver"), (100, 30), script))
+    assert "Nothing found; not known here: GPUs." in lines
+    assert "Nothing needs attention" not in lines
+
+
 def test_hostile_text_stays_text() -> None:
     (head, *_) = attention([finding("1")._replace(subject=Subject("run", "r", "[red]x[/]\x1b[2J"))], (), 60)
     assert "\x1b" not in "".join(said([head]))

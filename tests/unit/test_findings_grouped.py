@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.diagnosis.coverage import not_judged
+from gpumon.diagnosis.coverage import not_judged, nothing_found
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.grouping import grouped, ranges
 from gpumon.frame import Device, Sample
@@ -65,3 +65,8 @@ def test_what_no_gpu_tells_is_named() -> None:
 
 def test_of_gpus_that_do_not_answer_the_findings_tell() -> None:
     assert not_judged([sample(HEAT, Availability.LOST)], tells_processes=True) == []
+
+
+def test_where_no_gpu_can_be_read_nobody_says_that_nothing_needs_attention() -> None:
+    assert not_judged([], tells_processes=True) == ["GPUs"]
+    assert nothing_found(not_judged([], tells_processes=True)) == "Nothing found; not known here: GPUs."
