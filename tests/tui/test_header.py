@@ -93,6 +93,14 @@ def test_that_none_is_free_is_said_only_where_that_is_known_of_all() -> None:
     assert "free" not in one_lost
 
 
+@pytest.mark.parametrize("cells", [54, 60, 66, 72, 79])
+def test_where_the_counts_have_no_room_the_free_gpus_are_counted_alone(cells: int) -> None:
+    assert "1 free" in head(recent(), cells)
+    assert "1 free" in head(hardware(), cells)
+    assert "free" not in head(recent(live=STALE), cells)
+    assert "free" not in head(recent(gpus=2, lost=(1,)), cells), "of the lost one nobody knows it"
+
+
 def test_one_word_stands_for_one_state_where_there_is_little_room() -> None:
     def counts(*states: GpuState) -> str:
         return "".join(part.text for part in _counts([judged(sample(), state) for state in states], is_brief=True))

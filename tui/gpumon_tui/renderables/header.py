@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import fsum, isfinite
 from typing import TYPE_CHECKING
 
@@ -93,6 +93,7 @@ def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple
     host, models = _host(view), _models(view)
     full, brief = (_counts(view.statuses, is_brief=is_brief) for is_brief in (False, True))
     least = _counts(view.statuses, is_brief=True, is_least=True)
+    free = _counts(view.statuses, is_brief=True, of=frozenset((GpuState.FREE,)))
     everything, hosted, bare = [*name, *host, *models, *chips], [*name, *host, *chips], [*name, *chips]
     if cells >= WIDE:
         power = _power(view)
@@ -109,8 +110,12 @@ def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple
         (hosted, least),
         (bare, brief),
         (bare, least),
+        (hosted, free),
+        (bare, free),
         (hosted, []),
     ):
+        if counts is free and not free:
+            continue
         if length(head) + _GAP + length(counts) + _GAP <= until:
             return head, counts, []
     return bare, [], []
@@ -196,10 +201,12 @@ def _label(view: View) -> str:
     return f"{words} {ranges(places)}" if places else ""
 
 
-def _counts(statuses: Sequence[GpuStatus], *, is_brief: bool, is_least: bool = False) -> Line:
+def _counts(
+    statuses: Sequence[GpuStatus], *, is_brief: bool, is_least: bool = False, of: Collection[GpuState] = tuple(GpuState)
+) -> Line:
     """Numbers of GPUs by what they do, as far as it is known; that none is free only where that is known of all.
 
-    `is_brief` has short words; `is_least` one number for all that are in use.
+    `is_brief` has short words; `is_least` one number for all that are in use; `of`: no other state is counted.
     """
     if not statuses:
         return []
@@ -210,6 +217,8 @@ def _counts(statuses: Sequence[GpuStatus], *, is_brief: bool, is_least: bool = F
     counted: list[tuple[int, str, str]] = []
     for state, full, short, role in _COUNTED:
         count = states[state]
+        if state not in of:
+            continue
         is_told_none = state in (GpuState.BUSY, GpuState.FREE) and set(states) <= FREE_OR_NOT
         if not count and not is_told_none:
             continue
