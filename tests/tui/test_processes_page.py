@@ -515,7 +515,8 @@ def test_charts_say_where_the_history_of_an_older_process_begins(before: float, 
 @pytest.mark.parametrize("cells", [80, 100, 110, 119, 120, 200])
 def test_the_memory_of_a_process_and_its_peak_are_whole_beside_charts_of_any_width(cells: int) -> None:
     facts = [KnownFact("GPU memory", "139.8 GiB, peak 139.8 GiB")]
-    lines = opened(OpenedProcess(4711, "train.py", "GPU 0", (), facts, (), [], [], 60, "none"), margin(cells), cells, 20)
+    process = OpenedProcess(4711, "train.py", "GPU 0", (), facts, (), [], [], 60, "none")
+    lines = opened(process, margin(cells), cells, 20)
     assert any(facts[0].text in "".join(part.text for part in line) for line in lines)
 
 
