@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.thresholds import PACE_FROM
 from gpumon.frame import NAN
-from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, LivePeak
+from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, LivePeak, Record
 from gpumon.missing import is_known
 
 
@@ -103,3 +103,11 @@ def epochs_done(epochs: Sequence[EpochSummary], base: int) -> int:
     """
     first = min((one.epoch for one in epochs if one.epoch >= 0), default=base)
     return sum(is_known(one.ended) for one in epochs) + max(0, first - base)
+
+
+def are_epochs_known(record: Record, epochs: Sequence[EpochSummary]) -> bool:
+    """Whether it is known how many epochs a training has behind it.
+
+    It is not where a training took steps before a recorder saw it, and none of its epochs has begun since.
+    """
+    return bool(epochs) or not any(rank.steps for rank in record.ranks)

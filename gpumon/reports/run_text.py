@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from gpumon import units
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.ledger import aggregate, phase_summary
-from gpumon.ledger.epoch_summary import EpochSummary, epochs_done
+from gpumon.ledger.epoch_summary import EpochSummary, are_epochs_known, epochs_done
 from gpumon.ledger.records import DeviceRow, Record
 from gpumon.ledger.schema import STEP_ROWS
 from gpumon.metrics import Unit
@@ -104,10 +104,11 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
         yield f"not seen by a daemon since {units.moment(run.updated)}"
     yield f"{units.moment(run.started)}, {units.span(run.lasted(now))}"
     done = epochs_done(epochs, run.base)
+    told = str(done) if are_epochs_known(record, epochs) else units.MISSING
     counted = f"of {run.epochs} epochs done" if run.epochs else "epochs"
     before = max(0, run.first_epoch - run.base) if epochs else 0
     if epochs or run.epochs:
-        yield f"{done} {counted}" + (f" ({done - before} in this run)" if before else "")
+        yield f"{told} {counted}" + (f" ({done - before} in this run)" if before else "")
     else:
         yield "no epochs"
     if run.resumes:

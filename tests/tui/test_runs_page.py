@@ -903,6 +903,14 @@ def test_a_recording_says_what_is_true_of_its_runs() -> None:
     assert "start 'gpumon daemon'" not in lines
 
 
+@pytest.mark.parametrize(("steps", "told"), [(0, "0 of 40 epochs done"), (2016, "– of 40 epochs done")])
+def test_an_opened_run_claims_no_number_of_epochs_that_nobody_saw(tmp_path: Path, steps: int, told: str) -> None:
+    with Book(tmp_path) as book:
+        book.run(epochs=40, base=0)
+        book.rank("resnet50-1a2b", steps=steps)
+    assert any(told in line for line in shown(str(book.path), (160, 50), "end", "enter"))
+
+
 @pytest.mark.parametrize(("source", "words"), [("sim", NO_RUN_SIMULATED), ("nvml", NOTHING)])
 def test_a_page_without_runs_says_what_would_bring_some(tmp_path: Path, source: str, words: str) -> None:
     """Nobody is told to start a daemon that may run, nor a training that a simulation would not have."""

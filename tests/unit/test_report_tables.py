@@ -198,6 +198,16 @@ def test_epochs_that_ended_before_the_first_recorded_one_are_done(book: Book) ->
     assert epochs_done((), 0) == 0, "nothing is known of a run without epochs"
 
 
+@pytest.mark.parametrize(("steps", "told"), [(0, "0 of 40 epochs done"), (2016, "– of 40 epochs done")])
+def test_how_many_epochs_are_done_is_unknown_where_steps_came_before_the_first_one_seen(
+    book: Book, steps: int, told: str
+) -> None:
+    """As in a recording of some seconds in the middle of an epoch."""
+    book.run(epochs=40, base=0)
+    book.rank("resnet50-1a2b", steps=steps)
+    assert told in "\n".join(run_text.lines(record_of(book), NOW, 0))
+
+
 def test_a_run_that_died_within_an_epoch_is_listed_at_it_and_counts_those_that_it_did(book: Book) -> None:
     training(book, epochs=3)
     book.db.execute("UPDATE run SET epochs = 4")

@@ -12,7 +12,7 @@ from gpumon import units
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import is_partly_sampled, sampled
 from gpumon.frame import TRAINING
-from gpumon.ledger.epoch_summary import epochs_done
+from gpumon.ledger.epoch_summary import are_epochs_known, epochs_done
 from gpumon.missing import is_known
 from gpumon.reports.run_tables import OPEN, used_peak
 from gpumon_tui import palette, theme
@@ -254,7 +254,9 @@ def _epochs(run: OpenRun) -> str:
         return units.counted(len(run.rows), "row") + " of steps"
     of = run.record.run
     if of.epochs:
-        return f"{epochs_done(run.rows.stretches, of.base)} of {of.epochs} epochs done"
+        stretches = run.rows.stretches
+        done = str(epochs_done(stretches, of.base)) if are_epochs_known(run.record, stretches) else units.MISSING
+        return f"{done} of {of.epochs} epochs done"
     ended = sum(is_known(one.ended) for one in run.rows.stretches)
     return units.counted(ended, "epoch") if run.rows else "no epochs"
 
