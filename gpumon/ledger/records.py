@@ -68,6 +68,11 @@ class RunRow(NamedTuple):
             end = now if going_on else self.updated
         return max(0.0, end - self.started)
 
+    def measured_until(self, now: float) -> float:
+        """The moment of what was measured of it: its last word while it goes on, else `now`."""
+        going_on = self.state is RunState.RUNNING and not self.unseen(now)
+        return self.updated if going_on and is_known(self.updated) else now
+
     def settled(self, now: float) -> bool:
         """Whether it is over, and so long ago that the daemon writes no more of it: that takes some of its ticks."""
         return self.state is not RunState.RUNNING and now - self.updated > SETTLED

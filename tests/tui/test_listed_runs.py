@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from gpumon.clock import SECOND
 from gpumon.frame import RunState
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow, RunSummary
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.run_reading.listed import FIRST, ListedRuns
+from gpumon_tui.run_reading.listed import FIRST, ListedRuns, detail
+from gpumon_tui.run_reading.opened import opened
 from tests.fakes import FakeClock
 from tests.runs import BEGAN, Book, training
 from tests.tui.fakes import recent
@@ -102,3 +104,13 @@ def test_the_page_says_that_more_are_being_read(book: Book) -> None:
 
     still = FakeClock(time=round(NOW * 1e9))  # or the frames would be old once all is read
     play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]), clock=still)
+
+
+def test_the_wait_of_a_run_that_goes_on_is_a_share_of_the_time_in_which_it_was_measured(tmp_path: Path) -> None:
+    """As the opened run has it; of a run of some seconds the list said almost nothing."""
+    with Book(tmp_path) as book:
+        run_id = book.run(started=BEGAN * SECOND, ended=None, state=RunState.RUNNING, updated=(BEGAN + 2) * SECOND)
+        book.rank(run_id, wait=1.0, steps=20)
+    with Ledger(str(book.path)) as ledger:
+        assert detail(ledger, run_id, BEGAN + 10.0).wait == pytest.approx(0.5)
+        assert opened(ledger.record(run_id, phases=False, times=True), BEGAN + 10.0).whole.of.wait_share == 0.5

@@ -86,7 +86,7 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     """A run in a few words: its first finding is the verdict."""
     record = ledger.record(run_id, phases=False)
     epochs = aggregate.epochs(record)
-    total = aggregate.whole(record, epochs, now)
+    total = aggregate.whole(record, epochs, record.run.measured_until(now))
     found = findings(record, total, record.run.updated)
     logged = total.metrics or next((epoch.metrics for epoch in reversed(epochs) if epoch.metrics), {})
     name = first_metric(logged)

@@ -32,8 +32,7 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     """Return a run, read without its phases and with their times, with all its rows, and with `prices` its cost."""
     epochs = aggregate.epochs(record)
     goes_on = record.run.state is RunState.RUNNING and not record.run.unseen(now)
-    written = record.run.updated  # its energy and its epochs are of then
-    total = aggregate.whole(record, epochs, written if goes_on and is_known(written) else now)
+    total = aggregate.whole(record, epochs, record.run.measured_until(now))
     priced = _Priced(price_run(total, epochs, record.devices, prices), record.devices, prices) if prices else None
     is_by_steps = not epochs and bool(record.step_rows)
     made = step_summaries(record) if is_by_steps else epochs
