@@ -17,8 +17,9 @@ from gpumon.errors import GpumonError
 from gpumon.events.event import EventSubject, Occurrence
 from gpumon.events.kinds import BY_NAME
 from gpumon.events.query import LoggedEvent
-from gpumon.frame import NAN, Frame, Origin, RunState
+from gpumon.frame import NAN, Device, Frame, Origin, RunState, Sample
 from gpumon.live import LiveState
+from gpumon.metrics import GPU_INDEX
 from gpumon.origin import Capability
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import Asked
@@ -468,6 +469,28 @@ def test_events_of_frames_that_were_left_out_are_not_vouched_for() -> None:
     happened.add(feed.frames[200:], feed.origin(), feed.driver())
     happened.all_seen()
     assert (happened.since, happened.until) == (feed.frames[200].time, feed.frames[-1].time)
+
+
+class Faulty(FakeFeed):
+    """Cards that report faults; frames have the code of the worst."""
+
+    def sample(self, device: Device, second: int) -> Sample:
+        first = [0.0] * 5 + [NAN] * 2 + [94.0] * 5 + [0.0] * 2 + [48.0] * 30
+        values = list((found := super().sample(device, second)).values)
+        values[GPU_INDEX["gpu.xid"]] = first[second] if device.index == 0 else 79.0
+        return found._replace(values=values)
+
+
+def test_a_fault_of_a_card_is_an_event_though_no_log_is_kept() -> None:
+    feed = Faulty(gpus=2, seconds=20)
+    happened = Happened(Asked())
+    happened.add(feed.frames, feed.origin(), feed.driver())
+    xids = [one for one in happened.all_seen() if one.kind == "xid"]
+    gpu = feed.frames[0].samples[0].device.uuid
+    assert [(one.of.device, one.details["code"]) for one in xids] == [(gpu, 94), (gpu, 48)]
+    assert [one.time_ns for one in xids] == [round(feed.frames[at].time * SECOND) for at in (7, 14)]
+    log = [LoggedEvent(xids[0].time_ns - SECOND, BY_NAME["xid"], xids[0].of, "GPU 0", NAN, 0, xids[0].details)]
+    assert len(all_rows(log, xids, {}, is_of_now=True, now=NOW)) == 2, "the log tells of the first, too"
 
 
 def test_idleness_begins_in_the_events_when_the_overview_says_that_it_did() -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_status import GpuStatus, longest_held
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Origin, RunState, Tick
+from gpumon.frame import NAN, Origin, RunState, Tick, XidEvent
+from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon_tui.asked import NOT_YET, Answer, Asked
 
@@ -160,16 +161,31 @@ class _Watches:
         from gpumon.analysis.holders import HolderWatch
         from gpumon.events.device_watch import DeviceWatch
         from gpumon.events.run_watch import RunWatch
+        from gpumon.events.xid_watch import XidWatch
 
-        self._holders, self._devices, self._runs = HolderWatch(), DeviceWatch(), RunWatch()
+        self._holders, self._devices, self._runs, self._xids = HolderWatch(), DeviceWatch(), RunWatch(), XidWatch()
+        self._codes: dict[str, float] = {}
+        """XID of each GPU in the frame before."""
 
     def add(self, tick: Tick) -> Iterator[Occurrence]:
         """Yield what happened. A run that frames do not show any more has died only where the daemon says so."""
+        yield from self._xids.add(tick._replace(xids=self._faults(tick)))
         yield from self._devices.add(tick, self._holders.judged(tick))
         dead = {run.id or run.key for run in tick.runs if run.state is RunState.DIED}
         for event in self._runs.add(tick):
             if event.kind != "run_died" or event.of.run in dead:
                 yield event
+
+    def _faults(self, tick: Tick) -> list[XidEvent]:
+        """Faults of cards since the frame before; frames tell no more of XIDs than the code of the worst."""
+        found = []
+        for sample in tick.samples:
+            uuid, code = sample.device.uuid, sample.value("gpu.xid")
+            if code > 0 and is_known(before := self._codes.get(uuid, NAN)) and code != before:
+                found.append(XidEvent(uuid, int(code), tick.monotonic_ns, tick.time_ns))
+            if is_known(code):
+                self._codes[uuid] = code
+        return found
 
 
 def tick_of(frame: Frame, origin: Origin, driver: Driver) -> Tick:
