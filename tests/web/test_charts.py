@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from math import nan
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.figures.escape import LONGEST, literal
 from gpumon.figures.scales import scale_of
 from gpumon.frame import Mark, RunState
@@ -180,6 +182,33 @@ def test_health_says_what_is_well_what_is_not_and_what_nobody_knows() -> None:
     silent = {one["title"]: (one["level"], one["more"]) for one in checks(ill._replace(state=Availability.STALE))}
     assert silent["XID"] == ("bad", f"{xid_of(79).meaning} · when it last answered")
     assert attention(checks(well._replace(state=Availability.STALE))) == "nothing is reported"
+
+
+def test_a_link_is_judged_as_the_findings_do_and_not_called_well_before() -> None:
+    def link(found: Sequence[Finding] = (), **values: float) -> tuple[str, str]:
+        narrow = sample(0, pcie_generation=5.0, pcie_generation_max=5.0, pcie_width=8.0, pcie_width_max=16.0,
+                        nvlink_active=16.0, nvlink_links=18.0, **values)  # fmt: skip
+        (one,) = [one for one in checks(narrow, faults=found) if one["title"] == "Link"]
+        return one["level"], one["more"]
+
+    subject = Subject("gpu", device(0).uuid, "GPU 0")
+    slow, down = (Finding(kind, Severity.WARNING, subject, "", "") for kind in ("slow_link", "nvlink_down"))
+    assert link(utilization=0.0) == ("unknown", "of 5.0 ×16; idle links step down")
+    assert link(utilization=0.9) == ("unknown", "of 5.0 ×16; judged after 40 s of load")
+    assert link([slow], utilization=0.9) == ("warn", "of 5.0 ×16")
+    assert link([down], utilization=0.0) == ("warn", "of 5.0 ×16; idle links step down")
+
+
+@pytest.mark.parametrize(("gpu", "kind"), [(2, "nvlink_down"), (3, "slow_link")])
+def test_health_agrees_with_what_needs_attention_about_a_link(gpu: int, kind: str) -> None:
+    links = {"nvlink_active": 16.0 if gpu == 2 else 18.0, "nvlink_links": 18.0}
+    values = {"utilization": 0.9, "pcie_generation": 5.0, "pcie_generation_max": 5.0, "pcie_width_max": 16.0}
+    other = sample(0, **values, pcie_width=16.0, nvlink_active=18.0, nvlink_links=18.0)
+    one = sample(1, **values, pcie_width=8.0 if gpu == 3 else 16.0, **links)
+    served = Served([tick(n, [other, one]) for n in range(1, 100)])
+    told = served.told("gpu", id="1")["values"]
+    assert [note["kind"] for note in told["look"]] == [kind]
+    assert {each["title"]: each["level"] for each in told["health"]}["Link"] == "warn"
 
 
 def together(directory: Path) -> Served:

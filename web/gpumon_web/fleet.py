@@ -19,6 +19,7 @@ from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.whereabouts import whereabouts
 from gpumon.diagnosis.coverage import not_judged
+from gpumon.diagnosis.finding import Finding
 from gpumon.figures.memory_parts import COLORS
 from gpumon.frame import Driver, Frame, Origin, Process, Run, RunState, Sample
 from gpumon.history.recent import RecentHistory
@@ -30,7 +31,7 @@ from gpumon.panels import GPU_PANELS
 from gpumon.reports.run_json import known
 from gpumon.vendors import NVIDIA, short_name
 from gpumon_web.health import checks, throttled_lately
-from gpumon_web.look import fault, news_of, notes_of, worth_a_look
+from gpumon_web.look import fault, news_about, news_of, notes_of, worth_a_look
 
 NAMED = 8
 """Holders told of; those beyond are one."""
@@ -66,7 +67,8 @@ class Fleet:
             "source": origin.source,
             "processes_known": Capability.PROCESSES in origin.capabilities,
             "gpus": [
-                {**gpu_row(status, joined, throttled_lately(history, status.sample.device.uuid, frame.time)),
+                {**gpu_row(status, joined, throttled_lately(history, status.sample.device.uuid, frame.time),
+                           news_about(news, status.sample.device.uuid)),
                  "fault": fault(status, frame.time), "look": notes_of(news, status.sample.device.uuid)}
                 for status in statuses
             ],
@@ -77,9 +79,13 @@ class Fleet:
 
 
 def gpu_row(
-    status: GpuStatus, joined: Sequence[Ranks], throttled: Mapping[str, float] = MappingProxyType({})
+    status: GpuStatus, joined: Sequence[Ranks], throttled: Mapping[str, float] = MappingProxyType({}),
+    found: Sequence[Finding] = (),
 ) -> dict[str, Any]:
-    """One GPU: its card, its state and since when, its holders and its run; how it was `throttled_lately`."""
+    """One GPU: its card, its state and since when, its holders and its run; how it was `throttled_lately`.
+
+    `found` are the findings about it.
+    """
     sample, since, processes = status.sample, status.since, status.processes
     device = sample.device
     return {
@@ -101,7 +107,7 @@ def gpu_row(
         "holders": holders(processes, joined),
         "unlisted": status.is_unlisted,
         "empty": status.is_empty,
-        "health": checks(sample, throttled),
+        "health": checks(sample, throttled, found),
         "split": parts(sample),
         "processes": [process_row(process, joined) for process in processes],
         "shares_memory": device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST,

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from gpumon import units
+from gpumon.analysis import thresholds
 from gpumon.analysis.clock_events import HOT, IDLE, clock_event_reasons
 from gpumon.clock import SECOND
 from gpumon.diagnosis.coverage import NOTHING, nothing_found
-from gpumon.diagnosis.finding import Severity, severity_of
+from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.events.device_watch import CAUSES, QUIET
 from gpumon.frame import NAN, Sample
 from gpumon.history.recent import RecentHistory
@@ -23,7 +24,9 @@ from gpumon_web.charts import Cells
 UNKNOWN = "unknown"
 """The level of a check of which nothing is known."""
 _FAULTS = (THROTTLING, ECC, XID) = ("Throttling", "ECC", "XID")
-"""Checks that find what needs attention; the others are facts."""
+"""Checks that find what needs attention by themselves; of the link findings tell, and thresholds are facts."""
+SLOW_LINK, NVLINK_DOWN = "slow_link", "nvlink_down"
+"""Kinds of the findings about a link."""
 
 LATELY = QUIET / SECOND
 """Seconds for which a GPU that was throttled is still told of, as in the event log."""
@@ -37,14 +40,16 @@ def throttled_lately(history: RecentHistory | None, uuid: str, now: float) -> di
     return {name: share for name, share in found.items() if is_known(share)}
 
 
-def checks(sample: Sample, throttled: Mapping[str, float] = MappingProxyType({})) -> list[Cells]:
+def checks(
+    sample: Sample, throttled: Mapping[str, float] = MappingProxyType({}), faults: Sequence[Finding] = ()
+) -> list[Cells]:
     """The checks of a GPU, in the order of the page: level, title, what is so, and what else is known.
 
-    `throttled` is what `throttled_lately` gives.
+    `throttled` is what `throttled_lately` gives; `faults` are the findings about this GPU.
 
     Of a GPU that does not answer only what was wrong is told, and that it was so when it last answered.
     """
-    found = [_throttling(sample, throttled), _ecc(sample), _xid(sample), _link(sample), _thresholds(sample)]
+    found = [_throttling(sample, throttled), _ecc(sample), _xid(sample), _link(sample, faults), _thresholds(sample)]
     return found if sample.state is Availability.OK else [_as_it_was(one) for one in found]
 
 
@@ -136,21 +141,34 @@ def _xid(sample: Sample) -> Cells:
     return _check(XID, f"XID {code:.0f}", fault.meaning, "bad" if fault.severity == "critical" else "warn")
 
 
-def _link(sample: Sample) -> Cells:
-    parts, more = [], []
+def _link(sample: Sample, faults: Sequence[Finding]) -> Cells:
+    parts, more, level = [], [], "ok"
+    wrong = [one for one in faults if one.kind in (SLOW_LINK, NVLINK_DOWN)]
     generation, width = sample.value("gpu.pcie_generation"), sample.value("gpu.pcie_width")
     if is_known(generation) and is_known(width):
         parts.append(f"PCIe {generation:.0f}.0 ×{width:.0f}")
         best = [sample.value("gpu.pcie_generation_max"), sample.value("gpu.pcie_width_max")]
         if all(is_known(one) for one in best) and best != [generation, width]:
-            more.append(f"of {best[0]:.0f}.0 ×{best[1]:.0f}; idle links step down")
+            more.append(f"of {best[0]:.0f}.0 ×{best[1]:.0f}{_excuse(sample, wrong)}")
+            level = UNKNOWN  # an idle link steps down; only under load does it tell of a fault
     active, links = sample.value("gpu.nvlink_active"), sample.value("gpu.nvlink_links")
     if is_known(active) and is_known(links) and links:
         parts.append(f"NVLink {active:.0f} of {links:.0f}")
     replays = sample.value("gpu.pcie_replays")
     if is_known(replays):
         more.append(units.counted(round(replays), "replay"))
-    return _check("Link", ", ".join(parts), " · ".join(more)) if parts else _none("Link")
+    if wrong:
+        level = levels.OF_SEVERITY[max(one.severity for one in wrong)]
+    return _check("Link", ", ".join(parts), " · ".join(more), level) if parts else _none("Link")
+
+
+def _excuse(sample: Sample, wrong: Sequence[Finding]) -> str:
+    """Why a link that is slower than it could be is not judged; nothing where it is."""
+    if any(one.kind == SLOW_LINK for one in wrong):
+        return ""
+    if sample.value("gpu.utilization") >= thresholds.LOADED:
+        return f"; judged after {thresholds.LOADED_FOR:.0f} s of load"
+    return "; idle links step down"
 
 
 def _thresholds(sample: Sample) -> Cells:

@@ -38,9 +38,14 @@ def worth_a_look(found: Sequence[Finding], statuses: Sequence[GpuStatus], now: f
     return [*notes[:SHOWN], *_more(len(notes) - SHOWN), *notes[SHOWN:]]
 
 
+def news_about(found: Sequence[Finding], uuid: str) -> list[Finding]:
+    """The part of `news_of` about one GPU."""
+    return [one for one in found if (one.subject.kind, one.subject.id) == ("gpu", uuid)]
+
+
 def notes_of(found: Sequence[Finding], uuid: str) -> list[dict[str, str]]:
     """The part of `news_of` about one GPU, for its own page: that it is free stands there already."""
-    own = [one for one in found if (one.subject.kind, one.subject.id) == ("gpu", uuid) and one.kind != "free"]
+    own = [one for one in news_about(found, uuid) if one.kind != "free"]
     return [{**_note(group), "link": ""} for group in grouped(own)]
 
 
