@@ -141,6 +141,15 @@ test("what is new goes into the cell that covers it, weighed by time, and no lin
   assert.ok(Math.abs(area - 0.8 * 940) < 1e-6);
 });
 
+test("the newest value is that of the newest cell, also in the first half of its time, and not of the one before", async () => {
+  const { gpumon } = (await live([made(NOW - 600, NOW)])).world;
+  const line = { x: [NOW - 190, NOW + 110], mean: [0.8, 0.2], low: [0.7, 0.1], high: [0.9, 0.3], step: 300, filled: 40 };
+  const { last, area, low } = gpumon.facts(line, NOW - 600, NOW, 900);
+  assert.deepStrictEqual([last, low], [0.2, 0.1]);
+  assert.ok(Math.abs(area - (0.8 * 300 + 0.2 * 40)) < 1e-6, `${area}`);
+  assert.strictEqual(gpumon.facts(line, NOW - 600, NOW - 100, 900).last, 0.8, "a view that ends before it has none of it");
+});
+
 test("behind a cell the next one begins, and one in which nothing came stays a gap", async () => {
   const found = await live([coarse()]);
   found.tick([NOW + 259, NOW + 260, NOW + 261], { "gpu.utilization": [0.5, 0.1, 0.2], "gpu.power": [1, 2, 3] });

@@ -78,15 +78,16 @@
     let weight = 0; // each sample stands for the time since the one before it
     const first = place(line.x, from);
     const { step } = line;
-    for (let at = first; at < line.x.length && line.x[at] <= to; at += 1) {
+    for (let at = first; at < line.x.length; at += 1) {
+      // Of the newest cell only a part is over: its middle may be still to come.
+      const isPart = step && at === line.x.length - 1 && t.known(line.filled);
+      if (line.x[at] - (isPart ? step / 2 : 0) > to) { break; }
       const value = line.mean[at];
       if (value === null || value === undefined || !Number.isFinite(value)) { continue; }
       const lowest = line.low ? line.low[at] : value;
       const highest = line.high ? line.high[at] : value;
       low = Math.min(low, lowest ?? value);
       high = Math.max(high, highest ?? value);
-      // Of the newest cell only a part is over.
-      const isPart = step && at === line.x.length - 1 && t.known(line.filled);
       const follows = at > first && t.known(line.mean[at - 1]) && !breaks(line, at, longest);
       const wide = isPart ? Math.min(line.filled, step) : step || (follows ? line.x[at] - line.x[at - 1] : 0);
       area += value * wide;
