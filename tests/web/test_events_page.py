@@ -175,14 +175,14 @@ def test_what_had_not_ended_when_the_log_was_written_is_not_said_to_go_on(served
     assert "ongoing" not in str(found)
 
 
-def test_what_was_seen_at_one_moment_has_no_length_and_was_ongoing_then(tmp_path: Path) -> None:
+def test_what_was_seen_at_one_moment_has_no_length_and_lasted_at_least_until_then(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     keep(path, ticks(range(1)), kill=True)
     served = Served(ticks(range(3)), histories=[str(path)])
     served.now = BEGAN + 12.0
     (row,) = shown(served)["tables"]["events"]["cells"].values()
     assert row["kind"] == "daemon started"
-    assert row["took"] == {"text": "ongoing when last seen,", "time": pytest.approx(BEGAN, abs=1)}
+    assert row["took"] == {"text": "at least until", "time": pytest.approx(BEGAN, abs=1)}
 
 
 def test_since_when_nobody_watched_is_there_to_read(browser: Browser, tmp_path: Path) -> None:

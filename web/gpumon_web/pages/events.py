@@ -155,8 +155,8 @@ def _took(one: LastedEvent) -> str | Cells:
         return {"text": unwatched, "time": since} if is_known(since) else unwatched
     if one.event.until_ns:
         lasted = (one.event.until_ns - one.event.time_ns) / SECOND
-        # Seen at one moment, it has no length yet: 0 s would say that it was over at once.
-        words = f"{units.words(lasted)}, last seen" if lasted >= 1.0 else "ongoing when last seen,"
+        # Seen at one moment, it has no length yet: 0 s would say that it was over at once. On a phone "lasted" precedes.
+        words = f"{units.words(lasted)}, last seen" if lasted >= 1.0 else "at least until"
         return {"text": words, "time": one.event.until_ns / SECOND}
     return units.words(one.event.lasted) if is_known(one.event.lasted) else ""
 
