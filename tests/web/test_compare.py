@@ -348,6 +348,20 @@ def test_a_run_without_epochs_is_compared_by_time_as_a_whole(tmp_path: Path) -> 
     assert energy["lines"][1]["mean"][-1] == pytest.approx(300 * 20)
 
 
+@pytest.mark.parametrize("measured", [False, True])
+def test_where_no_energy_is_known_there_is_no_panel_of_it(tmp_path: Path, measured: bool) -> None:
+    nothing = (float("nan"),) * 3
+    with Book(tmp_path) as book:
+        for place, run in enumerate(IDS[:2]):
+            key = book.rank(book.run(run, epochs=None))
+            watts = (300.0,) * 3 if measured and place else nothing
+            book.trace(key, book.device(key), {"gpu.power": [watts, watts], "gpu.utilization": [(0.5,) * 3] * 2})
+        panels = {one["key"]: one for one in document(str(book.path), ",".join(IDS[:2]))["chart"]["panels"]}
+    assert ("energy" in panels) == measured
+    if measured:
+        assert panels["energy"]["lines"][-1]["mean"][-1] == 600.0
+
+
 def test_a_loss_that_was_no_number_and_a_pause_break_the_line(tmp_path: Path) -> None:
     nan = float("nan")
     with Book(tmp_path) as book:

@@ -160,7 +160,10 @@ def _used(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
             power.append(_line(place, course, _seen(series, together)))
         energy.append(_with_end(_line(place, course, _energy(course, series, together))))
     yield metric_panel("gpu.power", [one for one in power if one])
-    yield {**panel("energy", "Energy", "joules", [one for one in energy if one]), "zero": True}
+    lines = [one for one in energy if one]
+    # That each began at nothing is no energy that was measured, and an axis of that alone would be made up.
+    told = lines if any(_grows(one["mean"]) for one in lines) else []
+    yield {**panel("energy", "Energy", "joules", told), "zero": True}
 
 
 def _seen(series: RunSeries, course: Envelope) -> Points:
@@ -188,6 +191,12 @@ def _energy(course: ComparedCourse, series: RunSeries | None, power: Envelope | 
     for time, joules in parts:
         total += joules
         yield time, total
+
+
+def _grows(sums: Sequence[float | None]) -> bool:
+    """Whether more is known of a sum than that it began."""
+    known = [value for value in sums if value is not None]
+    return len(known) > 1 or any(known)
 
 
 def _with_end(drawn: Cells | None) -> Cells | None:
