@@ -238,6 +238,9 @@ def test_the_gpus_of_a_run_are_shown_as_their_mean_each_or_one(tmp_path: Path) -
     assert lines(mean)["gpu.power"]["mean"][0] == 200.0
     (power,) = [one for one in mean["panels"] if one["key"] == "gpu.power"]
     assert [one["text"] for one in power["limits"]] == ["power limit of 2 GPUs 1,400 W"]
+    assert power["title"] == "Power, sum of 2 GPUs"
+    (used,) = [one for one in mean["panels"] if one["key"] == "gpu.utilization"]
+    assert (used["below"], used["shade"]) == ("mean of 2 GPUs", "lowest to highest")
     each, pressed = of("each")
     assert pressed == ["each"]
     (panel,) = [one for one in each["panels"] if one["key"] == "gpu.utilization"]

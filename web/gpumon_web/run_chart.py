@@ -134,7 +134,8 @@ def _measured(drawing: RunDrawing) -> Iterator[Cells]:
         drawn = [line(times, found.mean, low=_numbers(found.low), high=_numbers(found.high), step=together.step)]
         more: dict[str, Any] = {}
         if many > 1 and name != "gpu.power":
-            more["below"] = f"mean of {many}, shade: lowest to highest"
+            more["below"] = f"mean of {many} GPUs"
+            more["shade"] = "lowest to highest"
         if drawing.total is not None and is_known(whole := drawing.total.value(OF_DEVICE[name])):
             more["whole"] = whole
         if name == "gpu.memory_used":
@@ -145,7 +146,7 @@ def _measured(drawing: RunDrawing) -> Iterator[Cells]:
             limits = [one.device.power_limit for one in gpus]
             watts = sum(limits) if all(is_known(one) for one in limits) else math.nan
             more["limits"] = limit(watts, f"power limit {f'of {many} GPUs ' if many > 1 else ''}{watts:,.0f} W")
-            more["title"] = BY_NAME[name].title + (f", sum of {many}" if many > 1 else "")
+            more["title"] = BY_NAME[name].title + (f", sum of {many} GPUs" if many > 1 else "")
             more["counted"] = True
         yield metric_panel(name, drawn, **more)
 

@@ -27,7 +27,7 @@ def choices(devices: Sequence[Cells], shown: str | None) -> list[Cells]:
     if len(devices) < 2:
         return []
     return [
-        _button(MEAN, f"Mean of {len(devices)}", "The mean of all GPUs of this run", shown),
+        _button(MEAN, f"Mean of {len(devices)} GPUs", "The mean of all GPUs of this run", shown),
         _button(EACH, "Each", "A line for each GPU", shown),
         *(_button(one["uuid"], f"GPU {one['index']}", one["name"], shown) for one in devices),
     ]

@@ -525,6 +525,9 @@ test("the mean of a whole that is known better than by its points stands beside 
   const watts = (isWhole) => gpumon.context({ unit: "watts", limits: [], counted: true, whole: 500 }, { seen: 3, mean: 505, high: 520, area: 7200 }, isWhole);
   assert.deepStrictEqual([watts(true), watts(false)], ["mean 500 W", "mean 505 W · 2.0 Wh"]);
   const bytes = (high, isWhole) => gpumon.context({ unit: "bytes", limits: [], top: 80 * 2 ** 30, whole: 42 * 2 ** 30 }, { seen: 3, high: high * 2 ** 30 }, isWhole);
+  assert.strictEqual(gpumon.context({ unit: "bytes", limits: [], top: 80 * 2 ** 30 }, { seen: 3, high: 42 * 2 ** 30 }, true, true), "peak 42.0 GiB", "what the axis says too has no room on a phone");
+  const shaded = (isSmall) => gpumon.context({ below: "mean of 4 GPUs", shade: "lowest to highest" }, facts, true, isSmall);
+  assert.deepStrictEqual([shaded(false), shaded(true)], ["mean of 4 GPUs, shade: lowest to highest", "mean of 4 GPUs"]);
   assert.deepStrictEqual([bytes(38, true), bytes(43, true), bytes(38, false)], ["of 80.0 GiB · peak 42.0 GiB", "of 80.0 GiB · peak 43.0 GiB", "of 80.0 GiB · peak 38.0 GiB"], "a point may be newer than what was counted");
 });
 

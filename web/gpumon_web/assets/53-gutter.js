@@ -37,16 +37,16 @@
     return cell ? `mean within the last ${t.span(cell[1] - cell[0])}` : "";
   };
 
-  // What stands below the value of a panel: what it was in the view.
-  g.context = function (panel, facts, isWhole) {
+  // What stands below the value of a panel: what it was in the view. Where it is small, no more than has room there.
+  g.context = function (panel, facts, isWhole, isSmall) {
     const write = (value) => g.scale.write(panel.unit, value);
-    if (panel.below) { return panel.below; }
+    if (panel.below) { return panel.shade && !isSmall ? `${panel.below}, shade: ${panel.shade}` : panel.below; }
     if (!facts.seen) { return "no values in this window"; }
     // Of the whole it may be known better than by its points, as the page says it elsewhere.
     const counted = isWhole && t.known(panel.whole);
     const mean = counted ? panel.whole : facts.mean;
     const peak = counted ? Math.max(panel.whole, facts.high) : facts.high; // a point may be newer
-    if (panel.unit === "bytes" && t.known(panel.top)) { return `of ${write(panel.top)} · peak ${write(peak)}`; }
+    if (panel.unit === "bytes" && t.known(panel.top)) { return isSmall ? `peak ${write(peak)}` : `of ${write(panel.top)} · peak ${write(peak)}`; }
     // The energy of the whole is counted, and stands above where it is: that of its points would be another number.
     if (panel.unit === "watts") { return `mean ${write(mean)}${panel.counted && isWhole ? "" : ` · ${t.joules(facts.area)}`}`; }
     if (panel.unit === "celsius") { return `max ${write(peak)}`; }

@@ -298,7 +298,7 @@
       const checked = panel.lines.findIndex((line) => line.look === "dots");
       const beside = checked > 0 && facts[checked].last !== null ? `${panel.lines[checked].label} ${g.scale.write(panel.unit, facts[checked].last)}` : "";
       const thin = panel.lines.find((line) => line.look === "thin" && line.label);
-      const context = [one.isSmall ? "" : g.covers(doc, one), main ? g.context(panel, main, !range) : ""].filter(Boolean).join(" · ");
+      const context = [one.isSmall ? "" : g.covers(doc, one), main ? g.context(panel, main, !range, one.isSmall) : ""].filter(Boolean).join(" · ");
       return [headOf(panel), value, beside || (thin ? `${context} · thin line: ${thin.label}` : context)];
     }
 
