@@ -315,3 +315,16 @@ def test_on_a_phone_strips_and_small_charts_of_the_fleet_have_their_titles(brows
         assert row.locator(".c-day").evaluate(title) == '"Last 24 hours"'
         assert row.locator(".c-spark").evaluate(title) == '"Utilization, 10 min"'
         expect(visitor.page.locator("#page-fleet .toolbar .key")).to_be_visible()
+
+
+def test_that_values_are_simulated_and_a_verdict_are_whole_on_every_width(browser: Browser, simulated: str) -> None:
+    whole = "all => all.every((one) => one.scrollWidth <= one.clientWidth && one.getBoundingClientRect().width > 20)"
+    with visit(browser, simulated, viewport={"width": 861, "height": 768}) as visitor:
+        shown = visitor.open("#/run/sim-1-0")
+        verdicts = shown.locator(f"{SHOWN} table.epochs .c-verdict .tag", has_text="waits for data")
+        expect(verdicts.first).to_be_attached()
+        for width in (1440, 961, 960, 861, 860, 400, 360):
+            shown.set_viewport_size({"width": width, "height": 768})
+            expect(shown.locator(".label .name")).to_have_text("SIMULATED")
+            assert shown.locator(".label .name").evaluate_all(whole), width
+            assert verdicts.evaluate_all(whole), width
