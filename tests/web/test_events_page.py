@@ -145,7 +145,9 @@ def test_an_event_leads_to_its_moment_on_the_chart_of_its_gpu(served: Served) ->
 
 def test_without_a_history_the_page_says_so() -> None:
     served = Served([tick(second) for second in range(1, 3)], devices=1)
-    assert "'gpumon daemon'" in shown(served)["values"]["nothing"]
+    values = shown(served)["values"]
+    assert "'gpumon daemon'" in values["nothing"]
+    assert values["is_without"], "nothing to choose from"
 
 
 def test_the_choice_the_order_and_the_search_are_in_the_link(browser: Browser, served: Served) -> None:

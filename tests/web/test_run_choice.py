@@ -118,3 +118,17 @@ def test_filters_are_in_the_link_and_the_page_says_what_is_chosen(browser: Brows
         expect(page.locator("#page-runs")).to_contain_text("No matching runs.")
         page.get_by_label("state", exact=True).select_option("")
         expect(shown).to_have_count(1)
+
+
+def test_no_filter_is_offered_where_there_is_no_run_to_choose_from(browser: Browser, tmp_path: Path) -> None:
+    def is_without(ledgers: list[str], asked: str = "") -> bool:
+        return bool(Served([tick(1)], ledgers).json(f"/api/kept?page=runs{asked}")["values"]["is_without"])
+
+    assert is_without([])
+    assert not is_without([book(tmp_path)])
+    assert not is_without([], "&user=nobody"), "a choice can be taken back"
+    with on_a_port(Served([tick(1)])) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/runs")
+        expect(page.locator("#page-runs")).to_contain_text("No runs yet")
+        for name in ("Filter runs by their config", "Filter runs by name, user or tag", "state"):
+            expect(page.get_by_label(name, exact=True)).to_be_hidden()

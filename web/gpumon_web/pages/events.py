@@ -50,7 +50,7 @@ def layout() -> Component:
     """The window, a strip for each GPU with its events on it, and a row for each event."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, download, search, shown_if, table
+    from gpumon_web.parts import aria, bound, card, download, hidden_if, search, shown_if, table
 
     windows = bound("windows", "choices", html.Div, className="seg", role="group", **aria(label="Window"))
     strips = table("lanes", "Events of each GPU", STRIPS, "gpu", css="strips lanes", empty=" ")
@@ -70,7 +70,7 @@ def layout() -> Component:
         [
             html.Div([html.H1("Events"), bound("summary", "text", className="facts")], className="head"),
             shown_if("lanes_known", card("", strips, ticks, tools=[windows], titled="title")),
-            html.Div(tools, className="toolbar"),
+            hidden_if("is_without", html.Div(tools, className="toolbar")),
             card("Events", rows, has_head=False),
         ]
     )
@@ -107,6 +107,7 @@ def kept(document: Cells) -> KeptValues:
         "gpus": pick("gpu", "GPU", gpu, [(number, f"GPU {number}") for number in sorted(labels.values(), key=int)]),
         "people": pick("user", "user", user, [(name, name) for name in users]),
         "nothing": nothing,
+        "is_without": not document["has_history"],  # there is nothing to choose from
         "lanes_known": bool(document["strips"]),
         "lanes": Rows(_lanes(document, found, labels)),
         "ticks": _ticks(document),

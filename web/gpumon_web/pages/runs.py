@@ -38,20 +38,23 @@ def layout() -> Component:
     """A search field and the table."""
     from dash import html
 
-    from gpumon_web.parts import bound, card, download, search, table
+    from gpumon_web.parts import bound, card, download, hidden_if, search, table
 
     found = table(
         "runs", "Runs", COLUMNS, "started", down=True, css="runs", loading="Loading the runs …",
         empty_from="nothing", no_match=NO_MATCH,
     )  # fmt: skip
     picked = bound("picked", "picked", className="picked", role="status")
-    field = search("runs", "Name, user or tag", "Filter runs by name, user or tag")
+    sought = html.Div(
+        [search("runs", "Name, user or tag", "Filter runs by name, user or tag"), download("runs", "Runs", key="id")],
+        className="sought",
+    )
     problem = bound("problem", "text", html.P, className="empty")
     tools = [bound(name, "pick") for name in ("states", "people", "frameworks", "times")]
     return html.Div(
         [
-            html.Div([html.H1("Runs"), picked, field, download("runs", "Runs", key="id")], className="head"),
-            html.Div([*tools, bound("config", "asked")], className="toolbar"),
+            html.Div([html.H1("Runs"), picked, hidden_if("is_without", sought)], className="head"),
+            hidden_if("is_without", html.Div([*tools, bound("config", "asked")], className="toolbar")),
             card("Runs", problem, found, has_head=False),
         ]
     )
@@ -78,6 +81,7 @@ def kept(document: Cells) -> KeptValues:
                 "text": choice.where,
             },
             "nothing": "" if unread else NO_MATCH if not choice.is_any else document.get("none") or NO_RUNS,
+            "is_without": not (document["runs"] or unread or told) and choice.is_any,  # there is nothing to choose from
             "picked": _picked(document),
             "runs": Rows(row(run, labels, is_kept=run["id"] in document["kept"]) for run in document["runs"]),
         },
