@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -19,8 +21,10 @@ from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import summary
 from gpumon.clock import SECOND
 from gpumon.frame import Origin, Tick
-from gpumon.origin import RECORDED, SIMULATED
+from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability
 from gpumon.reports import accounts
+from gpumon_web.accounts import Accounts
+from gpumon_web.pages import PAGES
 from gpumon_web.user_window import user_window
 from tests.activity import keep
 from tests.builders import TIME, device, process, sample, tick
@@ -399,6 +403,16 @@ def test_of_a_simulation_the_pages_promise_no_history_as_the_api_does_not() -> N
         assert said[1:] in told["text"]
         assert told["text"].endswith("Its charts go back to")
         assert told["time"] == TIME / 1e9 + 1, "which the scripts write in the viewer's time zone"
+
+
+@pytest.mark.parametrize(("capabilities", "advice"), [(SIMULATED, "no hardware"), (RECORDED, "no hardware"),
+                                                      (HARDWARE, "a daemon does")])  # fmt: skip
+def test_only_of_hardware_a_daemon_is_said_to_keep_history(capabilities: Capability, advice: str) -> None:
+    served = Served([tick(1, origin=Origin("it", "", capabilities=capabilities))])
+    accounts = Accounts(served.feed, list, missing="This source keeps no history: a daemon does.")
+    for page in (PAGES["users"], PAGES["events"]):
+        told = json.loads(gzip.decompress(accounts.kept(page, {}).result().body))["values"]
+        assert advice in str(told.get("nobody") or told.get("nothing")), page.name
 
 
 def test_the_table_is_that_of_the_command_by_day(served: Served, history: Path) -> None:

@@ -12,6 +12,8 @@ from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.frame import Device
 from gpumon.groups import UserGroups
+from gpumon.missing import NAN
+from gpumon.origin import Capability
 from gpumon.prices import Prices
 from gpumon_web import kept
 from gpumon_web.answers import AnswerCache, Packed
@@ -81,9 +83,12 @@ class Accounts:
         )  # fmt: skip
 
     def _why(self) -> str | Cells:
-        """Why no history has them: said of this server, else of what its daemon plays; empty where one may."""
+        """Why no history has them: that none is kept of what is played, else what is so here; empty where one may."""
         with self._feed.lock:
-            return self._missing or why_no_history(self._feed.live.origin(), self._feed.history.begin)
+            origin = self._feed.live.origin()
+            # Each viewer may be at another place of a recording.
+            begun = self._feed.history.begin if Capability.NOW in origin.capabilities else NAN
+            return why_no_history(origin, begun) or self._missing
 
     def _holding(self) -> Holding:
         """The GPUs that each user holds now, and "" those that may have a holder who is not known."""
