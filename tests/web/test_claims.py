@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +99,21 @@ def test_a_line_has_a_point_where_a_value_is_known_and_nowhere_else(ticks: list[
             known = [one.samples[0].state is Availability.OK and math.isfinite(one.samples[0].value(f"gpu.{key}"))
                      for one in ticks]  # fmt: skip
             assert [value is not None for value in line["mean"]] == known, key
+
+
+@pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE])
+def test_where_a_gpu_does_not_answer_no_number_of_idle_ones_is_claimed(state: Availability) -> None:
+    worked = [sample(index, utilization=0.9, memory_used=60 * 2.0**30, memory_total=80 * 2.0**30) for index in range(2)]
+    silent = [worked[0], worked[1]._replace(state=state)]
+    served = Served([tick(n, worked if n < 50 else silent, [process(7, 0)]) for n in range(1, 90)])
+    values = served.told("fleet")["values"]
+    assert (values["idle"], values["idle_below"]) == ("–", "unknown: GPU 1")
+    # The memory of one that does not answer is of when it last did, and what was free of it is not free now.
+    told = served.told("gpu", id="1")["values"]
+    assert "free" not in [part["title"] for part in told["divided"]]
+    if state is Availability.STALE:
+        assert told["memory"]["text"] == "60.0 / 80.0 GiB as last reported"
+        assert told["divided"][-1]["title"] == "free when last seen"
 
 
 def test_gpus_whose_holders_are_unknown_are_not_counted_as_none_that_is_allocated_and_idle() -> None:

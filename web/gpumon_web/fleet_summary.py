@@ -126,8 +126,7 @@ def idle_count(gpus: Sequence[Gpu]) -> str:
     """Number of those that are held and idle; unknown while none is known to be, and one may be."""
     states = [gpu.about["state"] for gpu in gpus]
     idle = states.count(GpuState.HELD.value)
-    is_known = idle or not {GpuState.ALLOCATED.value, GpuState.IDLE.value} & set(states)
-    return str(idle) if gpus and is_known else units.MISSING
+    return str(idle) if gpus and (idle or not idle_unknown(gpus)) else units.MISSING
 
 
 def idle_unknown(gpus: Sequence[Gpu]) -> str:

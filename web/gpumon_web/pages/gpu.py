@@ -246,11 +246,10 @@ def memory(gpu: Gpu) -> Cells:
     left = told if told is not None or used is None or not total else max(0.0, total - used)
     said = of_total(used, total)
     is_named = (len(held) == 1 and about["split"]) or any(part["title"] == IN_USE for part in about["split"])
+    is_old, last = about["state"] in SILENT and used is not None, f"{said} as last reported"
     free = "" if left is None or about["state"] in SILENT else f"{units.number(left, Unit.BYTES)} free"
     return {
-        "memory": "shared with the host"
-        if about["shares_memory"]
-        else {"text": said, "old": f"{said} as last reported"},
+        "memory": "shared with the host" if about["shares_memory"] else {"text": last if is_old else said, "old": last},
         "memory_free": free,
         "memory_bar": [bar(*memory_parts(about, used))] if total else [],
         "holders": nobody if not held else "" if is_named else ", ".join(held[:NAMED]) + more,
@@ -287,8 +286,9 @@ def divided(about: Cells) -> list[Cells]:
             found += [_piece(total, *one) for one in _held(about, part)]
             continue
         color, _, opacity = part["color"][1:].partition("/")
+        title = f"{FREE} when last seen" if part["title"] == FREE and about["state"] in SILENT else part["title"]
         is_theirs = bool(user) and (part["title"] == THIS_RUN or color == HELD_COLOR)
-        one = _piece(total, part["title"], part["bytes"], user, "" if is_theirs else color)
+        one = _piece(total, title, part["bytes"], user, "" if is_theirs else color)
         found.append({**one, "opacity": opacity or "1",
                       **({"old": f"{FREE} when last seen"} if part["title"] == FREE else {})})  # fmt: skip
     return found
