@@ -89,6 +89,7 @@ def test_a_parameter_that_is_none_is_told(tmp_path: Path, where: str) -> None:
     assert "config takes NAME=VALUE, such as lr=0.1" in answer["values"]["problem"]
     assert answer["values"]["config"]["text"] == where
     assert answer["tables"]["runs"]["order"] == []
+    assert answer["values"]["nothing"] == "", "what was not understood was not looked for"
 
 
 def test_what_has_a_name_in_it_is_not_found_by_it_while_names_are_not_shown() -> None:

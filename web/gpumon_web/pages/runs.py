@@ -80,7 +80,7 @@ def kept(document: Cells) -> KeptValues:
                 "words": "Config, such as lr=0.1",
                 "text": choice.where,
             },
-            "nothing": "" if unread else NO_MATCH if not choice.is_any else document.get("none") or NO_RUNS,
+            "nothing": "" if told else NO_MATCH if not choice.is_any else document.get("none") or NO_RUNS,
             "is_without": not (document["runs"] or unread or told) and choice.is_any,  # there is nothing to choose from
             "picked": _picked(document),
             "runs": Rows(row(run, labels, is_kept=run["id"] in document["kept"]) for run in document["runs"]),
