@@ -250,3 +250,13 @@ def test_a_minute_in_which_all_gpus_were_throttled_is_one_row_that_opens(browser
         opener.click()
         counted = "document.querySelectorAll('#page-events .events tbody tr').length"
         page.wait_for_function(f"(before) => Math.abs({counted} - before) === 10", arg=before)
+
+
+def test_strips_of_events_have_a_key(browser: Browser, served: Served) -> None:
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        for width in (1440, 400):
+            page = visitor.open("#/events")
+            page.set_viewport_size({"width": width, "height": 800})
+            key = page.locator("#page-events .key")
+            key.wait_for()
+            assert key.inner_text().split() == ["held", "used", "not", "seen"], width

@@ -79,7 +79,9 @@ class Fleet:
 
 
 def gpu_row(
-    status: GpuStatus, joined: Sequence[Ranks], throttled: Mapping[str, float] = MappingProxyType({}),
+    status: GpuStatus,
+    joined: Sequence[Ranks],
+    throttled: Mapping[str, float] = MappingProxyType({}),
     found: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     """One GPU: its card, its state and since when, its holders and its run; how it was `throttled_lately`.

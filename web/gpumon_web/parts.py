@@ -19,6 +19,8 @@ from dash.development.base_component import Component
 
 from gpumon_web.page import KINDS, NUMBERS, Column
 
+_STRIPS = (("held", "held"), ("used", "used"), ("unseen", "not seen"))
+
 
 def bound(
     name: str, kind: str = "text", element: type[Component] = html.Span, old: str | None = None, **props: Any
@@ -128,6 +130,12 @@ def table(
         html.Tbody(role="rowgroup"),
     ]
     return html.Div(html.Table(parts, className=f"stack {css}".strip(), role="table", **named), className="tablebox")
+
+
+def strip_key(css: str = "key") -> Component:
+    """Words for what strips of held time show."""
+    marks = [(html.I(className=f"k-{mark}"), words) for mark, words in _STRIPS]
+    return html.Span([part for pair in marks for part in pair], className=css)
 
 
 def search(table_name: str, words: str, label: str) -> Component:

@@ -50,7 +50,7 @@ def layout() -> Component:
     """The window, a strip for each GPU with its events on it, and a row for each event."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, download, hidden_if, search, shown_if, table
+    from gpumon_web.parts import aria, bound, card, download, hidden_if, search, shown_if, strip_key, table
 
     windows = bound("windows", "choices", html.Div, className="seg", role="group", **aria(label="Window"))
     strips = table("lanes", "Events of each GPU", STRIPS, "gpu", css="strips lanes", empty=" ")
@@ -69,7 +69,7 @@ def layout() -> Component:
     return html.Div(
         [
             html.Div([html.H1("Events"), bound("summary", "text", className="facts")], className="head"),
-            shown_if("lanes_known", card("", strips, ticks, tools=[windows], titled="title")),
+            shown_if("lanes_known", card("", strips, ticks, tools=[strip_key(), windows], titled="title")),
             hidden_if("is_without", html.Div(tools, className="toolbar")),
             card("Events", rows, has_head=False),
         ]
@@ -156,7 +156,7 @@ def _took(one: LastedEvent) -> str | Cells:
         return {"text": unwatched, "time": since} if is_known(since) else unwatched
     if one.event.until_ns:
         lasted = (one.event.until_ns - one.event.time_ns) / SECOND
-        # Seen at one moment, it has no length yet: 0 s would say that it was over at once. On a phone "lasted" precedes.
+        # Seen at one moment, it has no length yet: 0 s would say that it was over at once. "lasted" may precede it.
         words = f"{units.words(lasted)}, last seen" if lasted >= 1.0 else "at least until"
         return {"text": words, "time": one.event.until_ns / SECOND}
     return units.words(one.event.lasted) if is_known(one.event.lasted) else ""

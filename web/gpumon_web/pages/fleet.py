@@ -41,22 +41,20 @@ ORDERS = (("mine", "Mine first"), ("gpu", "GPU"), ("free", "Free first"), ("-now
 """Orders of rows: one of a column, or rows with a tag first."""
 SHOWS = (("", "All"), ("mine", "Mine"), ("free", "Free"), ("held", "Allocated, idle"))
 """Rows that can be looked at alone, by their tag."""
-_KEY = (("held", "held"), ("used", "used"), ("unseen", "not seen"))
 
 
 def layout() -> Component:
     """One card of what people ask first, the choices, a map of many GPUs, the rows, and the sentences."""
     from dash import html
 
-    from gpumon_web.parts import aria, bound, card, download, headline, headlines, search, shown_if, table
+    from gpumon_web.parts import aria, bound, card, download, headline, headlines, search, shown_if, strip_key, table
 
-    marks = [(html.I(className=f"k-{css}"), words) for css, words in _KEY]
     grouping = bound("grouped", "filters", html.Div, className="seg grouping", role="group", **aria(label="Groups"))
     tools = [
         bound("orders", "filters", html.Div, className="seg", role="group", **aria(label="Order")),
         bound("shows", "filters", html.Div, className="seg", role="group", **aria(label="Rows")),
         shown_if("grouped", grouping),
-        shown_if("day", html.Span([part for pair in marks for part in pair], className="key end")),
+        shown_if("day", strip_key("key end")),
         html.Div(
             [
                 search("gpus", "Search GPU, user, run", "Filter GPUs by number, user, run and state"),

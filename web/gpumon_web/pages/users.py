@@ -63,7 +63,6 @@ _NOBODY = " unknown"
 _SUMS = ("held", "held_below", "used", "used_below", "idle", "idle_below", "unseen", "unseen_below")
 _ROUNDING = 0.5
 """Seconds that are shown as none: less is not worth telling."""
-_KEY = (("held", "held"), ("used", "used"), ("unseen", "not seen"))
 STRIPS = (
     Column("gpu", "GPU", "text", css="c-gpu", sorts_by="order", is_head=True),
     Column("strip", "Who held it", "strip", css="c-strip", sort=False),
@@ -83,6 +82,7 @@ def layout() -> Component:
         headlines,
         hidden_if,
         shown_if,
+        strip_key,
         table,
     )
 
@@ -107,8 +107,6 @@ def layout() -> Component:
         "users", "Users", COLUMNS, "held", down=True, css="users", loading="Loading the hours …", empty_from="nobody"
     )
     strips = table("strips", "Who held which GPU", STRIPS, "gpu", css="strips", empty=" ")
-    marks = [(html.I(className=f"k-{css}"), words) for css, words in _KEY]
-    key = html.Span([part for pair in marks for part in pair], className="key")
     return html.Div(
         [
             html.Div([bound("title", "text", html.H1), bound("everyone", "rich", className="facts")], className="head"),
@@ -118,7 +116,12 @@ def layout() -> Component:
             hidden_if("unread", card("Users", people, has_head=False)),
             shown_if(
                 "known",
-                card("Who held which GPU", strips, bound("ticks", "ticks", html.Div, className="ticks"), tools=[key]),
+                card(
+                    "Who held which GPU",
+                    strips,
+                    bound("ticks", "ticks", html.Div, className="ticks"),
+                    tools=[strip_key()],
+                ),
             ),
         ]
     )
