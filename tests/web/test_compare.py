@@ -78,9 +78,9 @@ def test_the_open_epoch_of_a_run_that_goes_on_is_said_to_be_shown_by_time_alone(
         training(book, IDS[0], 6)
         training(book, IDS[1], 6, state=RunState.RUNNING, began=BEGAN + 900)
     by = noted(book)
-    [said] = [text for text in by[EPOCHS] if "goes on" in text]
-    assert said.endswith("an epoch that has not ended is shown by time alone")
-    assert not any("goes on" in text for text in by[TIME])
+    [said] = [text for text in by[EPOCHS] if "has not ended" in text]
+    assert said.startswith("an epoch that has not ended is shown by time alone: that of B ")
+    assert not any("has not ended" in text for text in by[TIME])
     beside = {axis: document(str(book.path), by=axis)["ends"] for axis in (EPOCHS, TIME)}
     assert beside == {EPOCHS: "B: so far, to the end of the newest finished epoch", TIME: ""}
 
@@ -234,6 +234,17 @@ def test_a_sentence_beside_the_courses_leaves_all_buttons_in_one_row_at_the_end(
         around = head.bounding_box()
         assert around is not None
         assert around["x"] + around["width"] - max(box["x"] + box["width"] for box in places) < 20
+
+
+def test_lines_are_told_apart_by_their_colors_also_while_a_daemon_is_silent(browser: Browser, tmp_path: Path) -> None:
+    served = Served([tick(n, [sample(0, utilization=0.5)]) for n in range(1, 4)], [three(tmp_path)])
+    served.live.age = 42.0
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        for place, gray in ((f"#/compare?runs={','.join(IDS)}", "none"), ("#/gpu/0", "grayscale(1)")):
+            plot = visitor.open(place).locator("main .page:not([hidden]) .plot[data-drawn]")
+            expect(plot.first).to_be_visible()
+            expect(plot.first).to_have_css("filter", gray)
+            expect(plot.first).to_have_css("opacity", "0.75")
 
 
 def test_a_file_of_the_numbers_is_a_row_for_each_run_in_base_units_with_the_intervals(tmp_path: Path) -> None:

@@ -109,9 +109,8 @@ def _open(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
     going = [name for name, one in zip(names, found, strict=True) if one.record.run.state is RunState.RUNNING]
     if axis == TIME or not going:
         return []
-    return [
-        f"{', '.join(going)} go{'es' if len(going) == 1 else ''} on: an epoch that has not ended is shown by time alone"
-    ]
+    # Whether they still go on, only a daemon knows.
+    return [f"an epoch that has not ended is shown by time alone: that of {', '.join(going)}"]
 
 
 def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
