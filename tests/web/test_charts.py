@@ -245,6 +245,7 @@ def test_the_gpus_of_a_run_are_shown_as_their_mean_each_or_one(tmp_path: Path) -
     assert pressed == ["each"]
     (panel,) = [one for one in each["panels"] if one["key"] == "gpu.utilization"]
     assert [(one["label"], one["mean"][0]) for one in panel["lines"]] == [("GPU 0", 0.4), ("GPU 1", 0.8)]
+    assert [one["mark"] for one in panel["lines"]] == ["GPU 0", "GPU 1"], "a color alone names nobody"
     one, pressed = of(device(1).uuid)
     assert pressed == [device(1).uuid]
     assert lines(one)["gpu.utilization"]["mean"][0] == 0.8

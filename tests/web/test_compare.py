@@ -317,6 +317,7 @@ def test_lines_end_where_the_epochs_of_their_run_do(tmp_path: Path) -> None:
     for panel in panels.values():
         assert [line["label"] for line in panel["lines"]] == found["names"]
         assert [line["role"] for line in panel["lines"]] == ["s0", "s1", "s2"]
+        assert [line["mark"] for line in panel["lines"]] == ["A", "B", "C"]
         for line, epochs in zip(panel["lines"], (6, 9, 6), strict=True):
             x = chart["times"][line["x"]]
             assert x == sorted(x)

@@ -317,6 +317,21 @@ def test_on_a_phone_strips_and_small_charts_of_the_fleet_have_their_titles(brows
         expect(visitor.page.locator("#page-fleet .toolbar .key")).to_be_visible()
 
 
+@pytest.mark.parametrize("width", [1440, 400, 360])
+def test_beside_a_line_of_each_gpu_its_name_stands_whole(browser: Browser, simulated: str, width: int) -> None:
+    lies = """(all) => all.flatMap((one) => [...one.querySelectorAll(".each > span")].map((row) => {
+      const [outer, inner] = [one, row].map((each) => each.getBoundingClientRect());
+      return [row.innerText.replace(/\\s+/g, " ").trim().split(" ").slice(0, 2).join(" "),
+        inner.bottom <= outer.bottom + 1 && inner.right <= outer.right + 1];
+    }))"""
+    with visit(browser, simulated, viewport={"width": width, "height": 800}) as visitor:
+        shown = visitor.open("#/run/sim-0-0?gpu=each")
+        lists = shown.locator(f"{SHOWN} .gutter.lists")
+        expect(lists).to_have_count(3)
+        found = lists.evaluate_all(lies)
+        assert found == [[f"GPU {number}", True] for number in range(4)] * 3
+
+
 def test_that_values_are_simulated_and_a_verdict_are_whole_on_every_width(browser: Browser, simulated: str) -> None:
     whole = "all => all.every((one) => one.scrollWidth <= one.clientWidth && one.getBoundingClientRect().width > 20)"
     with visit(browser, simulated, viewport={"width": 861, "height": 768}) as visitor:

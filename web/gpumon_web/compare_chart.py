@@ -20,7 +20,7 @@ from gpumon.missing import is_known
 from gpumon.text import clean
 from gpumon_web.charts import PLAIN, Cells, chart, line, metric_panel, panel
 from gpumon_web.compare_axis import RunAxis
-from gpumon_web.run_chart import CHECKED, LOGGED, NAME_CELLS, ROLES, is_loss, times_of
+from gpumon_web.run_chart import CHECKED, LOGGED, NAME_CELLS, ROLES, is_loss, listing, times_of
 from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of
 
 POINTS = 500
@@ -33,8 +33,6 @@ UNMEASURED = "unknown: of some time before, energy was not measured"
 """Why a sum of energy has no value at its end."""
 LATE = 5.0
 """Seconds by which values of GPUs are older than what was logged, from which on that is said."""
-_ROW, _LEAST = 18, 92
-"""Height of what stands in the gutter for each run, and of a panel at least, px."""
 Points = Iterable[tuple[float, float]]
 """Times (s since 1970) and values; NaN breaks the line."""
 
@@ -74,7 +72,7 @@ def coarse(series: RunSeries, names: Iterable[str], *, keeps_last: bool = False)
 
 def compare_chart(courses: Sequence[ComparedCourse], by: str) -> Cells | None:
     """The chart on the axis `by`; None where there is nothing to draw."""
-    tall = max(_LEAST, 8 + _ROW * (len(courses) + 1))
+    tall = listing(len(courses))
     late = {"late": f"{units.span(lag)} older"} if (lag := lag_of(courses)) else {}
     panels = [{**one, "tall": tall, "lists": True}
               for one in (*_logged(courses), *({**one, **late} for one in _used(courses))) if one["lines"]]  # fmt: skip
@@ -219,4 +217,4 @@ def _line(place: int, course: ComparedCourse, points: Points, look: str | None =
         mean.append(value)
     if not any(map(math.isfinite, mean)):
         return None
-    return line(x, mean, role=ROLES[place % len(ROLES)], label=course.label, look=look, joined=True)
+    return line(x, mean, role=ROLES[place % len(ROLES)], label=course.label, mark=course.label[:1], look=look, joined=True)

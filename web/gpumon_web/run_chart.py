@@ -33,6 +33,8 @@ OF_DEVICE = {
 """Metrics of a GPU that have a panel, and the column of a whole run that is said of it."""
 ROLES = tuple(f"s{place}" for place in range(8))
 """Colors of GPUs beside each other."""
+_ROW, _LEAST = 18, 92
+"""Height of what stands beside a panel for each of its lines, and of a panel at least, px."""
 CHECKED = ("val_", "valid_", "validation_", "eval_", "test_")
 """Beginnings of the names of what is logged on other data than that of training."""
 JUDGED = 6000
@@ -156,13 +158,18 @@ def _each(gpus: Sequence[DeviceCourse]) -> Iterator[Cells]:
         lines = [
             line(
                 times_of(one.series), one.series.columns[name].mean, step=one.series.step,
-                role=ROLES[place % len(ROLES)], label=f"GPU {one.device.number}",
+                role=ROLES[place % len(ROLES)], label=f"GPU {one.device.number}", mark=f"GPU {one.device.number}",
             )
             for place, one in enumerate(gpus) if name in one.series.columns
         ]  # fmt: skip
         if lines:
             more = {"title": DEVICE_MEMORY, **_total(gpus[0].device)} if name == "gpu.memory_used" else {}
-            yield metric_panel(name, lines, lists=True, **more)
+            yield metric_panel(name, lines, lists=True, tall=listing(len(lines)), **more)
+
+
+def listing(lines: int) -> int:
+    """Height of a panel with the values of so many lines beside it, px."""
+    return max(_LEAST, 8 + _ROW * (lines + 1))
 
 
 def _total(device: DeviceRow) -> dict[str, Any]:

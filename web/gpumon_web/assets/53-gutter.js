@@ -37,6 +37,9 @@
     return cell ? `mean within the last ${t.span(cell[1] - cell[0])}` : "";
   };
 
+  // How many values of lines stand in a row above a small panel: fewer where they have longer names.
+  g.inRow = (panel) => (panel.lines.some((line) => line.mark && line.mark.length > 2) ? 2 : 3);
+
   // What stands below the value of a panel: what it was in the view. Where it is small, no more than has room there.
   g.context = function (panel, facts, isWhole, isSmall) {
     const write = (value) => g.scale.write(panel.unit, value);

@@ -2,7 +2,7 @@
 //
 // A document has `axis`, `begin`, `end`, `interval`, `panels`, `runs`, `events` and `held`. A panel: `key`, `title`, `unit`, `zero`
 // (its base is zero: it is filled), `top`, `limits` [{at, text}], and `lines`; a line: `x`, `mean`, `low` and `high`, `step`, a `role`
-// of the theme or none (the color of who holds the GPU), a `label`, and a `look` (dots, thin). All values are in base units.
+// of the theme or none (the color of who holds the GPU), a `label`, a short `mark` beside its value where it is one of a list, and a `look` (dots, thin). All values are in base units.
 // A sum that is not known from some place on has that as `lost` {at, text}; a panel that is older than others says by how much (`late`).
 // One that `spans` is of something that was there from begin to end, seen or not. One that `goesOn` reaches to now, which is `until`; `silent` is the state of a GPU that has no values of now, {title, age}; `known` is when its first sample is of.
 "use strict";
@@ -15,7 +15,6 @@
   const SMALL = 66;
   const HEAD = 27; // px above a plot on a phone
   const LISTED = 19; // px of a row of values there
-  const EACH = 4; // values in such a row
   const PAD = 9; // px within a panel
   const VALUES = 11.5; // px of the letters beside the panels
   const LANE = 18;
@@ -94,7 +93,7 @@
       const body = top;
       const panels = doc.panels.map((panel) => {
         const tall = (isSmall ? SMALL : panel.tall || TALL);
-        const extra = panel.lists ? Math.ceil(panel.lines.length / EACH) : g.covers(doc, { panel, isNow }) ? 1 : 0;
+        const extra = panel.lists ? Math.ceil(panel.lines.length / g.inRow(panel)) : g.covers(doc, { panel, isNow }) ? 1 : 0;
         const head = isSmall ? HEAD + LISTED * extra : PAD;
         const facts = panel.lines.map((line) => g.facts(line, from, to, g.longest(line, doc.interval)));
         const [low, high, isKnown] = g.extent(panel, facts);
@@ -321,6 +320,7 @@
         g.putValue(node.children[1], value);
         g.put(node.children[2], below);
         g.attribute(node.children[2], "title", below);
+        if (one.panel.lists) { node.lastChild.style.setProperty("--row", g.inRow(one.panel)); }
         if (!one.panel.lists) { g.put(node.lastChild, at.isSmall && value !== t.MISSING ? g.covers(doc, one) : ""); } else {
           one.panel.lines.forEach((line, nth) => {
             const each = node.children[3].children[nth];
@@ -336,7 +336,7 @@
     function row(line) {
       const swatch = g.make("i", { "aria-hidden": "true" });
       swatch.style.background = `var(--${line.role})`;
-      return g.make("span", { title: line.label }, swatch, g.make("span", { class: "sr", text: `${line.label}: ` }), g.make("b"));
+      return g.make("span", { title: line.label }, swatch, line.mark ? g.make("span", { class: "mut", "aria-hidden": "true", text: line.mark }) : null, g.make("span", { class: "sr", text: `${line.label}: ` }), g.make("b"));
     }
 
     // Everything that a picture depends on but for its time and its points.
