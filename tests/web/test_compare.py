@@ -360,6 +360,24 @@ def test_a_run_without_epochs_is_compared_by_time_as_a_whole(tmp_path: Path) -> 
     assert energy["lines"][1]["mean"][-1] == pytest.approx(300 * 20)
 
 
+@pytest.mark.parametrize("seconds", [20, 40])
+def test_energy_that_is_still_to_come_is_not_said_to_be_unmeasured(tmp_path: Path, seconds: int) -> None:
+    with Book(tmp_path) as book:
+        for run in IDS[:2]:
+            key = book.rank(book.run(run, state=RunState.RUNNING, ended=None), state=RunState.RUNNING)
+            uuid = book.device(key)
+            for epoch in range(3):
+                book.epoch(key, epoch)
+                if epoch < 2:
+                    book.usage(key, epoch, uuid, energy=3000.0, seconds=10.0, sampled=10.0)
+            book.trace(key, uuid, {"gpu.power": [(300.0,) * 3] * seconds})
+        panels = document(str(book.path), ",".join(IDS[:2]))["chart"]["panels"]
+    (energy,) = (one for one in panels if one["key"] == "energy")
+    for line in energy["lines"]:
+        assert ("lost" in line) == (seconds > 30), "behind the newest values of GPUs nothing is lost"
+        assert [value for value in line["mean"] if value is not None][-1] == 6000.0
+
+
 @pytest.mark.parametrize("measured", [False, True])
 def test_where_no_energy_is_known_there_is_no_panel_of_it(tmp_path: Path, measured: bool) -> None:
     nothing = (float("nan"),) * 3

@@ -177,6 +177,10 @@ def _seen(series: RunSeries, course: Envelope) -> Points:
 def _energy(course: ComparedCourse, series: RunSeries | None, power: Envelope | None) -> Points:
     """Energy used up to a moment, J: of epochs as they were metered, else of the power; none once it is unknown."""
     ended = [one for one in course.epochs if is_known(one.begun) and is_known(one.ended)]
+    if series is not None and course.record.run.state is RunState.RUNNING:
+        # What an epoch took that ended behind the newest values of GPUs is still to come.
+        seen = series.begun + series.points * series.step
+        ended = [one for one in ended if one.ended <= seen or is_known(one.value("energy"))]
     if any(is_known(one.value("energy")) for one in ended):
         yield ended[0].begun, 0.0
         parts = [(one.ended, one.value("energy")) for one in ended]
