@@ -221,4 +221,5 @@ def _line(place: int, course: ComparedCourse, points: Points, look: str | None =
         mean.append(value)
     if not any(map(math.isfinite, mean)):
         return None
-    return line(x, mean, role=ROLES[place % len(ROLES)], label=course.label, mark=course.label[:1], look=look, joined=True)
+    told = {"label": course.label, "mark": course.label[:1]}
+    return line(x, mean, role=ROLES[place % len(ROLES)], look=look, joined=True, **told)
