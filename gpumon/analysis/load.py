@@ -1,7 +1,5 @@
 """The work of a busy GPU in a word that holds still: samples about a threshold are no change."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 from enum import Enum
 from typing import NamedTuple
