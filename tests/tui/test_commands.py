@@ -8,7 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keys import CHART, OVERVIEW, PAGES, PROCESSES, RUNS, applying, pressed
+from gpumon_tui.keys import CHART, OVERVIEW, PAGES, PROCESSES, RUNS, Abilities, applying, pressed
 from gpumon_tui.screens.commands import Command, Commands, commands_of, found, of_other_pages
 from gpumon_tui.screens.scrolled import Scrolled
 from tests.tui.fakes import recent
@@ -140,11 +140,12 @@ def test_a_command_is_found_by_the_name_that_the_footer_gives_it() -> None:
 
 def test_a_view_that_only_reads_names_no_signals() -> None:
     assert any(one.shown == "K" for one in commands_of(PROCESSES, PAGES))
-    assert not any(one.shown in ("K", "R") for one in commands_of(PROCESSES, PAGES, is_readonly=True))
+    assert not any(one.shown in ("K", "R") for one in commands_of(PROCESSES, PAGES, Abilities(is_readonly=True)))
 
 
 def test_the_palette_of_a_log_names_no_key_that_moves_it() -> None:
     for can_seek in (True, False):
-        told = " ".join(one.what for of in (commands_of, of_other_pages) for one in of(CHART, PAGES, can_seek=can_seek))
+        able = Abilities(can_seek=can_seek)
+        told = " ".join(one.what for of in (commands_of, of_other_pages) for one in of(CHART, PAGES, able))
         assert ("move a recording" in told, "a recording: back or forward" in told) == (can_seek, can_seek)
         assert "back or forward half a window" in told

@@ -168,23 +168,31 @@ KEYS = (
 )  # fmt: skip
 
 
-def told_on(
-    page: str, *, is_readonly: bool, can_seek: bool = True, has_host: bool = True, plays: bool = False
-) -> tuple[Key, ...]:
-    """Return the keys of a page that are told of there.
+class Abilities(NamedTuple):
+    """Properties of a view by which some keys are not told of: those that would do nothing there, or interfere."""
 
-    In a view that only reads, those that interfere are not; those that move a recording are not where one plays that
-    cannot be moved. The machine is not named where nothing is known of it: no key leads there. While a recording plays
-    here (`plays`), no key starts anything in its place.
-    """
-    absent = (*(() if can_seek else (_MOVES,)), *(() if has_host else (_HOST,)))
+    is_readonly: bool = False
+    can_seek: bool = True
+    """Whether a recording plays here that can be moved, or might."""
+    has_host: bool = True
+    """Whether anything is known of the machine: else no key leads to it."""
+    plays: bool = False
+    """Whether a recording plays in this process: no key starts anything in its place."""
+
+
+USUAL = Abilities()
+
+
+def told_on(page: str, view: Abilities = USUAL) -> tuple[Key, ...]:
+    """Return the keys of a page that are told of in such a view."""
+    absent = (*(() if view.can_seek else (_MOVES,)), *(() if view.has_host else (_HOST,)))
     return tuple(
         key._replace(what=_without(key.what, absent))
         for key in applying(page)
         if key.what
-        and not (is_readonly and key.interferes)
-        and (can_seek or key.action != "seek")
-        and not (plays and key.action in _OF_NOW)
+        and not (view.is_readonly and key.interferes)
+        and (view.can_seek or key.action != "seek")
+        and not (view.plays and key.action in _OF_NOW)
     )
 
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from rich.segment import Segment
 from textual import events
 
-from gpumon.history.query import HOST
 from gpumon_tui import palette
-from gpumon_tui.keys import PAGES, told_on
+from gpumon_tui.keys import PAGES, USUAL, Abilities, told_on
 from gpumon_tui.renderables.text_width import Line, cut, spread
+from gpumon_tui.screens.abilities import abilities_of
 from gpumon_tui.screens.scrolled import Scrolled, Text
 from gpumon_tui.view import View
 from gpumon_tui.widgets.bars import Footer
@@ -36,45 +36,27 @@ class Command(NamedTuple):
     """Its name in the footer, by which it is found too."""
 
 
-def commands_of(
-    page: str,
-    pages: Sequence[str],
-    *,
-    is_readonly: bool = False,
-    can_seek: bool = True,
-    has_host: bool = True,
-    plays: bool = False,
-) -> list[Command]:
+def commands_of(page: str, pages: Sequence[str], view: Abilities = USUAL) -> list[Command]:
     """Return what can be done on a page: what its keys do, and the other pages; the end of the view comes last.
 
     The list opens on its first row, and Enter does that: nobody is to quit who typed a colon in the wrong place.
     """
     others = [Command(f"{_PAGE}{name}", str(digit), str(digit)) for digit, name in enumerate(PAGES, 1) if name in pages]
-    told = told_on(page, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host, plays=plays)
+    told = told_on(page, view)
     keys = [key for key in told if key.action not in _HIDDEN]
     rows = [(key.action == _LAST, Command(key.what, key.shown, key.keys.split(",")[0], key.brief)) for key in keys]
     rows += [(False, one) for one in others]
     return [one for _, one in sorted(rows, key=lambda row: row[0])]
 
 
-def of_other_pages(
-    page: str,
-    pages: Sequence[str],
-    *,
-    is_readonly: bool = False,
-    can_seek: bool = True,
-    has_host: bool = True,
-    plays: bool = False,
-) -> list[Command]:
+def of_other_pages(page: str, pages: Sequence[str], view: Abilities = USUAL) -> list[Command]:
     """Return what only keys of other pages do; each leads to the first such page."""
-    known = {
-        key.what for key in told_on(page, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host, plays=plays)
-    }
+    known = {key.what for key in told_on(page, view)}
     rows: list[Command] = []
     for digit, name in enumerate(PAGES, 1):
         if name == page or name not in pages:
             continue
-        for key in told_on(name, is_readonly=is_readonly, can_seek=can_seek, has_host=has_host, plays=plays):
+        for key in told_on(name, view):
             if key.what not in known and key.action not in _HIDDEN:
                 known.add(key.what)
                 rows.append(Command(f"{name}: {key.what}", f"{digit} {key.shown}", str(digit), key.brief))
@@ -166,17 +148,8 @@ class Commands(Scrolled):
     DEFAULT_CSS = "Commands > VerticalScroll { width: 116; }"
 
     def __init__(self, view: View, *, page: str, pages: Sequence[str]) -> None:
-        own, others = (
-            of(
-                page,
-                pages,
-                is_readonly=view.is_readonly,
-                can_seek=view.may_seek,
-                has_host=HOST in view.subjects,
-                plays=view.plays,
-            )
-            for of in (commands_of, of_other_pages)
-        )
+        able = abilities_of(view)
+        own, others = (of(page, pages, able) for of in (commands_of, of_other_pages))
         self.list = CommandLines(view, own, others)
         super().__init__(self.list)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon.history.query import HOST
 from gpumon_tui import theme
 from gpumon_tui.glyphs import spelled
 from gpumon_tui.key_habits import habits
@@ -13,6 +12,7 @@ from gpumon_tui.keys import told_on
 from gpumon_tui.look import Depth
 from gpumon_tui.renderables.attention import wrapped
 from gpumon_tui.renderables.text_width import Line, length, spread
+from gpumon_tui.screens.abilities import abilities_of
 from gpumon_tui.screens.scrolled import Scrolled, Text
 from gpumon_tui.view import View
 
@@ -98,16 +98,7 @@ class Explained(Text):
         write = spelled if look.is_ascii else str
         is_colored = look.depth is not Depth.NONE
         view = self.view
-        keys = [
-            (f"{write(key.shown):>7} ", write(key.what))
-            for key in told_on(
-                self.page,
-                is_readonly=view.is_readonly,
-                can_seek=view.may_seek,
-                has_host=HOST in view.subjects,
-                plays=view.plays,
-            )
-        ]
+        keys = [(f"{write(key.shown):>7} ", write(key.what)) for key in told_on(self.page, abilities_of(view))]
         apart = " | " if look.is_ascii else " · "  # here, as a line may end with it
         elsewhere = write(apart.join(f"{one.shown}: {one.there}" for one in habits(self.page)))
         meant = signs(is_colored=is_colored)
