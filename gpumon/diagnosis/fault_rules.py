@@ -16,6 +16,8 @@ from gpumon.vendors import Vendor, maker
 if TYPE_CHECKING:
     from gpumon.xids import Xid
 
+SLOW_LINK, NVLINK_DOWN = OF_LINKS = ("slow_link", "nvlink_down")
+"""Kinds of the findings about a link."""
 _SLOW = {
     "gpu.pcie_generation": "generation {now:.0f} where {most:.0f} is possible",
     "gpu.pcie_width": "{now:.0f} of {most:.0f} lanes",
@@ -94,7 +96,7 @@ def nvlink_down(gpu: GpuContext) -> Iterator[Finding]:
         summary = f"{active:.0f} NVLink links are up, {most:.0f} on another GPU of this model"
         action = "Check the links with 'nvidia-smi nvlink --status', and the log of the fabric manager."
         evidence = {"nvlink_active": active, "most": most}
-        yield Finding("nvlink_down", Severity.WARNING, gpu.subject, summary, action, evidence)
+        yield Finding(NVLINK_DOWN, Severity.WARNING, gpu.subject, summary, action, evidence)
 
 
 def slow_link(gpu: GpuContext) -> Iterator[Finding]:
@@ -104,7 +106,7 @@ def slow_link(gpu: GpuContext) -> Iterator[Finding]:
         summary = f"its PCIe link has {' and '.join(parts)}"
         action = "Reseat the card; check its slot, its riser and the settings of the firmware."
         evidence = {"utilization": gpu.load} | {BY_NAME[metric].key: now for metric, now, _ in slow}
-        yield Finding("slow_link", Severity.WARNING, gpu.subject, summary, action, evidence)
+        yield Finding(SLOW_LINK, Severity.WARNING, gpu.subject, summary, action, evidence)
 
 
 FAULT_RULES: tuple[Rule[GpuContext], ...] = (

@@ -41,6 +41,7 @@ class RecentProcesses:
         self._present = frozenset(present)
         self._until = until
         self._came: dict[tuple[str, int], ProcessLife] = {}
+        """The newest of those that are new, by UUID and pid."""
         self._known: dict[tuple[str, int], list[KnownProcess]] = {}
         for one in known:
             self._known.setdefault((one.device, one.pid), []).append(one)

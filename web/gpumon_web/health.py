@@ -11,6 +11,7 @@ from gpumon.analysis import thresholds
 from gpumon.analysis.clock_events import HOT, IDLE, clock_event_reasons
 from gpumon.clock import SECOND
 from gpumon.diagnosis.coverage import NOTHING, nothing_found
+from gpumon.diagnosis.fault_rules import OF_LINKS, SLOW_LINK
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.events.device_watch import CAUSES, QUIET
 from gpumon.frame import NAN, Sample
@@ -25,8 +26,6 @@ UNKNOWN = "unknown"
 """The level of a check of which nothing is known."""
 _FAULTS = (THROTTLING, ECC, XID) = ("Throttling", "ECC", "XID")
 """Checks that find what needs attention by themselves; of the link findings tell, and thresholds are facts."""
-SLOW_LINK, NVLINK_DOWN = "slow_link", "nvlink_down"
-"""Kinds of the findings about a link."""
 
 LATELY = QUIET / SECOND
 """Seconds for which a GPU that was throttled is still told of, as in the event log."""
@@ -143,7 +142,7 @@ def _xid(sample: Sample) -> Cells:
 
 def _link(sample: Sample, faults: Sequence[Finding]) -> Cells:
     parts, more, level = [], [], "ok"
-    wrong = [one for one in faults if one.kind in (SLOW_LINK, NVLINK_DOWN)]
+    wrong = [one for one in faults if one.kind in OF_LINKS]
     generation, width = sample.value("gpu.pcie_generation"), sample.value("gpu.pcie_width")
     if is_known(generation) and is_known(width):
         parts.append(f"PCIe {generation:.0f}.0 ×{width:.0f}")
