@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
 from tests.programs import PATIENCE, until
@@ -13,12 +14,16 @@ ESCAPE = "\x1b[27u"
 """The key, in a way that makes no other one of it with the letter behind it."""
 
 
+_numbers = count()
+
+
 class Terminal:
     """A tmux server of its own with one window."""
 
     def __init__(self, tmux: str, directory: Path, env: Mapping[str, str], words: list[str], size: str) -> None:
         columns, rows = size.split("x")
-        self._tmux = [tmux, "-u", "-S", str(directory / "tmux"), "-f", os.devnull]
+        # A socket for each: the server before may be ending still, and would take the new window with it.
+        self._tmux = [tmux, "-u", "-S", str(directory / f"tmux-{next(_numbers)}"), "-f", os.devnull]
         self._env = {**env, "LANG": "C.UTF-8", "TERM": "xterm-256color"}
         self("new-session", "-d", "-x", columns, "-y", rows, *words)
 

@@ -231,6 +231,31 @@ def test_the_list_of_columns_sorts_too_and_stays_remembered_on_the_page() -> Non
     play(recent(), (120, 40), script)
 
 
+class Begun(FakeFeed):
+    """Processes whose use of the CPU is known from the next sample on."""
+
+    is_known: bool = False
+
+    def processes(self, second: int) -> tuple[Process, ...]:
+        known = super().processes(second)
+        return known if self.is_known else tuple(one._replace(cpu_utilization=nan) for one in known)
+
+
+def test_a_key_sorts_by_a_column_that_has_no_value_yet() -> None:
+    feed = Begun(seconds=3)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "P")
+        assert "CPU %" not in "\n".join(text(app))
+        feed.is_known = True
+        feed.advance()
+        app.poll()
+        await pilot.pause()
+        assert "CPU %▼" in "\n".join(text(app))
+
+    play(feed, (160, 40), script)
+
+
 def test_the_order_is_kept_for_the_next_time(tmp_path: Path) -> None:
     def after(*keys: str) -> list[int]:
         found: list[int] = []

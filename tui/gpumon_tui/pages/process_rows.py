@@ -78,7 +78,7 @@ class ProcessSelection:
 
     @property
     def orders(self) -> tuple[ProcessColumn[Any], ...]:
-        """Columns by which that can be sorted."""
+        """Columns on screen by which that can be sorted."""
         return tuple(column for column in (self.user_columns if self.is_by_user else needed(self.all)) if column.order)
 
     @property
@@ -92,7 +92,9 @@ class ProcessSelection:
 
     def sort_by(self, name: str, *, anew: bool = False) -> None:
         """Sort by a column; again by the same: the other way round, or with `anew` the way in which it begins."""
-        column = next((column for column in self.orders if column.name == name), None)
+        # Of a column without a value too: the CPU's share is known from the second sample on, a key comes before it.
+        sortable = self.user_columns if self.is_by_user else COLUMNS
+        column = next((column for column in sortable if column.name == name and column.order), None)
         if column is None:
             return
         order = RowOrder(name, column.falls) if anew else self.order.next(column)
