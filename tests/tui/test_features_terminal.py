@@ -32,7 +32,11 @@ def wide(tmux: str, four: Lab) -> Iterator[Terminal]:
     terminal.press("?")
     shown(terminal, "this help")
     terminal.send(ESCAPE)
-    shown(terminal, "llama-sft", "● live")
+    # The driver names processes in some ticks only, those of an instance last.
+    terminal.press("3")
+    shown(terminal, "train_sft.py", "notebook.py", "small.py")
+    terminal.press("1")
+    until(lambda: "K end…" not in terminal.screen())
     yield terminal
     terminal.close()
 
@@ -136,7 +140,7 @@ def test_history_of_hours_and_of_every_metric(wide: Terminal) -> None:
 
 def test_processes_are_sorted_by_any_column_and_filtered(wide: Terminal) -> None:
     opened(wide, "3", "M")
-    screen = shown(wide, "GPU GiB▼", "notebook.py")
+    screen = shown(wide, "GPU GiB▼", "notebook.py", "K end…")
     assert programs(screen) == ["train_sft.py", "notebook.py", "small.py"]
     wide.click_on("PID")
     screen = shown(wide, "PID▲")
