@@ -235,12 +235,20 @@ def epoch_place(number: int, planned: int, base: int) -> str:
 
 
 def epoch_within(cells: int, number: int, planned: int, base: int) -> str:
-    """Return `7 (8/90)` where that has room in so many cells, else the part of it that is `8/90`.
+    """Return `7 (8/90)` where the last epoch of the plan has room like that in so many cells, else `8/90`.
 
-    Where there is no room for that either, the thousands stand together.
+    The last one decides, so that the form stays the same for as long as a run goes on.
     """
-    text, place = epoch(number, planned, base), epoch_place(number, planned, base)
-    return text if len(text) <= cells else place if len(place) <= cells else place.replace(",", "")
+    if len(epoch(base + planned - 1 if planned else number, planned, base)) <= cells:
+        return epoch(number, planned, base)
+    return epoch_place_within(cells, number, planned, base)
+
+
+def epoch_place_within(cells: int, number: int, planned: int, base: int) -> str:
+    """Return `8/90`; where the last epoch of the plan has no room for it in so many cells, the thousands stand together."""
+    place = epoch_place(number, planned, base)
+    last = epoch_place(base + planned - 1, planned, base) if planned else place
+    return place if len(last) <= cells else place.replace(",", "")
 
 
 def moment(seconds: float) -> str:

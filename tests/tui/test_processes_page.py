@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.frame import Frame, Process
+from gpumon.frame import Frame, Process, Run
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.process_opened import BEGINS
 from gpumon_tui.pages.processes import COVERED, ProcessesPage
@@ -554,3 +554,37 @@ def test_a_long_command_line_of_an_opened_process_is_whole_or_ends_with_an_ellip
     told = [line for line in ("".join(segment.text for segment in row).strip() for row in lines) if "--option" in line]
     assert ("--option-19" in told[-1]) is is_whole
     assert told[-1].endswith("…") is not is_whole
+
+
+class Named(FakeFeed):
+    """Processes of which every number is known, with names as scripts have them, of runs in their tenth epoch."""
+
+    program = "finetune_llama_8b.py"
+
+    def processes(self, second: int) -> tuple[Process, ...]:
+        found = super().processes(second)
+        return tuple(one._replace(name=self.program, memory_utilization=0.4, sm_utilization=0.9) for one in found)
+
+
+@pytest.mark.parametrize("cells", [100, 120, 140, 160, 200])
+def test_a_program_of_twenty_letters_is_whole_and_so_are_its_run_its_user_and_its_pid(cells: int) -> None:
+    lines = page(Named(processes_count=4, users=2 * ("magdalen",), seconds=900), (cells, 24))
+    row = next(line for line in lines if " 1000 " in line)
+    assert row.endswith(f"  {Named.program}")
+    assert {"1000", "magdalen", "resnet50", "10/90"} <= set(row.split())
+    heading = next(line for line in lines if "program" in line)
+    assert {"PID", "GPU", "user", "SM", "CPU", "time", "run", "epoch"} <= set(heading.split())
+    assert ("bw %" in heading) == (cells >= 120), "numbers leave for a name only where both have no room"
+
+
+def test_the_column_of_epochs_has_room_for_the_last_one_of_the_longest_plan() -> None:
+    class Long(Named):
+        def runs(self, second: int) -> tuple[Run, ...]:
+            plans = {"id-0": (9, 10000), "id-1": (1, 3)}
+            return tuple(
+                one._replace(epoch=plans[one.id][0], epochs=plans[one.id][1]) for one in super().runs(second)
+            )
+
+    lines = page(Long(processes_count=5, seconds=60), (120, 24))
+    (first,) = (line.index("epoch") for line in lines if "program" in line)
+    assert lines[4][:130].find("10/10000") + len("10/10000") == first + len("epoch"), "no form needs more room later"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.segment import Segment
 from textual import events
@@ -20,7 +21,7 @@ from gpumon_tui.process_list.filters import hidden_by
 from gpumon_tui.process_list.tree import ParentProcess
 from gpumon_tui.renderables.nothing_to_list import NO_PROCESS_DATA, SHOW_ALL, all_hidden
 from gpumon_tui.renderables.overlay import overlay
-from gpumon_tui.renderables.process_columns import needed
+from gpumon_tui.renderables.process_columns import ProcessColumn, as_wide_as, needed
 from gpumon_tui.renderables.process_detail import SPLIT_ROWS
 from gpumon_tui.renderables.process_head import ClickPlace, HeadShown, head, sums
 from gpumon_tui.renderables.process_lines import PlacedColumn, heading, laid, margin, placed
@@ -185,7 +186,9 @@ class ProcessSheet(Lines):
         if not view.tells_processes:  # no row will ever come: headings would tell of nothing
             self._heading_at, self._first = -1, len(lines)
             return [*lines, *self._empty_lines(cells)][:height]
-        columns = rows.user_columns if rows.is_by_user else needed(rows.all)
+        columns: tuple[ProcessColumn[Any], ...] = rows.user_columns
+        if not rows.is_by_user:
+            columns = as_wide_as(needed(rows.all), view.process_facts())
         self._columns = placed(columns, cells, rows.order.name)
         self._heading_at = len(lines)
         lines.append(heading(self._columns, cells, *rows.order))

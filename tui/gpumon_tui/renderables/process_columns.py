@@ -9,7 +9,7 @@ from gpumon import units
 from gpumon.analysis.gpu_state import IdleSince
 from gpumon.analysis.video import use_video
 from gpumon.analysis.whereabouts import whereabouts
-from gpumon.frame import Process
+from gpumon.frame import Process, Run
 from gpumon.missing import is_known
 from gpumon_tui import palette
 from gpumon_tui.process_list.facts import ProcessFacts
@@ -25,14 +25,15 @@ IDLE_FROM = 60.0
 """Seconds of an allocated GPU's idleness from which its processes say so."""
 _BAR = palette.tinted("memory", 0.62)
 TIME_CELLS = 8
-_EPOCH_CELLS = 10
+_EPOCH_CELLS, _MOST_EPOCH = 5, 11
+"""Cells of the heading above epochs, and the most that one may take: `10000/10000`."""
 _GPU_CELLS = 3
 _UNKNOWN = float("nan")
 BAR_CELLS = 6
 WIDE = 100
 """Cells from which columns are two cells apart, and memory has a bar."""
 VERY_WIDE = 150
-"""Cells from which names have more room."""
+"""Cells from which names have more room, whatever leaves for it; below they take what nothing else needs."""
 
 
 class ProcessColumn(NamedTuple, Generic[Of]):
@@ -124,8 +125,15 @@ def about_idle(idle: IdleSince | None) -> str:
 
 def _epoch(process: Process, facts: ProcessFacts) -> Cell:
     run = facts.run(process)
-    text = units.epoch_within(_EPOCH_CELLS, run.epoch, run.epochs, run.base) if run and run.epoch >= 0 else ""
-    return Cell(text, _PLAIN)
+    if run is None or run.epoch < 0:
+        return Cell("", _PLAIN)
+    return Cell(units.epoch_place_within(_MOST_EPOCH, run.epoch, run.epochs, run.base), _PLAIN)
+
+
+def _last_epoch(run: Run) -> int:
+    """Cells of the last epoch of a run's plan, or of the one that it is in where there is none."""
+    number = run.base + run.epochs - 1 if run.epochs else run.epoch
+    return len(units.epoch_place_within(_MOST_EPOCH, number, run.epochs, run.base))
 
 
 def _run_order(process: Process, facts: ProcessFacts) -> str:
@@ -160,8 +168,8 @@ COLUMNS: tuple[ProcessColumn[Process], ...] = (
         brief="SM%", is_needed=_some("sm_utilization"),
     ),
     ProcessColumn(
-        "bandw", "bandw. %", 8, 1, lambda p, f: p.memory_utilization,
-        lambda p, f: _gpu_share(p.memory_utilization, p, f), brief="bw%", brief_cells=4,
+        "bandw", "bw %", 4, 1, lambda p, f: p.memory_utilization,
+        lambda p, f: _gpu_share(p.memory_utilization, p, f), brief="bw%",
         is_needed=_some("memory_utilization"),
     ),
     ProcessColumn(
@@ -208,6 +216,14 @@ FIRST_ORDER = "mem"
 def needed(processes: Sequence[Process]) -> tuple[ProcessColumn[Process], ...]:
     """Return the columns for which any of these processes has something."""
     return tuple(column for column in COLUMNS if column.is_needed is bool or column.is_needed(processes))
+
+
+def as_wide_as(
+    columns: tuple[ProcessColumn[Process], ...], facts: ProcessFacts
+) -> tuple[ProcessColumn[Process], ...]:
+    """Return the columns with that of epochs as wide as the plans of the runs can ever bring."""
+    cells = max((_EPOCH_CELLS, *map(_last_epoch, facts.runs.values())))
+    return tuple(one._replace(cells=cells) if one.name == "epoch" else one for one in columns)
 
 
 def in_order(

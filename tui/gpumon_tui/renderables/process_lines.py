@@ -17,6 +17,10 @@ from gpumon_tui.renderables.text_width import Line, fit
 
 LEAST_PROGRAM = 10
 """Fewest cells of the column that takes what is left."""
+NAME_CELLS = 20
+"""Cells in which a program's name is whole as a rule, `finetune_llama_8b.py`, where a table is wide."""
+LEAVES_FOR_NAME = 2
+"""The `keep` up to which columns leave for that: the bar, and numbers that others stand for."""
 MARK = Segment("▌", palette.ink("key"))
 TAGGED = Segment("+", palette.ink("key", bold=True))
 _SELECTED = Style(bgcolor=palette.color("select"))
@@ -65,11 +69,24 @@ def placed(columns: tuple[ProcessColumn[Any], ...], cells: int, sorted_by: str =
     chosen = [column for column in columns if column.from_cells <= cells or column.name == sorted_by]
     while len(chosen) > 1 and taken(chosen) > cells - 2 * edge:
         chosen.remove(min(chosen, key=lambda column: (column.name == sorted_by, column.keep)))
+    fills = any(column.name == "program" for column in chosen)
     spare = cells - 2 * edge - taken(chosen)
+    while is_wide and fills and LEAST_PROGRAM + spare < NAME_CELLS:
+        leaving = [one for one in chosen if one.keep <= LEAVES_FOR_NAME and one.name != sorted_by]
+        if not leaving:
+            break
+        chosen.remove(min(leaving, key=lambda column: column.keep))
+        spare = cells - 2 * edge - taken(chosen)
+    rooms = [room(column) for column in chosen]
+    spare -= (name := min(spare, NAME_CELLS - LEAST_PROGRAM) if fills else 0)
+    for place, column in enumerate(chosen):
+        if is_wide and rooms[place] < column.wide_cells:
+            spare -= (more := min(spare, column.wide_cells - rooms[place]))
+            rooms[place] += more
     found: list[PlacedColumn] = []
-    for column in chosen:
+    for column, own in zip(chosen, rooms, strict=True):
         at = found[-1].begin + found[-1].cells + apart(found[-1].column, column) if found else edge
-        found.append(PlacedColumn(column, at, room(column) if column.cells else LEAST_PROGRAM + spare))
+        found.append(PlacedColumn(column, at, own if column.cells else LEAST_PROGRAM + name + spare))
     return tuple(found)
 
 
