@@ -167,7 +167,7 @@ def programs(screen: str) -> list[str]:
 
 def test_memory_bandwidth_stands_beside_each_process(wide: Terminal) -> None:
     opened(wide, "3", "M")
-    screen = shown(wide, "bandw. %", "train_sft.py")
+    screen = shown(wide, "bw %", "train_sft.py")
     assert re.search(r" 11\.0 +71 +37 .*train_sft\.py", screen)
 
 

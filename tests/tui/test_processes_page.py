@@ -131,7 +131,7 @@ def test_of_a_recording_without_processes_no_key_and_no_heading_of_them_is_there
     lines = page(recent(source="replay", label="REPLAY x.csv", processes_count=0), (160, 50))
     whole = "\n".join(lines)
     assert "this recording has no process data" in whole
-    assert "bandw. %" not in whole
+    assert "bw %" not in whole
     assert not re.search(r"\bK\b|Space tag|sort|↵|by user|tree|/ filter", whole)
 
 

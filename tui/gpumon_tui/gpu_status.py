@@ -76,21 +76,21 @@ class GpuHolder(NamedTuple):
     epoch: str
     """Where the run is: `7 (8/90)`, as `status` has it."""
     users: tuple[str, ...]
+    place: str = ""
+    """The same in a table, `8/90`: one form for all rows, for as long as a run goes on. Of steps `step 140/300`."""
     brief: str = ""
-    """Where the run is, for a narrow column: `8/90`."""
+    """The same where there is little room: of steps `140/300`."""
 
 
 def holder(sample: Sample, run: Run | None, processes: Sequence[Process], runs: int = 0) -> GpuHolder:
     """Return the run or the processes on a device, of which `runs` are known to be on it."""
     users = tuple(dict.fromkeys(safe(process.user) for process in processes if process.user))
     if run is not None:
-        brief = (
-            units.epoch_place(run.epoch, run.epochs, run.base)
-            if run.epoch >= 0
-            else place_text(run).removeprefix("step ")
-        )
+        whole = place_text(run)
+        place = units.epoch_place(run.epoch, run.epochs, run.base) if run.epoch >= 0 else whole
         more = f" +{runs - 1}" if runs > 1 else ""
-        return GpuHolder(safe(run.name) + more, True, place_text(run), (safe(run.user),) if run.user else users, brief)
+        by = (safe(run.user),) if run.user else users
+        return GpuHolder(safe(run.name) + more, True, whole, by, place, place.removeprefix("step "))
     if not processes:
         return GpuHolder("unknown process" if has_unlisted_holder(sample, processes) else "", False, "", ())
     more = f" +{len(processes) - 1}" if len(processes) > 1 else ""

@@ -161,12 +161,12 @@ def _tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
 
 
 def _epoch(row: Placed, gpu: GpuLine, columns: GpuColumns, room: int) -> int:
-    """The place of a run, briefly where its name needs the room; return the cell where it begins."""
+    """The place of a run, of steps briefly where its name needs the room; return the cell where it begins."""
     if columns.epoch < columns.end and isfinite(gpu.left):
         row.right(columns.end, units.short(gpu.left), theme.PLAIN)
     who = gpu.holder
-    is_brief = width(who.epoch) > room
-    return row.right(columns.epoch, who.brief if is_brief else who.epoch, theme.STRONG)
+    is_brief = width(who.place) > room
+    return row.right(columns.epoch, who.brief if is_brief else who.place, theme.STRONG)
 
 
 def _users(row: Placed, users: tuple[str, ...], at: int, cells: int) -> None:

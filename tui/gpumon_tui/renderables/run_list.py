@@ -32,7 +32,7 @@ VERDICT = "verdict"
 NARROW = 50
 """Cells of a page below which columns are narrower."""
 EPOCH, NARROW_EPOCH = 10, 7
-"""Cells of an epoch: `12 (13/90)`, and in a narrower page `e12/90`."""
+"""Cells of an epoch, `13/90`, and those in a narrower page."""
 METRIC = 13
 """Cells of a logged metric with its name."""
 MOST_NAME, VERDICT_CELLS = 40, 32
@@ -86,17 +86,15 @@ def of_frame(ranks: Ranks, kept: ListedRun | None, epochs: Epochs, now: float, *
     name = next(iter(sorted(first.metrics, key=lambda name: "loss" not in name.casefold())), "")
     is_over = ranks.state is not RunState.RUNNING
     state = UNSEEN if is_old and not is_over else ranks.state.name.lower()
-    has_epoch = slowest.epoch >= 0
-    number = (slowest.epoch, slowest.epochs, slowest.base)
-    brief = units.epoch_place(*number) if has_epoch else ""
+    if slowest.epoch >= 0:
+        place = units.epoch_place(slowest.epoch, slowest.epochs, slowest.base)
+    else:
+        place = first.step_text if first.facts.planned_steps > 0 else units.MISSING
     tags = kept.tags if kept else ()
     return ListedRun(
         id=first.id, name=first.name, user=first.user, state=state, is_over=is_over or is_old,
         ended_badly=ranks.state in ENDED_BADLY, gpus=len(ranks.gpus),
-        place=(brief if is_over else units.epoch(*number)) if has_epoch else first.step_text
-        if first.facts.planned_steps > 0 else units.MISSING,
-        brief=brief,
-        share=far.done, started=first.started, seconds=max(0.0, (first.updated if is_over else now) - first.started),
+        place=place, share=far.done, started=first.started, seconds=max(0.0, (first.updated if is_over else now) - first.started),
         left=NAN if is_over or is_old else far.left, utilization=kept.utilization if kept else NAN,
         energy=kept.energy if kept else NAN,
         tags=tags,
@@ -153,7 +151,7 @@ def row(
     run: ListedRun, detail: RunDetail | None, now: float, *, is_open: bool, cells: int, room: int = ALL_ROOM
 ) -> Row:
     """A run in a row of a page of so many cells, with `room` for its verdict; `detail` is known a moment later."""
-    place = run.place if len(run.place) <= (NARROW_EPOCH if cells < NARROW else EPOCH) else run.brief or run.place
+    place = run.place if len(run.place) <= (NARROW_EPOCH if cells < NARROW else EPOCH) else run.place.replace(",", "")
     quiet = theme.DIM if run.is_over else theme.PLAIN
     told = detail is not None and (detail.severity is not None or not run.state or run.state == "finished")
     verdict = detail.verdict if told and detail is not None and detail.verdict else run.state

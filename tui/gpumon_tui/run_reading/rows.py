@@ -28,7 +28,7 @@ class ListedRun(NamedTuple):
     ended_badly: bool
     gpus: int
     place: str
-    """The epoch in which it ended: `13/90`; of a run that goes on that in which it is: `12 (13/90)`."""
+    """The epoch in which it ended, or in which it is while it goes on: `13/90`."""
     share: float
     """The same as a share; NaN without a plan."""
     started: float
@@ -44,8 +44,6 @@ class ListedRun(NamedTuple):
     """Whether a ledger has it."""
     metric: str = ""
     """The last of what it logs, of one that a frame tells of."""
-    brief: str = ""
-    """The epoch it is in for a narrow column: `13/90`; empty for one that is over."""
     written: float = NAN
     """When a ledger had its utilization and energy, of one that goes on (s since 1970); NaN where none has them."""
 
