@@ -722,3 +722,12 @@ def test_above_runs_and_programs_both_are_named() -> None:
         assert "run" in head
         assert "program" in head
         assert re.search(r"program +epoch", head)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_two_rows_of_processes_stand_below_their_headings_and_the_head_counts_the_others(gpus: int) -> None:
+    lines = play(FakeFeed(gpus=gpus, processes_count=9), (80, 24))
+    at = next(place for place, line in enumerate(lines) if line.startswith(" Processes "))
+    assert lines[at].startswith(" Processes  9 by memory  +7 ▼ ")
+    assert lines[at + 1].split()[:3] == ["PID", "GPU", "user"]
+    assert [line.split()[0] for line in lines[at + 2 : -1]] == ["1296", "1037"]

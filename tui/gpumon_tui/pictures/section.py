@@ -74,21 +74,24 @@ class SectionPicture(Picture):
         if height < 1:
             return []
         self.keys = self.rows()
-        head = section_head(self.name_shown, self.detail(), self._more(), cells, self.left)
-        lines = [self._memo.get("head", head, lambda: head)]
         if not self.keys:
+            lines = [self._head(self.detail())]
             text = self.empty()
             room = max(20, cells - 2 * self.left - 1)
             told = [Segment(" " * (self.left + 1) + part, theme.DIM) for part in wrapped(text, room)]
             return [*lines, *([one] for one in told)][:height]
-        titles = self.heading()
-        if titles is not None and (height > 4 or height >= 2 + len(self.keys)):
-            lines.append(self._memo.get("titles", titles.pieces, partial(drawn, titles.pieces, cells)))
-        room = height - len(lines)
-        has_mark = len(self.keys) > room > 1
+        titles = self.heading() if self._has_titles else None
+        room = height - 1 - (titles is not None)
+        has_mark = len(self.keys) > room > (1 if titles is None else 2)
         room -= has_mark
         self._follow(room)
         on_screen = range(self.top, min(self.top + room, len(self.keys)))
+        detail = self.detail()
+        if titles is not None and not has_mark and (counts := self._counts(on_screen)):
+            detail = [*detail, Segment(f"  {counts}", theme.TITLE)]
+        lines = [self._head(detail)]
+        if titles is not None:
+            lines.append(self._memo.get("titles", titles.pieces, partial(drawn, titles.pieces, cells)))
         lines += [self._drawn(place, cells) for place in on_screen]
         if has_mark:
             lines.append(self._mark(on_screen, cells))
@@ -117,14 +120,22 @@ class SectionPicture(Picture):
 
     def take(self, row: int) -> bool:
         """Move the cursor to the row at a row of the picture, if there is one; return whether it stood there."""
-        height = self.size.height
-        begin = 1 + (self.heading() is not None and (height > 4 or height >= 2 + len(self.keys)))
+        begin = 1 + (self.heading() is not None and self._has_titles)
         place = self.top + row - begin
         if row < begin or place >= len(self.keys):
             return False
         stood_there = self.active and self.selected == self.keys[place]
         self.select(self.keys[place])
         return stood_there
+
+    @property
+    def _has_titles(self) -> bool:
+        """Whether there is room for headings: a number below none tells of nothing, so they go before a second row."""
+        return self.size.height >= 3
+
+    def _head(self, detail: Line) -> Line:
+        head = section_head(self.name_shown, detail, self._more(), self.size.width, self.left)
+        return self._memo.get("head", head, lambda: head)
 
     def _more(self) -> Line:
         key, what = self.opens
@@ -146,8 +157,11 @@ class SectionPicture(Picture):
 
     def _mark(self, on_screen: range, cells: int) -> Line:
         row = Placed()
-        above, below = on_screen.start, len(self.keys) - on_screen.stop
-        counts = "  ".join(f"+{many} {arrow}" for many, arrow in ((above, "▲"), (below, "▼")) if many)
         row.put(self.left + 1, self.left_out(self.keys[on_screen.start : on_screen.stop]), theme.FAINT)
-        row.right(cells - self.left, counts, theme.TITLE)
+        row.right(cells - self.left, self._counts(on_screen), theme.TITLE)
         return self._memo.get("mark", row.pieces, partial(drawn, row.pieces, cells))
+
+    def _counts(self, on_screen: range) -> str:
+        """The numbers of rows above and below those on screen: `+2 ▲  +5 ▼`."""
+        above, below = on_screen.start, len(self.keys) - on_screen.stop
+        return "  ".join(f"+{many} {arrow}" for many, arrow in ((above, "▲"), (below, "▼")) if many)
