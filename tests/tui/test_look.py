@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 from rich.color_triplet import ColorTriplet
+from rich.segment import Segment
 from rich.style import Style
 from textual.events import CursorPosition
 from textual.pilot import Pilot
@@ -190,6 +191,24 @@ def test_without_unicode_every_letter_is_ascii_in_the_same_cell(size: tuple[int,
 def test_strangers_letters_become_question_marks_of_the_same_width() -> None:
     assert plain("日本 é µ") == "???? e u"
     assert all(cell_len(other) == cell_len(letter) == 1 for letter, other in TABLE.items())
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["at ≥ 56.2 GiB"], ["at >=56.2 GiB"]), (["  ≥31.0 GiB"], [" >=31.0 GiB"]), (["≤ 5"], ["<=5"]),
+        (["alice ", "≥28.2", "  "], ["alice>", "=28.2", "  "]), (["over ≥", " 30 s"], ["over >", "=30 s"]),
+    ],
+)  # fmt: skip
+def test_no_less_than_is_not_told_as_more_than_in_ascii(texts: list[str], told: list[str]) -> None:
+    line = [Segment(text, palette.ink("text")) for text in texts]
+    assert [plain(segment.text) for segment in ASCII.bounds(line)] == told
+
+
+def test_a_bound_on_screen_has_both_of_its_signs_in_ascii() -> None:
+    whole, lines = play(FakeFeed(), (120, 40)), play(FakeFeed(), (120, 40), look=ASCII)
+    (place,) = (place for place, line in enumerate(whole) if "over ≥ 30 s" in line)
+    assert "over >=30 s" in lines[place]
 
 
 def test_a_full_bar_and_an_empty_one_differ_in_ascii_and_without_colors() -> None:

@@ -6,6 +6,9 @@ a bar, and empty in the track behind it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from unicodedata import normalize
 
 from rich.cells import cell_len
@@ -14,6 +17,8 @@ SPELLED = {
     "↵": "Enter", "↑ ↓": "Up Down", "↓ ↑": "Down Up", "→ ←": "Right Left", "← →": "<- ->",
 }  # fmt: skip
 """Keys for which ASCII has no letter: `^` is Ctrl's."""
+_BOUNDS = {"≥": ">=", "≤": "<="}
+_BOUND = re.compile(f"( ?)([{''.join(_BOUNDS)}])( ?)")
 LEVELS = " _.:-=+*#"
 """From nothing to all, for what is told by color alone."""
 TABLE: dict[str, str] = {
@@ -30,7 +35,7 @@ TABLE: dict[str, str] = {
     "●": "*", "○": "o", "‖": "=", "←": "<", "→": ">", "↑": "^", "↓": "v", "↵": "E", "⏎": "E", "␣": "_",
     "×": "x", "✕": "x", "✗": "x", "✘": "x", "╳": "x", "✓": "+", "✔": "+", "·": ".", "•": "*", "…": "~", "°": " ",
     "‹": "<", "›": ">",
-    "’": "'", "‘": "'", "“": '"', "”": '"', "≤": "<", "≥": ">", "≈": "~", "Δ": "d", "µ": "u", "²": "2", "³": "3",
+    "’": "'", "‘": "'", "“": '"', "”": '"', "≈": "~", "Δ": "d", "µ": "u", "²": "2", "³": "3",
     "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2800": " ",
 }  # fmt: skip
 BY_ROLE: dict[str, dict[str, str]] = {
@@ -62,11 +67,27 @@ def spelled(text: str) -> str:
     return text
 
 
+def bounds(texts: Sequence[str]) -> list[str]:
+    """Return the texts of a line with `>=` for `≥`, and the like: the blank beside it, before or behind, makes room.
+
+    A `>` alone would say that a value is more than that.
+    """
+    whole = _BOUND.sub(_bound, "".join(texts))
+    ends = accumulate(map(len, texts), initial=0)
+    return [whole[begin:end] for begin, end in pairwise(ends)]
+
+
+def _bound(found: re.Match[str]) -> str:
+    before, sign, behind = found.groups()
+    told = _BOUNDS[sign]
+    return before + told if behind else told if before else told[0]
+
+
 def plain(text: str, role: str = "", share: float = 1.0) -> str:
     """Return `text` in ASCII, in as many cells; `role` and `share` are of its color."""
     if text.isascii():
         return text
-    text = _by_share(text, role, share, LEVELS)
+    text = _by_share(bounds([text])[0], role, share, LEVELS)
     own = BY_ROLE.get(role, {})
     return "".join(own.get(letter) or TABLE.get(letter) or _nearest(letter) for letter in text.replace(" · ", " | "))
 

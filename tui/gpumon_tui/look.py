@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from rich.color import Color, ColorType
+from rich.segment import Segment
 from rich.style import Style
 
 from gpumon_tui import glyphs, palette, themes
@@ -59,6 +60,13 @@ class TerminalLook(NamedTuple):
             return text
         role, share = _meant(style.color if style else None) or ("text", 1.0)
         return glyphs.plain(text, role, share) if self.is_ascii else glyphs.uncolored(text, role, share)
+
+    def bounds(self, line: list[Segment]) -> list[Segment]:
+        """Return a line with signs of bounds as this terminal has them: in ASCII one of them takes two cells."""
+        if not self.is_ascii or all(text.isascii() for text, _, _ in line):
+            return line
+        texts = glyphs.bounds([text for text, _, _ in line])
+        return [Segment(text, style) for text, (_, style, _) in zip(texts, line, strict=True)]
 
     def _has_no_tints(self, style: Style | None) -> bool:
         """Whether colors of a style do not all reach the terminal: it has few, or the row is in one on another."""

@@ -27,7 +27,10 @@ class StyleCache(dict[Style | None, Style]):
 
     def pieces(self, line: Line, cells: int) -> list[tuple[str, Style]]:
         """Return the texts of a line, at least as long as `cells`, with their styles on this terminal."""
-        letters = self._view.look.letters
-        pieces = [(text if text.isascii() else letters(text, style), self[style]) for text, style, _ in line]
+        look = self._view.look
+        letters = look.letters
+        pieces = [
+            (text if text.isascii() else letters(text, style), self[style]) for text, style, _ in look.bounds(line)
+        ]
         rest = cells - length(line)
         return [*pieces, (" " * rest, self[None])] if rest > 0 else pieces
