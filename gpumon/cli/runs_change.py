@@ -113,7 +113,8 @@ def _is_confirmed(found: list[tuple[Ledger, RunRow]], now: float) -> bool:
         raise UsageError("deletion must be confirmed: pass --yes")
     for ledger, run in found:
         done = ledger.listed(run).done
-        print(f"{run.id}: {run.name}, {units.age(run.started, now)}, {units.count(done)} epochs ended")
+        told = "no epoch seen" if done is None else f"{units.count(done)} epochs ended"
+        print(f"{run.id}: {run.name}, {units.age(run.started, now)}, {told}")
     what = "this run" if len(found) == 1 else f"these {len(found)} runs"
     try:
         return input(f"Delete {what} for ever? [y/N] ").strip().lower() in ("y", "yes")

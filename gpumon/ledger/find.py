@@ -56,7 +56,7 @@ def _named(found: Sequence[Found], now: float) -> str:
     parts = []
     for ledger, run in found[:_NAMED]:
         done = ledger.listed(run).done
-        epochs = f"{done} epoch{'' if done == 1 else 's'}"
+        epochs = "no epoch seen" if done is None else f"{done} epoch{'' if done == 1 else 's'}"
         parts.append(f"{cut(run.id, _WIDE)} ({cut(run.name, _WIDE)}, {units.age(run.started, now)}, {epochs})")
     more = len(found) - _NAMED
     return ", ".join(parts) + (f" and {more} more" if more > 0 else "")

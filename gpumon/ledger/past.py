@@ -105,7 +105,8 @@ class PastRun:
     """NaN while it runs."""
     seconds: float
     epochs_planned: int | None
-    epochs_done: int
+    epochs_done: int | None
+    """None where that is not known, as of a run that no daemon saw until it was within an epoch."""
     gpus: int
     energy: float
     """Joules, over all devices."""

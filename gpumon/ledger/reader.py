@@ -196,6 +196,10 @@ class Ledger:
     def _listed(self, run: RunRow) -> RunSummary:
         run_id = self._as_written(run.id)
         ended = self._count(f"SELECT count(DISTINCT ordinal) FROM epoch WHERE rank {_RANKS} AND ended > 0", run_id)
+        steps_alone = (
+            f"SELECT EXISTS(SELECT 1 FROM rank WHERE run = ? AND steps > 0) "
+            f"AND NOT EXISTS(SELECT 1 FROM epoch WHERE rank {_RANKS})"
+        )
         # SQLite takes the number from the row of the highest ordinal. A file of others may have something else there.
         numbers = f"SELECT epoch, ordinal, rank FROM epoch WHERE rank {_RANKS} AND typeof(epoch) = 'integer'"
         newest = f"SELECT epoch, max(ordinal) FROM ({numbers}) GROUP BY rank"
@@ -206,7 +210,7 @@ class Ledger:
         came_to = totals(rows)
         return RunSummary(
             run=run,
-            done=ended,
+            done=None if not ended and self._count(steps_alone, run_id, run_id) else ended,
             gpus=gpus,
             energy=came_to[USAGE_INDEX["energy"]],
             utilization=came_to[USAGE_INDEX["utilization_mean"]],

@@ -88,8 +88,8 @@ class RunSummary(NamedTuple):
     """A run as the list shows it: its row, and what it came to."""
 
     run: RunRow
-    done: int
-    """Epochs that were ended in it."""
+    done: int | None
+    """Epochs that were ended in it; None where it took steps before it was seen, and none of its epochs since."""
     gpus: int
     energy: float
     """Joules, over all devices."""

@@ -99,7 +99,7 @@ _ABOUT: Mapping[str, Schema] = {
 
 RUN_SCHEMAS: Mapping[str, Schema] = {
     "run_listed": thing({
-        **_RUN, "epochs_done": COUNT, "gpus": COUNT, "energy": ref("amount", "joules"),
+        **_RUN, "epochs_done": WHOLE, "gpus": COUNT, "energy": ref("amount", "joules"),
         "utilization_mean": ref("amount", "0 to 1"), "tags": TEXTS,
     }),
     "run_told": thing({**_RUN, **_ABOUT}),

@@ -909,6 +909,8 @@ def test_an_opened_run_claims_no_number_of_epochs_that_nobody_saw(tmp_path: Path
         book.run(epochs=40, base=0)
         book.rank("resnet50-1a2b", steps=steps)
     assert any(told in line for line in shown(str(book.path), (160, 50), "end", "enter"))
+    (row,) = (line for line in shown(str(book.path), (200, 50)) if "resnet50-1a2b" in line)
+    assert ("━━━━" in row) == (steps == 0), "an empty bar would say that it has just begun"
 
 
 @pytest.mark.parametrize(("source", "words"), [("sim", NO_RUN_SIMULATED), ("nvml", NOTHING)])

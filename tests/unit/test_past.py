@@ -56,6 +56,12 @@ def test_runs_come_newest_first(ledger: PastLedger) -> None:
     assert (run.config["lr"], run.program, run.notes[0].text) == (0.1, {"commit": "abc"}, "tried")
 
 
+def test_how_many_epochs_ended_is_none_where_nobody_saw_them(book: Book) -> None:
+    book.rank(book.run("late-1", epochs=40), steps=2016)
+    with PastLedger([str(book.path)]) as opened:
+        assert {run.id: run.epochs_done for run in opened.runs()} == {"net-1": 4, "net-2": 3, "vit-1": 2, "late-1": None}
+
+
 def test_runs_are_chosen(ledger: PastLedger) -> None:
     assert [run.id for run in ledger.runs(tag="good")] == ["net-1"]
     assert [run.id for run in ledger.runs(where={"lr": 0.1})] == ["net-1"]

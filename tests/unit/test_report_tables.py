@@ -206,6 +206,13 @@ def test_how_many_epochs_are_done_is_unknown_where_steps_came_before_the_first_o
     book.run(epochs=40, base=0)
     book.rank("resnet50-1a2b", steps=steps)
     assert told in "\n".join(run_text.lines(record_of(book), NOW, 0))
+    with Ledger(str(book.path)) as ledger:
+        (listed,) = run_json.listing(ledger.runs(), NOW)["runs"]
+    assert listed["epochs_done"] == (None if steps else 0)
+    book.epoch("tag.1000.4711.resnet50-1a2b", 0, epoch=7, ended=None)
+    with Ledger(str(book.path)) as ledger:
+        (listed,) = run_json.listing(ledger.runs(), NOW)["runs"]
+    assert listed["epochs_done"] == 0, "none has ended in it"
 
 
 def test_a_run_that_died_within_an_epoch_is_listed_at_it_and_counts_those_that_it_did(book: Book) -> None:

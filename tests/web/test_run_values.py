@@ -54,6 +54,14 @@ def test_a_run_that_is_over_says_how_many_epochs_it_did_and_how_long_it_took(tmp
     assert found.again > 60
 
 
+@pytest.mark.parametrize(("steps", "told"), [(0, "0 of 40"), (2016, "– of 40")])
+def test_a_run_claims_no_number_of_epochs_that_nobody_saw(tmp_path: Path, steps: int, told: str) -> None:
+    with Book(tmp_path) as book:
+        book.rank(book.run(NET, epochs=40, base=0, state=RunState.FINISHED, ended=(BEGAN + 60) * SECOND), steps=steps)
+        values = kept(document(book)).values
+    assert (values["epoch_is"], values["epoch"]) == ("Epochs done", told)
+
+
 def test_an_epoch_of_unknown_utilization_has_no_bar_which_would_be_0_percent(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         rank = book.rank(book.run(NET))

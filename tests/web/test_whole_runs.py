@@ -149,6 +149,10 @@ def test_a_plan_of_steps_shows_where_one_of_epochs_does() -> None:
     assert "step 140 of 300" in json.dumps(runs_page.epochs(row, told, is_running=True))
     assert runs_page.epochs(row, {}, is_running=False)["line"][0]["text"] == "–", "it has no epochs, and not 0 of them"
     ended = {"id": "net-1a2b", "name": "net", "state": "finished", "started": 1.0, "framework": "", "gpus": 0}
+    for done, sorted_by, told in ((0, 0, "0 of 40 done"), (None, None, "–")):
+        of_plan = runs_page.row({**row, **ended, "epochs_planned": 40, "epochs_done": done}, is_kept=True)
+        assert of_plan["epochs_done"] == sorted_by, "not 0 where nobody saw its epochs"
+        assert of_plan["epochs"][0]["line"][0]["text"] == told
     without = runs_page.row({**row, **ended}, is_kept=True)
     assert without["gpus"] is None, "no GPU of it is known, and not that it had none"
 

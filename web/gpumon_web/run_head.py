@@ -30,8 +30,8 @@ def far(document: Cells, run: Cells) -> Cells:
     if not found and not planned and not run.get("epoch"):
         return by_steps(document, run)
     # The number of the last epoch is another than how many there were, where they count from 0.
-    count = summary.get("done") or 0
-    done = units.count(count) + (f" of {units.count(planned)}" if planned else "")
+    count = summary.get("done") or (None if _began_unseen(document) else 0)
+    done = (units.MISSING if count is None else units.count(count)) + (f" of {units.count(planned)}" if planned else "")
     if run["state"] == "running":
         last = units.count(found[-1]["epoch"]) if found else units.MISSING
         kept = {**going(run, document["now"]), "epoch": last, "epoch_below": f"{done} done" if found else ""}
@@ -43,9 +43,14 @@ def far(document: Cells, run: Cells) -> Cells:
         "epoch": done,
         "epoch_below": "" if ended is None else f"last: epoch {units.count(ended)}",
         # As far as the epochs that are counted: the ring also has the part of one that did not finish.
-        "bar": _bar({**run, "progress": count / planned if planned else None}),
+        "bar": _bar({**run, "progress": count / planned if planned and count is not None else None}),
         **_took(document, run),
     }
+
+
+def _began_unseen(document: Cells) -> bool:
+    """Whether nobody knows how many epochs it did: it took steps before it was seen, and none has begun since."""
+    return not document["epochs"] and any(rank["steps"] for rank in document["ranks"])
 
 
 def by_steps(document: Cells, run: Cells) -> Cells:

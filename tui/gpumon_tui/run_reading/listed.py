@@ -105,12 +105,13 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
 def _listed(one: RunSummary, now: float) -> ListedRun:
     run, told = one.run, state(one.run, now)
     before = max(0, run.first_epoch - run.base) if one.done else 0  # a run that was resumed went on with these
-    has_share = one.done or run.state is not RunState.FINISHED  # of one that ended before anybody looked it is unknown
+    # Of one that ended before anybody looked it is unknown, as of one whose first epochs nobody saw.
+    has_share = one.done or (one.done == 0 and run.state is not RunState.FINISHED)
     return ListedRun(
         id=run.id, name=run.name, user=run.user, state=told,
         is_over=run.state is not RunState.RUNNING or run.unseen(now) > 0,
         ended_badly=run.state in ENDED_BADLY, gpus=one.gpus, place=place(one),
-        share=min(1.0, (one.done + before) / run.epochs) if run.epochs and has_share else NAN,
+        share=min(1.0, ((one.done or 0) + before) / run.epochs) if run.epochs and has_share else NAN,
         started=run.started, seconds=run.lasted(now), left=NAN, utilization=one.utilization, energy=one.energy,
         tags=tuple(one.tags), text=text_of(run.name, run.id, run.user, run.framework, told, *one.tags), is_kept=True,
         written=run.updated if is_known(one.energy) or is_known(one.utilization) else NAN,

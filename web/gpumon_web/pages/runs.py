@@ -108,7 +108,7 @@ def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
     ring: Cells = run.get("live") or {}
     is_running = run["state"] == "running"
     since = run["started"] if is_running else None
-    gpus = run.get("gpus")
+    gpus, done = run.get("gpus"), run.get("epochs_done")
     return {
         "key": run["id"],
         "name": run_name(run),
@@ -122,7 +122,7 @@ def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
         "started": run["started"],
         "seconds": {"since": since} if since is not None else run.get("seconds"),
         "epochs": [epochs(run, ring, is_running=is_running)],
-        "epochs_done": run.get("epochs_done") or (0 if run.get("epochs_planned") else None),
+        "epochs_done": done if done or run.get("epochs_planned") else None,
         "utilization": run.get("utilization_mean"),
         "energy": run.get("energy"),
         "gpus": gpus or len(ring.get("gpus") or ()) or None,  # of 0 none is known
