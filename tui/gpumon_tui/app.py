@@ -30,6 +30,7 @@ from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
 from gpumon_tui.pictures.bars import FooterPicture, HeaderPicture, ReasonPicture, offered_now
 from gpumon_tui.renderables.footer import KEY_NAMES
+from gpumon_tui.replaced import while_as_installed
 from gpumon_tui.restarting import DaemonRestart
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
@@ -204,6 +205,7 @@ class GpumonApp(Stage):
     def _room(self, size: Size) -> Size:
         return Size(size.width, max(1, size.height - 2 - self.reason.display))
 
+    @while_as_installed
     def on_key(self, event: events.Key) -> None:
         """Do what the page or the app does on a key."""
         if not isinstance(self.screen, Scrolled):
@@ -212,6 +214,7 @@ class GpumonApp(Stage):
             else:
                 self.press(event.key)
 
+    @while_as_installed
     def press(self, name: str) -> None:
         """Do what a key does on the page on screen, if anything."""
         key = pressed(self.page.name_shown, name)
@@ -234,6 +237,7 @@ class GpumonApp(Stage):
         """A page has something new."""
         self.draw()
 
+    @while_as_installed
     def on_terminal_page_wanted(self, message: TerminalPage.Wanted) -> None:
         """A page leads to another one."""
         self.do_open_page(message.number, message.way_back)
@@ -249,8 +253,8 @@ class GpumonApp(Stage):
         """Another page, on the same GPU and run."""
         name = PAGES[number - 1]
         if name in self._registered and not isinstance(self.screen, Scrolled):
-            self.view.way_back = way_back
             self._open(name)
+            self.view.way_back = way_back
             self.draw()
 
     def _open(self, name: str) -> None:
