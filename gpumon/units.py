@@ -245,7 +245,7 @@ def epoch_within(cells: int, number: int, planned: int, base: int) -> str:
 
 
 def epoch_place_within(cells: int, number: int, planned: int, base: int) -> str:
-    """Return `8/90`; where the last epoch of the plan has no room for it in so many cells, the thousands stand together."""
+    """Return `8/90`; where the last epoch of the plan has no room like that in so many cells, without commas."""
     place = epoch_place(number, planned, base)
     last = epoch_place(base + planned - 1, planned, base) if planned else place
     return place if len(last) <= cells else place.replace(",", "")

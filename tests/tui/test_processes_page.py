@@ -581,9 +581,7 @@ def test_the_column_of_epochs_has_room_for_the_last_one_of_the_longest_plan() ->
     class Long(Named):
         def runs(self, second: int) -> tuple[Run, ...]:
             plans = {"id-0": (9, 10000), "id-1": (1, 3)}
-            return tuple(
-                one._replace(epoch=plans[one.id][0], epochs=plans[one.id][1]) for one in super().runs(second)
-            )
+            return tuple(one._replace(epoch=plans[one.id][0], epochs=plans[one.id][1]) for one in super().runs(second))
 
     lines = page(Long(processes_count=5, seconds=60), (120, 24))
     (first,) = (line.index("epoch") for line in lines if "program" in line)

@@ -59,7 +59,8 @@ def test_runs_come_newest_first(ledger: PastLedger) -> None:
 def test_how_many_epochs_ended_is_none_where_nobody_saw_them(book: Book) -> None:
     book.rank(book.run("late-1", epochs=40), steps=2016)
     with PastLedger([str(book.path)]) as opened:
-        assert {run.id: run.epochs_done for run in opened.runs()} == {"net-1": 4, "net-2": 3, "vit-1": 2, "late-1": None}
+        done = {run.id: run.epochs_done for run in opened.runs()}
+    assert done == {"net-1": 4, "net-2": 3, "vit-1": 2, "late-1": None}
 
 
 def test_runs_are_chosen(ledger: PastLedger) -> None:

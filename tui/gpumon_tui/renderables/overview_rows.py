@@ -143,7 +143,9 @@ def run_texts(
     ended = STATES.get(ranks.state, ("", theme.PLAIN))
     by_steps = slowest.epoch < 0 and not slowest.epochs
     number = slowest.epoch, slowest.epochs, slowest.base
-    place = slowest.step_text if by_steps else units.epoch_place_within(EPOCH_CELLS, *number) if slowest.epoch >= 0 else ""
+    place = slowest.step_text if by_steps else ""
+    if slowest.epoch >= 0:
+        place = units.epoch_place_within(EPOCH_CELLS, *number)
     loss, ink = loss_text(first)
     has_left = goes_on and isfinite(far.left)
     return (

@@ -218,9 +218,7 @@ def needed(processes: Sequence[Process]) -> tuple[ProcessColumn[Process], ...]:
     return tuple(column for column in COLUMNS if column.is_needed is bool or column.is_needed(processes))
 
 
-def as_wide_as(
-    columns: tuple[ProcessColumn[Process], ...], facts: ProcessFacts
-) -> tuple[ProcessColumn[Process], ...]:
+def as_wide_as(columns: tuple[ProcessColumn[Process], ...], facts: ProcessFacts) -> tuple[ProcessColumn[Process], ...]:
     """Return the columns with that of epochs as wide as the plans of the runs can ever bring."""
     cells = max((_EPOCH_CELLS, *map(_last_epoch, facts.runs.values())))
     return tuple(one._replace(cells=cells) if one.name == "epoch" else one for one in columns)
