@@ -235,13 +235,9 @@ def epoch_place(number: int, planned: int, base: int) -> str:
 
 
 def epoch_within(cells: int, number: int, planned: int, base: int) -> str:
-    """Return `7 (8/90)` where the last epoch of the plan has room like that in so many cells, else `8/90`.
-
-    The last one decides, so that the form stays the same for as long as a run goes on.
-    """
-    if len(epoch(base + planned - 1 if planned else number, planned, base)) <= cells:
-        return epoch(number, planned, base)
-    return epoch_place_within(cells, number, planned, base)
+    """Return `7 (8/90)` if the last of the plan has room like that, so that one form stays for all of it; or `8/90`."""
+    last = epoch(base + planned - 1 if planned else number, planned, base)
+    return epoch(number, planned, base) if len(last) <= cells else epoch_place_within(cells, number, planned, base)
 
 
 def epoch_place_within(cells: int, number: int, planned: int, base: int) -> str:
