@@ -195,11 +195,9 @@ class Ledger:
 
     def _listed(self, run: RunRow) -> RunSummary:
         run_id = self._as_written(run.id)
-        ended = self._count(f"SELECT count(DISTINCT ordinal) FROM epoch WHERE rank {_RANKS} AND ended > 0", run_id)
-        steps_alone = (
-            f"SELECT EXISTS(SELECT 1 FROM rank WHERE run = ? AND steps > 0) "
-            f"AND NOT EXISTS(SELECT 1 FROM epoch WHERE rank {_RANKS})"
-        )
+        ended = "count(DISTINCT CASE WHEN ended > 0 THEN ordinal END)"
+        first = "min(CASE WHEN typeof(epoch) = 'integer' AND epoch >= 0 THEN epoch END)"
+        (counted,) = self._rows(f"SELECT {ended} AS ended, {first} AS first FROM epoch WHERE rank {_RANKS}", run_id)
         # SQLite takes the number from the row of the highest ordinal. A file of others may have something else there.
         numbers = f"SELECT epoch, ordinal, rank FROM epoch WHERE rank {_RANKS} AND typeof(epoch) = 'integer'"
         newest = f"SELECT epoch, max(ordinal) FROM ({numbers}) GROUP BY rank"
@@ -210,13 +208,20 @@ class Ledger:
         came_to = totals(rows)
         return RunSummary(
             run=run,
-            done=None if not ended and self._count(steps_alone, run_id, run_id) else ended,
+            done=self._done(run, *counted.values()),
             gpus=gpus,
             energy=came_to[USAGE_INDEX["energy"]],
             utilization=came_to[USAGE_INDEX["utilization_mean"]],
             tags=tuple(in_force().words(tag, self._user(run_id)) for tag in self._tags(run_id)),
             newest=self._count(f"SELECT coalesce(min(epoch), -1) FROM ({newest})", run_id),
         )
+
+    def _done(self, run: RunRow, ended: int, first: int | None) -> int | None:
+        """Epochs that ended in a run, those before the first one that was seen included; None if that is not known."""
+        if first is not None:
+            return ended + max(0, first - run.first_epoch)
+        has_steps = "SELECT EXISTS(SELECT 1 FROM rank WHERE run = ? AND steps > 0)"
+        return None if not ended and self._count(has_steps, self._as_written(run.id)) else ended
 
     def about(self, run_id: str) -> Particulars:
         """Parameters, program, notes and tags of a run."""

@@ -89,7 +89,7 @@ class RunSummary(NamedTuple):
 
     run: RunRow
     done: int | None
-    """Epochs that were ended in it; None where it took steps before it was seen, and none of its epochs since."""
+    """Epochs that ended in it, seen or not; None where it took steps before it was seen, and no epoch began since."""
     gpus: int
     energy: float
     """Joules, over all devices."""

@@ -185,6 +185,7 @@ def test_a_resumed_run_counts_the_epochs_before_it(book: Book) -> None:
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
     assert run_list.place(listed) == "41/90"
+    assert listed.done == 1, "the others ended in the run that it resumes"
     text = "\n".join(run_text.lines(record_of(book), NOW, 0))
     assert "41 of 90 epochs done (1 in this run)" in text
     assert "resumes resnet50-0000" in text
@@ -195,6 +196,8 @@ def test_epochs_that_ended_before_the_first_recorded_one_are_done(book: Book) ->
     book.epoch(book.rank("resnet50-1a2b"), 0, epoch=7)
     record = record_of(book)
     assert "8 of 40 epochs done" in "\n".join(run_text.lines(record, NOW, 0))
+    with Ledger(str(book.path)) as ledger:
+        assert run_json.listing(ledger.runs(), NOW)["runs"][0]["epochs_done"] == 8
     assert epochs_done((), 0) == 0, "nothing is known of a run without epochs"
 
 
@@ -212,7 +215,7 @@ def test_how_many_epochs_are_done_is_unknown_where_steps_came_before_the_first_o
     book.epoch("tag.1000.4711.resnet50-1a2b", 0, epoch=7, ended=None)
     with Ledger(str(book.path)) as ledger:
         (listed,) = run_json.listing(ledger.runs(), NOW)["runs"]
-    assert listed["epochs_done"] == 0, "none has ended in it"
+    assert listed["epochs_done"] == 7, "as the training counts: it is in the eighth"
 
 
 def test_a_run_that_died_within_an_epoch_is_listed_at_it_and_counts_those_that_it_did(book: Book) -> None:

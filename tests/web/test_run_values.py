@@ -62,6 +62,15 @@ def test_a_run_claims_no_number_of_epochs_that_nobody_saw(tmp_path: Path, steps:
     assert (values["epoch_is"], values["epoch"]) == ("Epochs done", told)
 
 
+def test_a_run_that_was_seen_late_did_the_epochs_before_as_well(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 3)
+        book.db.execute("UPDATE epoch SET epoch = epoch + 7")
+        book.db.execute("UPDATE run SET epochs = 10")
+        values = kept(document(book)).values
+    assert (values["epoch"], values["epoch_below"]) == ("10 of 10", "last: epoch 9")
+
+
 def test_an_epoch_of_unknown_utilization_has_no_bar_which_would_be_0_percent(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         rank = book.rank(book.run(NET))

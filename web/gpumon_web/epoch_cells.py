@@ -56,13 +56,14 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
     }
 
 
-def summary(found: Sequence[EpochSummary]) -> dict[str, Any]:
-    """Totals of all epochs, including those without a row on the page."""
+def summary(found: Sequence[EpochSummary], first_epoch: int = 0) -> dict[str, Any]:
+    """Totals of all epochs, including those without a row on the page; `first_epoch`: the first that the run made."""
     ended = [epoch for epoch in found if is_known(epoch.ended)]
     lengths = [epoch.seconds for epoch in ended if math.isfinite(epoch.seconds)]
     energies = [energy for epoch in found if math.isfinite(energy := epoch.value("energy"))]
     return {
         "done": len(ended),
+        "unseen": max(0, min((epoch.epoch for epoch in found if epoch.epoch >= 0), default=0) - first_epoch),
         "last": ended[-1].epoch if ended else None,
         "mean": shown(sum(lengths) / len(lengths)) if lengths else None,
         "least": shown(min(lengths)) if lengths else None,

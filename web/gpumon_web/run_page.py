@@ -164,7 +164,7 @@ def _page(
         "epochs_total": len(told),
         "odd": odd_epochs(found, running=record.run.state is RunState.RUNNING),
         "findings": [finding_json(one) for one in findings(record, total, now)],
-        "summary": summary(told),
+        "summary": summary(told, record.run.first_epoch),
         "ranks": [run_json.rank_of(rank) for rank in record.ranks],
         "marks": [run_json.mark_of(mark, record.ranks) for mark in record.marks],
         "about": about_json(record.about),
