@@ -123,6 +123,14 @@ def test_an_ambiguous_or_unknown_run_lists_candidates_on_one_line(env: dict[str,
         assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_run_whose_epochs_nobody_saw_is_named_without_a_number_of_them(env: dict[str, str], filled: Book) -> None:
+    filled.rank(filled.run("late-1", name="late", epochs=40), steps=2016)
+    assert "(late, " in (told := gpumon("runs", "show", "bert", env=env).stderr)
+    assert "no epoch seen" in told
+    listed = json.loads(gpumon("runs", "--json", env=env).stdout)["runs"]
+    assert {run["id"]: run["epochs_done"] for run in listed}["late-1"] is None
+
+
 def test_runs_are_compared(env: dict[str, str], filled: Book) -> None:
     done = gpumon("runs", "compare", "resnet50-1", "resnet50-7", "vit", env=env)
     assert done.returncode == 0
