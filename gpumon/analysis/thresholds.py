@@ -56,7 +56,7 @@ MOSTLY_IDLE = 0.5
 """Share of the time in which no kernel may run."""
 LOADED, LOADED_FOR = 0.2, 40.0
 """Utilization that a GPU must have had in all parts of so many seconds before its PCIe link is judged: idle links step
-down, and the link is read every 30 s."""
+down, and the link is read every 30 s. In a pause the last such time counts, if it lies within `JUDGED_OVER`."""
 START_APART = 10.0
 """°C between the temperatures at which two runs began, from which on one was hot and one cold."""
 OTHERS_HOLD = 2.0**30

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import floor
 from typing import NamedTuple
 
-from gpumon.analysis.thresholds import JUDGED_FROM, LOADED_FOR
+from gpumon.analysis.thresholds import JUDGED_FROM, JUDGED_OVER, LOADED, LOADED_FOR
+from gpumon.diagnosis.context import PCIE_LINK, LoadedLink
 from gpumon.diagnosis.gpu_rules import THERMAL
-from gpumon.frame import NAN
+from gpumon.frame import NAN, Sample
+from gpumon.history.grid import Grid
 from gpumon.history.query import Query
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import IDLE
@@ -18,6 +21,9 @@ _THROTTLED = ("gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throt
 """Counters whose sum is the `throttled_share` of the ledger too."""
 _PARTS = 8
 """Parts of the time in each of which a loaded GPU must have been loaded."""
+_PART = LOADED_FOR / _PARTS
+_HOLD = LOADED_FOR / 2
+"""Seconds for which a sample may stand for parts without one: what is sampled more rarely is not known to be loaded."""
 _ALL = 1 << 20
 """Points: each sample by itself."""
 
@@ -36,13 +42,22 @@ def rates(history: RecentHistory, uuid: str, now: float) -> Mapping[str, float]:
     return {metric.name: history.last(uuid, metric.name, now) for metric in THERMAL}
 
 
-def load(history: RecentHistory, uuid: str, now: float) -> float:
-    """Return the lowest utilization of any few seconds of the last ones; NaN unless all of them are known."""
-    series = history.query(Query(uuid, (_UTILIZATION,), now - LOADED_FOR, now, points=_PARTS))[_UTILIZATION]
-    if len(series.mean) < 2 or not all(map(is_known, series.mean)):
-        return NAN
-    watched = series.times[-1] - series.times[0] + series.step
-    return min(series.mean) if watched >= LOADED_FOR * (1 - 2 / _PARTS) else NAN
+def loaded_link(history: RecentHistory, sample: Sample, now: float) -> LoadedLink:
+    """Return the PCIe link of a GPU when it was last under load, if that was lately.
+
+    The driver tells of a link twice a minute, so that only the end of a time under load tells of that time.
+    """
+    uuid, begin = sample.device.uuid, now - JUDGED_OVER
+    buckets = round(JUDGED_OVER / _PART)
+    grid = Grid(floor(now / _PART) - buckets + 1, _PART, buckets)
+    found = history.query(Query(uuid, (_UTILIZATION, *PCIE_LINK), begin, now, grid=grid, hold=_HOLD))
+    load = found[_UTILIZATION].mean
+    for last in range(buckets - 1, _PARTS - 2, -1):
+        lowest = min(load[last - _PARTS + 1 : last + 1], key=lambda share: share if is_known(share) else -1.0)
+        if lowest >= LOADED:
+            # The highest: of a link that got well meanwhile nothing is claimed.
+            return LoadedLink(lowest, {metric: found[metric].high[last] for metric in PCIE_LINK})
+    return LoadedLink()
 
 
 def shares(history: RecentHistory, uuids: Iterable[str], begin: float, end: float) -> Shares:

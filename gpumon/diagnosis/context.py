@@ -6,8 +6,31 @@ from typing import NamedTuple, TypeVar
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.diagnosis.finding import Finding, Subject
-from gpumon.frame import NAN, RunState
+from gpumon.frame import NAN, RunState, Sample
 from gpumon.metrics import BY_NAME, Availability
+
+PCIE_LINK = ("gpu.pcie_generation", "gpu.pcie_width")
+"""The metrics by which a PCIe link is judged."""
+
+
+def link_of(sample: Sample) -> Mapping[str, float]:
+    """Return what the PCIe link of a GPU is now."""
+    return {metric: sample.value(metric) for metric in PCIE_LINK}
+
+
+def slower_than_possible(sample: Sample, link: Mapping[str, float]) -> list[tuple[str, float, float]]:
+    """Return the metrics of which a PCIe link has less than it could, as an idle one does: what it has, and could."""
+    found = [(metric, link.get(metric, NAN), sample.value(BY_NAME[metric].limit)) for metric in PCIE_LINK]
+    return [(metric, has, most) for metric, has, most in found if 0 < has < most]
+
+
+class LoadedLink(NamedTuple):
+    """The PCIe link of a GPU at the end of the last time in which it was loaded for `thresholds.LOADED_FOR`."""
+
+    load: float = NAN
+    """The lowest utilization of any few seconds of that time; NaN where there was none lately."""
+    values: Mapping[str, float] = {}
+    """The values of `PCIE_LINK`."""
 
 
 class GpuContext(NamedTuple):
@@ -18,8 +41,8 @@ class GpuContext(NamedTuple):
     """Seconds since 1970."""
     rates: Mapping[str, float] = {}
     """Rates of counters by metric, where they are known: shares of the time."""
-    load: float = NAN
-    """The lowest utilization of any few seconds of the last `thresholds.LOADED_FOR`; NaN unless all is known."""
+    loaded: LoadedLink = LoadedLink()
+    """Its PCIe link when it was last under load."""
     peer_links: float = NAN
     """The most NVLink links that are up on another GPU of the same model in this machine; NaN without one."""
 
@@ -39,10 +62,13 @@ class GpuContext(NamedTuple):
 
     @property
     def slow_link(self) -> list[tuple[str, float, float]]:
-        """Metrics of which the PCIe link has less than it could, as an idle one does: what it has, and could have."""
-        metrics = ("gpu.pcie_generation", "gpu.pcie_width")
-        found = [(metric, self.value(metric), self.value(BY_NAME[metric].limit)) for metric in metrics]
-        return [(metric, now, most) for metric, now, most in found if 0 < now < most]
+        """Metrics of which its PCIe link had less under load than it could, and still has: what it had, and could have.
+
+        An idle link steps down too, and never up: one that is at its best now is well.
+        """
+        sample = self.status.sample
+        still = {metric for metric, *_ in slower_than_possible(sample, link_of(sample))}
+        return [one for one in slower_than_possible(sample, self.loaded.values) if one[0] in still]
 
 
 class RunContext(NamedTuple):

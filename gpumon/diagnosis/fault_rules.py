@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from gpumon import units
-from gpumon.analysis import thresholds
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.metrics import BY_NAME
@@ -100,12 +100,12 @@ def nvlink_down(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def slow_link(gpu: GpuContext) -> Iterator[Finding]:
-    """It is loaded, and its PCIe link is slower than it could be."""
-    if gpu.is_current and gpu.load >= thresholds.LOADED and (slow := gpu.slow_link):
+    """Its PCIe link was slower than it could be when it was last loaded, and it is still held: a pause ends nothing."""
+    if gpu.is_current and gpu.status.state is not GpuState.FREE and (slow := gpu.slow_link):
         parts = [_SLOW[metric].format(now=now, most=most) for metric, now, most in slow]
-        summary = f"its PCIe link has {' and '.join(parts)}"
+        summary = f"under load its PCIe link has {' and '.join(parts)}"
         action = "Reseat the card; check its slot, its riser and the settings of the firmware."
-        evidence = {"utilization": gpu.load} | {BY_NAME[metric].key: now for metric, now, _ in slow}
+        evidence = {"utilization": gpu.loaded.load} | {BY_NAME[metric].key: now for metric, now, _ in slow}
         yield Finding(SLOW_LINK, Severity.WARNING, gpu.subject, summary, action, evidence)
 
 

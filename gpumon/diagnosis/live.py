@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
 from gpumon.analysis.thresholds import JUDGED_OVER, RECENT, WHOLE
 from gpumon.clock import SECOND
-from gpumon.diagnosis.context import GpuContext, RunContext, diagnose
+from gpumon.diagnosis.context import GpuContext, LoadedLink, RunContext, diagnose, link_of, slower_than_possible
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
 from gpumon.frame import NAN, Run, RunState
@@ -32,6 +33,7 @@ def findings(
     now: float,
     history: RecentHistory | None = None,
     rates: Mapping[str, Mapping[str, float]] = {},
+    loaded: Mapping[str, LoadedLink] = {},
     monotonic_ns: int = 0,
 ) -> list[Finding]:
     """Return all findings about the GPUs and runs of a frame, the most severe first.
@@ -39,9 +41,9 @@ def findings(
     `epochs` has taken in the boundaries that are known, and may be None without runs; `now` is the frame's time,
     `monotonic_ns` the same by the clock that nobody sets, 0 where it is unknown;
     `history` is that of the time before, where the caller has it: rates of counters and shares of the time need it.
-    `rates` by UUID and metric are for a caller that has no history.
+    `rates` by UUID and metric, and links when they were last `loaded`, are for a caller that has no history.
     """
-    contexts = [_gpu(one, now, history, rates) for one in statuses]
+    contexts = [_gpu(one, now, history, rates, loaded) for one in statuses]
     found = diagnose(GPU_RULES, [_among(context, statuses) for context in contexts])
     if runs and epochs is not None:
         from gpumon.diagnosis.run_rules import RUN_RULES  # without a run, `status` does without them
@@ -56,15 +58,20 @@ def is_news(finding: Finding) -> bool:
 
 
 def _gpu(
-    status: GpuStatus, now: float, history: RecentHistory | None, known: Mapping[str, Mapping[str, float]]
+    status: GpuStatus,
+    now: float,
+    history: RecentHistory | None,
+    known: Mapping[str, Mapping[str, float]],
+    loaded: Mapping[str, LoadedLink],
 ) -> GpuContext:
     uuid = status.sample.device.uuid
     if history is None or status.sample.state is not Availability.OK:
-        return GpuContext(status=status, now=now, rates=known.get(uuid, {}))
-    from gpumon.diagnosis.before import load, rates  # for who has a history: `status` has none
+        return GpuContext(status, now, known.get(uuid, {}), loaded.get(uuid, LoadedLink()))
+    from gpumon.diagnosis.before import loaded_link, rates  # for who has a history: `status` has none
 
-    context = GpuContext(status=status, now=now, rates=rates(history, uuid, now))
-    return context._replace(load=load(history, uuid, now)) if context.slow_link else context
+    is_slow = status.state is not GpuState.FREE and slower_than_possible(status.sample, link_of(status.sample))
+    link = loaded_link(history, status.sample, now) if is_slow else LoadedLink()
+    return GpuContext(status, now, rates(history, uuid, now), link)
 
 
 def _among(context: GpuContext, statuses: Sequence[GpuStatus]) -> GpuContext:

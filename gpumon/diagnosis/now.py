@@ -11,6 +11,7 @@ from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.load import Load
 from gpumon.analysis.ranks import ranks_of
 from gpumon.analysis.thresholds import PAUSE
+from gpumon.diagnosis.context import PCIE_LINK, LoadedLink, link_of, slower_than_possible
 from gpumon.diagnosis.finding import Finding
 from gpumon.frame import ENDED_BADLY, Frame, RunState
 from gpumon.metrics import Availability
@@ -82,7 +83,19 @@ class Judged:
         frame, names = self._frame, [metric.name for metric in THERMAL]
         rates = rates_between(self._before[-1], frame, names) if self._before else {}
         epochs, now = self.epochs if self.runs else None, frame.monotonic_ns
-        return findings(self.gpus, self.runs, epochs, frame.time, rates=rates, monotonic_ns=now)
+        loaded = self._loaded_links()
+        return findings(self.gpus, self.runs, epochs, frame.time, rates=rates, loaded=loaded, monotonic_ns=now)
+
+    def _loaded_links(self) -> dict[str, LoadedLink]:
+        """The links that are slow now, when they were last under load."""
+        slow = [status.sample for status in self.gpus if _has_slow_link(status)]
+        if not slow or not self._before:
+            return {}
+        from gpumon.diagnosis.before import loaded_link
+        from gpumon.history.recent import history_of
+
+        history = history_of((*self._before, self._frame), ("gpu.utilization", *PCIE_LINK))
+        return {sample.device.uuid: loaded_link(history, sample, self._frame.time) for sample in slow}
 
 
 def needs_past(statuses: Sequence[GpuStatus]) -> bool:
@@ -96,15 +109,24 @@ def needs_past(statuses: Sequence[GpuStatus]) -> bool:
     )
 
 
+def _has_slow_link(status: GpuStatus) -> bool:
+    """Whether a GPU that is not free has a PCIe link slower than it could be: the time before tells what that means."""
+    sample = status.sample
+    if status.state is GpuState.FREE or sample.state is not Availability.OK:
+        return False
+    return bool(slower_than_possible(sample, link_of(sample)))
+
+
 def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
     """Return the frames of the last while, where they may change what is reported: a look is to be quick.
 
     One of them tells how fast counters grow, a minute a pause from idleness; of what is idle, more of them tell for
-    how long.
+    how long, and of a slow link whether it was loaded.
     """
     ended_badly = any(run.memory.ooms > 0 or run.state in ENDED_BADLY for run in newest.runs)
-    if not ended_badly:
-        if not needs_past(gpu_statuses(newest, ranks_of(newest.runs))):
+    statuses = gpu_statuses(newest, ranks_of(newest.runs))
+    if not ended_badly and not any(map(_has_slow_link, statuses)):
+        if not needs_past(statuses):
             return live.since(max(0, newest.number - _RATE_OF))
         few = min(LOOK_BACK, ceil(PAUSE / max(newest.interval, 0.01)) + _SPARE)
         minute = live.since(max(0, newest.number - few))

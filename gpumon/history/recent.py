@@ -28,6 +28,8 @@ _USUAL = 5
 
 _MEMORY = {"gpu.memory_reserved", *(name for name in GPU_INDEX if name.startswith("gpu.run_"))}
 """Memory breakdown of a device."""
+_LINK = {"gpu.pcie_generation", "gpu.pcie_width"}
+"""Findings about a PCIe link go by how it was under load."""
 _CHARTED = {panel.metric.name for panel in PANELS}
 
 
@@ -44,7 +46,7 @@ def _kept(metrics: Sequence[Metric], index: dict[str, int], wanted: Collection[s
 
 
 def _is_usual(metric: Metric) -> bool:
-    return metric.name in _CHARTED or metric.warn < float("inf") or metric.name in _MEMORY
+    return metric.name in _CHARTED or metric.warn < float("inf") or metric.name in _MEMORY | _LINK
 
 
 GPU_KEPT = _kept(GPU_METRICS, GPU_INDEX)
@@ -255,6 +257,14 @@ class RecentHistory:
                 del column[:rows]
         for subject in [key for key, columns in self._columns.items() if key and _is_blank(columns)]:
             del self._columns[subject]
+
+
+def history_of(frames: Iterable[Frame], metrics: Collection[str]) -> RecentHistory:
+    """Return what some frames tell of some metrics, for who has no history that grows."""
+    found = RecentHistory(metrics=metrics)
+    for frame in frames:
+        found.add(frame)
+    return found
 
 
 def _is_blank(columns: dict[str, array[float]]) -> bool:

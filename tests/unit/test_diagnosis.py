@@ -19,7 +19,7 @@ from gpumon.analysis.ranks import ranks_of
 from gpumon.clock import SECOND
 from gpumon.diagnosis import comparison_rules, fault_rules, gpu_rules, rank_rules, run_rules
 from gpumon.diagnosis.as_json import finding_json
-from gpumon.diagnosis.context import GpuContext, RunContext, diagnose
+from gpumon.diagnosis.context import GpuContext, LoadedLink, RunContext, diagnose
 from gpumon.diagnosis.fault_rules import FAULT_RULES
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
@@ -399,8 +399,9 @@ def test_a_pcie_link_is_judged_under_load_only_and_where_the_load_is_known() -> 
 def test_a_slow_link_says_what_it_has_and_could_have() -> None:
     one = sample(0, **{**HEALTHY, "pcie_generation": 3.0, "pcie_width": 8.0, "utilization": 0.9})
     (status,) = gpu_statuses(frame_of(tick(1, [one])), [])
-    (finding,) = diagnose(GPU_RULES, [GpuContext(status=status, now=0.0, load=0.9)])
-    assert finding.summary == "its PCIe link has generation 3 where 4 is possible and 8 of 16 lanes"
+    loaded = LoadedLink(0.9, {"gpu.pcie_generation": 3.0, "gpu.pcie_width": 8.0})
+    (finding,) = diagnose(GPU_RULES, [GpuContext(status=status, now=0.0, loaded=loaded)])
+    assert finding.summary == "under load its PCIe link has generation 3 where 4 is possible and 8 of 16 lanes"
     assert finding.evidence == {"utilization": 0.9, "pcie_generation": 3.0, "pcie_width": 8.0}
 
 

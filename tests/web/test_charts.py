@@ -196,6 +196,7 @@ def test_a_link_is_judged_as_the_findings_do_and_not_called_well_before() -> Non
     assert link(utilization=0.0) == ("unknown", "of 5.0 ×16; idle links step down")
     assert link(utilization=0.9) == ("unknown", "of 5.0 ×16; judged after 40 s of load")
     assert link([slow], utilization=0.9) == ("warn", "of 5.0 ×16")
+    assert link([slow], utilization=0.0) == ("warn", "of 5.0 ×16; slow under load too")
     assert link([down], utilization=0.0) == ("warn", "of 5.0 ×16; idle links step down")
 
 

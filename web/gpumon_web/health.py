@@ -162,10 +162,11 @@ def _link(sample: Sample, faults: Sequence[Finding]) -> Cells:
 
 
 def _excuse(sample: Sample, wrong: Sequence[Finding]) -> str:
-    """Why a link that is slower than it could be is not judged; nothing where it is."""
+    """Why a link that is slower than it could be is not judged, or by when, in a pause; nothing where it is by now."""
+    is_loaded = sample.value("gpu.utilization") >= thresholds.LOADED
     if any(one.kind == SLOW_LINK for one in wrong):
-        return ""
-    if sample.value("gpu.utilization") >= thresholds.LOADED:
+        return "" if is_loaded else "; slow under load too"
+    if is_loaded:
         return f"; judged after {thresholds.LOADED_FOR:.0f} s of load"
     return "; idle links step down"
 
