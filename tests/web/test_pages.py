@@ -206,6 +206,34 @@ def test_the_browsers_back_button_leads_back(browser: Browser, simulated: str) -
         expect(page.locator("#page-gpu h1")).to_have_text("GPU 3")
 
 
+def test_the_back_button_takes_back_the_choice_of_a_window_and_no_tick_is_a_step(
+    browser: Browser, simulated: str
+) -> None:
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/fleet")
+        page.locator(".fleet a.row").nth(3).click()
+        windows = page.locator("#page-gpu [data-usual]")
+        pressed = windows.locator("[aria-pressed=true]")
+        expect(pressed).to_have_text("10 min")
+        steps = page.evaluate("history.length")
+        for name in ("1 min", "1 h", "1 h"):
+            windows.get_by_role("button", name=name, exact=True).click()
+        heard = page.evaluate("gpumon.feed.now")
+        page.wait_for_function("heard => gpumon.feed.now > heard + 1", arg=heard)
+        assert page.evaluate("history.length") == steps + 2, "neither a tick nor what is shown already is a choice"
+        page.go_back()
+        expect(pressed).to_have_text("1 min")
+        with page.expect_response(lambda answer: answer.url.endswith("&window=600")):
+            page.go_back()
+        expect(pressed).to_have_text("10 min")
+        page.go_forward()
+        expect(pressed).to_have_text("1 min")
+        page.get_by_role("link", name="Runs").click()
+        page.go_back()
+        expect(page.locator("#page-gpu h1")).to_have_text("GPU 3")
+        expect(pressed).to_have_text("1 min")
+
+
 def test_the_back_button_takes_back_a_search_before_it_leaves_its_page(browser: Browser, simulated: str) -> None:
     with visit(browser, simulated) as visitor:
         page = visitor.open("#/fleet")

@@ -43,7 +43,11 @@
     let beyond = ""; // what a link asked for that there is not
 
     for (const button of options) {
-      button.addEventListener("click", () => { view.window = button.dataset.value; go(null); });
+      button.addEventListener("click", () => {
+        const isOther = Boolean(view.range) || view.window !== button.dataset.value;
+        view.window = button.dataset.value;
+        go(null, isOther);
+      });
     }
 
     function open(params) {
@@ -59,16 +63,16 @@
 
     function clear() { asked = ""; chart.clear(); first = true; }
 
-    // A link that shows the same elsewhere; the browser's history keeps pages, and not each zoom.
-    function remember() {
-      g.setArguments({ window: view.window, ...g.ofRange(view.range) });
+    // A link that shows the same elsewhere; the browser's history keeps pages and windows, and not each zoom.
+    function remember(isStep) {
+      g.setArguments({ window: view.window, ...g.ofRange(view.range) }, isStep);
       g.moved();
     }
 
-    function go(range) {
+    function go(range, isStep) {
       view.range = range && known ? g.within(range, [known[0], Math.max(known[1], g.feed.now)]) : range;
       beyond = "";
-      remember();
+      remember(isStep);
       pressed();
       if (chart.doc) { chart.show(chart.doc, seen(), true); }
       clearTimeout(timer);
