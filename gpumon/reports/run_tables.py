@@ -139,17 +139,22 @@ def rank_table(record: Record) -> tuple[Sequence[TextColumn], list[tuple[str, ..
 
 
 def live_peak(stretch: EpochSummary) -> str:
-    """The most in live tensors: `31.0 GiB`, `≤31.0 GiB` or `≥31.0 GiB`."""
+    """The most in live tensors: `31.0 GiB`, `≤31.0 GiB` or `≥31.0 GiB`; no exact one of what has not ended."""
     peak, read = stretch.live_peak, stretch.value("run_allocated_peak")
     if not is_known(peak.value):
         return units.limited(read, Unit.BYTES, AT_LEAST)
-    return units.limited(peak.value, Unit.BYTES, "" if peak.reached else AT_MOST)
+    return units.limited(peak.value, Unit.BYTES, _so_far(stretch) if peak.reached else AT_MOST)
 
 
 def used_peak(stretch: EpochSummary) -> str:
-    """The most memory in use on a device: `31.0 GiB`, or `≥31.0 GiB` where part of the stretch was not sampled."""
-    sign = AT_LEAST if is_partly_sampled(stretch) else ""
+    """The most memory in use on a device: `31.0 GiB`, or `≥31.0 GiB` where it goes on, or was sampled in part."""
+    sign = AT_LEAST if is_partly_sampled(stretch) else _so_far(stretch)
     return units.limited(stretch.value("memory_used_peak"), Unit.BYTES, sign)
+
+
+def _so_far(stretch: EpochSummary) -> str:
+    """What goes on may reach more."""
+    return AT_LEAST if stretch.is_open else ""
 
 
 def _told(stretches: Sequence[EpochSummary], name: str) -> list[str]:

@@ -111,7 +111,7 @@ def peaks(book: Book, *found: tuple[float | None, int | None]) -> list[dict[str,
 
 def test_the_peak_is_the_framework_own_and_not_that_of_readings_between_steps(book: Book) -> None:
     rows = peaks(book, (5 * GIB, 1), (5 * GIB, 0), (None, None))
-    assert [row["LIVE MAX"] for row in rows] == ["5.0 GiB", "≤5.0 GiB", "≥1.0 GiB", "5.0 GiB"]
+    assert [row["LIVE MAX"] for row in rows] == ["5.0 GiB", "≤5.0 GiB", "≥1.0 GiB", "≥5.0 GiB"], "the run goes on"
     record = record_of(book)
     epochs = aggregate.epochs(record)
     said = " ".join(run_notes.notes(record, epochs, aggregate.whole(record, epochs, NOW)))
@@ -126,7 +126,7 @@ def test_the_peak_is_the_framework_own_and_not_that_of_readings_between_steps(bo
 
 
 def test_a_reading_as_high_as_the_bound_is_the_peak(book: Book) -> None:
-    assert [row["LIVE MAX"] for row in peaks(book, (GIB, 0))] == ["1.0 GiB", "5.0 GiB"]
+    assert [row["LIVE MAX"] for row in peaks(book, (GIB, 0))] == ["1.0 GiB", "≥5.0 GiB"]
 
 
 def test_the_counter_of_a_rank_on_two_devices_bounds_the_fuller_one(book: Book) -> None:
@@ -338,6 +338,24 @@ def test_a_part_of_a_run_can_be_read_by_itself(book: Book) -> None:
     assert aggregate.whole(some, [], NOW).value("energy") > 0, "the totals are those of the whole run"
     assert len(times.phases) == 200
     assert {row.phase for row in times.usage} == {""}
+
+
+def test_a_peak_of_what_goes_on_is_a_lower_bound_and_the_notes_say_so(book: Book) -> None:
+    book.run()
+    key = book.rank("resnet50-1a2b", peak=5 * GIB)
+    uuid = book.device(key)
+    book.epoch(key, 0, peak=5 * GIB, peak_reached=1)
+    book.epoch(key, 1, peak=5 * GIB, peak_reached=1, ended=None)
+    for ordinal in range(2):
+        book.usage(key, ordinal, uuid, **measured(run_allocated_peak=GIB, memory_used_peak=42 * GIB))
+    record = record_of(book)
+    epochs = aggregate.epochs(record)
+    total = aggregate.whole(record, epochs, NOW)
+    assert [run_tables.live_peak(one) for one in (*epochs, total)] == ["5.0 GiB", "≥5.0 GiB", "≥5.0 GiB"]
+    assert [run_tables.used_peak(one) for one in (*epochs, total)] == ["42.0 GiB", "≥42.0 GiB", "≥42.0 GiB"]
+    said = " ".join(run_notes.notes(record, epochs, total))
+    assert "≥ lower bound: what has not ended may reach more." in said
+    assert "read between steps" not in said
 
 
 def test_an_epoch_that_was_hardly_sampled_is_not_called_fine_nor_its_peak_whole(book: Book) -> None:

@@ -294,6 +294,7 @@ def test_a_running_epoch_has_taken_as_long_as_it_goes_on(tmp_path: Path) -> None
     first, second = (epoch(one, found["run"]) for one in found["epochs"])
     assert isinstance(first["seconds"], float | int)
     assert second["seconds"] == {"since": found["epochs"][1]["begun"]}
+    assert [one["is_open"] for one in found["epochs"]] == [False, True]
     over = epoch(found["epochs"][1], {**found["run"], "state": "died"})
     assert over["seconds"] is None
 
@@ -305,6 +306,9 @@ def test_a_running_epoch_has_taken_as_long_as_it_goes_on(tmp_path: Path) -> None
         ({"framework_peak": 2 * GIB, "framework_peak_reached": False}, 2 * GIB, "≤ 2.0 GiB"),
         ({"run_allocated_peak": GIB, "memory_used_peak": 3 * GIB}, GIB, "≥ 1.0 GiB"),
         ({"memory_used_peak": 3 * GIB}, 3 * GIB, "3.0 GiB"),
+        ({"framework_peak": 2 * GIB, "framework_peak_reached": True, "is_open": True}, 2 * GIB, "≥ 2.0 GiB"),
+        ({"framework_peak": 2 * GIB, "framework_peak_reached": False, "is_open": True}, 2 * GIB, "≤ 2.0 GiB"),
+        ({"memory_used_peak": 3 * GIB, "is_open": True}, 3 * GIB, "≥ 3.0 GiB"),
         ({}, None, "–"),
     ],
 )

@@ -46,6 +46,7 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
         **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
         "framework_peak_reached": found["framework_peak_reached"],
         "is_partly_sampled": is_partly_sampled(epoch),
+        "is_open": epoch.is_open,
         "is_settling": epoch.is_settling,
         # The ledger has what was measured of an open epoch up to some seconds ago, and the ring how long it takes.
         "measured_seconds": shown(measured) if epoch.is_open and is_known(measured) else None,

@@ -37,7 +37,7 @@ EPOCHS = (
     Column("beside", "Not training", "duration", "Time in phases other than training", css="c-extra c-less"),
     Column(
         "peak", "Peak memory", help="Of live tensors by the framework's own counter (≤: reached before), or as read "
-        "between steps (≥); else of the device", sorts_by="peak_bytes", is_number=True, css="c-extra",
+        "between steps, or up to now (≥); else of the device", sorts_by="peak_bytes", is_number=True, css="c-extra",
         titled="peak_column",
     ),
     Column("energy", "Energy", "joules", most="most_energy", css="c-extra c-rare"),
@@ -171,13 +171,17 @@ def _share(value: float | None, is_final: bool) -> str:
 
 
 def live_peak(one: Cells) -> tuple[str, float | None]:
-    """The peak of an epoch's memory in bytes, and `≤ ` or `≥ ` where it is no more or no less than that."""
+    """The peak of an epoch's memory in bytes, and `≤ ` or `≥ ` where it is no more or no less than that.
+
+    What has not ended may reach more.
+    """
+    so_far = "≥ " if one.get("is_open") else ""
     if one["framework_peak"] is not None:
-        return "" if one["framework_peak_reached"] else "≤ ", one["framework_peak"]
+        return so_far if one["framework_peak_reached"] else "≤ ", one["framework_peak"]
     if one["run_allocated_peak"] is not None:
         return "≥ ", one["run_allocated_peak"]
     used = one["memory_used_peak"]
-    return "≥ " if one.get("is_partly_sampled") and used is not None else "", used
+    return "" if used is None else "≥ " if one.get("is_partly_sampled") else so_far, used
 
 
 def peak_title(rows: Sequence[Cells]) -> str:

@@ -48,5 +48,6 @@ def _row(title: str, place: int, stretch: EpochSummary) -> dict[str, Any]:
         "metrics": found["metrics"],
         "framework_peak_reached": found["framework_peak_reached"],
         "is_partly_sampled": is_partly_sampled(stretch),
+        "is_open": stretch.is_open,
         **{name: None if found[name] is None else shown(found[name]) for name in MEASURED},
     }

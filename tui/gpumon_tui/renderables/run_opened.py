@@ -51,7 +51,8 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
     """The columns of the table of a run's epochs, or of its steps."""
     longest = max((width(one.title.strip()) for one in (*run.rows[-1:], *run.beside)), default=0) + len(_GOES_ON)
     titles = min(max(8, longest), _title_cells(cells))
-    is_part = any(map(is_partly_sampled, [*run.rows.stretches, run.whole.of]))  # "≥" stands before such a peak
+    all_of = [*run.rows.stretches, run.whole.of]
+    is_part = any(is_partly_sampled(of) or of.is_open for of in all_of)  # "≥" stands before such a peak
     metrics = [
         TableColumn(text, 8, right=True, keep=50 - place, wish=min(width(text), HEAD_CELLS))
         for place, text in enumerate(map(safe, run.metrics))
