@@ -7,7 +7,6 @@
 // One that `spans` is of something that was there from begin to end, seen or not. One that `goesOn` reaches to now, which is `until`; `silent` is the state of a GPU that has no values of now, {title, age}; `known` is when its first sample is of.
 "use strict";
 (function (g) {
-  const GUTTER = 176;
   const AXIS = 62;
   const SMALL_AXIS = 54;
   const NARROW = 640; // px of a chart from which on its gutters stand beside the plots
@@ -23,14 +22,13 @@
   const MOVES = 0.5; // px that time moves on until lines are painted again
   const BUSY = 8; // a chart takes at most one eighth of the time
   const APART = 8; // px between two times below a chart, and around the values of an axis
-  const t = g.text;
 
   // `place`: an empty element; `zoomed(range or null)` is told when somebody zooms, or goes back.
   g.panels = function (place, zoomed) {
     const canvas = g.make("canvas", { "aria-hidden": "true" });
-    const gutters = g.make("div", { class: "gutters" });
+    const gutters = g.gutters();
     const over = g.pointer(place, { view: () => view, doc: () => doc, zoomed });
-    place.replaceChildren(canvas, gutters, ...over.nodes);
+    place.replaceChildren(canvas, gutters.node, ...over.nodes);
     const tellsUnseen = g.unseenKey(place);
     let isHatched = false;
     let doc = null;
@@ -60,18 +58,11 @@
       return doc.without ? null : g.unknown(line, until, g.longest(line, doc.interval), Boolean(doc.silent));
     }
 
-    // Why a panel has no value of now, and for how long: `lost 40 s`.
-    function absence(gone) {
-      const age = t.known(gone.age) ? gone.age : doc.silent ? doc.silent.age : NaN;
-      const words = doc.silent ? doc.silent.title : "no value for";
-      return t.known(age) && age >= 1 ? `${words} ${t.span(age)}` : doc.silent ? words : "no value";
-    }
-
     // Where everything stands, for a width.
     function arranged(width) {
       const isSmall = width < NARROW;
       const [from, to] = range || edges();
-      const left = isSmall ? 12 : GUTTER;
+      const left = isSmall ? 12 : g.GUTTER;
       const isNow = reachesNow(to);
       let top = 6;
       // Runs behind each other share a ribbon; two at the same time have one each.
@@ -111,7 +102,6 @@
     }
 
     function paint(pen, at, isFile) {
-      const ink = g.theme.color("ink");
       const mut = g.theme.color("mut");
       const rule = g.theme.color("line");
       const tint = (run) => color(g.theme.ofUser(run.user));
@@ -126,7 +116,7 @@
         pen.textBaseline = "middle";
         for (let lane = 0; lane < at.lanes; lane += 1) {
           const { run, top } = at.runs.findLast((one) => one.lane === lane);
-          pen.fillText(at.lanes > 1 ? short(pen, run.name, GUTTER - 28) : "Epoch", 16, top + g.RIBBON / 2 + 0.5);
+          pen.fillText(at.lanes > 1 ? g.shortened(pen, run.name, g.GUTTER - 28) : "Epoch", 16, top + g.RIBBON / 2 + 0.5);
         }
         if (at.events) { pen.fillText("Events", 16, at.events.middle + 0.5); }
       }
@@ -137,7 +127,7 @@
         axis(pen, one, at, mut);
         lines(pen, one, at);
         limits(pen, one, at);
-        if (isFile) { written(pen, one, at, ink, mut); }
+        if (isFile) { g.writeGutter(pen, doc, one, at, !range); }
       }
       if (!g.isFence(found, at)) { g.eventLines(pen, found, at.body, at.bottom); }
       feet(pen, at, mut);
@@ -240,105 +230,6 @@
       if (!at.isSmall) { pen.fillText(kind.name(at.from), 16, y); }
     }
 
-    function short(pen, text, room) {
-      let cut = text;
-      while (cut.length > 1 && pen.measureText(`${cut}…`).width > room) { cut = cut.slice(0, -1); }
-      return cut === text || pen.measureText(text).width <= room ? text : `${cut}…`;
-    }
-
-    // Words in as many rows as they need.
-    function rows(pen, text, room) {
-      const found = [];
-      for (const word of text.split(" ")) {
-        const longer = found.length ? `${found[found.length - 1]} ${word}` : word;
-        if (found.length && pen.measureText(longer).width <= room) { found[found.length - 1] = longer; } else { found.push(word); }
-      }
-      return found;
-    }
-
-    // The gutters as text of a file; on the page they are elements.
-    function written(pen, one, at, ink, mut) {
-      const [name, value, below] = said(one);
-      const x = at.isSmall ? 12 : 16;
-      pen.textAlign = "left";
-      pen.textBaseline = "alphabetic";
-      pen.font = g.chartFont(12.5, 560);
-      pen.fillStyle = mut;
-      pen.fillText(name, x, one.head + 18);
-      const wide = pen.measureText(name).width + 10;
-      pen.font = g.chartFont(at.isSmall ? 16 : 20, 650);
-      pen.fillStyle = ink;
-      pen.fillText(value, at.isSmall ? x + wide : x, one.head + (at.isSmall ? 19 : 41));
-      if (at.isSmall) { return; }
-      pen.font = g.chartFont(11.5);
-      pen.fillStyle = mut;
-      rows(pen, below, GUTTER - 24).forEach((text, nth) => { pen.fillText(short(pen, text, GUTTER - 24), x, one.head + 58 + 14 * nth); });
-      one.panel.lines.forEach((line, nth) => {
-        if (!one.panel.lists) { return; }
-        pen.fillStyle = g.theme.color(line.role);
-        const last = lastOf(one, nth, at);
-        const room = GUTTER - 30 - pen.measureText(last).width;
-        pen.fillText(`${short(pen, line.label, room)} ${last}`, x, one.head + 58 + 14 * nth);
-      });
-    }
-
-    // A panel whose values are of what is over: the last ones, and none of now.
-    const isOver = (panel) => !doc.goesOn && (panel.lists || Boolean(doc.spans));
-    const headOf = (panel) => (isOver(panel) ? `${panel.title}, ${panel.late || "last"}` : panel.title);
-
-    // What a gutter says: the name, the newest value, and what was in the view.
-    function said(one) {
-      const { panel, facts } = one;
-      const missing = one.isNow && one.gone[0];
-      if (panel.lists) { return [headOf(panel), "", ""]; }
-      const main = facts[0];
-      if (missing) { return [panel.title, t.MISSING, absence(missing)]; }
-      const value = main && main.last !== null ? g.scale.write(panel.unit, main.last) : t.MISSING;
-      const checked = panel.lines.findIndex((line) => line.look === "dots");
-      const beside = checked > 0 && facts[checked].last !== null ? `${panel.lines[checked].label} ${g.scale.write(panel.unit, facts[checked].last)}` : "";
-      const thin = panel.lines.find((line) => line.look === "thin" && line.label);
-      const context = [one.isSmall ? "" : g.covers(doc, one), main ? g.context(panel, main, !range, one.isSmall) : ""].filter(Boolean).join(" · ");
-      return [headOf(panel), value, beside || (thin ? `${context} · thin line: ${thin.label}` : context)];
-    }
-
-    // The last value in the view of one line of several.
-    function lastOf({ panel, facts, isNow, gone }, nth, { to }) {
-      const isGone = g.isLost(panel.lines[nth], to) || (isNow && gone[nth]);
-      return isGone || facts[nth].last === null ? t.MISSING : g.scale.write(panel.unit, facts[nth].last);
-    }
-
-    function gutter(at) {
-      g.fill(gutters, doc.panels.map((panel) => [panel.key, headOf(panel), panel.lists ? panel.lines.map((line) => [line.label, line.role]) : 0]), () => doc.panels.map((panel) => g.make("div", { class: panel.lists ? "gutter lists" : "gutter" },
-        g.make("span", { class: "what", text: headOf(panel), title: headOf(panel) }), g.make("span", { class: "value", "data-unit": "unit" }), g.make("span", { class: "below" }),
-        panel.lists ? g.make("span", { class: "each" }, ...panel.lines.map((line) => row(line))) : g.make("span", { class: "covers mut" }))));
-      gutters.classList.toggle("small", at.isSmall);
-      [...gutters.children].forEach((node, index) => {
-        const one = at.panels[index];
-        node.style.top = `${one.head}px`;
-        node.style.height = `${one.bottom - one.head}px`;
-        const [, value, below] = said(one);
-        g.putValue(node.children[1], value);
-        g.put(node.children[2], below);
-        g.attribute(node.children[2], "title", below);
-        if (one.panel.lists) { node.lastChild.style.setProperty("--row", g.inRow(one.panel)); }
-        if (!one.panel.lists) { g.put(node.lastChild, at.isSmall && value !== t.MISSING ? g.covers(doc, one) : ""); } else {
-          one.panel.lines.forEach((line, nth) => {
-            const each = node.children[3].children[nth];
-            g.put(each.lastChild, lastOf(one, nth, at));
-            g.attribute(each, "title", g.isLost(line, at.to) ? `${line.label}: ${line.lost.text}` : line.label);
-          });
-        }
-        const isBeyond = !one.panel.lists && one.facts[0] && !(one.isNow && one.gone[0]) && one.panel.limits.some((limit) => one.facts[0].last !== null && one.facts[0].last >= limit.at);
-        node.classList.toggle("warn", isBeyond);
-      });
-    }
-
-    function row(line) {
-      const swatch = g.make("i", { "aria-hidden": "true" });
-      swatch.style.background = `var(--${line.role})`;
-      return g.make("span", { title: line.label }, swatch, line.mark ? g.make("span", { class: "mut", "aria-hidden": "true", text: line.mark }) : null, g.make("span", { class: "sr", text: `${line.label}: ` }), g.make("b"));
-    }
-
     // Everything that a picture depends on but for its time and its points.
     const looksOf = (at) => JSON.stringify([
       at.width, at.left, at.right, at.bottom, at.lanes, window.devicePixelRatio, Boolean(g.isPrinting), doc.silent && doc.silent.title, doc.held.length, doc.events.length,
@@ -377,7 +268,7 @@
         feet(pen, at, g.theme.color("mut"));
       }
       view = at;
-      gutter(at);
+      gutters.show(doc, at, !range);
       over.moved();
       rest = began + BUSY * (performance.now() - began);
       place.gpumonView = { range: [at.from, at.to], plot: [at.left, at.right], doc };
