@@ -381,7 +381,7 @@ def test_a_chart_of_a_silent_daemon_has_no_value_of_now(browser: Browser) -> Non
     served.live.age = 30.0
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open("#/gpu/0")
-        expect(page.locator("#page-gpu .gutter").first).to_contain_text(re.compile("–stale 3[0-9] s"))
+        expect(page.locator("#page-gpu .gutter").first).to_contain_text(re.compile(r"–stale 3[0-9]\ss"))
 
 
 def test_memory_of_a_silent_daemon_is_that_of_its_last_report(browser: Browser) -> None:

@@ -159,3 +159,13 @@ test("once nothing new comes no time left and no rate are told", () => {
     assert.strictEqual(shown("text", rate, state).textContent, "");
   }
 });
+
+test("a sentence breaks no number from its unit", () => {
+  const { gpumon } = load(["00", "20", "25"]);
+  const said = (text) => gpumon.text.unbroken(text).replaceAll("\u00a0", "_");
+  assert.strictEqual(said("idle for at least 2 h 15 min, 41.3 GiB held by dave"), "idle for at least 2_h 15_min, 41.3_GiB held by dave");
+  assert.strictEqual(said("waits for data 49 % of its training"), "waits for data 49_% of its training");
+  assert.strictEqual(said("8 of 16 lanes, 4 GPUs, epoch 3 was slow, 12 MiB/s"), "8 of 16 lanes, 4 GPUs, epoch 3 was slow, 12_MiB/s");
+  const node = shown("notes", [{ text: "it is 95 °C", action: "Wait 5 min.", level: "warn", about: "GPU 3", link: "" }]);
+  assert.match(node.textContent, /it is 95\u00a0°C Wait 5\u00a0min\./);
+});

@@ -139,8 +139,13 @@ window.gpumon = window.gpumon || {};
     return `${at.getDate()} ${MONTHS[at.getMonth()]}${year} ${time}`;
   }
 
+  // A sentence whose numbers stay beside their units where a line ends.
+  const UNITS = [...BINARY, "%", "°C", "MHz", "W", "kW", "J", "Wh", "kWh", "ms", "s", "min", "h", "d"];
+  const BETWEEN = new RegExp(`(\\d) (?=(?:${UNITS.join("|")})(?!\\w))`, "g");
+  const unbroken = (text) => text.replace(BETWEEN, "$1\u00a0");
+
   g.text = {
-    MISSING, known, bytes, duration, brief, span, short, joules, plain, digits: padded, odd, moment, zone, clock, age, when,
+    MISSING, unbroken, known, bytes, duration, brief, span, short, joules, plain, digits: padded, odd, moment, zone, clock, age, when,
     percent: (value) => (known(value) ? `${fixed(value * 100, 0)} %` : MISSING),
     watts: (value) => (known(value) ? `${thousands(fixed(value, 0))} W` : MISSING),
     celsius: (value) => (known(value) ? `${fixed(value, 0)} °C` : MISSING),

@@ -85,7 +85,7 @@
     // What is well and what is not, each with its state as a shape and a word.
     checks: (all) => all.map(lastReported).map((one) => g.make("li", { class: one.level },
       g.make("span", { class: `check ${one.level}`, "aria-hidden": "true" }), g.make("span", { class: "mut", text: one.title }),
-      g.make("span", { class: "says" }, g.make("b", { text: one.text }), one.more ? g.make("span", { class: "mut", text: ` ${one.more}` }) : null,
+      g.make("span", { class: "says" }, g.make("b", { text: t.unbroken(one.text) }), one.more ? g.make("span", { class: "mut", text: ` ${t.unbroken(one.more)}` }) : null,
         g.make("span", { class: "sr", text: { ok: ", well", warn: ", needs attention", bad: ", needs attention", unknown: ", unknown" }[one.level] || "" })))),
     // A number of the user's own: one that is none is no missing value but an alarm.
     logged: (value) => [g.make("span", { class: t.odd(value) ? "alarm" : null, text: t.digits(value) })],
@@ -137,8 +137,8 @@
     const about = one.about ? g.make("span", { class: `tag ${one.level}`, text: one.about }) : null;
     const wasSo = one.old !== undefined && !g.feed.isFresh();
     const text = wasSo ? one.old : one.time === undefined ? one.text : `${one.text}, ${t.moment(one.time)}`;
-    const remedy = one.action ? [" ", g.make("span", { class: "remedy", text: one.action })] : [];
-    const said = g.make("span", { class: about || one.link ? null : "mut" }, text, ...remedy);
+    const remedy = one.action ? [" ", g.make("span", { class: "remedy", text: t.unbroken(one.action) })] : [];
+    const said = g.make("span", { class: about || one.link ? null : "mut" }, t.unbroken(text), ...remedy);
     return g.make("li", {}, ...(one.link ? [g.make("a", { href: address(one.link) }, about, said)] : [about, said]));
   }
 

@@ -22,13 +22,13 @@
     const missing = one.isNow && one.gone[0];
     if (panel.lists) { return [headOf(doc, panel), "", ""]; }
     const main = facts[0];
-    if (missing) { return [panel.title, t.MISSING, absence(doc, missing)]; }
+    if (missing) { return [panel.title, t.MISSING, t.unbroken(absence(doc, missing))]; }
     const value = main && main.last !== null ? g.scale.write(panel.unit, main.last) : t.MISSING;
     const checked = panel.lines.findIndex((line) => line.look === "dots");
     const beside = checked > 0 && facts[checked].last !== null ? `${panel.lines[checked].label} ${g.scale.write(panel.unit, facts[checked].last)}` : "";
     const thin = panel.lines.find((line) => line.look === "thin" && line.label);
     const context = [one.isSmall ? "" : g.covers(doc, one), main ? g.context(panel, main, isWhole, one.isSmall) : ""].filter(Boolean).join(" · ");
-    return [headOf(doc, panel), value, beside || (thin ? `${context} · thin line: ${thin.label}` : context)];
+    return [headOf(doc, panel), value, t.unbroken(beside || (thin ? `${context} · thin line: ${thin.label}` : context))];
   };
 
   // The last value in the view of one line of several.
