@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import dropwhile
+from typing import NamedTuple
 
 from gpumon.figures.run_series import RunSeries
 from gpumon.ledger.epoch_summary import EpochSummary
@@ -16,14 +17,32 @@ from gpumon.missing import is_known
 
 MISSED = 3
 """Steps between two samples beyond which nothing was seen between them."""
+OFTEN = 2
+"""Values that an epoch logged besides its last one, from which on a metric is one of steps."""
 LoggedPoint = tuple[float, float, float, float]
 """Time (s since 1970), mean, lowest and highest value."""
 
 
+class LoggedCourse(NamedTuple):
+    """The values of a metric in their order."""
+
+    points: Sequence[LoggedPoint]
+    is_of_steps: bool
+    """Whether epochs logged several values. Then the last one of each may be of another kind, such as the mean of all
+    its steps, which nobody can tell: it is none of the points, but for that of an epoch that broke off."""
+
+
 def logged_points(
     ended: float, series: RunSeries, name: str, epochs: Sequence[EpochSummary]
-) -> list[LoggedPoint]:  # fmt: skip
-    """Return the values of a metric in their order, none of them after the end of the run, `ended` (NaN: it goes on).
+) -> Sequence[LoggedPoint]:  # fmt: skip
+    """Return the points of `logged_course`."""
+    return logged_course(ended, series, name, epochs).points
+
+
+def logged_course(
+    ended: float, series: RunSeries, name: str, epochs: Sequence[EpochSummary]
+) -> LoggedCourse:  # fmt: skip
+    """Return the values of a metric, none of them after the end of the run, `ended` (NaN: it goes on).
 
     A sample sees what was logged last, also if that was in the epoch before: such a value is told once, at its end. An
     epoch that goes on or broke off without a value has none, however long the one before is still seen.
@@ -39,20 +58,24 @@ def logged_points(
     times = [time for time, *_ in found]
     ends = _ends(epochs, name, over)
     is_logged_anew = _is_open(epochs, over) and name in epochs[-1].metrics
-    kept, since, before = [], 0, math.nan
+    parts, since, before = [], 0, math.nan
     for end, value in [*ends, (math.inf, math.nan)]:
         until = bisect_left(times, end - step / 2)
         part = found[since:until]
         if math.isfinite(end) or not is_logged_anew:
             part = [*dropwhile(lambda one, before=before: _has(one, before), part)]  # type: ignore[misc]
-        kept += part
+        parts.append((end, value, part))
         # A cell in which an epoch ended may have values of two epochs.
         since, before = max(until, bisect_right(times, end + step / 2)), value
-    seen = [(time, value, value, value) for time, value in ends if _is_seen(times, time, step)]
+    is_of_steps = any(_has_steps(part, value) for _, value, part in parts if math.isfinite(value))
+    whole = {one.ended for one in epochs} if is_of_steps else set()
+    kept = [point for end, value, part in parts for point in (_without(part, value) if end in whole else part)]
+    shown = [one for one in ends if one[0] not in whole]
+    seen = [(time, value, value, value) for time, value in shown if _is_seen(times, time, step)]
     known = [*kept, *seen]
     last = max((time for time, *_ in known), default=-math.inf)
     breaks = [(time, math.nan, math.nan, math.nan) for time in broken_off(epochs, ended) if time < last]
-    return sorted([*known, *breaks], key=lambda point: (point[0], not is_known(point[1])))
+    return LoggedCourse(sorted([*known, *breaks], key=lambda point: (point[0], not is_known(point[1]))), is_of_steps)
 
 
 def broken_off(epochs: Sequence[EpochSummary], ended: float) -> list[float]:
@@ -81,6 +104,16 @@ def _ends(epochs: Sequence[EpochSummary], name: str, over: float) -> list[tuple[
 def _is_open(epochs: Sequence[EpochSummary], over: float) -> bool:
     """Whether the last epoch goes on."""
     return bool(epochs) and not is_known(epochs[-1].ended) and not math.isfinite(over)
+
+
+def _has_steps(part: Sequence[LoggedPoint], last: float) -> bool:
+    """Whether an epoch logged several values besides its last one."""
+    return len({point[1] for point in part if not _has(point, last)}) >= OFTEN
+
+
+def _without(part: Sequence[LoggedPoint], last: float) -> list[LoggedPoint]:
+    """The samples of an epoch before its last value."""
+    return [*dropwhile(lambda point: _has(point, last), reversed(part))][::-1]
 
 
 def _has(point: LoggedPoint, value: float) -> bool:

@@ -70,6 +70,20 @@ def test_a_new_value_of_an_open_epoch_is_drawn_from_where_it_was_logged(tmp_path
     assert after[-1] == (29.5, 0.5)
 
 
+def test_the_mean_that_an_epoch_logs_by_the_name_of_its_steps_is_a_mark_and_no_tooth_in_their_line(
+    tmp_path: Path,
+) -> None:
+    steps = [3.0 - 0.05 * second for second in range(30)]
+    seen = [*steps[:8], 2.83, 2.83, *steps[10:18], 2.37, 2.37, *steps[20:]]  # it validates for 2 s, and then goes on
+    found = chart(tmp_path, [2.83, 2.37, None], seen, RunState.RUNNING)
+    losses = [loss for _, loss in points(found, "logged.loss")]
+    assert losses == sorted(losses, reverse=True)
+    assert not {2.83, 2.37} & {*losses}
+    (panel,) = [one for one in found["panels"] if one["key"] == "logged.loss"]
+    _, at_end = panel["lines"]
+    assert (at_end["label"], at_end["look"], at_end["mean"]) == ("loss, end of epoch", "dots", [2.83, 2.37])
+
+
 @pytest.mark.parametrize("has_samples", [True, False])
 def test_no_line_leads_from_before_an_epoch_that_broke_off_to_behind_it(tmp_path: Path, has_samples: bool) -> None:
     with Book(tmp_path) as book:

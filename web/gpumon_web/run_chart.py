@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import verdict
-from gpumon.figures.logged_points import broken_off, logged_points
+from gpumon.figures.logged_points import broken_off, logged_course
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points
 from gpumon.frame import NAN, Mark, RunState
@@ -191,11 +191,16 @@ def _logged(drawing: RunDrawing) -> Iterator[Cells]:
     for name in sorted(names, key=lambda one: (not is_loss(one), [*names].index(one))):
         if pairs[name]:
             continue
-        lines = [one for one in (_line(drawing, ended, name, breaks),) if one]
+        drawn, is_of_steps = _line(drawing, ended, name, breaks)
+        lines = [drawn] if drawn else []
         for other in (one for one, base in pairs.items() if base == name):
             dots = _ends(ended, other, drawing)
             if dots is not None:
                 lines.append({**dots, "role": _INK, "look": _DOTS, "label": clean(other, NAME_CELLS)})
+        # Beside values of steps, that of an epoch may be their mean.
+        at_end = _ends(ended, name, drawing) if is_of_steps else None
+        if at_end is not None:
+            lines.append({**at_end, "look": _DOTS, "label": f"{clean(name, NAME_CELLS)}, end of epoch"})
         if lines and found < LOGGED:
             found += 1
             yield panel(f"logged.{name[:80]}", clean(name, NAME_CELLS) or "unnamed", PLAIN, lines, tall=112)
@@ -206,11 +211,16 @@ def is_loss(name: str) -> bool:
     return name.endswith("loss") or name == "perplexity"
 
 
-def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks: Sequence[float]) -> Cells | None:
-    """The values of one metric joined, as not every moment has one: with a gap where nothing was seen."""
+def _line(
+    drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks: Sequence[float]
+) -> tuple[Cells | None, bool]:
+    """The values of one metric joined, as not every moment has one: with a gap where nothing was seen.
+
+    And whether they are of steps, without those of the ends of epochs.
+    """
     logged = drawing.logged
     if name not in logged.columns:
-        return _ends(ended, name, drawing)
+        return _ends(ended, name, drawing), False
     odd = [moment(time) for time, _ in (drawing.diverged or diverged_points(logged)).get(name, ())]
     breaks = sorted([*breaks, *odd])
     times: list[float] = []
@@ -218,7 +228,8 @@ def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks:
     low: list[float | None] = []
     high: list[float | None] = []
     place = 0
-    for time, value, lowest, highest in logged_points(drawing.run.ended, logged, name, drawing.epochs):
+    course = logged_course(drawing.run.ended, logged, name, drawing.epochs)
+    for time, value, lowest, highest in course.points:
         if place < len(breaks) and time >= breaks[place]:
             while place < len(breaks) and time >= breaks[place]:
                 place += 1
@@ -231,9 +242,9 @@ def _line(drawing: RunDrawing, ended: Sequence[EpochSummary], name: str, breaks:
         for part, told in ((mean, value), (low, lowest), (high, highest)):
             part.append(float(f"{told:.6g}") if is_known(told) else None)
     if not times:
-        return _ends(ended, name, drawing)
+        return _ends(ended, name, drawing), False
     envelope = {"low": low, "high": high} if low != mean or high != mean else {}
-    return {"x": times, "mean": mean, "joined": True, **envelope}
+    return {"x": times, "mean": mean, "joined": True, **envelope}, course.is_of_steps
 
 
 def _ends(ended: Sequence[EpochSummary], name: str, drawing: RunDrawing) -> Cells | None:
