@@ -153,7 +153,7 @@ def used_peak(stretch: EpochSummary) -> str:
 
 
 def _so_far(stretch: EpochSummary) -> str:
-    """What goes on may reach more."""
+    """The sign of a peak that may still rise."""
     return AT_LEAST if stretch.is_open else ""
 
 
