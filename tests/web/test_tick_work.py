@@ -93,14 +93,14 @@ def test_a_cell_of_a_month_says_what_it_covers_also_while_samples_go_into_it(bro
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open("#/gpu/0?window=2678400")
         below = page.locator("#page-gpu .gutter .below").first
-        expect(below).to_contain_text(re.compile(r"^mean within the last \d+ (min|s|h)"))
+        expect(below).to_contain_text(re.compile(r"^mean within the last \d+\s(min|s|h)"))
         box = page.locator("#page-gpu .plot canvas").bounding_box()
         assert box is not None
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         expect(page.locator("#page-gpu .plot .pill")).to_contain_text(re.compile(r"\d\d:\d\d:\d\d to .*\d\d:\d\d:\d\d"))
         for number in range(30, 33):
             after(page, served, number)
-        expect(below).to_contain_text(re.compile(r"^mean within the last \d+ (min|s|h)"))
+        expect(below).to_contain_text(re.compile(r"^mean within the last \d+\s(min|s|h)"))
         page.goto(f"{link}#/gpu/0?window=60")
         page.mouse.move(box["x"] + box["width"] - 70, box["y"] + box["height"] / 2)
         expect(page.locator("#page-gpu .plot .pill")).not_to_contain_text(" to ")
