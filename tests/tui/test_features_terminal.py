@@ -333,6 +333,7 @@ def test_tagged_processes_are_ended_by_one_signal_after_one_question(one: tuple[
         shown(terminal, "2 processes ended")
         assert found.training.program.poll() is None
     finally:
+        found.stub.set_processes(0, [Process(found.training.pid, memory=11 * GIB, sm=71, mem=37)])
         for process in sleeping:
             process.kill()
             process.wait()
