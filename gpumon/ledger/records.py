@@ -57,6 +57,11 @@ class RunRow(NamedTuple):
     seconds: float = NAN
     """Seconds that it took, or until it was last written, by the steady clock; NaN in ledgers of older versions."""
 
+    @property
+    def epochs_before(self) -> int:
+        """Number of epochs that a training had behind it when this run continued it."""
+        return max(0, self.first_epoch - self.base)
+
     def lasted(self, now: float) -> float:
         """Seconds from its begin to its end, or until it was last seen: by the steady clock where that was kept."""
         going_on = not is_known(self.ended) and self.state is RunState.RUNNING and not self.unseen(now)

@@ -95,7 +95,7 @@ def run_of(run: RunRow, now: float) -> dict[str, Any]:
         "state": run.state.name.lower(), "watched": not run.unseen(now), "started": known(run.started),
         "ended": known(run.ended), "updated": known(run.updated), "seconds": known(run.lasted(now)),
         "world_size": run.world_size, "epochs_planned": run.epochs or None, "base": run.base,
-        "first_epoch": run.first_epoch, "resumes": run.resumes or None,
+        "first_epoch": run.first_epoch, "epochs_before": run.epochs_before, "resumes": run.resumes or None,
     }  # fmt: skip
 
 

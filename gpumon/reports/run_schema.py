@@ -86,7 +86,9 @@ _RUN: Mapping[str, Schema] = {
     "watched": {"type": "boolean", "description": "false where nothing was heard of a running run for a minute"},
     "started": TIME, "ended": TIME, "updated": TIME, "seconds": ref("amount"), "world_size": COUNT,
     "epochs_planned": _known("integer", "null where it is not known", minimum=1), "base": {"type": "integer"},
-    "first_epoch": {"type": "integer"}, "resumes": ref("text", "id of the run that it continues"),
+    "first_epoch": {"type": "integer"},
+    "epochs_before": {**COUNT, "description": "done before this run, by those that it continues"},
+    "resumes": ref("text", "id of the run that it continues"),
 }  # fmt: skip
 _ABOUT: Mapping[str, Schema] = {
     "config": PARAMETERS, "program": PARAMETERS, "tags": TEXTS,

@@ -106,7 +106,7 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
     done = epochs_done(epochs, run.base)
     told = str(done) if are_epochs_known(record, epochs) else units.MISSING
     counted = f"of {run.epochs} epochs done" if run.epochs else "epochs"
-    before = max(0, run.first_epoch - run.base) if epochs else 0
+    before = run.epochs_before if epochs else 0
     if epochs or run.epochs:
         yield f"{told} {counted}" + (f" ({done - before} in this run)" if before else "")
     else:

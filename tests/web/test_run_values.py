@@ -14,13 +14,15 @@ from gpumon.clock import SECOND
 from gpumon.diagnosis.past import verdict
 from gpumon.frame import Mark, RunState
 from gpumon.ledger import aggregate
-from gpumon.ledger.reader import Ledgers
+from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.reports import run_json
 from gpumon_web.page import Now
 from gpumon_web.pages.run import kept, live
+from gpumon_web.pages.runs import epochs
 from gpumon_web.run_head import far, length_range
 from gpumon_web.run_page import ROWS, find_run, run_document
 from gpumon_web.run_rows import LOGGED, epoch, live_peak, logged_names
+from gpumon_web.tokens import line, text
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 from tests.web.served import Served
@@ -69,6 +71,19 @@ def test_a_run_that_was_seen_late_did_the_epochs_before_as_well(tmp_path: Path) 
         book.db.execute("UPDATE run SET epochs = 10")
         values = kept(document(book)).values
     assert (values["epoch"], values["epoch_below"]) == ("10 of 10", "last: epoch 9")
+
+
+def test_a_resumed_run_has_the_epochs_of_those_before_it_behind_it(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 3)
+        book.db.execute("UPDATE epoch SET epoch = epoch + 7")
+        book.db.execute("UPDATE run SET epochs = 10, first_epoch = 7, base = 0")
+        values = kept(document(book)).values
+        assert (values["epoch"], values["epoch_below"]) == ("10 of 10", "last: epoch 9")
+        with Ledger(str(book.path)) as ledger:
+            (listed,) = run_json.listing(ledger.runs(), BEGAN + 1000)["runs"]
+    assert (listed["epochs_done"], listed["epochs_before"]) == (3, 7)
+    assert epochs(listed, {}, is_running=False) == line(text("10 of 10 done"))
 
 
 def test_an_epoch_of_unknown_utilization_has_no_bar_which_would_be_0_percent(tmp_path: Path) -> None:

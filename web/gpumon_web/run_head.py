@@ -31,6 +31,8 @@ def far(document: Cells, run: Cells) -> Cells:
         return by_steps(document, run)
     # The number of the last epoch is another than how many there were, where they count from 0.
     count = summary.get("done", 0) + summary.get("unseen", 0) or (None if _began_unseen(document) else 0)
+    if count:
+        count += run.get("epochs_before", 0)
     done = (units.MISSING if count is None else units.count(count)) + (f" of {units.count(planned)}" if planned else "")
     if run["state"] == "running":
         last = units.count(found[-1]["epoch"]) if found else units.MISSING

@@ -104,7 +104,7 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
 
 def _listed(one: RunSummary, now: float) -> ListedRun:
     run, told = one.run, state(one.run, now)
-    before = max(0, run.first_epoch - run.base) if one.done else 0  # a run that was resumed went on with these
+    before = run.epochs_before if one.done else 0
     # Of one that ended before anybody looked it is unknown, as of one whose first epochs nobody saw.
     has_share = one.done or (one.done == 0 and run.state is not RunState.FINISHED)
     return ListedRun(
