@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import floor
 from typing import NamedTuple
 
-from gpumon.analysis.thresholds import JUDGED_FROM, JUDGED_OVER, LOADED, LOADED_FOR
-from gpumon.diagnosis.context import PCIE_LINK, LoadedLink
+from gpumon.analysis.thresholds import JUDGED_FROM
 from gpumon.diagnosis.gpu_rules import THERMAL
-from gpumon.frame import NAN, Sample
-from gpumon.history.grid import Grid
+from gpumon.frame import NAN
 from gpumon.history.query import Query
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import IDLE
@@ -19,11 +16,6 @@ from gpumon.missing import is_known
 _UTILIZATION = "gpu.utilization"
 _THROTTLED = ("gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake")
 """Counters whose sum is the `throttled_share` of the ledger too."""
-_PARTS = 8
-"""Parts of the time in each of which a loaded GPU must have been loaded."""
-_PART = LOADED_FOR / _PARTS
-_HOLD = LOADED_FOR / 2
-"""Seconds for which a sample may stand for parts without one: what is sampled more rarely is not known to be loaded."""
 _ALL = 1 << 20
 """Points: each sample by itself."""
 
@@ -40,24 +32,6 @@ class Shares(NamedTuple):
 def rates(history: RecentHistory, uuid: str, now: float) -> Mapping[str, float]:
     """Return the rates of the counters of heat at `now`, by metric."""
     return {metric.name: history.last(uuid, metric.name, now) for metric in THERMAL}
-
-
-def loaded_link(history: RecentHistory, sample: Sample, now: float) -> LoadedLink:
-    """Return the PCIe link of a GPU when it was last under load, if that was lately.
-
-    The driver tells of a link twice a minute, so that only the end of a time under load tells of that time.
-    """
-    uuid, begin = sample.device.uuid, now - JUDGED_OVER
-    buckets = round(JUDGED_OVER / _PART)
-    grid = Grid(floor(now / _PART) - buckets + 1, _PART, buckets)
-    found = history.query(Query(uuid, (_UTILIZATION, *PCIE_LINK), begin, now, grid=grid, hold=_HOLD))
-    load = found[_UTILIZATION].mean
-    for last in range(buckets - 1, _PARTS - 2, -1):
-        lowest = min(load[last - _PARTS + 1 : last + 1], key=lambda share: share if is_known(share) else -1.0)
-        if lowest >= LOADED:
-            # The highest: of a link that got well meanwhile nothing is claimed.
-            return LoadedLink(lowest, {metric: found[metric].high[last] for metric in PCIE_LINK})
-    return LoadedLink()
 
 
 def shares(history: RecentHistory, uuids: Iterable[str], begin: float, end: float) -> Shares:

@@ -67,10 +67,11 @@ def _gpu(
     uuid = status.sample.device.uuid
     if history is None or status.sample.state is not Availability.OK:
         return GpuContext(status, now, known.get(uuid, {}), loaded.get(uuid, LoadedLink()))
-    from gpumon.diagnosis.before import loaded_link, rates  # for who has a history: `status` has none
+    from gpumon.diagnosis.before import rates  # for who has a history: `status` has none
+    from gpumon.diagnosis.loaded_link import course_of_history, last_loaded
 
     is_slow = status.state is not GpuState.FREE and slower_than_possible(status.sample, link_of(status.sample))
-    link = loaded_link(history, status.sample, now) if is_slow else LoadedLink()
+    link = last_loaded(course_of_history(history, uuid, now), now) if is_slow else LoadedLink()
     return GpuContext(status, now, rates(history, uuid, now), link)
 
 

@@ -11,7 +11,7 @@ from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.load import Load
 from gpumon.analysis.ranks import ranks_of
 from gpumon.analysis.thresholds import PAUSE
-from gpumon.diagnosis.context import PCIE_LINK, LoadedLink, link_of, slower_than_possible
+from gpumon.diagnosis.context import LoadedLink, link_of, slower_than_possible
 from gpumon.diagnosis.finding import Finding
 from gpumon.frame import ENDED_BADLY, Frame, RunState
 from gpumon.metrics import Availability
@@ -88,14 +88,13 @@ class Judged:
 
     def _loaded_links(self) -> dict[str, LoadedLink]:
         """The links that are slow now, when they were last under load."""
-        slow = [status.sample for status in self.gpus if _has_slow_link(status)]
+        slow = [status.sample.device.uuid for status in self.gpus if _has_slow_link(status)]
         if not slow or not self._before:
             return {}
-        from gpumon.diagnosis.before import loaded_link
-        from gpumon.history.recent import history_of
+        from gpumon.diagnosis.loaded_link import course_of_frames, last_loaded
 
-        history = history_of((*self._before, self._frame), ("gpu.utilization", *PCIE_LINK))
-        return {sample.device.uuid: loaded_link(history, sample, self._frame.time) for sample in slow}
+        frames, now = (*self._before, self._frame), self._frame.time
+        return {uuid: last_loaded(course_of_frames(frames, uuid), now) for uuid in slow}
 
 
 def needs_past(statuses: Sequence[GpuStatus]) -> bool:

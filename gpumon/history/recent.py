@@ -259,13 +259,5 @@ class RecentHistory:
             del self._columns[subject]
 
 
-def history_of(frames: Iterable[Frame], metrics: Collection[str]) -> RecentHistory:
-    """Return what some frames tell of some metrics, for who has no history that grows."""
-    found = RecentHistory(metrics=metrics)
-    for frame in frames:
-        found.add(frame)
-    return found
-
-
 def _is_blank(columns: dict[str, array[float]]) -> bool:
     return not any(value == value for column in columns.values() for value in column)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from gpumon.analysis.gpu_status import gpu_statuses
+from gpumon.clock import SECOND
 from gpumon.diagnosis.live import findings
 from gpumon.diagnosis.now import Judged, earlier_frames
 from gpumon.frame import Frame
@@ -30,14 +31,21 @@ class Ring:
         return self._frames[number:]
 
 
-def links_found(*parts: tuple[int, float, float]) -> list[bool]:
-    """Whether a GPU's link is found slow after each part of its time: seconds, utilization and generation in it."""
+def links_found(*parts: tuple[int, float, float], interval: int = 1, pause: int = 0) -> list[bool]:
+    """Whether a GPU's link is found slow after each part of its time: seconds, utilization and generation in it.
+
+    Sampled each `interval` seconds, and between two parts not for `pause` seconds.
+    """
     history, frames, found = RecentHistory(), [], []
+    second = 0
     for seconds, busy, generation in parts:
         one = sample(0, **{**LINK, "utilization": busy, "pcie_generation": generation})
-        for _ in range(seconds):
-            frames.append(frame_of(tick(len(frames) + 1, [one], [process()]), len(frames) + 1))
+        for _ in range(0, seconds, interval):
+            second += interval
+            of = tick(second, [one], [process()], interval_ns=interval * SECOND)
+            frames.append(frame_of(of, len(frames) + 1))
             history.add(frames[-1])
+        second += pause
         kinds, told = (
             [one.kind for one in judged]
             for judged in (
@@ -56,6 +64,14 @@ def test_a_link_that_is_slow_under_load_stays_so_in_each_pause_until_it_is_well_
     assert links_found(load, (70, 0.0, 1.0), (60, 0.9, 4.0), checkpoint) == [True, True, False, False]
     assert links_found((60, 0.9, 4.0), checkpoint) == [False, False], "an idle link steps down"
     assert links_found(load, (540, 0.0, 1.0), (60, 0.0, 1.0)) == [True, True, False], "nobody knows after so long"
+
+
+def test_a_time_in_which_nobody_sampled_is_no_time_under_load() -> None:
+    load = (30, 0.9, 3.0)
+    assert links_found(load, load) == [False, True]
+    assert links_found(load, load, pause=12) == [False, False]
+    assert links_found((120, 0.9, 3.0), interval=10) == [True], "a sample stands until the next"
+    assert links_found((300, 0.9, 3.0), interval=30) == [False], "so seldom a look tells of no time"
 
 
 def test_a_slow_link_of_a_gpu_that_was_freed_is_no_finding_any_more() -> None:
