@@ -52,7 +52,7 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     ),
     EventKind(
         "run_died", "run died", "critical", "The last moment at which it surely lived: nobody reported its end.",
-        ends="run_began",
+        ends="run_began", states=MappingProxyType({"died": ("run died", "critical")}),
     ),
     EventKind("out_of_memory", "out of memory", "critical", "When the allocation failed, by the training's clock."),
     EventKind(

@@ -334,6 +334,7 @@ def test_how_a_run_ended_is_in_the_event(path: Path, state: RunState, kind: str)
     ((_, began), (seconds, end)) = told(found)
     assert (began, end, found[2].details["state"]) == ("run_began", kind, state.name.lower())
     assert seconds == pytest.approx(60.5, abs=0.5), "it lived in the tick before"
+    assert details(found[2], timed=False) == ("interrupted" if state is RunState.INTERRUPTED else ""), "not twice"
 
 
 def test_a_run_whose_board_vanishes_died_when_it_was_last_seen(path: Path) -> None:
