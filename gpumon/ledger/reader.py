@@ -302,7 +302,7 @@ class Ledger:
 class Ledgers:
     """The ledgers that this user can read as one: his own, and that of a daemon for the whole machine.
 
-    A run that is in both is that of the first.
+    A run that is in both is that of the first, unless only the other one watched it.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -353,7 +353,8 @@ class Ledgers:
         found: dict[str, tuple[Ledger, RunSummary]] = {}
         for ledger in self._open:
             for listed in ledger.runs(limit=limit, **chosen):
-                found.setdefault(listed.run.id, (ledger, listed))
+                if (run := listed.run).id not in found or run.is_told_better_than(found[run.id][1].run):
+                    found[run.id] = ledger, listed
         newest = sorted(found.values(), key=lambda each: -each[1].run.started)
         return newest[:limit] if limit else newest
 
@@ -362,7 +363,8 @@ class Ledgers:
         found: dict[str, tuple[Ledger, RunRow]] = {}
         for ledger in self._open:
             for run in ledger.candidates(beginning, limit):
-                found.setdefault(run.id, (ledger, run))
+                if run.id not in found or run.is_told_better_than(found[run.id][1]):
+                    found[run.id] = ledger, run
         return sorted(found.values(), key=lambda each: -each[1].started)
 
 

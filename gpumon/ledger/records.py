@@ -24,6 +24,9 @@ UNSEEN = 60.0
 SETTLED = 120.0
 """Seconds without a write after which nothing more comes of a run that is over: a daemon takes a minute to be sure that
 one was killed, and writes some ticks later what the driver measured until then."""
+LATE = 20.0
+"""Seconds between two ledgers' last words of a run that is over, from which on the later one has it from its board
+alone: daemons that both watched it are some ticks apart."""
 UNMEASURED: tuple[float, ...] = (NAN,) * len(USAGE)
 
 
@@ -81,6 +84,11 @@ class RunRow(NamedTuple):
     def settled(self, now: float) -> bool:
         """Whether it is over, and so long ago that the daemon writes no more of it: that takes some of its ticks."""
         return self.state is not RunState.RUNNING and now - self.updated > SETTLED
+
+    def is_told_better_than(self, other: RunRow) -> bool:
+        """Whether this row's ledger watched the run to its end, and the other's took it up after that, unmeasured."""
+        is_over = RunState.RUNNING not in (self.state, other.state)
+        return is_over and other.updated - self.updated > LATE
 
     def unseen(self, now: float) -> float:
         """Seconds without a daemon that watches a run that had not ended; 0 while one does."""

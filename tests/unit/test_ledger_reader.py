@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.nothing_kept import why_no_runs
+from gpumon.clock import SECOND
 from gpumon.errors import GpumonError
 from gpumon.frame import Mark, RunState
 from gpumon.ledger.find import find
@@ -239,6 +240,25 @@ def test_two_ledgers_are_read_as_one_and_the_first_holds(tmp_path: Path) -> None
         assert [(listed.run.id, listed.done) for listed in ledgers.runs()] == [("vit-2", 2), ("resnet50-1", 1)]
         assert [listed.run.id for listed in ledgers.runs(limit=1)] == ["vit-2"]
         assert find(ledgers, "vit", NOW)[0].path == str(machine.path)
+
+
+@pytest.mark.parametrize(
+    ("later", "done"),
+    [(8, 1), (90, 2)],
+    ids=["both watched it, some ticks apart: the first holds", "the first took it up from its board"],
+)
+def test_a_run_that_is_over_is_that_of_the_ledger_that_watched_it(later: int, done: int, tmp_path: Path) -> None:
+    """As a view that samples by itself has a run that was over before, of which a daemon's ledger has the energy."""
+    own, machine = Book(tmp_path / "own"), Book(tmp_path / "machine")
+    training(machine, "resnet50-1", 2, began=BEGAN)
+    ((wrote,),) = machine.db.execute("SELECT updated FROM run").fetchall()
+    training(own, "resnet50-1", 1, began=BEGAN, updated=wrote + later * SECOND)
+    with Ledgers([str(own.path), str(machine.path)]) as ledgers:
+        assert [listed.done for listed in ledgers.runs()] == [done]
+        assert find(ledgers, "resnet50", NOW)[0].path == str((own, machine)[done - 1].path)
+    own.db.execute("UPDATE run SET state = 0, ended = NULL")
+    with Ledgers([str(own.path), str(machine.path)]) as ledgers:
+        assert find(ledgers, "resnet50", NOW)[0].path == str(own.path), "it goes on there"
 
 
 def test_a_ledger_in_a_directory_that_may_only_be_read_opens_without_its_writer() -> None:
