@@ -475,7 +475,7 @@ def _rank_strips(lines: list[str]) -> list[str]:
 def test_a_large_screen_has_the_epochs_of_the_selected_run_and_events() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         lines = [line[90:] for line in text(app)]
-        at = next(place for place, line in enumerate(lines) if "Epochs  newest first" in line)
+        at = next(place for place, line in enumerate(lines) if "Epochs  of resnet50  ·  newest first" in line)
         assert lines[at].rstrip().endswith("4 table")
         assert lines[at + 1].split() == ["epoch", "took", "change", "steps/s", "util", "energy", "loss"], (
             "none is empty"

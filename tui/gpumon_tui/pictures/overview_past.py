@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 READ_EVERY = 5.0
 """Seconds after which an epoch that goes on is read anew."""
+NAME_CELLS = 28
+"""Cells of the name of their run, at most."""
 METRICS = ("gpu.utilization", "gpu.power")
 EVENT_COLUMNS = (
     LeanColumn("", 1, keep=8), LeanColumn("when", 8, keep=9), LeanColumn("what", 19, keep=10),
@@ -61,9 +63,12 @@ class EpochPicture(SectionPicture):
     name_shown = "Epochs"
     opens = ("4", "table")
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, *, names_run: bool = True) -> None:
         super().__init__(view)
+        self.names_run = names_run
+        """Whether nothing beside it does: the GPU under the cursor may be of another run, or of none."""
         self._found: list[EpochLine] = []
+        self._name = ""
         self._metrics: Sequence[str] = ()
         self._columns: tuple[LeanColumn, ...] = ()
         self._decimals = 0
@@ -88,6 +93,7 @@ class EpochPicture(SectionPicture):
         return [one.title for one in self._found]
 
     def _take(self, ranks: Ranks | None, kept: OpenRun | None) -> None:
+        self._name = ranks.first.name if ranks is not None else ""
         if ranks is None or self.view.filling:  # of half of the frames an epoch that is long over would go on
             self._found = []
         elif kept is not None:
@@ -109,8 +115,13 @@ class EpochPicture(SectionPicture):
         return headings(self._places)
 
     def detail(self) -> Line:
+        if not self._found:
+            return []
         told = by_ticks(self._kept_shown) if self._kept_shown is not None else ""
-        return [Segment("newest first" + (f"  ·  {told}" if told else ""), theme.DIM)] if self._found else []
+        told = "newest first" + (f"  ·  {told}" if told else "")
+        if self.names_run:
+            told = f"of {fit(safe(self._name), NAME_CELLS).rstrip()}  ·  {told}"
+        return [Segment(told, theme.DIM)]
 
     def empty(self) -> str:
         if self.view.filling:

@@ -72,7 +72,7 @@ class RunsSheet(Lines):
         self._pictures: Memo[list[Line]] = Memo()
         self._drawn_live: Memo[Line] = Memo()
         self._previewed = OpenedRun(self.view, is_preview=True)
-        self._newest = EpochPicture(self.view)
+        self._newest = EpochPicture(self.view, names_run=False)
         self._newest.opens = "", ""
 
     def lines(self) -> list[Line]:
