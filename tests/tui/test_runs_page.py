@@ -982,6 +982,14 @@ def test_a_run_that_began_long_before_it_was_seen_says_how_much_of_it_was(tmp_pa
     assert "at most" not in head, "it may have been more"
 
 
+def test_the_peak_of_a_run_that_has_not_ended_is_no_bound_from_above(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "open-1", 3, course=False, state=RunState.RUNNING)
+    head = next(line for line in shown(str(book.path), (200, 50), "end", "enter") if "epochs done" in line)
+    assert "≥42.0 GiB peak" in head
+    assert "at most" not in head
+
+
 def test_a_logged_number_in_the_list_is_never_cut_off(tmp_path: Path) -> None:
     logged = {"a-1": ('{"loss": 8.17e-5}', "loss 8.17e-05 "), "b-1": ('{"loss": 0.001234}', "loss 0.001234 "),
               "c-1": ('{"perplexity": 12.345}', "perple… 12.35 "),

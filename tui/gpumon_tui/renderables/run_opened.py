@@ -221,7 +221,7 @@ def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
     seen = sampled(whole.of) if is_partly_sampled(whole.of) else ""  # what was measured is of this part alone
     for value, what in (
         (state, ""), (units.span(run.seconds), ""), (seen, ""), (_epochs(run), ""),
-        (whole.energy, ""), (by_ticks(run), ""), (used_peak(whole.of), " peak" if seen else " at most"),
+        (whole.energy, ""), (by_ticks(run), ""), (used_peak(whole.of), " peak"),
     ):  # fmt: skip
         fits = len(line) == 1 or length(line) + 5 + width(value + what) <= cells - side
         if value and value != units.MISSING and fits:
