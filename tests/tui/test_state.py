@@ -224,6 +224,9 @@ def test_a_row_shows_the_slowest_rank_all_gpus_and_the_memory_of_all() -> None:
     told = run_told(joined, labels)
     assert told["GPUs"][0] == "0–2"
     assert of_frame(joined, None, Epochs(), START).gpus == 3
+    kept = of_frame(joined, None, Epochs(), START)
+    (over,) = ranks_of([RUN._replace(state=RunState.DIED, gpus=())])
+    assert of_frame(over, kept, Epochs(), START).gpus == 3, "it holds none any more, and its ledger knows how many"
     assert (joined.present, joined.slowest.step) == ("3/4", 88), "one has not been seen yet"
     assert memory_of(joined.all, ()) == 9 * GIB
     used = tuple(Process(1, "GPU-0", "compute", "python", "alice", memory_used=4 * GIB, run=f"r{n}") for n in range(2))

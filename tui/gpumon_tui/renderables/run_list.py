@@ -93,7 +93,7 @@ def of_frame(ranks: Ranks, kept: ListedRun | None, epochs: Epochs, now: float, *
     tags = kept.tags if kept else ()
     return ListedRun(
         id=first.id, name=first.name, user=first.user, state=state, is_over=is_over or is_old,
-        ended_badly=ranks.state in ENDED_BADLY, gpus=len(ranks.gpus),
+        ended_badly=ranks.state in ENDED_BADLY, gpus=len(ranks.gpus) or (kept.gpus if kept else 0),
         place=place, share=far.done, started=first.started,
         seconds=max(0.0, (first.updated if is_over else now) - first.started),
         left=NAN if is_over or is_old else far.left, utilization=kept.utilization if kept else NAN,
