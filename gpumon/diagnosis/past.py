@@ -70,7 +70,7 @@ _WORDS = {
 
 
 _JUDGED = ("utilization_mean", "idle_share", "throttled_share")
-"""Measured columns, beside the wait for data, of which one can say that they are fine."""
+"""Measured columns of which one can say that they are fine."""
 
 
 def brief(finding: Finding) -> str:
@@ -81,7 +81,7 @@ def brief(finding: Finding) -> str:
 def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
     """Return the verdict on an epoch of a run that is `running` or over.
 
-    None of one that ended while nothing of it was measured: nobody knows whether it was fine. One that just ended is
+    None of one that ended while nothing of its GPUs was measured: nobody knows whether it was fine. One that just ended is
     not judged by what may still change.
     """
     found = epoch_findings(epoch)
@@ -115,8 +115,8 @@ def sampled(stretch: EpochSummary) -> str:
 
 
 def is_measured(stretch: EpochSummary) -> bool:
-    """Whether anything of an epoch or a run is known that the rules judge."""
-    return is_known(stretch.wait_share) or any(is_known(stretch.value(name)) for name in _JUDGED)
+    """Whether anything of its GPUs is known that the rules judge: short waits alone do not make a run fine."""
+    return any(is_known(stretch.value(name)) for name in _JUDGED)
 
 
 def epoch_findings(epoch: EpochSummary) -> list[Finding]:

@@ -106,6 +106,19 @@ def test_the_page_says_that_more_are_being_read(book: Book) -> None:
     play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]), clock=still)
 
 
+@pytest.mark.parametrize(("seen", "verdict"), [(True, "fine"), (False, "")])
+def test_a_run_whose_gpus_nobody_saw_is_not_fine(seen: bool, verdict: str, tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        run_id = training(book, epochs=2)
+        if not seen:  # a daemon that began after it took it up from its board
+            for table in ("usage", "trace", "device"):
+                book.db.execute(f"DELETE FROM {table}")
+    with Ledger(str(book.path)) as ledger:
+        told = detail(ledger, run_id, BEGAN + 1000.0)
+    assert told.verdict == verdict
+    assert told.wait == pytest.approx(0.05, abs=0.01), "its board says so"
+
+
 def test_the_wait_of_a_run_that_goes_on_is_a_share_of_the_time_in_which_it_was_measured(tmp_path: Path) -> None:
     """As the opened run has it; of a run of some seconds the list said almost nothing."""
     with Book(tmp_path) as book:

@@ -208,6 +208,7 @@ def test_an_epoch_that_goes_on_is_one_that_was_last_seen_so_once_nothing_new_com
     with Book(tmp_path) as book:
         rank = book.rank(book.run(NET, epochs=9))
         book.epoch(rank, 0)
+        book.usage(rank, 0, book.device(rank), **measured(60.0))
         book.epoch(rank, 1, ended=None)
         found = document(book)
     newest, before = found["epochs"][1], found["epochs"][0]
@@ -339,10 +340,13 @@ def test_a_peak_says_whether_it_is_a_bound(known: dict[str, Any], peak: float | 
     assert cells["utilization"][0]["line"][0]["text"] == "–"
 
 
-def test_an_epoch_of_which_nothing_was_measured_has_no_verdict_anywhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_waits", [False, True])
+def test_an_epoch_of_whose_gpus_nothing_was_measured_has_no_verdict_anywhere(has_waits: bool, tmp_path: Path) -> None:
+    """As of a run that a daemon took up from its board: its waits are short, and nobody saw its GPU."""
     with Book(tmp_path) as book:
         training(book, NET, 3)
-        book.db.execute("UPDATE epoch SET wait = NULL WHERE ordinal > 0")
+        if not has_waits:
+            book.db.execute("UPDATE epoch SET wait = NULL WHERE ordinal > 0")
         book.db.execute("DELETE FROM usage WHERE ordinal > 0")
         found = document(book)
         with Ledgers([str(book.path)]) as ledgers:
