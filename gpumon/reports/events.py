@@ -90,7 +90,7 @@ def details(event: LoggedEvent, *, timed: bool = True) -> str:
     if timed and event.until_ns:
         told.append(f"goes on, last seen {_later(event.until_ns / SECOND, event.time_ns / SECOND)}")
     if event.details.get("at_start"):
-        told.append("before the daemon started")
+        told.append("before the first sample")  # a view may sample by itself, too
     if unwatched := pause_words(event.details):
         told.append(unwatched)
     return ", ".join(told)

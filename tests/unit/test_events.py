@@ -241,6 +241,7 @@ def test_a_gpu_that_is_lost_and_back_is_two_events_with_the_reason(path: Path) -
 def test_a_gpu_that_is_lost_when_the_daemon_starts_says_that_it_was(path: Path) -> None:
     found = log(path, [at(s, [sample(0, Availability.LOST)]) for s in range(11)])
     assert found[1].details["at_start"] is True
+    assert "before the first sample" in details(found[1]), "no daemon is named: a view may sample by itself"
 
 
 @pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE, Availability.NO_DRIVER])
