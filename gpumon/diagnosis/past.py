@@ -81,8 +81,8 @@ def brief(finding: Finding) -> str:
 def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
     """Return the verdict on an epoch of a run that is `running` or over.
 
-    None of one that ended while nothing of its GPUs was measured: nobody knows whether it was fine. One that just ended is
-    not judged by what may still change.
+    None of one that ended while nothing of its GPUs was measured: nobody knows whether it was fine. One that just
+    ended is not judged by what may still change.
     """
     found = epoch_findings(epoch)
     if epoch.is_settling and not (found and found[0].severity is Severity.CRITICAL):
