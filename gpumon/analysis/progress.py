@@ -21,7 +21,7 @@ class Progress(NamedTuple):
     """Share of the planned epochs, 0 to 1, with what earlier processes did of a resumed run; without such a plan of
     the planned steps."""
     left: float
-    """Seconds until the last planned epoch or step ends; NaN for a run that is over."""
+    """Seconds until the last planned epoch or step ends; NaN for a run that is over, and beyond its plan."""
     epoch: float
     """The usual seconds of an epoch: `Epochs.duration`, or else their mean by the board alone."""
 
@@ -55,13 +55,15 @@ def time_left(run: Run, duration: float, now: float) -> float:
     """Return the seconds until the last planned epoch, or step, ends, by `duration` seconds an epoch.
 
     NaN where the open epoch takes far longer than they did: whoever stopped a training gets no end that moves on with
-    the clock.
+    the clock. NaN beyond the plan, too: nobody knows how far a run goes that did not end with it.
     """
     if not run.epochs:
         return _steps_left(run)
     if run.epoch < 0 or now - run.epoch_started > max(PAUSE, OVERDUE * duration):
         return NAN
-    after = max(0, run.base + run.epochs - 1 - run.epoch)  # a run may continue beyond its plan
+    after = run.base + run.epochs - 1 - run.epoch
+    if after < 0:
+        return NAN
     spent = now - run.epoch_started
     current = max(0.0, duration - spent) if is_known(spent) else duration
     return after * duration + current
@@ -70,9 +72,9 @@ def time_left(run: Run, duration: float, now: float) -> float:
 def _steps_left(run: Run) -> float:
     """Seconds until the last planned step, by the mean of those made so far; of what is between them, too."""
     planned, spent = run.facts.planned_steps, run.updated - run.started
-    if not planned > 0 or not run.step > 0 or not spent > 0:
+    if not planned > 0 or not 0 < run.step <= planned or not spent > 0:
         return NAN
-    return max(0.0, planned - run.step) * spent / run.step
+    return (planned - run.step) * spent / run.step
 
 
 def _part(run: Run, duration: float, at: float) -> float:

@@ -18,6 +18,7 @@ from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, R
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import SLACK, RecentHistory
 from gpumon.recording.content import KnownParts
+from gpumon.run_facts import RunFacts
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import gpu_status
 from gpumon_tui.layout import overview_plan
@@ -177,8 +178,12 @@ def test_ranks_are_one_row() -> None:
     assert "running" in cells
 
 
-def test_a_run_beyond_its_plan_has_no_negative_time_left() -> None:
-    assert time_left(RUN._replace(epoch=30), 10.0, RUN.epoch_started + 50.0) == 0
+def test_a_run_beyond_its_plan_has_no_time_left_that_is_known() -> None:
+    assert time_left(RUN._replace(epoch=9), 10.0, RUN.epoch_started + 50.0) == 0, "its last one takes longer"
+    assert isnan(time_left(RUN._replace(epoch=10), 10.0, RUN.epoch_started + 5.0))
+    steps = RUN._replace(epochs=0, epoch=-1, facts=RunFacts(planned_steps=900.0), started=START, updated=START + 90.0)
+    assert [time_left(steps._replace(step=step), nan, START + 90.0) for step in (450, 900)] == [90.0, 0.0]
+    assert isnan(time_left(steps._replace(step=901), nan, START + 90.0))
 
 
 def test_an_epoch_that_takes_far_longer_than_the_others_leaves_no_end_that_moves_on_with_the_clock() -> None:
@@ -202,7 +207,7 @@ def test_progress_of_a_finished_run_is_full() -> None:
         (RUN._replace(epoch=1, base=1), "1/10", 0.05, 95.0),
         (RUN._replace(epoch=10, base=1), "10/10", 0.95, 5.0),
         (RUN._replace(epoch=8, first_epoch=8), "8 (9/10)", 0.85, 15.0),
-        (RUN._replace(epoch=12), "12", 1.0, 5.0),
+        (RUN._replace(epoch=12), "12", 1.0, nan),
         (RUN._replace(epoch=4, epochs=0), "4", nan, nan),
         (RUN._replace(epoch=-1), "–", 0.0, nan),
     ],
