@@ -182,7 +182,7 @@ def _who(held: list[Process], run: Run | None, runs: Sequence[Ranks] = ()) -> st
     if run is not None:
         keys = {one.key for ranks in runs for one in ranks.all}
         others = [process for process in held if process.user not in ("", run.user) and process.run not in keys]
-        told = [f"{one.user}: {one.name} {_epoch(one)}" for one in (run, *(ranks.first for ranks in runs))]
+        told = [f"{one.user}: {one.name} {_epoch(one)}".rstrip() for one in (run, *(ranks.first for ranks in runs))]
         return ", ".join(part for part in (*told, _who(others, None)) if part)
     groups: dict[tuple[str, str], list[Process]] = {}
     for process in held:

@@ -133,6 +133,8 @@ def test_a_gpu_names_all_runs_on_it() -> None:
     assert one.name in line
     assert "victim" in line
     assert "victim" not in shown(frame_of(tick(1, [on], held[:1], [one])))[1]
+    served = one._replace(epoch=-1, epochs=0)  # as any program without epochs
+    assert f"{one.name}, " in shown(frame_of(tick(1, [on], held, [served, other])))[1]
 
 
 @pytest.mark.parametrize("state", [Availability.LOST, Availability.FAILED, Availability.NO_PERMISSION])
