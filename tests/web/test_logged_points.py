@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -125,3 +126,27 @@ def test_watts_and_peaks_beside_the_chart_of_a_run_are_those_of_all_its_samples(
     assert panels["gpu.temperature"]["whole"] == 66.0
     one = served.json(f"/api/kept?page=run&id=net-1a2b&gpu={uuid_of(1)}")["figures"]["course"]["panels"]
     assert not any("whole" in panel for panel in one), "one GPU of several is not the whole"
+
+
+def test_a_loss_that_is_no_number_any_more_is_told_since_when_and_marked_once_however_many_epochs_it_lasts(
+    tmp_path: Path,
+) -> None:
+    losses = [2.0, 1.0, *[math.nan] * 30]
+    with Book(tmp_path) as book:
+        end = (BEGAN + 10 * len(losses)) * SECOND
+        rank = book.rank(book.run("net-1a2b", ended=end, state=RunState.FINISHED), ended=end, state=RunState.FINISHED)
+        for ordinal, loss in enumerate(losses):
+            begun = (BEGAN + 10 * ordinal) * SECOND
+            book.epoch(rank, ordinal, begun=begun, ended=begun + 10 * SECOND, seconds=10.0,
+                       metrics=json.dumps({"loss": loss}))  # fmt: skip
+        served = Served((), [str(book.path)])
+        found = served.json("/api/kept?page=run&id=net-1a2b")["figures"]["course"]
+    (panel,) = [one for one in found["panels"] if one["key"] == "logged.loss"]
+    assert panel["lines"][0]["odd"] == [BEGAN + 30, "NaN"]
+    assert [(one["time"] - BEGAN, one["text"]) for one in found["events"]] == [(30.0, "loss is NaN")]
+
+
+def test_a_loss_that_is_a_number_again_is_none_that_was_not(tmp_path: Path) -> None:
+    found = chart(tmp_path, [2.0, None, 1.0], [2.0] * 10 + [math.nan] * 10 + [1.0] * 10, RunState.FINISHED)
+    (panel,) = [one for one in found["panels"] if one["key"] == "logged.loss"]
+    assert "odd" not in panel["lines"][0]

@@ -20,7 +20,18 @@ from gpumon.missing import is_known
 from gpumon.text import clean
 from gpumon_web.charts import PLAIN, Cells, chart, line, metric_panel, panel
 from gpumon_web.compare_axis import RunAxis
-from gpumon_web.run_chart import CHECKED, LOGGED, NAME_CELLS, ROLES, is_loss, listing, times_of
+from gpumon_web.run_chart import (
+    CHECKED,
+    LOGGED,
+    NAME_CELLS,
+    ROLES,
+    Odd,
+    is_loss,
+    listing,
+    odd_points,
+    times_of,
+    with_odd,
+)
 from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of
 
 POINTS = 500
@@ -112,8 +123,9 @@ def _logged(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
     for name in sorted(names, key=lambda one: (not is_loss(one), order.index(one)))[:LOGGED]:
         look = "dots" if name.startswith(CHECKED) else None
         lines = [
-            drawn for place, course in enumerate(courses) if (drawn := _line(place, course, _said(course, name), look))
-        ]
+            with_odd(drawn, _odd(course, name)) for place, course in enumerate(courses)
+            if (drawn := _line(place, course, _said(course, name), look))
+        ]  # fmt: skip
         yield panel(f"logged.{name[:80]}", clean(name, NAME_CELLS) or "unnamed", PLAIN, lines)
 
 
@@ -131,6 +143,12 @@ def _said(course: ComparedCourse, name: str) -> Points:
     values = [(time, value) for time, value, *_ in logged_points(course.record.run.ended, series, name, course.epochs)]
     odd = [(time, math.nan) for time, _ in diverged_points(series).get(name, ())]
     return sorted([*values, *odd, *_pauses(course, [time for time, _ in values])])
+
+
+def _odd(course: ComparedCourse, name: str) -> list[Odd]:
+    """Where on the axis what a run logged was no number, and which."""
+    found = odd_points(diverged_points(course.logged).get(name, ()), course.epochs, name)
+    return [(at, value) for time, value in found if is_known(at := course.axis.place(time))]
 
 
 def _pauses(course: ComparedCourse, times: Sequence[float]) -> Iterator[tuple[float, float]]:

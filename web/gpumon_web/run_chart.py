@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from gpumon.diagnosis.finding import Severity
@@ -45,6 +47,8 @@ SLOW = 1.05
 _ODD = 20
 """Numbers that are none which are told of each metric."""
 _INK, _THIN, _DOTS = "ink", "thin", "dots"
+Odd = tuple[float, float]
+"""Time (s since 1970) and what was logged then: NaN or infinite."""
 
 
 class RunDrawing(NamedTuple):
@@ -192,15 +196,19 @@ def _logged(drawing: RunDrawing) -> Iterator[Cells]:
         if pairs[name]:
             continue
         drawn, is_of_steps = _line(drawing, ended, name, breaks)
-        lines = [drawn] if drawn else []
+        sampled = _sampled_odd(drawing, name)
+        odd = sampled if is_of_steps else odd_points(sampled, ended, name)
+        lines = [with_odd(drawn, odd)] if drawn else []
         for other in (one for one, base in pairs.items() if base == name):
             dots = _ends(ended, other, drawing)
             if dots is not None:
+                dots = with_odd(dots, _ended_odd(ended, other))
                 lines.append({**dots, "role": _INK, "look": _DOTS, "label": clean(other, NAME_CELLS)})
         # Beside values of steps, that of an epoch may be their mean.
         at_end = _ends(ended, name, drawing) if is_of_steps else None
         if at_end is not None:
-            lines.append({**at_end, "look": _DOTS, "label": f"{clean(name, NAME_CELLS)}, end of epoch"})
+            label = f"{clean(name, NAME_CELLS)}, end of epoch"
+            lines.append({**with_odd(at_end, _ended_odd(ended, name)), "look": _DOTS, "label": label})
         if lines and found < LOGGED:
             found += 1
             yield panel(f"logged.{name[:80]}", clean(name, NAME_CELLS) or "unnamed", PLAIN, lines, tall=112)
@@ -221,7 +229,7 @@ def _line(
     logged = drawing.logged
     if name not in logged.columns:
         return _ends(ended, name, drawing), False
-    odd = [moment(time) for time, _ in (drawing.diverged or diverged_points(logged)).get(name, ())]
+    odd = [moment(time) for time, _ in _sampled_odd(drawing, name)]
     breaks = sorted([*breaks, *odd])
     times: list[float] = []
     mean: list[float | None] = []
@@ -290,15 +298,51 @@ def _events(drawing: RunDrawing) -> list[Cells]:
         event(mark.time, "bad", "out of memory") for mark in drawing.marks
         if mark.mark is Mark.OUT_OF_MEMORY and is_known(mark.time)
     ]  # fmt: skip
-    diverged = drawing.diverged or diverged_points(drawing.logged)
-    at_end = [(epoch.ended, name, value) for epoch in drawing.epochs if is_known(epoch.ended)
-              for name, value in epoch.metrics.items() if not math.isfinite(value)]  # fmt: skip
-    odd = {name: list(points) for name, points in diverged.items()}
-    for time, name, value in at_end:
-        odd.setdefault(name, []).append((time, value))
-    for name, points in odd.items():
-        found += [event(time, "bad", f"{clean(name, NAME_CELLS)} is {_word(value)}") for time, value in points[:_ODD]]
+    for name in dict.fromkeys([*drawing.logged.columns, *(name for one in drawing.epochs for name in one.metrics)]):
+        odd = odd_points(_sampled_odd(drawing, name), drawing.epochs, name)
+        turns = _turns(odd, _numbers_at(drawing, name))
+        found += [event(time, "bad", f"{clean(name, NAME_CELLS)} is {_word(value)}") for time, value in turns[:_ODD]]
     return sorted(found, key=lambda one: float(one["time"]))
+
+
+def odd_points(sampled: Sequence[Odd], epochs: Sequence[EpochSummary], name: str) -> list[Odd]:
+    """When a metric was logged that was no number, in samples or with an epoch, and which: NaN or infinite."""
+    return sorted([*sampled, *_ended_odd(epochs, name)], key=itemgetter(0))
+
+
+def _sampled_odd(drawing: RunDrawing, name: str) -> Sequence[Odd]:
+    return (drawing.diverged or diverged_points(drawing.logged)).get(name, ())
+
+
+def _ended_odd(epochs: Sequence[EpochSummary], name: str) -> list[Odd]:
+    return [(one.ended, one.metrics[name]) for one in epochs
+            if is_known(one.ended) and not math.isfinite(one.metrics.get(name, 0.0))]  # fmt: skip
+
+
+def _numbers_at(drawing: RunDrawing, name: str) -> list[float]:
+    """When a metric was a number, in order."""
+    ended = [one.ended for one in drawing.epochs if is_known(one.ended) and is_known(one.metrics.get(name, NAN))]
+    logged = drawing.logged
+    means = logged.columns[name].mean if name in logged.columns else ()
+    times = zip(times_of(logged), means, strict=False)
+    return sorted([*(time for time, value in times if math.isfinite(value)), *ended])
+
+
+def _turns(odd: Sequence[Odd], numbers: Sequence[float]) -> list[Odd]:
+    """Of what was no number, what stands behind a number, or is another than the one before it."""
+    return [
+        (time, value) for place, (time, value) in enumerate(odd)
+        if place == 0 or _word(value) != _word(odd[place - 1][1])
+        or bisect_left(numbers, odd[place - 1][0]) < bisect_left(numbers, time)
+    ]  # fmt: skip
+
+
+def with_odd(drawn: Cells, odd: Sequence[Odd]) -> Cells:
+    """A line, with the time since which what is logged is no number, and the word for it, if it is none at the end."""
+    known = (x for x, value in zip(drawn["x"], drawn["mean"], strict=True) if value is not None)
+    newest = max(known, default=-math.inf)
+    behind = [(moment(time), value) for time, value in odd if moment(time) > newest]
+    return {**drawn, "odd": [behind[0][0], _word(behind[-1][1])]} if behind else drawn
 
 
 def _word(value: float) -> str:

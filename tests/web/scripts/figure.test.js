@@ -517,6 +517,18 @@ test("a sum of which a part is not known has no value where a view reaches that 
   assert.strictEqual(gpumon.isLost({}, 9), false);
 });
 
+test("a panel says NaN where the view reaches what was no number, and the last number where it does not", () => {
+  const { gpumon } = load(["00", "50", "52", "53-gutter", "53-words"]);
+  const line = { x: [1, 2, 3], mean: [2, 1, null], odd: [3, "NaN"] };
+  const panel = { title: "loss", unit: "plain", limits: [], lines: [line, { ...line, look: "dots", label: "val_loss" }] };
+  const said = (to) => {
+    const facts = panel.lines.map((one) => gpumon.facts(one, 0, to, Infinity));
+    return plain(gpumon.said({ axis: "time", goesOn: true }, { panel, facts, gone: [null, null], isNow: true }, true));
+  };
+  assert.deepStrictEqual(said(3), ["loss", "NaN", "val_loss NaN"]);
+  assert.deepStrictEqual(said(2.5).slice(0, 2), ["loss", "1"]);
+});
+
 test("the mean of a whole that is known better than by its points stands beside it, and of a part that of its points", () => {
   const { gpumon } = load(["00", "50", "52", "53-gutter"]);
   const facts = { low: 0, high: 1, mean: 0.33, last: 0.3, seen: 9, area: 0 };

@@ -97,7 +97,8 @@
       last = value;
     }
     // On an axis of nothing but single points each counts alike.
-    return { low, high, mean: weight ? area / weight : seen ? plain / seen : NaN, last, seen, area };
+    const odd = line.odd && line.odd[0] <= to ? line.odd[1] : null; // the last one is no number, but that word
+    return { low, high, mean: weight ? area / weight : seen ? plain / seen : NaN, last, odd, seen, area };
   };
 
   // Gaps within a view, as [from, to], of a line that has a place there: the end of a line without values is none.

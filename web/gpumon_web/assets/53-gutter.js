@@ -44,7 +44,7 @@
   g.context = function (panel, facts, isWhole, isSmall) {
     const write = (value) => g.scale.write(panel.unit, value);
     if (panel.below) { return panel.shade && !isSmall ? `${panel.below}, shade: ${panel.shade}` : panel.below; }
-    if (!facts.seen) { return "no values in this window"; }
+    if (!facts.seen) { return facts.odd ? "no number in this window" : "no values in this window"; }
     // Of the whole it may be known better than by its points, as the page says it elsewhere.
     const counted = isWhole && t.known(panel.whole);
     const mean = counted ? panel.whole : facts.mean;

@@ -16,6 +16,9 @@
   const isOver = (doc, panel) => !doc.goesOn && (panel.lists || Boolean(doc.spans));
   const headOf = (doc, panel) => (isOver(doc, panel) ? `${panel.title}, ${panel.late || "last"}` : panel.title);
 
+  // The last value of a line in the view: what was logged may be no number.
+  const lastly = (panel, facts) => (facts.odd ? facts.odd : facts.last === null ? t.MISSING : g.scale.write(panel.unit, facts.last));
+
   // What a gutter says: the name, the newest value, and what was in the view.
   g.said = function (doc, one, isWhole) {
     const { panel, facts } = one;
@@ -23,9 +26,10 @@
     if (panel.lists) { return [headOf(doc, panel), "", ""]; }
     const main = facts[0];
     if (missing) { return [panel.title, t.MISSING, t.unbroken(absence(doc, missing))]; }
-    const value = main && main.last !== null ? g.scale.write(panel.unit, main.last) : t.MISSING;
+    const value = main ? lastly(panel, main) : t.MISSING;
     const checked = panel.lines.findIndex((line) => line.look === "dots");
-    const beside = checked > 0 && facts[checked].last !== null ? `${panel.lines[checked].label} ${g.scale.write(panel.unit, facts[checked].last)}` : "";
+    const other = checked > 0 ? lastly(panel, facts[checked]) : t.MISSING;
+    const beside = other === t.MISSING ? "" : `${panel.lines[checked].label} ${other}`;
     const thin = panel.lines.find((line) => line.look === "thin" && line.label);
     const context = [one.isSmall ? "" : g.covers(doc, one), main ? g.context(panel, main, isWhole, one.isSmall) : ""].filter(Boolean).join(" · ");
     return [headOf(doc, panel), value, t.unbroken(beside || (thin ? `${context} · thin line: ${thin.label}` : context))];
@@ -34,7 +38,7 @@
   // The last value in the view of one line of several.
   function lastOf({ panel, facts, isNow, gone }, nth, { to }) {
     const isGone = g.isLost(panel.lines[nth], to) || (isNow && gone[nth]);
-    return isGone || facts[nth].last === null ? t.MISSING : g.scale.write(panel.unit, facts[nth].last);
+    return isGone ? t.MISSING : lastly(panel, facts[nth]);
   }
 
   // The gutters of a page; `show` puts there what they say.
@@ -71,7 +75,8 @@
         });
       }
       const isBeyond = !one.panel.lists && one.facts[0] && !(one.isNow && one.gone[0]) && one.panel.limits.some((limit) => one.facts[0].last !== null && one.facts[0].last >= limit.at);
-      child.classList.toggle("warn", isBeyond);
+      const isOdd = !one.panel.lists && Boolean(one.facts[0] && one.facts[0].odd && value === one.facts[0].odd);
+      child.classList.toggle("warn", isBeyond || isOdd);
     }
 
     function row(line) {
