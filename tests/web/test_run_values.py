@@ -73,17 +73,27 @@ def test_a_run_that_was_seen_late_did_the_epochs_before_as_well(tmp_path: Path) 
     assert (values["epoch"], values["epoch_below"]) == ("10 of 10", "last: epoch 9")
 
 
-def test_a_resumed_run_has_the_epochs_of_those_before_it_behind_it(tmp_path: Path) -> None:
+def test_the_epochs_before_a_resume_are_a_number_of_their_own_in_json(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, NET, 3)
         book.db.execute("UPDATE epoch SET epoch = epoch + 7")
         book.db.execute("UPDATE run SET epochs = 10, first_epoch = 7, base = 0")
-        values = kept(document(book)).values
-        assert (values["epoch"], values["epoch_below"]) == ("10 of 10", "last: epoch 9")
         with Ledger(str(book.path)) as ledger:
             (listed,) = run_json.listing(ledger.runs(), BEGAN + 1000)["runs"]
     assert (listed["epochs_done"], listed["epochs_before"]) == (3, 7)
     assert epochs(listed, {}, is_running=False) == line(text("10 of 10 done"))
+
+
+def test_a_run_that_resumed_at_an_epoch_has_those_before_behind_it_on_both_pages(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 3)
+        book.db.execute("UPDATE epoch SET epoch = epoch + 5")
+        book.db.execute("UPDATE run SET epochs = 8, first_epoch = 5")
+        served = Served((), [str(book.path)])
+        values = served.json(f"/api/kept?page=run&id={NET}")["values"]
+        rows = served.json("/api/kept?page=runs")["tables"]["runs"]["cells"]
+    assert (values["epoch"], values["epoch_below"]) == ("8 of 8", "3 in this run; last: epoch 7")
+    assert rows[NET]["epochs"][0]["line"][0]["text"] == "8 of 8 done"
 
 
 def test_an_epoch_of_unknown_utilization_has_no_bar_which_would_be_0_percent(tmp_path: Path) -> None:

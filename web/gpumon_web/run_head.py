@@ -30,9 +30,9 @@ def far(document: Cells, run: Cells) -> Cells:
     if not found and not planned and not run.get("epoch"):
         return by_steps(document, run)
     # The number of the last epoch is another than how many there were, where they count from 0.
-    count = summary.get("done", 0) + summary.get("unseen", 0) or (None if _began_unseen(document) else 0)
-    if count:
-        count += run.get("epochs_before", 0)
+    own = summary.get("done", 0) + summary.get("unseen", 0) or (None if _began_unseen(document) else 0)
+    before = run.get("epochs_before", 0)
+    count = None if own is None else own + before
     done = (units.MISSING if count is None else units.count(count)) + (f" of {units.count(planned)}" if planned else "")
     if run["state"] == "running":
         last = units.count(found[-1]["epoch"]) if found else units.MISSING
@@ -40,10 +40,14 @@ def far(document: Cells, run: Cells) -> Cells:
         # The ring tells these as long as they are so; what it told once would outlast the run.
         return {**kept, "left": units.MISSING, "left_below": ""} if document.get("live") else kept
     ended = summary.get("last")
+    below = [
+        "" if own is None or not before else f"{units.count(own)} in this run",
+        "" if ended is None else f"last: epoch {units.count(ended)}",
+    ]
     return {
         "epoch_is": "Epochs done",
         "epoch": done,
-        "epoch_below": "" if ended is None else f"last: epoch {units.count(ended)}",
+        "epoch_below": "; ".join(filter(None, below)),
         # As far as the epochs that are counted: the ring also has the part of one that did not finish.
         "bar": _bar({**run, "progress": count / planned if planned and count is not None else None}),
         **_took(document, run),
