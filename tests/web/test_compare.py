@@ -427,6 +427,17 @@ def test_a_loss_is_drawn_over_a_pause_only_where_it_was_logged_in_it(tmp_path: P
     assert [line["mean"].count(None) for line in loss["lines"]] == [0 if logs_on else 1] * 2
 
 
+def test_a_loss_that_is_no_number_at_the_end_of_a_run_is_not_told_as_its_last_number(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        for run, last in zip(IDS[:2], ("NaN", "1.0"), strict=True):
+            key = book.rank(book.run(run))
+            for ordinal, loss in enumerate(("2.0", last)):
+                book.epoch(key, ordinal, metrics=f'{{"loss": {loss}}}')
+        chart = document(str(book.path), ",".join(IDS[:2]))["chart"]
+    (loss,) = (panel for panel in chart["panels"] if panel["key"] == "logged.loss")
+    assert [line.get("odd") for line in loss["lines"]] == [[2.0, "NaN"], None]
+
+
 def test_ids_are_told_apart_whatever_letters_they_have() -> None:
     hostile = ["a,b", "c%2Cd", "<i>", "é #&?"]
     assert ids_of(",".join(quote(one, safe="") for one in hostile)) == hostile

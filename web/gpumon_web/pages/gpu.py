@@ -58,7 +58,7 @@ COLUMNS = (
     Column("sm", "Busy", "percent", "Share of time in which its kernels ran", csv="busy_ratio"),
     Column("video", "", "percent", each_of="video_titles"),
     Column("cpu", "CPU", "percent", "Of one core"),
-    Column("started", "Running for", "elapsed", sorts_by="running"),
+    Column("started", "Running for", "elapsed", sorts_by="running", css="c-words"),
     Column("where", "", each_of="where_titles"),
     Column("run", "Run", "link", sorts_by="run_name"),
 )

@@ -50,7 +50,7 @@ COLUMNS = (
     Column("held", "GPU-hours", "rich", css="c-held", sorts_by="held_seconds", help="Held; the solid part: used",
            csv="held_seconds"),
     Column("course", "Course", "strip", css="c-course", sort=False, titled="course_title"),
-    Column("used", "Used", "text", sorts_by="used_share", is_number=True, help="Of the time held",
+    Column("used", "Used", "text", css="c-words", sorts_by="used_share", is_number=True, help="Of the time held",
            csv="used_ratio"),
     Column("idle", "Allocated, idle", "text", "Held, and without work for a minute or longer", sorts_by="idle_seconds",
            is_number=True, csv="idle_seconds"),

@@ -1,0 +1,62 @@
+"""Phones of 320 and 400 px: no number, unit or word is cut at the edge of its cell, and none lies on its label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from gpumon.clock import SECOND
+from gpumon.frame import RunState
+from tests.builders import TIME, process, run, sample, tick
+from tests.runs import Book, training
+from tests.web.conftest import PATIENCE_MS, on_a_port, visit
+from tests.web.served import Served
+
+expect.set_options(timeout=PATIENCE_MS)
+GIB = 2.0**30
+VALUES = {"utilization": 0.5, "memory_used": 12 * GIB, "memory_total": 80 * GIB, "power": 477.0, "power_limit": 630.0,
+          "temperature": 44.0}  # fmt: skip
+NAME = "long-name-of-a-training-that-somebody-gave-to-it"
+SHOWN = "main .page:not([hidden])"
+CUT = f"""() => [...document.querySelectorAll('{SHOWN} table.stack td')].filter((cell) => cell.checkVisibility()
+    && (cell.scrollWidth > cell.clientWidth + 1 || [...cell.children].some((one) => getComputedStyle(one).textOverflow !== 'ellipsis'
+      && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline')))
+  .map((cell) => `${{cell.dataset.label}}: ${{cell.textContent}}`)"""
+BARE = f"""() => [...document.querySelectorAll('{SHOWN} :is(td, tbody th) > :is(a, div)')].filter((one) => one.checkVisibility()
+    && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX === 'hidden' && getComputedStyle(one).textOverflow !== 'ellipsis')
+  .map((one) => one.textContent)"""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with Book(tmp_path) as book:
+        training(book, "net-1a2b", 3)
+        book.db.execute("UPDATE run SET name = ?", (NAME,))
+        goes = run(id="live-1a2b", name=NAME, epoch=8, epochs=500, started=TIME / SECOND - 600, state=RunState.RUNNING)
+        held = [process(pid=20416, started=TIME / SECOND - 600, run=goes.key)]
+        yield Served([tick(100, [sample(0, **VALUES)], processes=held, runs=[goes])], [str(book.path)], devices=1)
+
+
+@pytest.mark.parametrize("width", [320, 400])
+@pytest.mark.parametrize("age", [0.0, 90.0])
+def test_what_a_cell_says_is_whole_live_and_stale(browser: Browser, served: Served, width: int, age: float) -> None:
+    served.live.age = age
+    with on_a_port(served) as link, visit(browser, link, viewport={"width": width, "height": 850}) as visitor:
+        for page in ("gpu/0", "fleet", "runs", "users"):
+            shown = visitor.open(f"#/{page}")
+            expect(shown.locator(f"{SHOWN} table.stack tbody tr").first).to_be_visible()
+            assert shown.evaluate(CUT) == [], page
+            assert shown.evaluate(BARE) == [], page
+
+
+def test_what_runs_of_a_lab_say_is_whole_on_a_phone(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated) as visitor:
+        for width in (320, 400):
+            visitor.page.set_viewport_size({"width": width, "height": 850})
+            for page in ("fleet", "runs"):
+                shown = visitor.open(f"#/{page}")
+                expect(shown.locator(f"{SHOWN} table.stack tbody tr").first).to_be_visible()
+                assert shown.evaluate(CUT) == [], (page, width)
