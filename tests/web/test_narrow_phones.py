@@ -21,13 +21,20 @@ VALUES = {"utilization": 0.5, "memory_used": 12 * GIB, "memory_total": 80 * GIB,
           "temperature": 44.0}  # fmt: skip
 NAME = "long-name-of-a-training-that-somebody-gave-to-it"
 SHOWN = "main .page:not([hidden])"
-CUT = f"""() => [...document.querySelectorAll('{SHOWN} table.stack td')].filter((cell) => cell.checkVisibility()
-    && (cell.scrollWidth > cell.clientWidth + 1 || [...cell.children].some((one) => getComputedStyle(one).textOverflow !== 'ellipsis'
-      && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline')))
-  .map((cell) => `${{cell.dataset.label}}: ${{cell.textContent}}`)"""
-BARE = f"""() => [...document.querySelectorAll('{SHOWN} :is(td, tbody th) > :is(a, div)')].filter((one) => one.checkVisibility()
-    && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX === 'hidden' && getComputedStyle(one).textOverflow !== 'ellipsis')
-  .map((one) => one.textContent)"""
+CUT = f"""() => {{
+  const isWide = (one) => one.scrollWidth > one.clientWidth + 1;
+  const isCut = (one) => {{
+    const {{ display, textOverflow }} = getComputedStyle(one);
+    return isWide(one) && textOverflow !== 'ellipsis' && display !== 'inline';
+  }};
+  return [...document.querySelectorAll('{SHOWN} table.stack td')].filter((cell) => cell.checkVisibility()
+    && (isWide(cell) || [...cell.children].some(isCut))).map((cell) => `${{cell.dataset.label}}: ${{cell.textContent}}`);
+}}"""
+BARE = f"""() => [...document.querySelectorAll('{SHOWN} :is(td, tbody th) > :is(a, div)')].filter((one) => {{
+  const {{ overflowX, textOverflow }} = getComputedStyle(one);
+  const isWide = one.checkVisibility() && one.scrollWidth > one.clientWidth + 1;
+  return isWide && overflowX === 'hidden' && textOverflow !== 'ellipsis';
+}}).map((one) => one.textContent)"""
 
 
 @pytest.fixture
