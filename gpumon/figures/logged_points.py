@@ -1,6 +1,7 @@
 """Values that a run logged, by time: as they were sampled, and as each epoch ended.
 
-What is logged just before an epoch or the run ends is seldom sampled; the ledger has it with the epoch.
+What is logged just before an epoch or the run ends is seldom sampled; the ledger has it with the epoch, also where no
+daemon sampled.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from gpumon.figures.run_series import RunSeries
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.missing import is_known
 
-MISSED = 3
-"""Steps between two samples beyond which nothing was seen between them."""
 OFTEN = 2
 """Values that an epoch logged besides its last one, from which on a metric is one of steps."""
 LoggedPoint = tuple[float, float, float, float]
@@ -71,8 +70,7 @@ def logged_course(
     whole = {one.ended for one in epochs} if is_of_steps else set()
     kept = [point for end, value, part in parts for point in (_without(part, value) if end in whole else part)]
     shown = [one for one in ends if one[0] not in whole]
-    seen = [(time, value, value, value) for time, value in shown if _is_seen(times, time, step)]
-    known = [*kept, *seen]
+    known = [*kept, *((time, value, value, value) for time, value in shown)]
     last = max((time for time, *_ in known), default=-math.inf)
     breaks = [(time, math.nan, math.nan, math.nan) for time in broken_off(epochs, ended) if time < last]
     return LoggedCourse(sorted([*known, *breaks], key=lambda point: (point[0], not is_known(point[1]))), is_of_steps)
@@ -119,12 +117,6 @@ def _without(part: Sequence[LoggedPoint], last: float) -> list[LoggedPoint]:
 def _has(point: LoggedPoint, value: float) -> bool:
     """Whether a value is among the samples of a point; traces have single precision."""
     return any(math.isclose(one, value, rel_tol=1e-6) for one in point[2:])
-
-
-def _is_seen(times: Sequence[float], time: float, step: float) -> bool:
-    """Whether a moment lies in no gap of samples; there are none before the first value is logged."""
-    at = bisect_left(times, time)
-    return at == len(times) or times[at] - (times[at - 1] if at else time) <= MISSED * step
 
 
 def _finite(value: float, other: float) -> float:

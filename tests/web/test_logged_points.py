@@ -150,3 +150,11 @@ def test_a_loss_that_is_a_number_again_is_none_that_was_not(tmp_path: Path) -> N
     found = chart(tmp_path, [2.0, None, 1.0], [2.0] * 10 + [math.nan] * 10 + [1.0] * 10, RunState.FINISHED)
     (panel,) = [one for one in found["panels"] if one["key"] == "logged.loss"]
     assert "odd" not in panel["lines"][0]
+
+
+def test_what_epochs_logged_while_nothing_was_sampled_is_drawn_where_they_ended(tmp_path: Path) -> None:
+    losses = [4.0, 3.0, 2.0, 1.5, 1.0]
+    seen = [*[math.nan] * 10, *[4.0] * 5, *[math.nan] * 28, *[1.5] * 7]  # no daemon from second 15 to 43
+    found = chart(tmp_path, losses, seen, RunState.FINISHED)
+    told = {round(time - BEGAN): loss for time, loss in points(found, "logged.loss") if loss is not None}
+    assert [told.get(second) for second in (10, 20, 30, 40, 50)] == losses

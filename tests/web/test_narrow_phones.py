@@ -27,8 +27,9 @@ CUT = f"""() => {{
     const {{ display, textOverflow }} = getComputedStyle(one);
     return isWide(one) && textOverflow !== 'ellipsis' && display !== 'inline';
   }};
-  return [...document.querySelectorAll('{SHOWN} table.stack td')].filter((cell) => cell.checkVisibility()
-    && (isWide(cell) || [...cell.children].some(isCut))).map((cell) => `${{cell.dataset.label}}: ${{cell.textContent}}`);
+  return [...document.querySelectorAll('{SHOWN} table.stack td')]
+    .filter((cell) => cell.checkVisibility() && (isWide(cell) || [...cell.children].some(isCut)))
+    .map((cell) => `${{cell.dataset.label}}: ${{cell.textContent}}`);
 }}"""
 BARE = f"""() => [...document.querySelectorAll('{SHOWN} :is(td, tbody th) > :is(a, div)')].filter((one) => {{
   const {{ overflowX, textOverflow }} = getComputedStyle(one);
