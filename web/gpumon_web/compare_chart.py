@@ -146,7 +146,7 @@ def _said(course: ComparedCourse, name: str) -> Points:
 
 
 def _odd(course: ComparedCourse, name: str) -> list[Odd]:
-    """Where on the axis what a run logged was no number, and which."""
+    """Places on the axis where what a run logged was no number, and what it was."""
     found = odd_points(diverged_points(course.logged).get(name, ()), course.epochs, name)
     return [(at, value) for time, value in found if is_known(at := course.axis.place(time))]
 

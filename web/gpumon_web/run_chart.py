@@ -306,7 +306,7 @@ def _events(drawing: RunDrawing) -> list[Cells]:
 
 
 def odd_points(sampled: Sequence[Odd], epochs: Sequence[EpochSummary], name: str) -> list[Odd]:
-    """When a metric was logged that was no number, in samples or with an epoch, and which: NaN or infinite."""
+    """Times at which a metric was logged that was no number, in samples or with an epoch, and what it was."""
     return sorted([*sampled, *_ended_odd(epochs, name)], key=itemgetter(0))
 
 
@@ -320,7 +320,7 @@ def _ended_odd(epochs: Sequence[EpochSummary], name: str) -> list[Odd]:
 
 
 def _numbers_at(drawing: RunDrawing, name: str) -> list[float]:
-    """When a metric was a number, in order."""
+    """Times at which a metric was a number, in order."""
     ended = [one.ended for one in drawing.epochs if is_known(one.ended) and is_known(one.metrics.get(name, NAN))]
     logged = drawing.logged
     means = logged.columns[name].mean if name in logged.columns else ()
