@@ -41,7 +41,9 @@ def ended_badly(run: RunContext) -> Iterator[Finding]:
 def diverged(run: RunContext) -> Iterator[Finding]:
     """It logged a number that is none."""
     if run.diverged:
-        summary = f"diverged: {', '.join(run.diverged)} is NaN or infinite"
+        *others, last = run.diverged
+        are = f"{', '.join(others)} and {last} are" if others else f"{last} is"
+        summary = f"diverged: {are} NaN or infinite"
         action = "Lower the learning rate, or look at the batch before."
         yield Finding("diverged", Severity.CRITICAL, run.subject, summary, action)
 

@@ -278,10 +278,11 @@ def test_heat_is_found_in_the_history_and_only_of_a_gpu_that_answers() -> None:
 
 
 def test_a_live_run_that_logs_no_number_has_diverged() -> None:
-    one = run(epoch=3, started=TIME / SECOND, metrics={"loss": math.nan, "accuracy": 0.5})
-    frame = frame_of(tick(100, [sample(0, utilization=0.9)], runs=[one]))
-    (found,) = findings([], ranks_of(frame.runs), Epochs(), frame.time)
-    assert (found.kind, found.summary) == ("diverged", "diverged: loss is NaN or infinite")
+    for accuracy, told in ((0.5, "loss is"), (math.nan, "accuracy and loss are")):
+        one = run(epoch=3, started=TIME / SECOND, metrics={"loss": math.nan, "accuracy": accuracy})
+        frame = frame_of(tick(100, [sample(0, utilization=0.9)], runs=[one]))
+        (found,) = findings([], ranks_of(frame.runs), Epochs(), frame.time)
+        assert (found.kind, found.summary) == ("diverged", f"diverged: {told} NaN or infinite")
 
 
 def test_findings_as_json_leave_out_what_is_unknown() -> None:
