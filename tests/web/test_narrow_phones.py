@@ -60,6 +60,19 @@ def test_what_a_cell_says_is_whole_live_and_stale(browser: Browser, served: Serv
             assert shown.evaluate(BARE) == [], page
 
 
+def test_the_time_left_of_a_run_is_whole_on_a_small_desk(browser: Browser, served: Served) -> None:
+    with on_a_port(served) as link, visit(browser, link, viewport={"width": 1024, "height": 768}) as visitor:
+        shown = visitor.open("#/fleet")
+        expect(shown.locator(f"{SHOWN} .c-who .progress")).to_be_visible()
+        left = """(one) => {
+          one.style.width = '200px';
+          one.firstChild.textContent = 'epoch 139 (140/500)';
+          one.append(gpumon.make('span', { text: '46 min left' }));
+          return one.scrollWidth <= one.clientWidth + 1;
+        }"""
+        assert shown.locator(f"{SHOWN} .c-who .progress").evaluate(left)
+
+
 def test_what_runs_of_a_lab_say_is_whole_on_a_phone(browser: Browser, simulated: str) -> None:
     with visit(browser, simulated) as visitor:
         for width in (320, 400):
