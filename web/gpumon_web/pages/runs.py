@@ -140,7 +140,7 @@ def epochs(run: Cells, ring: Cells, *, is_running: bool) -> Cells:
     done, planned = run.get("epochs_done"), run.get("epochs_planned")
     if done is None or not (done or planned):  # a run without epochs has none, and not 0 of them
         return line(text(ring.get("epoch") or units.MISSING))
-    done += run["epochs_before"]
+    done += run.get("epochs_before", 0)
     return line(text(f"{done:,.0f} of {planned:,} done" if planned else f"{done:,.0f}"))
 
 
