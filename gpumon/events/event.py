@@ -36,6 +36,8 @@ class Occurrence(NamedTuple):
     """Seconds that what ended here had lasted; NaN where that is not known, or it ended nothing."""
 
 
+TAKEN_BACK = "taken_back"
+"""In the details of an event that no log keeps."""
 Key = tuple[str, EventSubject]
 """Kind and subject of what goes on."""
 
@@ -43,6 +45,12 @@ Key = tuple[str, EventSubject]
 def unseen(time_ns: int, kind: str, of: EventSubject) -> Occurrence:
     """Return the event that closes what began with one of `kind`, and whose end nobody saw."""
     return Occurrence(time_ns, BY_NAME[kind].unseen, of, {"of": kind, "unseen": True})
+
+
+def taken_back(time_ns: int, kind: str, of: EventSubject) -> Occurrence:
+    """Return the event for which a log forgets what began with one of `kind`: it was not what it seemed to be."""
+    closing = unseen(time_ns, kind, of)
+    return closing._replace(details={**closing.details, TAKEN_BACK: True})
 
 
 def details_of(text: str) -> dict[str, Any]:

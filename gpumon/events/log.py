@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from gpumon.clock import SECOND
 from gpumon.events.book import EventBatch
 from gpumon.events.device_watch import QUIET
-from gpumon.events.event import EventSubject, Key, Occurrence, details_of, unseen
+from gpumon.events.event import TAKEN_BACK, EventSubject, Key, Occurrence, details_of, unseen
 from gpumon.events.kinds import BY_NAME
 from gpumon.history.gaps import longest
 from gpumon.missing import is_known
@@ -109,6 +109,10 @@ def _goes_on(connection: sqlite3.Connection, event: Occurrence, batch: EventBatc
 
 def _insert(connection: sqlite3.Connection, event: Occurrence, boot: str) -> None:
     kind, of = event.kind, _safe(event.of)
+    if event.details.get(TAKEN_BACK):
+        begun = f"DELETE FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}"
+        connection.execute(begun, (str(event.details["of"]), *of))
+        return
     ended = str(event.details.get("of") or BY_NAME[kind].ends)
     is_lasting = bool(BY_NAME[kind].unseen)
     if kind in _RUNS:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.clock import SECOND
-from gpumon.events.event import EventSubject, Occurrence, unseen
+from gpumon.events.event import EventSubject, Occurrence, taken_back
 from gpumon.frame import Boundary, Mark, Run, RunState, Tick
 from gpumon.missing import is_known
 
@@ -98,14 +98,14 @@ class RunWatch:
         yield Occurrence(boundary.time_ns, "out_of_memory", EventSubject(device, run.user, run.id or run.key), details)
 
     def _withdraw(self, key: str, tick: Tick) -> Iterator[Occurrence]:
-        """Let a process go of which another run tells more: nobody sees the end of this one."""
+        """Let a process go of which another run tells more, as of `gpumon run` around a training with a hook."""
         process = self._processes.pop(key, None)
         if process is not None:
             processes = self._open[process.of]
             del processes[key]
             if not processes:
                 del self._open[process.of]
-                yield unseen(tick.time_ns, "run_began", process.of)
+                yield taken_back(tick.time_ns, "run_began", process.of)
 
     def _end(self, of: EventSubject, processes: dict[str, _Process], tick: Tick) -> Iterator[Occurrence]:
         for process in processes.values():

@@ -343,11 +343,10 @@ def test_a_run_whose_board_vanishes_died_when_it_was_last_seen(path: Path) -> No
     assert told(found) == [(10.25, "run_began"), (69, "run_died")]
 
 
-def test_a_run_that_is_withdrawn_does_not_go_on_for_ever(path: Path) -> None:
-    ticks = [at(s, runs=[training()] if s < 70 else [], withdrawn=[KEY] if s == 70 else []) for s in range(101)]
-    found = log(path, ticks)
-    assert told(found) == [(10.25, "run_began"), (70, "not_seen")]
-    assert not any(event.until_ns for event in found)
+@pytest.mark.parametrize("end", [20, 70], ids=["before it is written", "after"])
+def test_a_run_that_is_withdrawn_for_one_that_tells_more_leaves_no_event(path: Path, end: int) -> None:
+    ticks = [at(s, runs=[training()] if s < end else [], withdrawn=[KEY] if s == end else []) for s in range(101)]
+    assert told(log(path, ticks)) == []
 
 
 def test_all_ranks_of_a_run_are_one_run(path: Path) -> None:
