@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,9 @@ def cannot(reason: str) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     fuzzing.choose(config.option.markexpr)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell lets what it starts in the background ignore Ctrl-C, and programs of tests would inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()  # until all tests are loaded: looking at them again and again is a fifth of that
 
 
