@@ -318,3 +318,6 @@ BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
 GPU_INDEX: dict[str, int] = {metric.name: i for i, metric in enumerate(GPU_METRICS)}
 """Place of a metric in a device's list of values."""
 HOST_INDEX: dict[str, int] = {metric.name: i for i, metric in enumerate(HOST_METRICS)}
+
+PCIE_LINK = ("gpu.pcie_generation", "gpu.pcie_width")
+"""The metrics by which a PCIe link is judged."""

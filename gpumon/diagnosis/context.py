@@ -7,19 +7,24 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.frame import NAN, RunState, Sample
-from gpumon.metrics import BY_NAME, Availability
-
-PCIE_LINK = ("gpu.pcie_generation", "gpu.pcie_width")
-"""The metrics by which a PCIe link is judged."""
+from gpumon.metrics import BY_NAME, PCIE_LINK, Availability
 
 
-def link_of(sample: Sample) -> Mapping[str, float]:
-    """Return what the PCIe link of a GPU is now."""
+def has_slow_link(status: GpuStatus) -> bool:
+    """Whether a GPU that is in use has a PCIe link slower than it could be: the time before tells what that means."""
+    sample = status.sample
+    if status.state is GpuState.FREE or sample.state is not Availability.OK:
+        return False
+    return bool(_slower_than_possible(sample, _link_of(sample)))
+
+
+def _link_of(sample: Sample) -> Mapping[str, float]:
+    """What the PCIe link of a GPU is now."""
     return {metric: sample.value(metric) for metric in PCIE_LINK}
 
 
-def slower_than_possible(sample: Sample, link: Mapping[str, float]) -> list[tuple[str, float, float]]:
-    """Return the metrics of which a PCIe link has less than it could, as an idle one does: what it has, and could."""
+def _slower_than_possible(sample: Sample, link: Mapping[str, float]) -> list[tuple[str, float, float]]:
+    """The metrics of which a PCIe link has less than it could, as an idle one does: what it has, and could have."""
     found = [(metric, link.get(metric, NAN), sample.value(BY_NAME[metric].limit)) for metric in PCIE_LINK]
     return [(metric, has, most) for metric, has, most in found if 0 < has < most]
 
@@ -67,8 +72,8 @@ class GpuContext(NamedTuple):
         An idle link steps down too, and never up: one that is at its best now is well.
         """
         sample = self.status.sample
-        still = {metric for metric, *_ in slower_than_possible(sample, link_of(sample))}
-        return [one for one in slower_than_possible(sample, self.loaded.values) if one[0] in still]
+        still = {metric for metric, *_ in _slower_than_possible(sample, _link_of(sample))}
+        return [one for one in _slower_than_possible(sample, self.loaded.values) if one[0] in still]
 
 
 class RunContext(NamedTuple):

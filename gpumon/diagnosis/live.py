@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
 from gpumon.analysis.thresholds import JUDGED_OVER, RECENT, WHOLE
 from gpumon.clock import SECOND
-from gpumon.diagnosis.context import GpuContext, LoadedLink, RunContext, diagnose, link_of, slower_than_possible
+from gpumon.diagnosis.context import GpuContext, LoadedLink, RunContext, diagnose, has_slow_link
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
 from gpumon.frame import NAN, Run, RunState
@@ -70,8 +69,7 @@ def _gpu(
     from gpumon.diagnosis.before import rates  # for who has a history: `status` has none
     from gpumon.diagnosis.loaded_link import course_of_history, last_loaded
 
-    is_slow = status.state is not GpuState.FREE and slower_than_possible(status.sample, link_of(status.sample))
-    link = last_loaded(course_of_history(history, uuid, now), now) if is_slow else LoadedLink()
+    link = last_loaded(course_of_history(history, uuid, now), now) if has_slow_link(status) else LoadedLink()
     return GpuContext(status, now, rates(history, uuid, now), link)
 
 

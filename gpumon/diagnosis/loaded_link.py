@@ -11,10 +11,10 @@ from math import floor
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.analysis.thresholds import JUDGED_OVER, LOADED, LOADED_FOR
-from gpumon.diagnosis.context import PCIE_LINK, LoadedLink
+from gpumon.diagnosis.context import LoadedLink
 from gpumon.frame import NAN, Frame
 from gpumon.history.gaps import longest
-from gpumon.metrics import Availability
+from gpumon.metrics import PCIE_LINK, Availability
 from gpumon.missing import is_known
 
 if TYPE_CHECKING:

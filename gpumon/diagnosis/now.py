@@ -11,7 +11,7 @@ from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.load import Load
 from gpumon.analysis.ranks import ranks_of
 from gpumon.analysis.thresholds import PAUSE
-from gpumon.diagnosis.context import LoadedLink, link_of, slower_than_possible
+from gpumon.diagnosis.context import LoadedLink, has_slow_link
 from gpumon.diagnosis.finding import Finding
 from gpumon.frame import ENDED_BADLY, Frame, RunState
 from gpumon.metrics import Availability
@@ -88,7 +88,7 @@ class Judged:
 
     def _loaded_links(self) -> dict[str, LoadedLink]:
         """The links that are slow now, when they were last under load."""
-        slow = [status.sample.device.uuid for status in self.gpus if _has_slow_link(status)]
+        slow = [status.sample.device.uuid for status in self.gpus if has_slow_link(status)]
         if not slow or not self._before:
             return {}
         from gpumon.diagnosis.loaded_link import course_of_frames, last_loaded
@@ -108,14 +108,6 @@ def needs_past(statuses: Sequence[GpuStatus]) -> bool:
     )
 
 
-def _has_slow_link(status: GpuStatus) -> bool:
-    """Whether a GPU that is not free has a PCIe link slower than it could be: the time before tells what that means."""
-    sample = status.sample
-    if status.state is GpuState.FREE or sample.state is not Availability.OK:
-        return False
-    return bool(slower_than_possible(sample, link_of(sample)))
-
-
 def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
     """Return the frames of the last while, where they may change what is reported: a look is to be quick.
 
@@ -124,7 +116,7 @@ def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
     """
     ended_badly = any(run.memory.ooms > 0 or run.state in ENDED_BADLY for run in newest.runs)
     statuses = gpu_statuses(newest, ranks_of(newest.runs))
-    if not ended_badly and not any(map(_has_slow_link, statuses)):
+    if not ended_badly and not any(map(has_slow_link, statuses)):
         if not needs_past(statuses):
             return live.since(max(0, newest.number - _RATE_OF))
         few = min(LOOK_BACK, ceil(PAUSE / max(newest.interval, 0.01)) + _SPARE)

@@ -16,7 +16,16 @@ from gpumon.history.grid import Grid, aligned
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL, counted_at, longest_pause, rate
 from gpumon.history.seen import seconds_seen
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS, Availability, Kind, Metric
+from gpumon.metrics import (
+    GPU_INDEX,
+    GPU_METRICS,
+    HOST_INDEX,
+    HOST_METRICS,
+    PCIE_LINK,
+    Availability,
+    Kind,
+    Metric,
+)
 from gpumon.panels import PANELS
 
 KEEP = 3600
@@ -28,8 +37,6 @@ _USUAL = 5
 
 _MEMORY = {"gpu.memory_reserved", *(name for name in GPU_INDEX if name.startswith("gpu.run_"))}
 """Memory breakdown of a device."""
-_LINK = {"gpu.pcie_generation", "gpu.pcie_width"}
-"""Findings about a PCIe link go by how it was under load."""
 _CHARTED = {panel.metric.name for panel in PANELS}
 
 
@@ -46,7 +53,8 @@ def _kept(metrics: Sequence[Metric], index: dict[str, int], wanted: Collection[s
 
 
 def _is_usual(metric: Metric) -> bool:
-    return metric.name in _CHARTED or metric.warn < float("inf") or metric.name in _MEMORY | _LINK
+    # A finding about a PCIe link goes by how it was under load.
+    return metric.name in _CHARTED or metric.warn < float("inf") or metric.name in _MEMORY or metric.name in PCIE_LINK
 
 
 GPU_KEPT = _kept(GPU_METRICS, GPU_INDEX)
