@@ -217,7 +217,7 @@ def clock(seconds: float) -> str:
 
 
 def epoch(number: int, planned: int, base: int) -> str:
-    """An epoch by the training's own number, and the how many-th of those planned it is, where the two differ.
+    """An epoch by the training's own number, and its place in the plan where the two differ.
 
     Of 90 epochs counted from 0 the eighth is `7 (8/90)`, counted from 1 it is `8/90`: so a training that ends is
     always at its last, whatever it counts from. `planned` of 0 is unknown; a run beyond its plan has none any more.
@@ -227,7 +227,7 @@ def epoch(number: int, planned: int, base: int) -> str:
 
 
 def epoch_place(number: int, planned: int, base: int) -> str:
-    """The how many-th of those planned an epoch is, for a narrow column: `8/90`; its own number without a plan."""
+    """The place of an epoch in the plan, for a narrow column: `8/90`; its own number without a plan."""
     if number < 0:
         return MISSING
     place = number - base + 1

@@ -19,7 +19,7 @@ def has_slow_link(status: GpuStatus) -> bool:
 
 
 def _link_of(sample: Sample) -> Mapping[str, float]:
-    """What the PCIe link of a GPU is now."""
+    """The PCIe link of a GPU as it is now."""
     return {metric: sample.value(metric) for metric in PCIE_LINK}
 
 
