@@ -15,11 +15,6 @@ def clock_event_reasons(sample: Sample) -> tuple[str, ...] | None:
     return clock_events(vendor, int(mask)) if vendor and known else None
 
 
-def what_holds_clocks(sample: Sample) -> str:
-    """Return the reasons that hold the clocks of a GPU down, for people; empty where none does, or that is unknown."""
-    return ", ".join(reason for reason in clock_event_reasons(sample) or () if reason != IDLE)
-
-
 IDLE = "idle"
 """A reason that every view shows as the state of the GPU already."""
 HOT = frozenset(("heat (driver)", "heat (hardware)", "hardware slowdown", "power brake"))

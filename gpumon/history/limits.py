@@ -51,12 +51,6 @@ USUAL_LIMITS = HistoryLimits()
 """Defaults of a daemon without settings."""
 
 
-def prune(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
-    """Remove what ended too long before `now` (s since 1970), then what is oldest of all while there is too much."""
-    prune_old(connection, now, limits)
-    prune_large(connection, limits)
-
-
 def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
     """Remove what ended too long before `now` (s since 1970). Only for a clock that is known to be right."""
     keep = limits.keep()

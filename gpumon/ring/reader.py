@@ -218,12 +218,6 @@ class RingReader:
             self.directory()
         return decode(raw, self.layout, self._known)
 
-    def whole_frames(self) -> list[int]:
-        """Numbers of all frames of which anything is whole, in order. The head is only a hint after a crash."""
-        found = {number for number, _ in self.whole_slots()}
-        newest = max(found, default=0)
-        return sorted(number for number in found if number > newest - self.layout.frames)
-
     def whole_slots(self) -> Iterator[tuple[int, bytes]]:
         """Yield number and bytes of each slot that is whole, in no order; a frame may have one of either kind."""
         for area in (self._full, self._values):

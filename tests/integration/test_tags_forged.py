@@ -201,7 +201,8 @@ def resealed(
         out[wire.MEMORY[1] : wire.MEMORY[1] + len(record)] = record
     if event is not None:
         offset = wire.event_offset(event.number)
-        out[offset : offset + wire.EVENT_BYTES] = wire.pack_event(event)
+        record = wire.pack_event(event)
+        out[offset : offset + len(record)] = record
         out[wire.EVENT_HEAD : wire.EVENT_HEAD + 8] = event.number.to_bytes(8, "little")
     return bytes(out)
 

@@ -21,7 +21,7 @@ from gpumon_tui.gpu_status import GpuHolder, GpuLabel
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import section
-from gpumon_tui.renderables.bar import bar, bar_text, shared_bar
+from gpumon_tui.renderables.bar import bar, bar_text
 from gpumon_tui.renderables.buckets import HOLD
 from gpumon_tui.renderables.difference import changed
 from gpumon_tui.renderables.gpu_charts import legend
@@ -183,17 +183,6 @@ def test_what_is_not_known_of_memory_is_left_out() -> None:
     assert "allocated" not in text
     assert "in use 3.0" in text, "other than whose?"
     assert "unknown" in plain(legend(holding(nan), None, 80))
-
-
-def test_the_runs_own_memory_stands_out_from_that_of_others() -> None:
-    def drawn(own: float, all_: float) -> str:
-        return plain(shared_bar(own, all_, 8, theme.GOOD, theme.WARN))
-
-    assert drawn(0.25, 0.5) == "▄▄▂▂▁▁▁▁"
-    assert drawn(0.0, 0.5) == "▂▂▂▂▁▁▁▁"
-    assert drawn(nan, 0.5) == drawn(0.5, 0.5) == bar_text(0.5, 8)
-    assert drawn(0.6, 0.5) == bar_text(0.5, 8), "more than all is a reading of another moment"
-    assert drawn(0.3, nan) == bar_text(nan, 8)
 
 
 def test_only_thresholds_of_the_table_are_yellow_and_red() -> None:

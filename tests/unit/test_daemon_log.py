@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.analysis.clock_events import clock_event_reasons, what_holds_clocks
+from gpumon.analysis.clock_events import clock_event_reasons
 from gpumon.clock import SECOND
 from gpumon.daemon.private_sampler import PrivateSampler
 from gpumon.daemon.recorder import Recorder
@@ -133,11 +133,6 @@ def on(model: str, mask: float) -> Sample:
 )
 def test_clock_event_reasons_are_words(model: str, mask: float, words: tuple[str, ...] | None) -> None:
     assert clock_event_reasons(on(model, mask)) == words
-
-
-def test_what_holds_the_clocks_leaves_out_that_nothing_runs() -> None:
-    assert what_holds_clocks(on(NVIDIA, 0x1)) == what_holds_clocks(on(NVIDIA, float("nan"))) == ""
-    assert what_holds_clocks(on(NVIDIA, 0x24)) == "power limit, heat (driver)"
 
 
 def test_status_details_date_what_held_the_clocks_of_a_gpu_that_does_not_answer() -> None:

@@ -26,7 +26,7 @@ from gpumon.history.collect import Block, Collector, values_of
 from gpumon.history.grid import Grid
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.kept_tier import KeptTier
-from gpumon.history.limits import HistoryLimits, prune
+from gpumon.history.limits import HistoryLimits, prune_large, prune_old
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS, VERSION
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recover import recover
@@ -397,9 +397,9 @@ def test_a_block_of_a_version_with_other_metrics_keeps_its_cells(path: Path) -> 
 def test_what_is_too_old_goes_tier_by_tier(path: Path) -> None:
     stored(path, (at(n, interval=60, utilization=0.5) for n in range(0, 8000, 60)))
     with closing(opened(path)) as connection:
-        prune(connection, BEGIN + 8000, HistoryLimits())
+        prune_old(connection, BEGIN + 8000, HistoryLimits())
         oldest = dict(connection.execute("SELECT tier, min(number) FROM block GROUP BY tier"))
-        prune(connection, BEGIN + 8000, HistoryLimits(days=6000 / 86400))
+        prune_old(connection, BEGIN + 8000, HistoryLimits(days=6000 / 86400))
         shorter = dict(connection.execute("SELECT tier, min(number) FROM block GROUP BY tier"))
     assert [oldest[shape.number] * shape.block for shape in SHAPES] == [BEGIN + 3600, BEGIN, BEGIN]
     assert shorter[2] * T2.block <= BEGIN + 2000 < (shorter[2] + 1) * T2.block
@@ -412,7 +412,7 @@ def test_the_oldest_goes_first_where_there_is_too_much(path: Path) -> None:
         ends = "SELECT min((number + 1) * CASE tier WHEN 1 THEN 300 WHEN 2 THEN 640 ELSE 19200 END) FROM block"
         (whole,) = connection.execute("SELECT sum(length(data)) FROM block").fetchone()
         before = connection.execute(ends).fetchone()
-        prune(connection, BEGIN + 8000, HistoryLimits(bytes=whole // 2))
+        prune_large(connection, HistoryLimits(bytes=whole // 2))
         (left,) = connection.execute("SELECT sum(length(data)) FROM block").fetchone()
         assert whole // 4 < left <= whole // 2
         assert connection.execute(ends).fetchone() > before
@@ -491,13 +491,13 @@ def test_accounts_and_events_are_kept_for_a_year_and_those_that_go_on_for_longer
             tables = ("account", "device_hour", "event")
             return [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
 
-        prune(connection, now * 3600.0, HistoryLimits())
+        prune_old(connection, now * 3600.0, HistoryLimits())
         assert counts() == [year, year, year + 1]
-        prune(connection, now * 3600.0, HistoryLimits(account_days=100))
+        prune_old(connection, now * 3600.0, HistoryLimits(account_days=100))
         assert counts() == [2400, 2400, 2401]
         monkeypatch.setattr(limits_module, "MOST_EVENTS", 100)
         monkeypatch.setattr(limits_module, "MOST_ACCOUNTS", 200)
-        prune(connection, now * 3600.0, HistoryLimits())
+        prune_old(connection, now * 3600.0, HistoryLimits())
         assert counts() == [200, 2400, 101]
         assert connection.execute("SELECT min(hour) FROM account").fetchone() == (now - 200,), "the oldest goes first"
 

@@ -21,7 +21,7 @@ from gpumon.database.write import open_to_write
 from gpumon.frame import Frame, Process, Tick
 from gpumon.history import limits as limits_module
 from gpumon.history.grid import Grid
-from gpumon.history.limits import HistoryLimits, prune
+from gpumon.history.limits import HistoryLimits, prune_old
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS
 from gpumon.history.query import Query, Series
 from gpumon.history.span import WindowSpan
@@ -524,13 +524,13 @@ def test_processes_and_blocks_are_kept_for_their_time_and_within_their_bounds(
             asked = ("process_block WHERE tier = 1", "process_block WHERE tier = 2", "process")
             return [connection.execute(f"SELECT count(*) FROM {what}").fetchone()[0] for what in asked]
 
-        prune(connection, BEGIN + 40.0 * day, HistoryLimits())
+        prune_old(connection, BEGIN + 40.0 * day, HistoryLimits())
         assert counts() == [26, 32 * 24 + 1, 32 * 24 + 1]
-        prune(connection, BEGIN + 40.0 * day, HistoryLimits(days=10))
+        prune_old(connection, BEGIN + 40.0 * day, HistoryLimits(days=10))
         assert counts() == [26, 241, 241]
         monkeypatch.setattr(limits_module, "MOST_PROCESSES", 100)
         monkeypatch.setattr(limits_module, "MOST_PROCESS_BYTES", 50 * 100)
-        prune(connection, BEGIN + 40.0 * day, HistoryLimits())
+        prune_old(connection, BEGIN + 40.0 * day, HistoryLimits())
         assert counts() == [25, 25, 100]
         (oldest,) = connection.execute("SELECT min(pid) FROM process").fetchone()
         assert oldest == 40 * 24 - 100, "the oldest goes first"

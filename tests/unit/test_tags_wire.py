@@ -47,7 +47,7 @@ def test_regions_do_not_overlap() -> None:
     ends = [offset + length for offset, length in regions]
     assert all(end <= offset for end, (offset, _) in zip(ends, regions[1:], strict=False))
     assert ends[-1] <= wire.SIZE
-    assert wire.EVENT_BYTES <= wire.EVENT_SIZE
+    assert 4 + wire.EVENT_BODY.size <= wire.EVENT_SIZE
     assert wire.FRONT <= wire.EVENTS
 
 
@@ -103,7 +103,8 @@ def test_an_event_is_found_by_its_number_only() -> None:
     event = wire.Event(wire.OUT_OF_MEMORY, 1, 300, 11, 22, 33, 44, -1, 9, 2**40, 5, logged)
     ring = bytearray(wire.EVENT_COUNT * wire.EVENT_SIZE)
     offset = wire.event_offset(300) - wire.EVENTS
-    ring[offset : offset + wire.EVENT_BYTES] = wire.pack_event(event)
+    record = wire.pack_event(event)
+    ring[offset : offset + len(record)] = record
     assert unpack_event(bytes(ring), 300) == event
     assert unpack_event(bytes(ring), 300 - wire.EVENT_COUNT) is None
     assert unpack_event(b"", 300) is None

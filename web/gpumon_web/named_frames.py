@@ -117,4 +117,4 @@ class _NamedParts:
         return self._frame.boundaries
 
 
-_CHECKED: type[Parts] = _NamedParts
+_: type[Parts] = _NamedParts

@@ -21,8 +21,6 @@ Args = Mapping[str, str]
 Cells = dict[str, Any]
 """Values by name: of a page, or of a row, as JSON has them."""
 
-TAB = "tab"
-"""Name of the value that no element shows, the title of the browser's tab: {"text", "old"}."""
 NUMBERS = frozenset({
     "count", "percent", "bytes", "watts", "celsius", "megahertz", "joules", "duration", "span", "elapsed", "lasting",
     "logged",

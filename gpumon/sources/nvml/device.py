@@ -33,7 +33,6 @@ XID = "gpu.xid"
 _CALLED = (name for call in (*CALLS, *FALLBACKS) for name in call.metrics)
 ASKED = frozenset((*_CALLED, *dips.METRICS, XID, unattributed.METRIC, INSTANCES))
 """Metrics that are asked for, or waited for: all that this source can give."""
-_DOUBTED_EVERY = 30.0
 _OK = Availability.OK
 """To look it up in its class takes longer than all else that is done with it, for each device at each tick."""
 

@@ -47,7 +47,6 @@ SUMS_FROM = 12
 _DIM, _TEXT, _KEY, _SELECT = (
     palette.ink("dim"), palette.ink("text"), palette.ink("key"), palette.ink("strong", "select", bold=True),
 )  # fmt: skip
-_PLAIN = palette.ink("text")
 _PARENT = palette.ink("faint")
 TREE = "└ "
 

@@ -12,7 +12,6 @@ from gpumon_tui.renderables.text_width import Line
 
 FULL, HALF, TRACK = "▄", "▃", "▁"
 """Half a cell is a lower one, not a narrower one: between that and the track would be a hole."""
-OTHERS = "▂"
 SEEN = 0.005
 """The least share that has something of a bar: a smaller one reads as 0 in the number beside it."""
 
@@ -25,17 +24,6 @@ def bar(share: float, cells: int, style: Style) -> Line:
         return [Segment("┈" * cells, theme.TRACK)]
     filled = bar_text(share, cells).rstrip(TRACK)
     return [Segment(filled, style), Segment(TRACK * (cells - len(filled)), theme.TRACK)]
-
-
-def shared_bar(own: float, all_: float, cells: int, style: Style, others: Style) -> Line:
-    """A bar of `all_` whose first part is `own` and whose rest, lower, is others'; one kind where that is not known."""
-    if not 0 <= own <= all_:
-        return bar(all_, cells, style)
-    first, last = round(min(own, 1.0) * cells), round(min(all_, 1.0) * cells)
-    if first == last:
-        return bar(all_, cells, style)
-    parts = ((FULL * first, style), (OTHERS * (last - first), others), (TRACK * (cells - last), theme.TRACK))
-    return [Segment(text, ink) for text, ink in parts if text]
 
 
 def bar_text(share: float, cells: int) -> str:

@@ -56,8 +56,3 @@ def gpu_rooms(cells: int, rows: int, gpus: int) -> GpuRooms:
     epochs = each >= SHORT and spare >= 2
     shown = down if spare >= 0 else rows - 1 if rows >= FEWEST_MARKED else rows
     return GpuRooms(across, each, shown, down, answer, heading, epochs)
-
-
-def gpu_rows_wanted(cells: int, gpus: int, has_epochs: bool) -> int:
-    """Return the rows in which all stand with their headings."""
-    return gpus + (2 if cells < SHORT else 1 + has_epochs)
