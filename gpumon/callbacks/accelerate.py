@@ -16,17 +16,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpumon.callbacks.hook import Hook, guarded, missing, require
+from gpumon.callbacks.hook import Hook, guarded
+from gpumon.callbacks.oldest import missing, require
 
-_OLDEST = 1
 try:
     import accelerate
 except ModuleNotFoundError as error:
     if error.name != "accelerate":
         raise  # it is there, and lacks something itself
-    raise missing("accelerate", _OLDEST) from None
+    raise missing("accelerate") from None
 
-require("accelerate", accelerate.__version__, _OLDEST)
+require("accelerate", accelerate.__version__)
 
 from accelerate import tracking  # noqa: E402  # only now: an older one may lack it
 

@@ -16,7 +16,6 @@ from weakref import WeakSet
 
 from gpumon.callbacks.cell import end_with_cell
 from gpumon.callbacks.log_to import with_loggers, without_log
-from gpumon.errors import FrameworkError
 from gpumon.tags.loader import Samples
 from gpumon.tags.loop import run
 from gpumon.tags.running import ActiveRun
@@ -45,18 +44,6 @@ def guarded(method: Callable[P, object]) -> Callable[P, None]:
 def failed(what: str, error: Exception) -> None:
     """Warn, once, of what failed in `what`. Hooks of each step call it themselves: one call less for each."""
     warn_once(f"callback {what}", f"{what}: {type(error).__name__}: {error}")
-
-
-def require(framework: str, installed: str, least: int) -> None:
-    """Raise FrameworkError where `framework` is `installed` in a version before `least`.0."""
-    major = installed.partition(".")[0]
-    if major.isdigit() and int(major) < least:
-        raise FrameworkError(f"gpumon's callback requires {framework} {least}.0 or newer; {installed} is installed")
-
-
-def missing(framework: str, least: int) -> FrameworkError:
-    """Return the error to raise if `framework`, required in `least`.0 or newer, is not installed."""
-    return FrameworkError(f"{framework} is not installed: 'pip install {framework}' ({least}.0 or newer)")
 
 
 class Hook:

@@ -23,19 +23,19 @@ from weakref import WeakValueDictionary
 
 from gpumon.callbacks.around import CHECKPOINT, Phase, marked
 from gpumon.callbacks.fetching import epoch_iterator, is_fitting, watch
-from gpumon.callbacks.hook import Hook, failed, guarded, missing, require
+from gpumon.callbacks.hook import Hook, failed, guarded
+from gpumon.callbacks.oldest import missing, require
 from gpumon.tags.loader import Samples, counted
 from gpumon.tags.values import Arriving, number_of, whole
 
-_OLDEST = 3
 try:
     import keras
 except ModuleNotFoundError as error:
     if error.name != "keras":
         raise  # it is there, and lacks something itself, such as its backend
-    raise missing("keras", _OLDEST) from None
+    raise missing("keras") from None
 
-require("keras", keras.__version__, _OLDEST)
+require("keras", keras.__version__)
 
 _THREADS = 64
 """More batches than Keras ends at once, and so out of their order."""

@@ -17,17 +17,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpumon.callbacks.caller import variables
-from gpumon.callbacks.hook import Hook, failed, guarded, missing, require
+from gpumon.callbacks.hook import Hook, failed, guarded
+from gpumon.callbacks.oldest import missing, require
 
-_OLDEST = 4
 try:
     import lightgbm
 except ModuleNotFoundError as error:
     if error.name != "lightgbm":
         raise  # it is there, and lacks something itself
-    raise missing("lightgbm", _OLDEST) from None
+    raise missing("lightgbm") from None
 
-require("lightgbm", lightgbm.__version__, _OLDEST)
+require("lightgbm", lightgbm.__version__)
 
 _FOLLOWING = "callbacks_after_iter"
 """The variable of `train` and `cv` that holds what is called after a round."""

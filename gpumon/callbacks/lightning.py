@@ -21,11 +21,10 @@ from time import monotonic_ns
 from typing import Any
 
 from gpumon.callbacks.around import CHECKPOINT, marked
-from gpumon.callbacks.hook import Hook, failed, guarded, require
-from gpumon.errors import FrameworkError
+from gpumon.callbacks.hook import Hook, failed, guarded
+from gpumon.callbacks.oldest import missing, require
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-OLDEST = 2
 
 
 class _Tags:
@@ -190,7 +189,7 @@ def adopt_callbacks() -> None:
     Raises FrameworkError where there is none, or only one older than supported.
     """
     for module in [sys.modules[name] for name in PACKAGES if name in sys.modules] or [_import_installed()]:
-        require(module.__name__.partition(".")[0], getattr(module, "__version__", ""), OLDEST)
+        require(module.__name__.partition(".")[0], getattr(module, "__version__", ""))
         if not issubclass(GpuMonitor, module.Callback):
             GpuMonitor.__bases__ = (*GpuMonitor.__bases__, module.Callback)
 
@@ -199,7 +198,7 @@ def _import_installed() -> Any:
     for name in PACKAGES:
         if find_spec(name.partition(".")[0]) is not None:
             return import_module(name)
-    raise FrameworkError("no Lightning is installed: 'pip install lightning' (2.0 or newer)")
+    raise missing("lightning")
 
 
 def chosen(metrics: Mapping[str, Any]) -> dict[str, Any]:

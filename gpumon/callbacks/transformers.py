@@ -15,17 +15,17 @@ from time import monotonic_ns
 from typing import Any
 
 from gpumon.callbacks.around import CHECKPOINT, Phase, marked
-from gpumon.callbacks.hook import Hook, failed, guarded, missing, require
+from gpumon.callbacks.hook import Hook, failed, guarded
+from gpumon.callbacks.oldest import missing, require
 
-_OLDEST = 5
 try:
     import transformers
 except ModuleNotFoundError as error:
     if error.name != "transformers":
         raise  # it is there, and lacks something itself
-    raise missing("transformers", _OLDEST) from None
+    raise missing("transformers") from None
 
-require("transformers", transformers.__version__, _OLDEST)
+require("transformers", transformers.__version__)
 
 _MARKED = "_gpumon_marked"
 _FIRST = ("loss", "eval_loss", "learning_rate", "grad_norm")

@@ -14,17 +14,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon.callbacks.caller import variables
-from gpumon.callbacks.hook import Hook, failed, guarded, missing, require
+from gpumon.callbacks.hook import Hook, failed, guarded
+from gpumon.callbacks.oldest import missing, require
 
-_OLDEST = 2
 try:
     import xgboost
 except ModuleNotFoundError as error:
     if error.name != "xgboost":
         raise  # it is there, and lacks something itself
-    raise missing("xgboost", _OLDEST) from None
+    raise missing("xgboost") from None
 
-require("xgboost", xgboost.__version__, _OLDEST)
+require("xgboost", xgboost.__version__)
 
 
 class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # typed or not, by what is installed

@@ -22,6 +22,7 @@ COMMANDS = {
     "export": "export metrics of this node to Prometheus",
     "record": "record frames into a file that --source replay:FILE plays",
     "daemon": "sample GPUs for all views on this machine until stopped",
+    "doctor": "check driver, daemon, files and packages, and say what to do",
 }
 
 _GO_ON = (["daemon"], ["web"], ["run"], ["record"])

@@ -14,6 +14,7 @@ from gpumon.errors import GpumonError, SourceError, UsageError
 from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability
 
 if TYPE_CHECKING:
+    from gpumon.checkup import Check
     from gpumon.sources.base import Request, Source
 
 AUTO = "auto"
@@ -30,6 +31,13 @@ class SourceModule(Protocol):
 
     def make(self, request: "Request") -> "Source":
         """Open it. Raises UsageError for an argument that makes no sense, SourceError where it cannot be read."""
+
+
+class HardwareModule(SourceModule, Protocol):
+    """The contents of the package of a source that reads hardware."""
+
+    def examine(self, *, is_read: bool) -> "Sequence[Check]":
+        """Look at the parts of its driver, by their files alone; `is_read`: whether a GPU of it was read just now."""
 
 
 class SourceKind(NamedTuple):
@@ -103,6 +111,15 @@ def expected(spec: str) -> str:
 def detected() -> list[SourceKind]:
     """The hardware that is on this machine; where none is, the first kind, which then says what is missing."""
     return [kind for kind in _HARDWARE if kind.module.detect()] or [_HARDWARE[0]]
+
+
+def examined(*, is_read: bool) -> list["Check"]:
+    """Parts of the drivers of the hardware that is on this machine; `is_read`: whether a GPU of it was read just now.
+
+    Asks no driver, and never waits.
+    """
+    modules = [cast(HardwareModule, kind.module) for kind in detected()]
+    return [check for module in modules for check in module.examine(is_read=is_read)]
 
 
 def open_source(spec: str, request: "Request") -> "Source":

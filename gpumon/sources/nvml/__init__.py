@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gpumon.sources.base import Request
 from gpumon.sources.nvml.device import ASKED
@@ -11,7 +13,10 @@ from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.loader import SHARED
 from gpumon.sources.nvml.source import NvmlSource, patience
 
-__all__ = ["METRICS", "NvmlSource", "detect", "make"]
+if TYPE_CHECKING:
+    from gpumon.checkup import Check
+
+__all__ = ["METRICS", "NvmlSource", "detect", "examine", "make"]
 
 METRICS = ASKED
 
@@ -22,6 +27,13 @@ def detect() -> bool:
         return SHARED.current is not None
     except OSError:
         return False
+
+
+def examine(*, is_read: bool) -> Sequence[Check]:
+    """The parts of the driver, by their files alone; `is_read`: whether a GPU was read just now."""
+    from gpumon.sources.nvml.installation import checks, installation  # who samples needs none of it
+
+    return checks(installation(), is_read=is_read)
 
 
 def make(request: Request) -> NvmlSource:

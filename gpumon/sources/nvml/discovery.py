@@ -11,11 +11,12 @@ from gpumon.clock import SECOND, Clock
 from gpumon.errors import SourceError
 from gpumon.frame import NAN, Device, Driver, Sample, XidEvent
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
+from gpumon.sources.nvml.bus import PCI_DEVICES
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.identity import NAMELESS, Identity, identify
 from gpumon.sources.nvml.lanes import Asker, Inquiry, Lanes
 from gpumon.sources.nvml.library import SUCCESS, Library, advice, availability
-from gpumon.sources.nvml.runtime_power import PCI_DEVICES, RuntimePower, all_asleep
+from gpumon.sources.nvml.runtime_power import RuntimePower, all_asleep
 from gpumon.sources.nvml.xid_errors import MOST, XidErrors
 
 LOOK_EVERY = 2.0

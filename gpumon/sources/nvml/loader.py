@@ -41,6 +41,11 @@ class SharedLibrary:
             return copy
         return self._current
 
+    @property
+    def directory(self) -> str:
+        """Directory of the file that the first copy was loaded from; empty before, and where the kernel hides it."""
+        return self._directory
+
     def on_disk(self) -> ctypes.CDLL | None:
         """Return the copy that lies where the current one was loaded from; None where that is the same, or unknown."""
         path = f"{self._directory}/{SONAME}"

@@ -10,6 +10,7 @@ from gpumon.frame import Device, Driver, Origin, Process, Sample
 from gpumon.metrics import Availability
 from gpumon.origin import HARDWARE
 from gpumon.sources.base import Describe, Reading
+from gpumon.sources.nvml.bus import PCI_DEVICES
 from gpumon.sources.nvml.costs import summed
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.device_reading import DeviceReading
@@ -18,7 +19,6 @@ from gpumon.sources.nvml.lanes import AnyInquiry, Asker, Inquiry, Lanes
 from gpumon.sources.nvml.library import VERSION_MISMATCH, Library, advice
 from gpumon.sources.nvml.mig_instance import MigInstance
 from gpumon.sources.nvml.processes import ListedProcesses
-from gpumon.sources.nvml.runtime_power import PCI_DEVICES
 from gpumon.units import duration
 
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.

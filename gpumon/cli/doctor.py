@@ -1,0 +1,105 @@
+"""Check driver, GPUs, daemon, files and packages, and say what to do.
+
+The first line says whether GPUs can be read, and why not. Nothing is changed, and a driver that hangs is left alone.
+The exit code is 3 if no GPU can be read, 1 for another fault, and 0 if there are warnings at most.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpumon import __version__
+from gpumon.checkup import Check, CheckSection, Condition
+from gpumon.cli.doctor_gpus import GPUS, gpu_checks
+from gpumon.cli.doctor_packages import package_checks
+from gpumon.cli.doctor_places import daemon_checks, file_checks
+from gpumon.cli.doctor_text import lines
+from gpumon.cli.options import add_places, resolve_options
+from gpumon.cli.streams import terminal_width
+from gpumon.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, UsageError
+from gpumon.paths import places
+from gpumon.sources.registry import examined
+from gpumon.text import clean
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+SCHEMA = 1
+_SETTINGS = "settings"
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object for programs")
+    add_places(parser)
+
+
+def run(arguments: Namespace) -> int:
+    sections = _sections(arguments)
+    checks = [check for section in sections for check in section.checks]
+    can_read = not any(check.condition is Condition.FAULT for check in sections[0].checks)
+    verdict = _verdict(checks, can_read=can_read)
+    if arguments.json:
+        _print_json(sections, verdict, can_read=can_read)
+    else:
+        print(*lines(sections, f"gpumon {__version__} on {os.uname().nodename}: {verdict}", terminal_width()), sep="\n")
+    sys.stdout.flush()
+    if not can_read:
+        return EXIT_NO_GPU
+    return EXIT_FAILED if any(check.condition is Condition.FAULT for check in checks) else EXIT_OK
+
+
+def _sections(arguments: Namespace) -> list[CheckSection]:
+    wrong: tuple[Check, ...] = ()
+    try:
+        where, arguments = resolve_options(arguments)
+    except UsageError as error:  # else whoever has a fault in the settings could not be told of the rest
+        wrong = (Check(_SETTINGS, Condition.FAULT, str(error), "no command begins before that is mended"),)
+        where = places(arguments.dir, arguments.state_dir)
+        resolve_options(arguments, {})
+    gpus = gpu_checks(where, arguments)
+    is_read = any(check.name == GPUS and check.condition is not Condition.FAULT for check in gpus)
+    return [
+        CheckSection("GPUs", [*examined(is_read=is_read), *gpus]),
+        CheckSection("Daemon and files", [*wrong, *daemon_checks(where), *file_checks(where, arguments.history_size)]),
+        CheckSection("Packages", package_checks(is_read, encoding=sys.stdout.encoding or "")),
+    ]
+
+
+def _verdict(checks: Sequence[Check], *, can_read: bool) -> str:
+    """The whole in a clause, with the first fault, which is the cause of those behind it."""
+    fault = next((check for check in checks if check.condition is Condition.FAULT), None)
+    warnings = sum(check.condition is Condition.WARNING for check in checks)
+    if fault is not None:
+        what = "no GPU can be read" if not can_read else "something is wrong"
+        return f"{what}: {fault.text}"
+    gpus = next(check.text for check in checks if check.name == GPUS)
+    return f"{gpus}; {warnings} warning{'s' if warnings > 1 else ''}" if warnings else f"all is well: {gpus}"
+
+
+def _print_json(sections: Sequence[CheckSection], verdict: str, *, can_read: bool) -> None:
+    import json
+
+    checks = [
+        {
+            "section": section.title,
+            "name": check.name,
+            "condition": check.condition.word,
+            "text": clean(check.text, 1024),
+            "remedy": clean(check.remedy, 1024),
+        }
+        for section in sections
+        for check in section.checks
+    ]
+    found = {
+        "schema": SCHEMA,
+        "version": __version__,
+        "hostname": os.uname().nodename,
+        "verdict": clean(verdict, 1024),
+        "can_read_gpus": can_read,
+        "checks": checks,
+    }
+    json.dump(found, sys.stdout, allow_nan=False)
+    print()

@@ -1,0 +1,32 @@
+"""NVIDIA's GPUs on the PCI bus, as sysfs has them: to ask it wakes none, where a call to the driver would."""
+
+from __future__ import annotations
+
+import os
+
+PCI_DEVICES = "/sys/bus/pci/devices"
+NVIDIA = "0x10de"
+_DISPLAY = "0x03"
+"""Vendor, and the first digits of a class: linux/pci_ids.h."""
+
+
+def gpus_on(devices: str = PCI_DEVICES) -> list[str]:
+    """Return the PCI addresses of NVIDIA's GPUs, in their order; none where the bus cannot be seen."""
+    try:
+        addresses = sorted(os.listdir(devices))
+    except OSError:
+        return []
+    return [address for address in addresses if _is_gpu(f"{devices}/{address}")]
+
+
+def line_of(path: str) -> str:
+    """Return the line in a file of sysfs; empty where there is none."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read(64).strip()
+    except OSError:
+        return ""
+
+
+def _is_gpu(folder: str) -> bool:
+    return line_of(f"{folder}/vendor") == NVIDIA and line_of(f"{folder}/class").startswith(_DISPLAY)

@@ -1,0 +1,263 @@
+"""`gpumon doctor`: what it makes of a machine, on trees like those of /sys and /dev, and on frames made by hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from gpumon.checkup import Check, CheckSection, Condition
+from gpumon.cli.doctor_gpus import read_gpus
+from gpumon.cli.doctor_packages import package_checks
+from gpumon.cli.doctor_places import file_checks
+from gpumon.cli.doctor_text import lines
+from gpumon.frame import Driver, Origin, Sample
+from gpumon.metrics import PROCESSES, Availability
+from gpumon.paths import Places
+from gpumon.sources.nvml.installation import checks, installation
+from tests.builders import device, frame_of, sample, tick
+
+ROOM = 1 << 20
+
+
+class Machine:
+    """A tree with the files that are looked at."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.library = ""
+
+    def bus(self, *drivers: str) -> Machine:
+        for number, driver in enumerate(drivers):
+            folder = self.root / "sys/bus/pci/devices" / f"0000:{number:02x}:00.0"
+            folder.mkdir(parents=True)
+            (folder / "vendor").write_text("0x10de\n")
+            (folder / "class").write_text("0x030200\n")
+            if driver:
+                (folder / "driver").symlink_to(f"../../../drivers/{driver}")
+        return self
+
+    def module(self, version: str) -> Machine:
+        folder = self.root / "sys/module/nvidia"
+        folder.mkdir(parents=True)
+        (folder / "version").write_text(f"{version}\n")
+        return self
+
+    def with_library(self, version: str) -> Machine:
+        (self.root / f"libnvidia-ml.so.{version}").touch()
+        (self.root / "libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{version}")
+        self.library = str(self.root / "libnvidia-ml.so.1")
+        return self
+
+    def dev(self, *names: str) -> Machine:
+        (self.root / "dev").mkdir()
+        for name in names:
+            (self.root / "dev" / name).touch()
+        return self
+
+    def checks(self, *, is_read: bool = False) -> list[Check]:
+        return checks(installation(str(self.root), lambda: self.library), is_read=is_read)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def faults(found: Sequence[Check]) -> list[tuple[str, str]]:
+    return [(check.name, check.text) for check in found if check.condition is Condition.FAULT]
+
+
+def named(found: Sequence[Check], name: str) -> Check:
+    (one,) = [check for check in found if check.name == name]
+    return one
+
+
+def test_a_machine_that_is_well_has_no_fault(machine: Machine) -> None:
+    well = machine.bus("nvidia", "nvidia").module("550.54.14").with_library("550.54.14")
+    found = well.dev("nvidiactl", "nvidia0", "nvidia1", "nvidia-uvm").checks()
+    assert {check.condition for check in found} == {Condition.OK}
+    assert [check.name for check in found] == ["PCI bus", "kernel module", "driver library", "device files"]
+    assert not any(check.remedy for check in found)
+
+
+def test_without_a_gpu_the_bus_is_the_cause(machine: Machine) -> None:
+    found = machine.dev().checks()
+    assert faults(found) == [("PCI bus", "no NVIDIA GPU is on the PCI bus")]
+
+
+@pytest.mark.parametrize(
+    ("driver", "cause", "remedy"),
+    [
+        ("", "driver library", "install NVIDIA's driver"),
+        ("nouveau", "PCI bus", "nouveau has no counters"),
+        ("vfio-pci", "PCI bus", "gives a GPU to a virtual machine"),
+    ],
+)
+def test_a_gpu_without_its_driver_says_what_it_has_instead(
+    machine: Machine, driver: str, cause: str, remedy: str
+) -> None:
+    found = machine.bus(driver).dev().checks()
+    assert cause in [name for name, _ in faults(found)]
+    assert any(remedy in check.remedy for check in found)
+    assert (driver or "no kernel driver") in named(found, "PCI bus").text
+
+
+def test_a_container_without_its_gpus_is_told_to_pass_them_in(machine: Machine) -> None:
+    found = machine.bus("nvidia").module("550.54.14").dev().checks()
+    assert faults(found)[0] == ("driver library", "libnvidia-ml.so.1 was not found")
+    assert "--gpus all" in named(found, "driver library").remedy
+
+
+def test_a_library_of_another_version_than_the_module_is_the_cause(machine: Machine) -> None:
+    updated = machine.bus("nvidia").module("535.104.05").with_library("550.54.14").dev("nvidiactl", "nvidia0")
+    assert faults(updated.checks()) == [
+        ("kernel module", "the driver's kernel module is of version 535.104.05, its library of 550.54.14")
+    ]
+    read = named(updated.checks(is_read=True), "kernel module")
+    assert read.condition is Condition.WARNING, "a daemon from before the update still reads"
+
+
+def test_where_sysfs_hides_the_driver_nothing_is_a_fault(machine: Machine) -> None:
+    found = machine.with_library("550.54.14").checks()
+    assert not faults(found), "whether it reaches a module, the library says itself"
+
+
+def test_device_files_of_others_are_told_of(machine: Machine) -> None:
+    machine.bus("nvidia").module("550.54.14").with_library("550.54.14").dev("nvidiactl", "nvidia0")
+    found = installation(str(machine.root), lambda: machine.library, lambda path: not path.endswith("nvidia0"))
+    assert faults(checks(found, is_read=False)) == [("device files", "this user may not open /dev/nvidia0")]
+
+
+@pytest.mark.parametrize("nodes", [(), ("nvidiactl",), ("nvidia0",)])
+def test_missing_device_files_are_a_fault(machine: Machine, nodes: tuple[str, ...]) -> None:
+    found = machine.bus("nvidia").module("550.54.14").with_library("550.54.14").dev(*nodes).checks()
+    assert [name for name, _ in faults(found)] == ["device files"]
+
+
+def test_wsl_has_no_bus_and_no_module(machine: Machine) -> None:
+    assert [check.name for check in machine.dev("dxg").checks()] == ["driver library"]
+    assert "in Windows" in machine.checks()[0].remedy
+    machine.with_library("550.54.14")
+    assert not faults(machine.checks())
+
+
+def test_files_of_any_bytes_do_no_harm(machine: Machine) -> None:
+    machine.bus("nvidia").module("550").dev("nvidiactl", "nvidia0")
+    (machine.root / "sys/module/nvidia/version").write_bytes(b"\x1b[31m\xff\x00\n")
+    assert "\x1b" not in "".join(check.text for check in machine.checks())
+
+
+def of(*samples: Sample, origin: Origin | None = None) -> list[Check]:
+    frame = frame_of(tick(samples=samples))
+    return list(read_gpus(frame, origin or Origin("nvml"), Driver("550.54.14", "CUDA 12.4"), "the daemon"))
+
+
+def test_gpus_that_all_answer_are_counted_by_model() -> None:
+    (found,) = of(sample(0), sample(1))
+    name = sample(0).device.name
+    assert found == Check("GPUs", Condition.OK, f"the daemon reads 2 × {name} with driver 550.54.14, CUDA 12.4")
+
+
+def test_one_gpu_that_is_lost_is_a_warning_and_named() -> None:
+    found = of(sample(0), sample(1, Availability.LOST))
+    assert [(check.name, check.condition) for check in found] == [
+        ("GPUs", Condition.WARNING), ("GPU 1", Condition.WARNING),
+    ]  # fmt: skip
+    assert "1 of 2 GPUs" in found[0].text
+    assert found[1].text == Availability.LOST.reason
+
+
+def test_no_gpu_that_answers_is_a_fault_with_its_reason() -> None:
+    (found,) = of(sample(0, Availability.LOST))
+    assert found.condition is Condition.FAULT
+    assert Availability.LOST.reason in found.remedy + found.text
+    (found,) = of(origin=Origin("nvml", problem="the driver is gone: load it"))
+    assert (found.text, found.remedy) == ("the driver is gone", "load it")
+
+
+def test_a_sleeping_gpu_is_well() -> None:
+    found = of(sample(0, Availability.ASLEEP))
+    assert max(check.condition for check in found) is Condition.NOTE
+
+
+def test_what_the_driver_refuses_this_user_is_told_and_what_a_card_lacks_is_not() -> None:
+    missing = {
+        "gpu.fan": Availability.NOT_SUPPORTED, "gpu.sm_activity": Availability.NO_PERMISSION,
+        PROCESSES: Availability.NO_PERMISSION,
+    }  # fmt: skip
+    found = of(sample(0)._replace(device=device(0, missing=missing)), origin=Origin("nvml", notice="container: …"))
+    told = [(check.name, check.text) for check in found[1:]]
+    assert told == [
+        ("processes", "the driver refuses this user the lists of processes"),
+        ("counters", "the driver refuses this user sm_activity"),
+        ("processes", "container: …"),
+    ]
+
+
+def packages(versions: Mapping[str, str], *, has_gpu: bool = True, encoding: str = "utf-8") -> list[Check]:
+    found = {"nvidia-ml-py": "13.615.71", **versions}
+    return package_checks(has_gpu, lambda name: found.get(name, ""), encoding)
+
+
+def test_a_torch_for_cpus_is_a_warning_where_there_are_gpus() -> None:
+    assert named(packages({"torch": "2.13.0+cpu"}), "torch").condition is Condition.WARNING
+    assert named(packages({"torch": "2.13.0+cpu"}, has_gpu=False), "torch").condition is Condition.NOTE
+    assert [check.name for check in packages({"torch": "2.13.0"})] == ["Python", "nvidia-ml-py", "frameworks"]
+
+
+def test_a_framework_older_than_its_callback_takes_is_told() -> None:
+    found = packages({"keras": "2.15.0", "pytorch-lightning": "1.9.5", "transformers": "5.1"})
+    assert {check.name for check in found if check.condition is Condition.WARNING} == {"keras", "pytorch-lightning"}
+    assert named(found, "frameworks").text == "keras 2.15.0, pytorch-lightning 1.9.5, transformers 5.1"
+
+
+@pytest.mark.parametrize(("version", "is_another"), [("11.5.3", True), ("12.0.0", False), ("", False)])
+def test_another_pynvml_in_the_way_of_ours_is_told(version: str, is_another: bool) -> None:
+    found = named(packages({"pynvml": version}), "nvidia-ml-py")
+    assert (found.condition is Condition.WARNING) == is_another
+
+
+def test_a_terminal_without_unicode_is_a_note() -> None:
+    assert named(packages({}, encoding="ANSI_X3.4-1968"), "terminal").condition is Condition.NOTE
+
+
+def of_files(folder: Path, room: int = ROOM) -> list[Check]:
+    return list(file_checks(Places(explicit=str(folder / "live"), state=str(folder / "state"), uid=os.getuid()), room))
+
+
+def test_files_that_are_not_there_yet_are_notes_and_nothing_is_made(tmp_path: Path) -> None:
+    found = of_files(tmp_path)
+    assert {check.name: check.condition for check in found} == {
+        "live data": Condition.OK, "tags": Condition.OK, "ledger": Condition.NOTE, "history": Condition.NOTE,
+        "kept data": Condition.OK,
+    }  # fmt: skip
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_ledger_that_is_none_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/ledger.sqlite").write_text("not a database, but text that is long enough for one" * 20)
+    found = named(of_files(tmp_path), "ledger")
+    assert found.condition is Condition.WARNING
+    assert f"{tmp_path}/state/ledger.sqlite cannot be read" in found.text
+
+
+def test_too_little_room_for_history_is_a_warning(tmp_path: Path) -> None:
+    assert named(of_files(tmp_path, room=1 << 60), "kept data").condition is Condition.WARNING
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_text_stays_within_a_terminal_and_loses_no_word(width: int) -> None:
+    check = Check("GPUs", Condition.FAULT, "words " * 20, "remedies " * 12)
+    told = list(lines([CheckSection("GPUs", [check])], "the verdict " * 9, width))
+    assert max(map(len, told)) <= max(width, 51), "a text has 24 columns at least"
+    words = " ".join(told).split()
+    assert (words.count("words"), words.count("remedies"), words.count("verdict")) == (20, 12, 9)
+
+
+def test_text_of_others_is_made_harmless() -> None:
+    (line,) = lines([], "red \x1b[31m", 0)
+    assert "\x1b" not in line
