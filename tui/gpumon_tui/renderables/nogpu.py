@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
 LOOKED_FOR = "; ".join(vendor.looked_for for vendor in VENDORS if vendor.looked_for)
-TO_DO = tuple(text for vendor in VENDORS for text in vendor.to_do)
+TO_DO = (*(text for vendor in VENDORS for text in vendor.to_do), "'gpumon doctor' checks each part, and names the cause")
 AGAIN = "gpumon looks again every few seconds; this page changes by itself."
 MOST_PAST = 6
 """Past runs shown."""
