@@ -349,7 +349,7 @@ def test_a_command_stands_out_of_its_sentence_and_an_apostrophe_is_no_quote() ->
     origin = origin._replace(capabilities=BY_NAME["nvml"].capabilities)
     lines = nogpu.problem(origin, hostname="n", simulation=False, past=41, cells=120, rows=30)
     commands = [segment.text for line in lines for segment in line if segment.style == theme.TITLE]
-    assert commands == ["modprobe x", "sudo modprobe nvidia", "docker run --gpus all", "4           "]
+    assert commands == ["modprobe x", "sudo modprobe nvidia", "docker run --gpus all", "gpumon doctor", "4           "]
     said = "\n".join("".join(segment.text for segment in line) for line in lines)
     assert "the driver's library is old: modprobe x" in said
     assert "41 past runs of this machine" in said

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
 LOOKED_FOR = "; ".join(vendor.looked_for for vendor in VENDORS if vendor.looked_for)
-TO_DO = (*(text for vendor in VENDORS for text in vendor.to_do), "'gpumon doctor' checks each part, and names the cause")
+TO_DO = tuple(text for vendor in VENDORS for text in vendor.to_do)
+DOCTOR = "'gpumon doctor' checks each part, and names the cause"
 AGAIN = "gpumon looks again every few seconds; this page changes by itself."
 MOST_PAST = 6
 """Past runs shown."""
@@ -67,6 +68,7 @@ def problem(
         said.append(_Said("▲", safe(origin.problem), theme.PLAIN, theme.CRITICAL, is_beside=True))
     if is_live:
         said += [_Said("try" if not place else "", text, is_beside=True, keep=6) for place, text in enumerate(TO_DO)]
+        said.append(_Said("", DOCTOR, is_beside=True, keep=5))
         said.append(_Said("looked for", LOOKED_FOR, is_beside=True, keep=2))
     meanwhile = [
         _Said(
