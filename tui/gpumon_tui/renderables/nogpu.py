@@ -68,7 +68,7 @@ def problem(
         said.append(_Said("▲", safe(origin.problem), theme.PLAIN, theme.CRITICAL, is_beside=True))
     if is_live:
         said += [_Said("try" if not place else "", text, is_beside=True, keep=6) for place, text in enumerate(TO_DO)]
-        said.append(_Said("", DOCTOR, is_beside=True, keep=5))
+        said.append(_Said("", DOCTOR, is_beside=True, keep=4))
         said.append(_Said("looked for", LOOKED_FOR, is_beside=True, keep=2))
     meanwhile = [
         _Said(
