@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what the tests need: gpumon with its test extra, torch for the CPU, the frameworks that it hooks into,
-# tmux, a C compiler, Chromium, and the engines that scrape its exporter. Run again, it only looks: what is there stays as it is.
+# tmux, a C compiler, Chromium, shells that complete, and the engines that scrape its exporter. Run again, it only looks:
+# what is there stays as it is.
 # Usage: tests/setup.sh DIRECTORY-OF-PYTHON
 set -eu
 bin=$1
@@ -23,6 +24,11 @@ programs() {
     command -v tmux >/dev/null || missing="$missing tmux"
     command -v cc >/dev/null || missing="$missing gcc libc6-dev"
     [ -z "$missing" ] || apt_install $missing
+    more=""
+    command -v zsh >/dev/null || more="$more zsh"
+    command -v fish >/dev/null || more="$more fish"
+    [ -z "$more" ] || apt_install $more ||
+      say "not to be had here:$more. The tests of completion will say so"
     # Chromium without windows takes half of the CPU for a page; not every distribution has it.
     command -v chromium-headless-shell >/dev/null || apt_install chromium-headless-shell 2>/dev/null ||
       command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||

@@ -23,6 +23,7 @@ COMMANDS = {
     "record": "record frames into a file that --source replay:FILE plays",
     "daemon": "sample GPUs for all views on this machine until stopped",
     "doctor": "check driver, daemon, files and packages, and say what to do",
+    "completion": "print the script by which bash, zsh or fish completes commands",
 }
 
 _GO_ON = (["daemon"], ["web"], ["run"], ["record"])
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_TOP.format(commands="\n".join(f"  {name:<8} {text}" for name, text in COMMANDS.items())), end="")
+        print(_TOP.format(commands="\n".join(f"  {name:<11}{text}" for name, text in COMMANDS.items())), end="")
         return 0 if arguments else EXIT_USAGE
     if arguments[0] in ("-V", "--version"):
         from gpumon import __version__

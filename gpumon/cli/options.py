@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 NAN = float("nan")
 _FILE = "defaults: ~/.config/gpumon/config.toml"
 DEFAULT_SOURCE = AUTO
+SOURCES = ((AUTO, "every GPU found"), *((kind.usage, kind.help) for kind in KINDS))
+"""Sources that can be named, as help writes them, each with a text."""
 _LONGEST_INDEX = 10
 """Digits from which on a number is no index: Python refuses to read one of thousands."""
 MOST_DAYS = {"history-days": 32.0, "account-days": 366.0}
@@ -60,8 +62,7 @@ def named_gpu(name: str) -> int | str:
 
 def add_source(parser: ArgumentParser, default: str = DEFAULT_SOURCE) -> None:
     """`--source`, `--speed` and `--interval`."""
-    sources = ((AUTO, "every GPU found"), *((kind.usage, kind.help) for kind in KINDS))
-    listed = "\n".join(f"  {usage:<15} {text}" for usage, text in sources)
+    listed = "\n".join(f"  {usage:<15} {text}" for usage, text in SOURCES)
     several = "SOURCE is one of these, or several separated by commas:"
     group = parser.add_argument_group("sampling", f"{_FILE}\n{several}\n{listed}")
     group.add_argument(

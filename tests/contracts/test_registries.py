@@ -129,7 +129,7 @@ def test_help_speaks_of_sampling_options_only_where_there_are_some(name: str) ->
     words = parser.format_help()
     assert ("SOURCE is one of these" in words) == ("--source" in words)
     assert "sampling options" not in words
-    assert "defaults: ~/.config/gpumon/config.toml" in words
+    assert ("defaults: ~/.config/gpumon/config.toml" in words) == ("--dir" in words)
 
 
 def test_a_source_that_is_asked_for_by_name_alone_is_never_detected() -> None:
