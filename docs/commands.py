@@ -1,4 +1,4 @@
-"""Writes the scripts of `gpumon/completions` from the parsers of the commands.
+"""Writes the scripts of `gpumon/completions` and the manual page `docs/gpumon.1` from the parsers of the commands.
 
     python docs/commands.py [DIRECTORY]
 
@@ -12,11 +12,12 @@ from pathlib import Path
 
 from command_tree import command_tree
 from completions import bash, fish, zsh
+from manual import manual
 
 ROOT = Path(__file__).parents[1]
 MADE = {
     "gpumon/completions/gpumon.bash": bash, "gpumon/completions/gpumon.zsh": zsh,
-    "gpumon/completions/gpumon.fish": fish,
+    "gpumon/completions/gpumon.fish": fish, "docs/gpumon.1": manual,
 }  # fmt: skip
 
 

@@ -27,8 +27,9 @@ programs() {
     more=""
     command -v zsh >/dev/null || more="$more zsh"
     command -v fish >/dev/null || more="$more fish"
+    command -v groff >/dev/null || more="$more groff-base"
     [ -z "$more" ] || apt_install $more ||
-      say "not to be had here:$more. The tests of completion will say so"
+      say "not to be had here:$more. The tests of completion and of the manual page will say so"
     # Chromium without windows takes half of the CPU for a page; not every distribution has it.
     command -v chromium-headless-shell >/dev/null || apt_install chromium-headless-shell 2>/dev/null ||
       command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
