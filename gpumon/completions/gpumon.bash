@@ -5,7 +5,7 @@ _gpumon_command() {
   below='' arguments='' options='' values=''
   case $1 in
   gpumon)
-    below='tui web top status run runs history export record daemon completion'
+    below='tui web top status run runs history export record daemon doctor completion'
     options='-h --help -V --version'
     values='' ;;
   'gpumon tui')
@@ -106,6 +106,9 @@ _gpumon_command() {
     values='--dir:directory --state-dir:directory' ;;
   'gpumon daemon restart')
     options='-h --help --dir --state-dir'
+    values='--dir:directory --state-dir:directory' ;;
+  'gpumon doctor')
+    options='-h --help --json --dir --state-dir'
     values='--dir:directory --state-dir:directory' ;;
   'gpumon completion')
     arguments='words:bash,zsh,fish any'  # the last one again and again

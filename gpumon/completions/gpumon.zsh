@@ -25,6 +25,7 @@ _gpumon() {
     'export:export metrics of this node to Prometheus'
     'record:record frames into a file that --source replay:FILE plays'
     'daemon:sample GPUs for all views on this machine until stopped'
+    'doctor:check driver, daemon, files and packages, and say what to do'
     'completion:print the script by which bash, zsh or fish completes commands'
   )
   _arguments -C -S \
@@ -44,6 +45,7 @@ _gpumon() {
     export) _gpumon_export && ret=0 ;;
     record) _gpumon_record && ret=0 ;;
     daemon) _gpumon_daemon && ret=0 ;;
+    doctor) _gpumon_doctor && ret=0 ;;
     completion) _gpumon_completion && ret=0 ;;
     esac
   fi
@@ -579,6 +581,17 @@ _gpumon_daemon_restart() {
   typeset -A opt_args
   _arguments -C -S \
     '(- *)'{-h,--help}'[show this help message and exit]' \
+    '--dir=[live data (GPUMON_DIR; default: the first usable of /run/gpumon, $XDG_RUNTIME_DIR/gpumon and /dev/shm/gpumon-UID)]:DIR:_files -/' \
+    '--state-dir=[persistent data, such as the ledger of runs (GPUMON_STATE_DIR; default: ~/.local/state/gpumon)]:DIR:_files -/' && ret=0
+  return ret
+}
+
+_gpumon_doctor() {
+  local curcontext=$curcontext state line ret=1
+  typeset -A opt_args
+  _arguments -C -S \
+    '(- *)'{-h,--help}'[show this help message and exit]' \
+    '--json[print one JSON object for programs]' \
     '--dir=[live data (GPUMON_DIR; default: the first usable of /run/gpumon, $XDG_RUNTIME_DIR/gpumon and /dev/shm/gpumon-UID)]:DIR:_files -/' \
     '--state-dir=[persistent data, such as the ledger of runs (GPUMON_STATE_DIR; default: ~/.local/state/gpumon)]:DIR:_files -/' && ret=0
   return ret
