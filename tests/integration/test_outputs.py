@@ -55,6 +55,7 @@ WORDS: dict[str, list[list[str]]] = {
                ["export", "--dialect", "klingon"], ["export", "--once", "--dialect", "dcgm", "--users", "off"],
                ["export", "--once", "--textfile", "gpumon.prom"], ["export", "--listen", "9401"],
                ["export", "--web-config", "nowhere.yml"], ["export", "--socket-group", "video"]],
+    "doctor": [["doctor"], ["doctor", "--json"], ["doctor", "--help"], ["doctor", "--dir", "nowhere"]],
     "completion": [["completion"], ["completion", "--help"], ["completion", "zsh"], ["completion", "tcsh"]],
     "record": [["record"], ["record", "--help"], ["record", "-o", "a", "--force", "--last", "1m"]],
     "": [[], ["--help"], ["--version"], ["statsu"]],
