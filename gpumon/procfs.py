@@ -97,7 +97,7 @@ def cpu_time(pid: int) -> int:
     """
     try:
         return time.clock_gettime_ns((~pid << 3) | _SCHEDULED)
-    except (OSError, OverflowError):
+    except (OSError, OverflowError, TypeError):  # the last is what Python 3.13 calls a number that is too large
         return -1
 
 
