@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import closing
 from itertools import chain
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,7 @@ from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import say
 from gpumon.durations import positive_seconds
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.history.long import LongHistory
 from gpumon.history.open import open_history
 from gpumon.history.overview import Overview, overview
 from gpumon.history.tiers import DAY, SHAPES
@@ -108,17 +110,25 @@ def _show(found: Overview) -> None:
 
 
 def _export(where: Places, arguments: argparse.Namespace) -> int:
-    from gpumon.reports.history_export import lines, parquet, rows_of
-
     length = positive_seconds(arguments.last)
     if arguments.format == "parquet" and arguments.output in ("", "-"):
         raise UsageError("parquet is binary: pass -o FILE")
     paths = history_paths(where)
     if not paths:
         raise GpumonError(why_no_history(where))
-    history, live, known = open_history(), follow(where), overview(paths[0])
-    history.look_in(paths[0])
-    if live.history_file() == paths[0]:
+    with closing(open_history()) as history:
+        _export_window(history, paths[0], length, where, arguments)
+    return EXIT_OK
+
+
+def _export_window(
+    history: LongHistory, path: str, length: float, where: Places, arguments: argparse.Namespace
+) -> None:
+    from gpumon.reports.history_export import lines, parquet, rows_of
+
+    live, known = follow(where), overview(path)
+    history.look_in(path)
+    if live.history_file() == path:
         for frame in live.since(0):  # the newest are not in the file yet
             history.add(frame)
     end = max([time.time()] if live.is_alive() else [size.end for size in known.tiers], default=time.time())
@@ -139,7 +149,6 @@ def _export(where: Places, arguments: argparse.Namespace) -> int:
         sys.stdout.writelines(lines(rows))
     else:
         _write(arguments.output, "".join(lines(rows)).encode())
-    return EXIT_OK
 
 
 def _write(path: str, made: bytes) -> None:
