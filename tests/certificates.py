@@ -13,6 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _DAY = datetime.timedelta(days=1)
+_FOR_SIGNING = x509.KeyUsage(
+    digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
+    key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+)  # fmt: skip
 
 
 class Pair(NamedTuple):
@@ -32,7 +36,8 @@ class Authority:
         built = _builder(self._name, self._name, self._key.public_key()).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
-        self._signed = built.sign(self._key, hashes.SHA256())
+        built = built.add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+        self._signed = built.add_extension(_FOR_SIGNING, critical=True).sign(self._key, hashes.SHA256())
         self.certificate = directory / f"{name}.pem"
         self.certificate.write_bytes(self._signed.public_bytes(serialization.Encoding.PEM))
 
@@ -43,6 +48,9 @@ class Authority:
             [x509.DNSName(name), x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         )
         signed = _builder(_named(name), self._name, key.public_key()).add_extension(names, critical=False)
+        # Python's clients ask for it from 3.13 on.
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        signed = signed.add_extension(signer, critical=False)
         pair = Pair(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         pair.certificate.write_bytes(signed.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
         pair.key.write_bytes(

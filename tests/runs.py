@@ -43,6 +43,10 @@ class Book:
     def __exit__(self, *_: object) -> None:
         self.db.close()
 
+    def __del__(self) -> None:
+        """Close the file also where no block does: from 3.13 on, Python warns of a connection that it has to close."""
+        self.db.close()
+
     def add(self, table: str, **cells: Any) -> None:
         """One row."""
         names, marks = ", ".join(cells), ", ".join("?" * len(cells))

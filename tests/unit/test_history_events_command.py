@@ -139,7 +139,8 @@ def test_a_narrow_list_leaves_the_year_out_before_the_gpu(
     assert head.split() == ["TIME", "EVENT", "GPU"]
     assert row.split()[-1] == "1"
     assert len(row) <= 40
-    assert row[:14] == time.strftime("%m-%d %H:%M:%S", time.strptime(row[:14], "%m-%d %H:%M:%S"))
+    shown = "%Y-%m-%d %H:%M:%S"
+    assert f"2000-{row[:14]}" == time.strftime(shown, time.strptime(f"2000-{row[:14]}", shown))
 
 
 def test_a_narrow_list_tells_gpus_of_which_only_the_uuid_is_known_apart(

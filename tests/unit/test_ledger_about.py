@@ -48,6 +48,9 @@ class Written:
     def close(self, timeout: float = 5.0) -> bool:
         return True
 
+    def __del__(self) -> None:
+        self.db.close()
+
 
 def recorded(directory: Path, *told: dict[str, About], ranks: int = 1) -> Written:
     """A ledger of one run whose processes publish this, one after the other, by their keys."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -151,7 +150,7 @@ def test_a_ledger_that_another_program_holds_is_said_to_be_locked(book: Book, mo
             made.rename(run, "x")
         book.db.execute("ROLLBACK")
         made.rename(run, "x")
-    assert sqlite3.connect(book.path).execute("SELECT name FROM run WHERE id = 'mine-1'").fetchone() == ("x",)
+    assert book.db.execute("SELECT name FROM run WHERE id = 'mine-1'").fetchone() == ("x",)
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from math import isnan, nan
 from pathlib import Path
 
@@ -34,7 +36,7 @@ def begin() -> float:
 
 
 @pytest.fixture
-def history(tmp_path: Path, begin: float) -> LongHistory:
+def history(tmp_path: Path, begin: float) -> Iterator[LongHistory]:
     """Cells of 10 s from an hour before the run to an hour after its first four."""
     stall = (begin + STALL) // 10 * 10
 
@@ -45,9 +47,9 @@ def history(tmp_path: Path, begin: float) -> LongHistory:
 
     path = str(tmp_path / "history.sqlite")
     fill(path, [GPU], begin + 5 * HOUR, values, shapes=[SHAPES[1]._replace(keep=6 * HOUR)])
-    found = open_history()
-    found.look_in(path)
-    return found
+    with closing(open_history()) as found:
+        found.look_in(path)
+        yield found
 
 
 def trace(begin: float, step: float, points: int) -> RunSeries:
