@@ -15,7 +15,7 @@ from gpumon.errors import RingError
 from gpumon.frame import NAN, Boundary, Driver, Frame, Origin, Process
 from gpumon.missing import is_known
 from gpumon.origin import Capability
-from gpumon.paths import Places, history_paths, places, refused_rings, ring_paths
+from gpumon.paths import Places, history_paths, places, ring_paths, why_unread
 from gpumon.ring.layout import RUNNING, Superblock
 from gpumon.ring.reader import Heartbeat, RingReader
 from gpumon.units import clock, duration
@@ -351,11 +351,8 @@ def follow(where: Places) -> Live:
         # A ring whose daemon is gone must not hide one that is written, or whose daemon hangs.
         opened = [fd for path in ring_paths(where) if (fd := _open(path)) is not None]
         if not opened:
-            for path in refused_rings(where):
-                directory = os.path.dirname(path)
-                raise RingError(
-                    f"{directory} belongs to another user or is writable by others: '--dir {directory}' shows it anyway"
-                )
+            if why := why_unread(where):
+                raise RingError(why)
             raise FileNotFoundError(2, "no ring")
         if len(opened) == 1:
             return opened[0]

@@ -105,6 +105,37 @@ def refused_rings(where: Places) -> list[str]:
     return [path for path, believed in _rings(where) if not believed]
 
 
+def closed_rings(where: Places) -> list[str]:
+    """The rings that this user may not read, or not even look for: a daemon for a group of users may write them."""
+    closed = []
+    for directory in live_dirs(where):
+        try:
+            os.close(os.open(f"{directory}/{RING}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
+        except PermissionError:
+            closed.append(f"{directory}/{RING}")
+        except OSError:
+            continue
+    return closed
+
+
+def why_closed(path: str) -> str:
+    """Return what is to be said of a ring that this user may not read."""
+    return f"no permission to read {path}, so whether a daemon runs is not known: ask the administrator for its group"
+
+
+def why_unread(where: Places) -> str:
+    """Return why a ring that may be there is not read, and what to do; empty where there is none."""
+    for path in refused_rings(where):
+        directory = os.path.dirname(path)
+        return f"{directory} belongs to another user or is writable by others: '--dir {directory}' shows it anyway"
+    return next(map(why_closed, closed_rings(where)), "")
+
+
+def without_daemon(where: Places) -> str:
+    """Return why a view reads no daemon, in a few words."""
+    return "no daemon that may be read" if closed_rings(where) else "no daemon"
+
+
 def _rings(where: Places) -> Iterator[tuple[str, bool]]:
     for directory in where.candidates():
         believed = bool(where.explicit) or is_trusted(directory, where.uid)

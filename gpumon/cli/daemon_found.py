@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.errors import GpumonError
 from gpumon.live import NO_DAEMON, Live, follow
-from gpumon.paths import LOCK, Places, live_dirs, refused_rings
+from gpumon.paths import LOCK, Places, closed_rings, live_dirs, refused_rings, why_closed
 from gpumon.procfs import is_alive
 from gpumon.ring.lock import Holder, holder_of
 
@@ -52,6 +52,8 @@ def find_daemon(where: Places) -> FoundDaemon:
             f"no daemon is running, but {refused[0]} was not looked at: it belongs to another user or is writable by "
             f"others; '--dir {refused[0]}' looks at it anyway"
         )
+    for path in closed_rings(where):
+        raise GpumonError(why_closed(path))
     raise GpumonError(f"{NO_DAEMON} (looked in {', '.join(where.candidates())})")
 
 

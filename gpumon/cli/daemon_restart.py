@@ -14,7 +14,7 @@ from gpumon.cli.daemon_stop import end, environment_of, refuse
 from gpumon.cli.parser import parser_of
 from gpumon.cli.streams import say
 from gpumon.errors import GpumonError, UsageError
-from gpumon.paths import Places
+from gpumon.paths import Places, closed_rings
 
 _WORD = "daemon"
 _OF_ENVIRONMENT = ("GPUMON_", "XDG_")
@@ -38,6 +38,8 @@ def restart(where: Places, directory: str | None, state: str | None) -> NoReturn
     try:
         found = find_daemon(where)
     except GpumonError:
+        if closed_rings(where):
+            raise
         say("gpumon: no daemon was running: starting one with the options of this environment")
         _become(_places(directory, state), os.environ)
     refuse(found)

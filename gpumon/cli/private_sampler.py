@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from gpumon.cli.options import is_recording, playback_of, reads_hardware, source_of
 from gpumon.cli.streams import say
 from gpumon.live import CATCHING_UP, WAITING, Live
-from gpumon.paths import Places
+from gpumon.paths import Places, without_daemon
 
 
 def ledger_at(path: str, generation: int) -> str:
@@ -59,7 +59,7 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
 
             playback.renew = renew
     sampler = PrivateSampler(recorder).start()
-    note = "no daemon: sampling in this process"
+    note = f"{without_daemon(where)}: sampling in this process"
     if arguments.source:
         note = "replayed" if is_recording(arguments) else "live"
     waits = WAITING if reads_hardware(arguments) or is_recording(arguments) else CATCHING_UP

@@ -17,7 +17,7 @@ from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.frame import NAN, Driver, Origin, nothing
 from gpumon.live import Live, follow
 from gpumon.origin import Capability
-from gpumon.paths import Places, ring_paths
+from gpumon.paths import Places, closed_rings, ring_paths, without_daemon
 from gpumon.units import duration
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _look(where: Places, arguments: "Namespace") -> _Look:
     unreadable = followed.unreadable() if followed else ""
     if unreadable:
         say(f"gpumon: {unreadable}")
-    note = "the daemon's ring cannot be read" if unreadable else "no daemon"
+    note = "the daemon's ring cannot be read" if unreadable and not closed_rings(where) else without_daemon(where)
     own = sampled(where, arguments, _PATIENCE)
     if own is None:
         problem = (

@@ -7,9 +7,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +21,7 @@ from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.paths import places
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
+from tests.strangers import as_nobody, foreign_directory
 
 NOW = BEGAN + 7200.0
 ROOT = Path(__file__).parents[2]
@@ -296,26 +294,6 @@ def test_a_state_directory_that_nobody_can_write_or_look_into_is_not_an_empty_le
         (directory / "state" / "gpumon").rmdir()
         (directory / "state" / "gpumon").touch()
         assert "is not a directory" in why_no_runs(where)
-
-
-@contextmanager
-def foreign_directory() -> Iterator[Path]:
-    """A directory that everybody may enter: pytest's own are closed to others."""
-    with tempfile.TemporaryDirectory(prefix="gpumon-test-") as directory:
-        os.chmod(directory, 0o755)
-        yield Path(directory)
-
-
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """Look as somebody who has no rights: root has all of them everywhere."""
-    me = os.geteuid()
-    if me == 0:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(me)
 
 
 @pytest.mark.parametrize(

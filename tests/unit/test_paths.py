@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.cli.daemon_found import find_daemon
+from gpumon.cli.daemon_restart import restart
 from gpumon.errors import GpumonError
+from gpumon.live import follow
 from gpumon.paths import (
     Places,
+    closed_rings,
     make_live_dir,
     make_private_dir,
     make_tag_dir,
@@ -20,7 +24,10 @@ from gpumon.paths import (
     ring_paths,
     tag_dir_for_client,
     tag_dirs,
+    why_unread,
+    without_daemon,
 )
+from tests.strangers import as_nobody, foreign_directory
 
 UID = os.getuid()
 needs_root = pytest.mark.skipif(UID != 0, reason="only root can give a directory to somebody else")
@@ -296,3 +303,28 @@ def test_a_planted_ring_does_not_hide_that_of_the_users_own_daemon(machine: Plac
     Path(owned(mine.private, 4321), "ring").touch()
     Path(owned(f"{machine.state}/live", 1000), "ring").touch()
     assert ring_paths(mine) == [f"{machine.state}/live/ring"]
+
+
+@pytest.mark.parametrize("kind", ["directory", "ring"])
+def test_a_ring_that_may_not_be_read_is_not_said_to_be_absent(machine: Places, kind: str) -> None:
+    with foreign_directory() as found:
+        where = machine._replace(system=f"{found}/gpumon", runtime="", shared_memory="/nowhere", state="")
+        os.mkdir(where.system, 0o755)
+        assert (closed_rings(where), without_daemon(where)) == ([], "no daemon"), "there is none"
+        ring = Path(where.system, "ring")
+        ring.touch()
+        with as_nobody():
+            assert (why_unread(where), without_daemon(where)) == ("", "no daemon"), "everybody may read it"
+        os.chmod(ring.parent if kind == "directory" else ring, 0)
+        with as_nobody():
+            assert closed_rings(where) == [str(ring)]
+            assert without_daemon(where) == "no daemon that may be read"
+            assert why_unread(where).startswith(
+                f"no permission to read {ring}, so whether a daemon runs is not known: "
+            )
+            assert follow(where).state().text == why_unread(where)
+            with pytest.raises(GpumonError, match="whether a daemon runs is not known"):
+                find_daemon(where)
+            with pytest.raises(GpumonError, match="whether a daemon runs is not known"):
+                restart(where, None, None)
+        os.chmod(where.system, 0o755)
