@@ -40,6 +40,7 @@ def write_calls(directory: str, calls: Sequence[DriverCall]) -> None:
     descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
+        os.fchmod(file.fileno(), 0o644)  # whatever the umask: who may read it, its directory says
     os.replace(f"{path}.new", path)
 
 

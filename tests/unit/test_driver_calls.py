@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,15 @@ def test_the_file_gives_what_was_written(tmp_path: Path) -> None:
     write_calls(str(tmp_path), CALLS)
     assert read_calls(str(tmp_path)) == tuple(CALLS)
     assert os.listdir(tmp_path) == [FILE]
+
+
+def test_who_may_enter_the_directory_reads_the_file_whatever_the_umask_of_the_daemon(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        write_calls(str(tmp_path), CALLS)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o644
 
 
 @pytest.mark.parametrize(
