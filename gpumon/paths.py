@@ -51,6 +51,11 @@ class Places(NamedTuple):
     """Whether nobody named `state`: then a daemon for the whole machine keeps its ledger in `system_state`."""
 
     @property
+    def machine_state(self) -> str:
+        """`system_state` where readers look into it, too; empty where a directory was named instead."""
+        return "" if self.explicit else self.system_state
+
+    @property
     def private(self) -> str:
         """The user's own directory in shared memory."""
         return f"{self.shared_memory}/gpumon-{self.uid}"
@@ -153,7 +158,7 @@ def ledger_path(where: Places) -> str:
 
 def ledger_paths(where: Places) -> list[str]:
     """The ledgers that exist and that a reader may look at: the user's own, then that of the whole machine."""
-    machine = [] if where.explicit else [f"{where.system_state}/{LEDGER}"]
+    machine = [f"{where.machine_state}/{LEDGER}"] if where.machine_state else []
     return [path for path in dict.fromkeys([ledger_path(where), *machine]) if path and os.path.exists(path)]
 
 
@@ -164,7 +169,7 @@ def history_path(where: Places) -> str:
 
 def history_paths(where: Places) -> list[str]:
     """The histories that exist and that a reader may look at, the one that was written last first."""
-    machine = [] if where.explicit else [f"{where.system_state}/{LEDGER}"]
+    machine = [f"{where.machine_state}/{LEDGER}"] if where.machine_state else []
     paths = [history_beside(path) for path in dict.fromkeys([ledger_path(where), *machine]) if path]
     return sorted((path for path in paths if os.path.exists(path)), key=_written_at, reverse=True)
 

@@ -15,7 +15,7 @@ _RUNNING = "the daemon writes within a minute of its start; after that, its log 
 
 def why_no_runs(where: Places) -> str:
     """One line for people: why no run was recorded."""
-    return why_absent(ledger_path(where), NOTHING, "runs are not recorded")
+    return why_absent(ledger_path(where), NOTHING, "runs are not recorded", where.machine_state)
 
 
 def why_no_history(where: Places, what: str = "history") -> str:
@@ -25,7 +25,8 @@ def why_no_history(where: Places, what: str = "history") -> str:
     if played:
         return f"history is not being kept: {played}"
     to_do = _RUNNING if is_alive else "start 'gpumon daemon'"
-    return why_absent(history_path(where), f"no {what} kept yet: {to_do}", "history is not kept")
+    nothing = f"no {what} kept yet: {to_do}"
+    return why_absent(history_path(where), nothing, "history is not kept", where.machine_state)
 
 
 def played_instead(live: Live) -> str:

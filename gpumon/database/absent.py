@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 
 
-def why_absent(path: str, nothing: str, refused: str) -> str:
+def why_absent(path: str, nothing: str, refused: str, machine: str = "") -> str:
     """One line for people: what is wrong with the place of a file, else `nothing`, which says how one comes to be.
 
     `refused` begins the lines about a place that cannot be written, such as "runs are not recorded".
+    `machine`: the directory of a daemon for all users, which may be closed to this one.
     """
+    if machine and _is_closed(machine):
+        return f"no permission to look into {machine}, where the machine's daemon keeps them: ask the administrator"
     if not path:
         return f"{refused}: there is no state directory; pass --state-dir"
     directory = os.path.dirname(path)
@@ -25,6 +28,14 @@ def why_absent(path: str, nothing: str, refused: str) -> str:
     except OSError as error:
         return f"cannot look into {directory}: {error.strerror or error}"
     return nothing
+
+
+def _is_closed(directory: str) -> bool:
+    try:
+        os.stat(f"{directory}/.")
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
 
 
 def _nearest(directory: str) -> str:

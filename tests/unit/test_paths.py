@@ -11,6 +11,7 @@ import pytest
 
 from gpumon.cli.daemon_found import find_daemon
 from gpumon.cli.daemon_restart import restart
+from gpumon.cli.nothing_kept import why_no_history, why_no_runs
 from gpumon.errors import GpumonError
 from gpumon.live import follow
 from gpumon.paths import (
@@ -328,3 +329,18 @@ def test_a_ring_that_may_not_be_read_is_not_said_to_be_absent(machine: Places, k
             with pytest.raises(GpumonError, match="whether a daemon runs is not known"):
                 restart(where, None, None)
         os.chmod(where.system, 0o755)
+
+
+def test_a_state_directory_of_the_machine_that_may_not_be_entered_is_not_said_to_keep_nothing() -> None:
+    with foreign_directory() as found:
+        where = Places(
+            explicit="", system="/nowhere", shared_memory="/nowhere", system_state=f"{found}/lib", state=f"{found}/own"
+        )
+        os.mkdir(where.system_state, 0o755)
+        assert "no permission" not in why_no_runs(where) + why_no_history(where)
+        os.chmod(where.system_state, 0)
+        with as_nobody():
+            assert why_no_runs(where).startswith(f"no permission to look into {where.system_state}")
+            assert why_no_history(where) == why_no_runs(where)
+            assert "no permission" not in why_no_runs(where._replace(explicit=f"{found}/other")), "nobody looks there"
+        os.chmod(where.system_state, 0o755)
