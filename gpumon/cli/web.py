@@ -230,7 +230,8 @@ def _make_state_dir(where: Places) -> None:
         os.makedirs(os.path.dirname(where.state) or "/", mode=0o700, exist_ok=True)
         make_private_dir(where.state, where.uid)
     except OSError as error:
-        raise GpumonError(f"cannot keep the token in {where.state}: {error.strerror or error}") from error
+        why = error.strerror or error
+        raise GpumonError(f"cannot keep the token in {where.state}: {why}; pass another --state-dir") from error
 
 
 def _people(where: Places, way: str) -> People:

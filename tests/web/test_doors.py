@@ -360,6 +360,16 @@ def test_a_token_file_that_is_a_link_is_called_one(tmp_path: Path) -> None:
         token_from(str(tmp_path / "link"), make=False)
 
 
+def test_a_token_that_cannot_be_kept_names_the_option_for_another_place(tmp_path: Path) -> None:
+    with pytest.raises(GpumonError, match="No such file or directory; pass another --state-dir"):
+        token_from(str(tmp_path / "absent" / "web-token"), make=True)
+    (tmp_path / "link").symlink_to(tmp_path)
+    done = gpumon("web", "--port", "0", "--state-dir", tmp_path / "link", env=environment(tmp_path))
+    assert done.returncode == 1
+    said = f"cannot keep the token in {tmp_path}/link: is not a directory; pass another --state-dir"
+    assert done.stderr == f"gpumon: {said}\n"
+
+
 # Sessions
 
 
