@@ -19,7 +19,7 @@ from gpumon.cli.daemon_options import add_daemon
 from gpumon.cli.options import playback_of, resolve_options, source_of
 from gpumon.cli.streams import say
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
-from gpumon.paths import LOG, Places
+from gpumon.paths import LOG, Places, live_dirs
 
 _OF_ALL = ("action", "dir", "state_dir")
 _PATIENCE = 3.0
@@ -90,12 +90,27 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
         where_to = f"sampled every {arguments.interval:g} s into {recorder.directory}"
         text = f"gpumon daemon {os.getpid()}: {sampler.found()}; {where_to}"
         heap.collect_seldom()
+        tell_of_another(where, recorder.directory or "")
         tell(text, recorder.directory or "")
 
     heap.share_one_arena()
     _allow_open_files()
     Service(open_recorder, started).run()
     return EXIT_OK
+
+
+def tell_of_another(where: Places, directory: str) -> None:
+    """Say where views do not read the daemon that has just started, because one for the machine goes before it."""
+    if live_dirs(where)[:1] == [directory]:
+        return
+    from gpumon.cli.daemon_found import read_instead
+
+    found = read_instead(where, directory)
+    if found is not None:
+        say(
+            f"gpumon: views read the daemon in {found.directory} (pid {found.pid}), not this one: "
+            "stop this one, or give it and its views a --dir of their own"
+        )
 
 
 def _allow_open_files() -> None:

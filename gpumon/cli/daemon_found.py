@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import takewhile
 from typing import NamedTuple
 
 from gpumon.errors import GpumonError
@@ -55,6 +56,13 @@ def find_daemon(where: Places) -> FoundDaemon:
     for path in closed_rings(where):
         raise GpumonError(why_closed(path))
     raise GpumonError(f"{NO_DAEMON} (looked in {', '.join(where.candidates())})")
+
+
+def read_instead(where: Places, directory: str) -> FoundDaemon | None:
+    """Return the daemon that views of this user read although one samples into `directory`; None where it is that."""
+    before = takewhile(lambda one: one != directory, live_dirs(where))
+    looked = (_look(one, where) for one in before)
+    return next((one for one in looked if one is not None and one.live.is_alive()), None)
 
 
 def _look(directory: str, where: Places) -> FoundDaemon | None:

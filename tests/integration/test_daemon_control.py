@@ -14,6 +14,7 @@ import pytest
 
 import gpumon as package
 from gpumon.cli import daemon_found, daemon_stop
+from gpumon.cli.daemon import tell_of_another
 from gpumon.cli.daemon_found import find_daemon
 from gpumon.errors import GpumonError
 from gpumon.paths import Places
@@ -201,3 +202,18 @@ def test_the_main_process_of_a_unit_is_left_to_its_service_manager(env: dict[str
 def test_a_daemon_that_was_started_from_a_shell_of_a_unit_is_its_users(env: dict[str, str]) -> None:
     with daemon("--source", "sim:one", env=env | {"INVOCATION_ID": "1", "SYSTEMD_EXEC_PID": str(os.getpid())}):
         assert gpumon("daemon", "stop", env=env).returncode == 0
+
+
+def test_a_daemon_that_no_view_reads_says_so_when_it_starts(
+    env: dict[str, str], live_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = Places(system=str(live_dir), shared_memory=str(tmp_path), uid=os.getuid())
+    os.mkdir(where.private, 0o700)
+    with daemon("--source", "sim:one", env=env) as process:
+        tell_of_another(where, where.private)
+        said = f"gpumon: views read the daemon in {live_dir} (pid {process.pid}), not this one: "
+        assert capsys.readouterr().err.startswith(said)
+        tell_of_another(where, str(live_dir))
+        tell_of_another(where._replace(explicit=where.private), where.private)
+    tell_of_another(where, where.private)
+    assert capsys.readouterr().err == "", "it is the one that views read, or the other has stopped"
