@@ -18,11 +18,13 @@ from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.errors import BoardError
 from gpumon.frame import ENDED_BADLY, Boundary, Run, RunState
 from gpumon.paths import Places, tag_dirs
+from gpumon.procfs import start_time
 from gpumon.run_about import NOTHING_TOLD, About
 from gpumon.run_facts import NEWS_FOR, SHOWN_FOR
 from gpumon.tags.listing import Listing, Unchanged, is_of_its_user, name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.refusals import Place, Refusals
+from gpumon.tags.run_ids import Named, RunIds
 from gpumon.tags.sweep import KEEP
 from gpumon.tags.watch import Times, Watched
 from gpumon.tags.wire import Memory
@@ -92,6 +94,7 @@ class TagReader:
         self._news_since: dict[int, int] = {}
         """End of the last run that is still news (monotonic ns), of users who had more than enough that ended."""
         self._users: dict[int, str] = {}
+        self._ids = RunIds()
         self._runs: dict[str, tuple[Run, Watched]] = {}
         try:
             self._namespace = os.stat(f"{proc}/self/ns/time").st_ino
@@ -132,6 +135,11 @@ class TagReader:
             if is_over:
                 # Shown long enough; a run that ended before the first poll is shown once.
                 self._forget(place, board, self._end(place, board, times))
+        named = [Named(run.id, board.uid, run.pid) for run, board in self._runs.values()]
+        ids = self._ids.of(named, lambda pid: start_time(pid, self._proc))
+        for (key, (run, board)), id in zip(list(self._runs.items()), ids, strict=True):
+            if id != run.id:
+                self._runs[key] = run._replace(id=id), board
         return Poll(
             runs=[run for run, _ in self._runs.values()],
             boundaries=boundaries,

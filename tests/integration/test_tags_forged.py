@@ -341,7 +341,7 @@ import fcntl, os, sys
 import gpumon
 gpumon.run  # loaded while its files can still be read
 os.setgid(65534); os.setuid(65534)
-run = gpumon.run("mine", devices="GPU-victim", directory=sys.argv[1])
+run = gpumon.run("mine", devices="GPU-victim", run_id="taken", directory=sys.argv[1])
 print(run.on, os.getpid(), flush=True)
 sys.stdin.readline()
 """
@@ -361,6 +361,17 @@ def test_another_users_board_cannot_name_a_gpu_that_others_use(shared: Path) -> 
         refused = devices_of(claim, [device], [Process(1, "GPU-victim", "compute", "train", "somebody-else")])
         assert refused.devices == ()
         assert refused.refused
+    reader.close()
+
+
+@pytest.mark.skipif(UID != 0, reason="only root can be two users")
+def test_a_run_with_the_id_of_another_users_run_is_no_rank_of_it(shared: Path) -> None:
+    reader = TagReader(Places(explicit=str(shared), uid=UID))
+    with gpumon.run("net", run_id="taken", directory=str(shared)), beside(STRANGER, shared) as child:
+        assert hear(child).split()[0] == "True"
+        found = reader.poll().runs
+        assert sorted((run.id, run.user) for run in found) == [("taken", "root"), ("taken~65534", "nobody")]
+        assert reader.at(time.monotonic_ns()) == found
     reader.close()
 
 
