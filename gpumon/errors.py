@@ -32,11 +32,15 @@ class RingError(GpumonError):
 class AlreadyRunning(GpumonError):
     """Another daemon writes this directory."""
 
-    def __init__(self, directory: str, pid: int) -> None:
-        super().__init__(
-            f"a daemon already runs for {directory} (pid {pid}): "
-            f"join it with 'gpumon tui', or stop it with 'gpumon daemon stop'"
-        )
+    def __init__(self, directory: str, pid: int, *, for_command: bool = False) -> None:
+        if for_command:
+            text = f"'gpumon run' (pid {pid}) samples for {directory} until its command ends: join it with 'gpumon tui'"
+        else:
+            text = (
+                f"a daemon already runs for {directory} (pid {pid}): "
+                "join it with 'gpumon tui', or stop it with 'gpumon daemon stop'"
+            )
+        super().__init__(text)
         self.pid = pid
 
 

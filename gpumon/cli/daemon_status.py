@@ -47,6 +47,8 @@ def _state(found: FoundDaemon) -> tuple[str, Frame | None]:
 
 def _facts(found: FoundDaemon, state: str, frame: Frame | None) -> Iterator[tuple[str, str]]:
     yield "daemon", f"pid {found.pid or '?'}, {state}"
+    if found.holder.for_command:
+        yield "ends", "with its command: it is 'gpumon run', which samples while no daemon does"
     yield "directory", found.directory
     yield "user", user_name(found.holder.uid)
     if found.is_seen():

@@ -45,6 +45,8 @@ def refuse(found: FoundDaemon) -> None:
         raise GpumonError(f"{who} belongs to {user_name(found.holder.uid)}: only that user can stop it")
     if not found.is_seen():
         raise GpumonError(f"{who} cannot be seen from here, as from a container: stop it where it was started")
+    if found.holder.for_command:
+        raise GpumonError(f"{who} is 'gpumon run', and ends with its command: to stop it would end that, too")
     unit, manager = unit_of(found.pid)
     if unit:
         raise GpumonError(f"{who} is run by {unit}: use '{manager} stop {unit}' or '{manager} restart {unit}'")

@@ -40,7 +40,10 @@ class Recorder:
     more devices come than it has rows, then with some to spare, or when somebody cut or removed the file.
     """
 
-    def __init__(self, sampler: Sampler, clock: Clock, directory: str | None = None, frames: int | None = None) -> None:
+    def __init__(
+        self, sampler: Sampler, clock: Clock, directory: str | None = None, frames: int | None = None, *,
+        for_command: bool = False,
+    ) -> None:  # fmt: skip
         self.sampler = sampler
         self.writer: RingWriter | None = None
         self.generation = 0
@@ -51,7 +54,8 @@ class Recorder:
         self._clock = clock
         self.directory = directory
         self._frames = frames
-        self._lock = _lock(directory) if directory else None
+        self._for_command = for_command
+        self._lock = _lock(directory, for_command) if directory else None
         self._inode = _inode(directory) if directory else _NONE
         self._check_at = 0
         self._heard = 0
@@ -113,7 +117,7 @@ class Recorder:
         if not lock.is_removed():
             raise LostDirectory(f"another daemon took over {self.directory}: this one stops")
         try:
-            self._lock = _lock(self.directory)  # only the lock was removed
+            self._lock = _lock(self.directory, self._for_command)  # only the lock was removed
         except AlreadyRunning as error:
             raise LostDirectory(f"another daemon took over {self.directory}: this one stops") from error
         lock.release()
@@ -222,8 +226,8 @@ class Recorder:
                 os.close(former.fd)
 
 
-def _lock(directory: str) -> WriterLock:
-    return WriterLock(f"{directory}/{LOCK}", lambda: _heartbeat_age(f"{directory}/{RING}"))
+def _lock(directory: str, for_command: bool) -> WriterLock:
+    return WriterLock(f"{directory}/{LOCK}", lambda: _heartbeat_age(f"{directory}/{RING}"), for_command=for_command)
 
 
 def _inode(directory: str) -> int:

@@ -46,11 +46,12 @@ def open_daemon(
     gpm: bool = True,
     idle_interval: float = 0.0,
     job_dir: str = "",
+    for_command: bool = False,
 ) -> Recorder:
     """A recorder that has its directory, its lock and its first frame. `say` is told, in a line, what goes wrong later.
 
     `gpm`: whether the GPUs' performance counters are read; `idle_interval`: seconds between ticks while no GPU does
-    anything, 0 for those of always.
+    anything, 0 for those of always; `for_command`: whether it ends with a command that this process runs.
 
     Raises AlreadyRunning, SourceError, UsageError or GpumonError, each with what to do.
     """
@@ -59,13 +60,13 @@ def open_daemon(
     )
     directory = make_live_dir(where)
     try:
-        return _start(sampler, where, clock, directory, say, limits=limits)
+        return _start(sampler, where, clock, directory, say, limits=limits, for_command=for_command)
     except NoRoom:
         # The last rung of the ladder: the disk is slow, but better than nothing.
         if where.explicit or not where.state:
             raise
         fallback = make_live_dir(where._replace(explicit=f"{where.state}/live"))
-        return _start(sampler, where, clock, fallback, say, limits=limits)
+        return _start(sampler, where, clock, fallback, say, limits=limits, for_command=for_command)
     except OSError as error:  # full, read-only, or something else has the name of one of our files
         what = f"{error.filename}: " if error.filename else ""
         raise GpumonError(
@@ -74,11 +75,12 @@ def open_daemon(
 
 
 def _start(
-    sampler: Sampler, where: Places, clock: Clock, directory: str, say: Callable[[str], None], *, limits: HistoryLimits
-) -> Recorder:
+    sampler: Sampler, where: Places, clock: Clock, directory: str, say: Callable[[str], None], *, limits: HistoryLimits,
+    for_command: bool,
+) -> Recorder:  # fmt: skip
     make_tag_dir(directory, everyone=where.uid == 0 and directory == where.system)
     try:
-        recorder = Recorder(sampler, clock, directory)
+        recorder = Recorder(sampler, clock, directory, for_command=for_command)
     except BaseException:
         sampler.close()  # who is refused may try again
         raise

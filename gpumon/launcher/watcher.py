@@ -124,7 +124,8 @@ class Watcher:
 
         clock = SystemClock()
         sampling = Sampling(
-            follow(where), lambda say: open_daemon(where, source, interval, speed, clock, say=say, gpm=gpm)
+            follow(where),
+            lambda say: open_daemon(where, source, interval, speed, clock, say=say, gpm=gpm, for_command=True),
         )
         frames = sampling.frames(self._began)
         # A run's energy is known where it lies between two readings of the counter: with a sampler of our own,

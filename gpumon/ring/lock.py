@@ -20,6 +20,8 @@ from gpumon.procfs import is_alive, start_time
 from gpumon.ring.fresh import open_fresh, remove_left_over
 
 _RECORD = 64
+_COMMAND = " command"
+"""Ends the record of whoever samples for a command."""
 _NONE = -1
 SILENT_AFTER = 30.0
 """Seconds without a heartbeat after which a living owner counts as hung."""
@@ -34,6 +36,8 @@ class Holder(NamedTuple):
     """Clock ticks after boot; with the pid it names a process for ever."""
     uid: int
     """Owner of the file."""
+    for_command: bool = False
+    """Whether it samples for a command that it runs, and ends with that."""
 
 
 def holder_of(path: str) -> Holder | None:
@@ -48,7 +52,8 @@ def holder_of(path: str) -> Holder | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given up at once: a daemon that starts now tries again
     except BlockingIOError:
-        return Holder(*_owner(fd), os.fstat(fd).st_uid)
+        pid, started, for_command = _owner(fd)
+        return Holder(pid, started, os.fstat(fd).st_uid, for_command)
     finally:
         os.close(fd)
     return None
@@ -57,10 +62,12 @@ def holder_of(path: str) -> Holder | None:
 class WriterLock:
     """The right to write a directory, held until `release` or the end of the process."""
 
-    def __init__(self, path: str, heartbeat_age: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self, path: str, heartbeat_age: Callable[[], float] = lambda: 0.0, *, for_command: bool = False
+    ) -> None:
         """Take the lock.
 
-        `heartbeat_age` returns the seconds since the present owner's last heartbeat.
+        `heartbeat_age` returns the seconds since the present owner's last heartbeat; `for_command`: as of `Holder`.
         Raises AlreadyRunning when a living daemon holds it, GpumonError when it cannot be had.
         """
         self._path = path
@@ -69,17 +76,18 @@ class WriterLock:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                pid, started = _owner(fd)
+                pid, started, runs_command = _owner(fd)
                 os.close(fd)
                 if is_alive(pid, started) and heartbeat_age() <= SILENT_AFTER:
-                    raise AlreadyRunning(os.path.dirname(path), pid) from None
+                    raise AlreadyRunning(os.path.dirname(path), pid, for_command=runs_command) from None
                 _replace(path)
                 continue
             # Between our open and our lock the path may have been given to another file.
             if _inode(path) == os.fstat(fd).st_ino:
                 self._fd = fd
                 self._own_inode = os.fstat(fd).st_ino
-                os.pwrite(fd, f"{os.getpid()} {start_time()}".encode().ljust(_RECORD, b"\0"), 0)
+                record = f"{os.getpid()} {start_time()}{_COMMAND if for_command else ''}"
+                os.pwrite(fd, record.encode().ljust(_RECORD, b"\0"), 0)
                 remove_left_over(path)
                 return
             os.close(fd)
@@ -102,12 +110,12 @@ def _open(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
-def _owner(fd: int) -> tuple[int, int]:
+def _owner(fd: int) -> tuple[int, int, bool]:
     try:
-        pid, started = os.pread(fd, _RECORD, 0).rstrip(b"\0").split()
-        return int(pid), int(started)
+        pid, started, *more = os.pread(fd, _RECORD, 0).rstrip(b"\0").split()
+        return int(pid), int(started), more == [_COMMAND.strip().encode()]
     except ValueError:
-        return 0, 0
+        return 0, 0, False
 
 
 def _replace(path: str) -> None:

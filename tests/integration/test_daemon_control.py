@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -217,3 +218,26 @@ def test_a_daemon_that_no_view_reads_says_so_when_it_starts(
         tell_of_another(where._replace(explicit=where.private), where.private)
     tell_of_another(where, where.private)
     assert capsys.readouterr().err == "", "it is the one that views read, or the other has stopped"
+
+
+def test_a_command_whose_gpumon_run_samples_is_ended_by_no_stop_and_no_restart(
+    env: dict[str, str], live_dir: Path
+) -> None:
+    words = command("run", "--source", "sim:one", "--", sys.executable, "-c", "input()")
+    with subprocess.Popen(words, env=env, stdin=subprocess.PIPE) as process:
+        try:
+            found = until(lambda: holder_of(str(live_dir / "lock")))
+            assert (found.pid, found.for_command) == (process.pid, True)
+            until(lambda: gpumon("daemon", "status", env=env).stdout)
+            assert facts(gpumon("daemon", "status", env=env).stdout)["ends"].startswith("with its command: ")
+            for word in ("stop", "restart"):
+                done = gpumon("daemon", word, env=env)
+                assert done.returncode == 1
+                assert "is 'gpumon run', and ends with its command: to stop it would end that, too" in done.stderr
+            refused = gpumon("daemon", "--detach", "--source", "sim:one", env=env)
+            said = f"gpumon: 'gpumon run' (pid {process.pid}) samples for {live_dir} until its command ends: "
+            assert (refused.returncode, refused.stderr.startswith(said)) == (1, True)
+            assert process.poll() is None
+        finally:
+            process.communicate(b"\n")
+    assert process.returncode == 0
