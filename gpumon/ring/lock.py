@@ -21,7 +21,7 @@ from gpumon.ring.fresh import open_fresh, remove_left_over
 
 _RECORD = 64
 _COMMAND = " command"
-"""Ends the record of whoever samples for a command."""
+"""Ends the record of a process that samples for a command."""
 _NONE = -1
 SILENT_AFTER = 30.0
 """Seconds without a heartbeat after which a living owner counts as hung."""

@@ -24,7 +24,7 @@ class Named(NamedTuple):
 
 
 class RunIds:
-    """Which user has which id, for as long as a run of his has it."""
+    """Owners of ids, for as long as a run of theirs has it."""
 
     def __init__(self) -> None:
         self._owners: dict[str, int] = {}
