@@ -8,7 +8,8 @@ from typing import Any
 
 from gpumon.figures.axes import instant, numbers_of
 from gpumon.figures.escape import literal
-from gpumon.figures.logged_points import LoggedPoint, broken_off, logged_points
+from gpumon.figures.logged_kind import LoggedPoint
+from gpumon.figures.logged_points import broken_off, logged_course
 from gpumon.figures.run_series import RunSeries
 from gpumon.frame import NAN
 from gpumon.history.query import MOST
@@ -46,7 +47,7 @@ def logged_lines(
             breaks = sorted([*unsampled, *((time, time) for time, _ in odd)])
             lines.append({
                 "mode": "lines", "name": literal(name, NAME_CELLS), "hovertemplate": "%{y}",
-                **_joined(logged_points(over, logged, name, epochs), breaks),
+                **_joined(logged_course(over, logged, name, epochs).points, breaks),
             })  # fmt: skip
         if dots and not (known and len(dots) > BANDS):
             points = _thinned(dots if known else sorted([*at_end, *((time, NAN) for time in broken_off(epochs, over))]))

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import dropwhile
 from typing import NamedTuple
 
+from gpumon.figures.logged_kind import LATE, LoggedKind, LoggedPoint, has, kind_of, without_earlier
 from gpumon.figures.run_series import RunSeries
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.missing import is_known
 
-OFTEN = 2
-"""Values that an epoch logged besides its last one, from which on a metric is one of steps."""
-LoggedPoint = tuple[float, float, float, float]
-"""Time (s since 1970), mean, lowest and highest value."""
+LoggedPart = tuple[float, float, Sequence[LoggedPoint]]
+"""When an epoch ended, the value that it logged last, and what was sampled until then, since the end before it."""
 
 
 class LoggedCourse(NamedTuple):
@@ -27,15 +26,9 @@ class LoggedCourse(NamedTuple):
 
     points: Sequence[LoggedPoint]
     is_of_steps: bool
-    """Whether epochs logged several values. Then the last one of each may be of another kind, such as the mean of all
-    its steps, which nobody can tell: it is none of the points, but for that of an epoch that broke off."""
-
-
-def logged_points(
-    ended: float, series: RunSeries, name: str, epochs: Sequence[EpochSummary]
-) -> Sequence[LoggedPoint]:  # fmt: skip
-    """Return the points of `logged_course`."""
-    return logged_course(ended, series, name, epochs).points
+    """Whether an epoch logged another value besides its last one. Then the last one of each may be of another kind,
+    such as the mean of all its steps, which nobody can tell: it is none of the points, but for that of an epoch that
+    broke off."""
 
 
 def logged_course(
@@ -45,7 +38,8 @@ def logged_course(
 
     A sample sees what was logged last, also if that was in the epoch before: such a value is told once, at its end. An
     epoch that goes on or broke off without a value has none, however long the one before is still seen.
-    Behind one that broke off the values are NaN: those of a later epoch do not follow from it.
+    Behind one that broke off the values are NaN: those of a later epoch do not follow from it. So are they between
+    a value that may be of a step and one that may be of an epoch.
     """
     course, step = series.columns[name], series.step
     over = ended if is_known(ended) else math.inf
@@ -57,23 +51,27 @@ def logged_course(
     times = [time for time, *_ in found]
     ends = _ends(epochs, name, over)
     is_logged_anew = _is_open(epochs, over) and name in epochs[-1].metrics
-    parts, since, before = [], 0, math.nan
+    parts, since = [], 0
+    before: list[float] = []
     for end, value in [*ends, (math.inf, math.nan)]:
         until = bisect_left(times, end - step / 2)
         part = found[since:until]
         if math.isfinite(end) or not is_logged_anew:
-            part = [*dropwhile(lambda one, before=before: _has(one, before), part)]  # type: ignore[misc]
+            part = without_earlier(part, before)
         parts.append((end, value, part))
         # A cell in which an epoch ended may have values of two epochs.
-        since, before = max(until, bisect_right(times, end + step / 2)), value
-    is_of_steps = any(_has_steps(part, value) for _, value, part in parts if math.isfinite(value))
-    whole = {one.ended for one in epochs} if is_of_steps else set()
+        since, before = max(until, bisect_right(times, end + step / 2)), [*before, value][-LATE:]
+    kind = kind_of(found, step, name, epochs)
+    whole = {one.ended for one in epochs} if kind is LoggedKind.STEPS else set()
     kept = [point for end, value, part in parts for point in (_without(part, value) if end in whole else part)]
     shown = [one for one in ends if one[0] not in whole]
     known = [*kept, *((time, value, value, value) for time, value in shown)]
     last = max((time for time, *_ in known), default=-math.inf)
-    breaks = [(time, math.nan, math.nan, math.nan) for time in broken_off(epochs, ended) if time < last]
-    return LoggedCourse(sorted([*known, *breaks], key=lambda point: (point[0], not is_known(point[1]))), is_of_steps)
+    breaks = [time for time in broken_off(epochs, ended) if time < last]
+    if kind is not LoggedKind.STEPS:
+        breaks += _apart(parts, kind)
+    points = [*known, *((time, math.nan, math.nan, math.nan) for time in breaks)]
+    return LoggedCourse(sorted(points, key=lambda point: (point[0], not is_known(point[1]))), kind is LoggedKind.STEPS)
 
 
 def broken_off(epochs: Sequence[EpochSummary], ended: float) -> list[float]:
@@ -104,19 +102,22 @@ def _is_open(epochs: Sequence[EpochSummary], over: float) -> bool:
     return bool(epochs) and not is_known(epochs[-1].ended) and not math.isfinite(over)
 
 
-def _has_steps(part: Sequence[LoggedPoint], last: float) -> bool:
-    """Whether an epoch logged several values besides its last one."""
-    return len({point[1] for point in part if not _has(point, last)}) >= OFTEN
+def _apart(parts: Iterable[LoggedPart], kind: LoggedKind) -> Iterator[float]:
+    """Times behind which a value may be of another kind: on both sides of those that epochs logged besides their last.
+
+    Whether an epoch that goes on logs of steps or of itself is known where those before it showed it.
+    """
+    before = -math.inf
+    for end, value, part in parts:
+        others = [point for point in part if not has(point, value)]
+        if others and (math.isfinite(end) or kind is LoggedKind.UNKNOWN):
+            yield from filter(math.isfinite, (before, others[-1][0] if math.isfinite(end) else math.inf))
+        before = end
 
 
 def _without(part: Sequence[LoggedPoint], last: float) -> list[LoggedPoint]:
     """The samples of an epoch before its last value."""
-    return [*dropwhile(lambda point: _has(point, last), reversed(part))][::-1]
-
-
-def _has(point: LoggedPoint, value: float) -> bool:
-    """Whether a value is among the samples of a point; traces have single precision."""
-    return any(math.isclose(one, value, rel_tol=1e-6) for one in point[2:])
+    return [*dropwhile(lambda point: has(point, last), reversed(part))][::-1]
 
 
 def _finite(value: float, other: float) -> float:

@@ -410,6 +410,27 @@ def test_a_loss_that_was_no_number_and_a_pause_break_the_line(tmp_path: Path) ->
             assert [line["mean"].count(None) for line in panel["lines"]] == [1, 1], panel["key"]
 
 
+def test_values_of_steps_of_one_run_do_not_stand_beside_those_of_epochs_of_another(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        for run, within in zip(IDS, (True, False, True), strict=True):
+            key = book.rank(book.run(run))
+            seen: list[float] = []
+            for epoch, loss in enumerate((3.0, 2.0, 1.0)):
+                book.epoch(key, epoch, metrics=f'{{"loss": {loss}}}')
+                before = seen[-1] if seen else math.nan
+                seen += [before] * 2 + [loss + 0.5 if within else before] * 6 + [loss] * 2
+            book.trace(key, "", {"loss": [(value,) * 3 for value in seen]})
+        path = str(book.path)
+    mixed, of_steps = (
+        next(one["lines"] for one in document(path, asked)["chart"]["panels"] if one["key"] == "logged.loss")
+        for asked in (",".join(IDS), f"{IDS[0]},{IDS[2]}")
+    )
+    assert [{*line["mean"]} for line in mixed] == [{3.0, 2.0, 1.0}] * 3
+    for line in of_steps:
+        assert {3.5, 2.5, 1.5} <= {*line["mean"]}
+        assert 1.0 not in line["mean"]
+
+
 @pytest.mark.parametrize("logs_on", [False, True])
 def test_a_loss_is_drawn_over_a_pause_only_where_it_was_logged_in_it(tmp_path: Path, logs_on: bool) -> None:
     nothing = (float("nan"),) * 3

@@ -77,12 +77,41 @@ def test_the_mean_that_an_epoch_logs_by_the_name_of_its_steps_is_a_mark_and_no_t
     steps = [3.0 - 0.05 * second for second in range(30)]
     seen = [*steps[:8], 2.83, 2.83, *steps[10:18], 2.37, 2.37, *steps[20:]]  # it validates for 2 s, and then goes on
     found = chart(tmp_path, [2.83, 2.37, None], seen, RunState.RUNNING)
-    losses = [loss for _, loss in points(found, "logged.loss")]
+    losses = [loss for _, loss in points(found, "logged.loss") if loss is not None]
     assert losses == sorted(losses, reverse=True)
     assert not {2.83, 2.37} & {*losses}
     (panel,) = [one for one in found["panels"] if one["key"] == "logged.loss"]
     _, at_end = panel["lines"]
     assert (at_end["label"], at_end["look"], at_end["mean"]) == ("loss, end of epoch", "dots", [2.83, 2.37])
+
+
+def told(found: dict[str, Any]) -> list[float | None]:
+    """The line of a loss without points that say what the one before says."""
+    losses = [loss for _, loss in points(found, "logged.loss")]
+    return [loss for place, loss in enumerate(losses) if place == 0 or loss != losses[place - 1]]
+
+
+def test_a_value_within_each_epoch_and_one_at_its_end_are_never_joined_however_few_they_are(tmp_path: Path) -> None:
+    seen = [*[math.nan] * 2, *[3.0] * 6, *[2.0] * 5, *[2.6] * 5, *[1.9] * 2]
+    found = chart(tmp_path, [2.0, 1.9], seen, RunState.FINISHED)
+    assert told(found) == [3.0, 2.6]
+    (panel,) = [one for one in found["panels"] if one["key"] == "logged.loss"]
+    assert (panel["lines"][1]["look"], panel["lines"][1]["mean"]) == ("dots", [2.0, 1.9])
+
+
+def test_what_may_be_of_a_step_or_of_an_epoch_is_joined_to_nothing_while_no_epoch_shows_which(tmp_path: Path) -> None:
+    only = chart(tmp_path / "one", [2.0], [*[3.0] * 8, *[2.0] * 2], RunState.FINISHED)
+    assert told(only) == [3.0, None, 2.0]
+    goes_on = chart(tmp_path / "two", [2.0, None], [*[math.nan] * 9, *[2.0] * 5, *[1.7] * 6], RunState.RUNNING)
+    assert told(goes_on) == [2.0, None, 1.7]
+
+
+def test_a_value_of_an_epoch_that_comes_some_time_after_its_end_makes_none_of_steps(tmp_path: Path) -> None:
+    seen = [*[math.nan] * 12, *[3.0] * 10, *[2.0] * 8]  # each is seen two seconds after its epoch
+    found = chart(tmp_path, [3.0, 2.0, 1.0], seen, RunState.FINISHED)
+    (panel,) = [one for one in found["panels"] if one["key"] == "logged.loss"]
+    assert len(panel["lines"]) == 1
+    assert told(found) == [3.0, 2.0, 1.0]
 
 
 @pytest.mark.parametrize("has_samples", [True, False])

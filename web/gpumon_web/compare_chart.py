@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gpumon import units
-from gpumon.figures.logged_points import broken_off, logged_points
+from gpumon.figures.logged_points import LoggedCourse, broken_off, logged_course
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series, thinned
 from gpumon.frame import RunState
@@ -123,8 +123,8 @@ def _logged(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
     for name in sorted(names, key=lambda one: (not is_loss(one), order.index(one)))[:LOGGED]:
         look = "dots" if name.startswith(CHECKED) else None
         lines = [
-            with_odd(drawn, _odd(course, name)) for place, course in enumerate(courses)
-            if (drawn := _line(place, course, _said(course, name), look))
+            with_odd(drawn, _odd(courses[place], name)) for place, said in enumerate(_alike(courses, name))
+            if (drawn := _line(place, courses[place], said, look))
         ]  # fmt: skip
         yield panel(f"logged.{name[:80]}", clean(name, NAME_CELLS) or "unnamed", PLAIN, lines)
 
@@ -133,16 +133,38 @@ def _names(course: ComparedCourse) -> list[str]:
     return [*course.logged.columns, *(name for epoch in course.epochs[-1:] for name in epoch.metrics)]
 
 
+def _alike(courses: Sequence[ComparedCourse], name: str) -> Iterator[Points]:
+    """Values of each run under a name: those of steps only where no other run has but those of epochs beside them."""
+    found = [_course(course, name) for course in courses]
+    of_epochs = any(name in _names(course) and not (one and one.is_of_steps)
+                    for course, one in zip(courses, found, strict=True))  # fmt: skip
+    for course, one in zip(courses, found, strict=True):
+        ends = _ends(course, name) if of_epochs and one and one.is_of_steps else []
+        yield ends if any(math.isfinite(value) for _, value in ends) else _said(course, name)
+
+
 def _said(course: ComparedCourse, name: str) -> Points:
     """Values that a run logged under a name, by time; what was no number, and what nobody saw, breaks the line."""
-    if name not in course.logged.columns or name.startswith(CHECKED):
-        breaks = [(time, math.nan) for time in broken_off(course.epochs, course.record.run.ended)]
-        ends = [(one.ended, one.metrics.get(name, math.nan)) for one in course.epochs if is_known(one.ended)]
-        return sorted([*ends, *breaks])
-    series = course.logged
-    values = [(time, value) for time, value, *_ in logged_points(course.record.run.ended, series, name, course.epochs)]
-    odd = [(time, math.nan) for time, _ in diverged_points(series).get(name, ())]
+    logged = _course(course, name)
+    if logged is None:
+        return _ends(course, name)
+    values = [(time, value) for time, value, *_ in logged.points]
+    odd = [(time, math.nan) for time, _ in diverged_points(course.logged).get(name, ())]
     return sorted([*values, *odd, *_pauses(course, [time for time, _ in values])])
+
+
+def _course(course: ComparedCourse, name: str) -> LoggedCourse | None:
+    """The values of a metric as they were sampled; None where only the ends of epochs are drawn, or known."""
+    if name not in course.logged.columns or name.startswith(CHECKED):
+        return None
+    return logged_course(course.record.run.ended, course.logged, name, course.epochs)
+
+
+def _ends(course: ComparedCourse, name: str) -> list[tuple[float, float]]:
+    """The values of a metric at the ends of epochs, with a break behind each that broke off."""
+    breaks = [(time, math.nan) for time in broken_off(course.epochs, course.record.run.ended)]
+    ends = [(one.ended, one.metrics.get(name, math.nan)) for one in course.epochs if is_known(one.ended)]
+    return sorted([*ends, *breaks])
 
 
 def _odd(course: ComparedCourse, name: str) -> list[Odd]:
