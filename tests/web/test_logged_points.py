@@ -187,3 +187,21 @@ def test_what_epochs_logged_while_nothing_was_sampled_is_drawn_where_they_ended(
     found = chart(tmp_path, losses, seen, RunState.FINISHED)
     told = {round(time - BEGAN): loss for time, loss in points(found, "logged.loss") if loss is not None}
     assert [told.get(second) for second in (10, 20, 30, 40, 50)] == losses
+
+
+def test_the_time_that_a_chart_hatches_is_what_no_gpu_was_sampled_in_and_no_epoch_of_it(tmp_path: Path) -> None:
+    nothing = math.nan
+    with Book(tmp_path) as book:
+        end = (BEGAN + 60) * SECOND
+        rank = book.rank(book.run("net-1a2b", ended=end, state=RunState.FINISHED), ended=end, state=RunState.FINISHED)
+        for ordinal, loss in enumerate((3.0, 2.0, 1.0)):
+            begun = (BEGAN + 20 * ordinal) * SECOND
+            book.epoch(
+                rank, ordinal, begun=begun, ended=begun + 20 * SECOND, seconds=20.0, metrics=f'{{"loss": {loss}}}'
+            )
+        for gpu, missed in enumerate(((25, 32), (26, 45))):
+            seen = [nothing if missed[0] <= second < missed[1] else 0.5 for second in range(50)]
+            book.trace(rank, book.device(rank, gpu), {"gpu.memory_used": [(value,) * 3 for value in seen]})
+        served = Served((), [str(book.path)])
+        found = served.json("/api/kept?page=run&id=net-1a2b")["figures"]["course"]
+    assert found["unseen"] == [[BEGAN + 26, BEGAN + 32], [BEGAN + 50, BEGAN + 60]]

@@ -22,7 +22,7 @@ from gpumon.metrics import BY_NAME
 from gpumon.missing import is_known
 from gpumon.text import clean
 from gpumon_web.charts import PLAIN, Cells, chart, event, limit, line, metric_panel, moment, panel, ribbon
-from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of
+from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of, unseen
 
 DEVICE_MEMORY = USAGE[USAGE_INDEX["memory_used_mean"]].title
 """Title of the memory of all processes, beside that of live tensors in the tables of a run."""
@@ -89,6 +89,7 @@ def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
         held=[[begin, end, drawing.run.user]],
         goesOn=drawing.run.state is RunState.RUNNING,
         spans=True,
+        unseen=unseen(drawing.gpus, begin, end, goes_on=drawing.run.state is RunState.RUNNING),
     )
 
 

@@ -6,12 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.records import DeviceRow
 
 MEAN, EACH = "mean", "each"
 """Names of all GPUs of a run together, as their mean or each by itself, in an address."""
+MISSED = 3
+"""Points before the first sample or behind the last one from which on nothing was seen there."""
 
 
 class DeviceCourse(NamedTuple):
@@ -36,6 +39,26 @@ def power_of(gpus: Sequence[DeviceCourse], base: RunSeries) -> Envelope:
     sums = [tuple(math.fsum(part) for part in zip(*values, strict=True)) for values in zip(*lines, strict=True)]
     mean = [one[1] for one in sums]
     return Envelope(mean, mean, mean)
+
+
+def unseen(gpus: Sequence[DeviceCourse], begin: float, end: float, *, goes_on: bool) -> list[list[float]]:
+    """When none of the GPUs of a run was sampled, from and to, from its begin to its end.
+
+    Of one that goes on, what comes next may be on its way.
+    """
+    if not gpus:
+        return []
+    together = mean_of([one._replace(series=_used(one.series)) for one in gpus])
+    first, last = together.begun, together.begun + together.points * together.step
+    ends = [(begin, first), *([] if goes_on else [(last, end)])]
+    beyond = [(since, until) for since, until in ends if until - since > MISSED * together.step]
+    return [[round(since, 3), round(until, 3)] for since, until in sorted([*beyond, *unsampled(together)])]
+
+
+def _used(series: RunSeries) -> RunSeries:
+    """The lines by which it is told when a GPU was sampled."""
+    names = ("gpu.memory_used", "gpu.utilization")
+    return series._replace(columns={name: series.columns[name] for name in names if name in series.columns})
 
 
 def _base(gpus: Sequence[DeviceCourse]) -> RunSeries:

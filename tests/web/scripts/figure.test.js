@@ -178,7 +178,6 @@ test("a time of a line before its first value is a gap like one between two of t
   assert.deepStrictEqual(plain(gpumon.gapsOf(line, 0, 70, 30)), [[0, 20], [30, 50]], "its end is told by how old it is");
   assert.deepStrictEqual(plain(gpumon.gapsOf(line, 0, 12, 30)), [[0, 20]], "a part of it, of a view within it");
   assert.deepStrictEqual(plain(gpumon.gapsOf(line, 32, 41, 30)), [[30, 50]]);
-  assert.deepStrictEqual(plain(gpumon.gapsOf({ ...line, joined: true }, 0, 70, Infinity)), [[30, 50]]);
   assert.deepStrictEqual(plain(gpumon.gapsOf({ x: [1, 2, 60, 61], mean: [1, 1, 1, 1] }, 0, 70, 3)), [[2, 60]]);
   assert.deepStrictEqual(plain(gpumon.together([[30, 50], [0, 20], [10, 25], [25, 28]])), [[0, 28], [30, 50]]);
 });
@@ -271,6 +270,17 @@ test("of a run, what lies before its first sample and behind its last was not se
   assert.deepStrictEqual(ends({ begin: 8, end: 16 }), [], "no longer than a sample that is late");
   assert.deepStrictEqual(ends({ begin: 2, end: 20, goesOn: true }), [[2, 10.5]], "what comes next may be on its way");
   assert.deepStrictEqual(plain(gpumon.endsUnseen({ ...line, mean: line.mean.map(() => null) }, { begin: 2, end: 20 }, 3)), [[2, 20]]);
+});
+
+test("of what was logged now and then, and of several lines, a hatch is the time that the document knows not to be sampled", () => {
+  const { gpumon } = load(["00", "52"]);
+  const line = { x: [10, 20, 20, 40, 50], mean: [2, 1.5, null, 1.2, 1] };
+  const unseen = (doc, ...lines) => plain(gpumon.unseenIn(doc, { lines, lists: lines.length > 1 }, { from: 0, to: 60 }, 3));
+  assert.deepStrictEqual(unseen({ unseen: [[21, 33], [70, 80]] }, { ...line, joined: true }), [[21, 33]]);
+  assert.deepStrictEqual(unseen({}, { ...line, joined: true }), [], "an epoch that broke off, or a loss that is NaN, was seen");
+  const gap = { x: [1, 2, 30, 31], mean: [1, 1, 1, 1] };
+  assert.deepStrictEqual(unseen({ unseen: [] }, gap, { ...gap, x: [1, 2, 3, 31] }), [], "another GPU was sampled in it");
+  assert.deepStrictEqual(unseen({ unseen: [] }, gap), [[2, 30]]);
 });
 
 test("a line has the color of who holds the GPU a few samples ahead of what is known, and of nobody long after", () => {

@@ -112,7 +112,6 @@
     const parts = stretches(line, from, to, longest);
     const edges = [x[first] - half, ...parts.flatMap(([begin, end]) => [x[begin] - half, x[end - 1] + half]), x[last - 1] + half];
     const found = edges.flatMap((edge, at) => (at % 2 ? [] : [[edge, edges[at + 1]]]));
-    if (line.joined) { found.shift(); } // what is logged now and then begins when it does
     return found.filter(([a, b]) => b > a && b > from && a < to);
   };
 
@@ -132,6 +131,14 @@
     if (!known.length) { return [[begin, end]]; }
     const [first, last] = [known[0] - step / 2, known[known.length - 1] + step / 2];
     return [[begin, first], ...(goesOn ? [] : [[last, end]])].filter(([from, to]) => to - from > longest);
+  };
+
+  // Stretches of a view in which nothing was sampled. A line that is joined from one logged value to the next has gaps of its own,
+  // at NaN and where an epoch broke off, and of several lines one may miss what others have: there the document knows when.
+  g.unseenIn = function (doc, panel, { from, to }, longest) {
+    const [first] = panel.lines;
+    if (first.joined || panel.lists) { return (doc.unseen || []).filter(([a, b]) => b > from && a < to); }
+    return [...g.gapsOf(first, from, to, longest), ...(doc.spans && first.step ? g.endsUnseen(first, doc, longest) : [])];
   };
 
   // Where a line ends before `until`, from when it is not known: its last value, or its first time where it has none; else null.

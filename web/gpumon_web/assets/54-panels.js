@@ -4,7 +4,7 @@
 // (its base is zero: it is filled), `top`, `limits` [{at, text}], and `lines`; a line: `x`, `mean`, `low` and `high`, `step`, a `role`
 // of the theme or none (the color of who holds the GPU), a `label`, a short `mark` beside its value where it is one of a list, and a `look` (dots, thin). All values are in base units.
 // A sum that is not known from some place on has that as `lost` {at, text}; a panel that is older than others says by how much (`late`).
-// One that `spans` is of something that was there from begin to end, seen or not. One that `goesOn` reaches to now, which is `until`; `silent` is the state of a GPU that has no values of now, {title, age}; `known` is when its first sample is of.
+// One that `spans` is of something that was there from begin to end, seen or not; `unseen` are times [from, to] of it in which nothing was sampled. One that `goesOn` reaches to now, which is `until`; `silent` is the state of a GPU that has no values of now, {title, age}, and `heard` when anything was last seen, where lines may end earlier; `known` is when its first sample is of.
 "use strict";
 (function (g) {
   const AXIS = 62;
@@ -155,9 +155,9 @@
       const first = panel.lines[0];
       if (first && !doc.without) {
         const longest = g.longest(first, doc.interval);
-        const gaps = [...g.gapsOf(first, at.from, at.to, longest), ...(doc.spans && first.step ? g.endsUnseen(first, doc, longest) : [])];
+        const gaps = g.unseenIn(doc, panel, at, longest);
         // What is not known up to now is no empty place.
-        if (one.gone[0]) { gaps.push([one.gone[0].from, doc.until || first.x[first.x.length - 1]]); }
+        if (one.gone[0]) { gaps.push([Math.max(one.gone[0].from, first.joined && doc.heard ? doc.heard : 0), doc.until || first.x[first.x.length - 1]]); }
         if (doc.known > at.from) { gaps.push([at.from, doc.known]); }
         for (const [begin, end] of g.together(gaps)) { isHatched = g.hatch(pen, Math.max(at.left, at.x(begin)), Math.min(at.right, at.x(end)), one.top, one.height) || isHatched; }
       }

@@ -45,7 +45,7 @@
       wasSilent = isSilent();
       if (!wasSilent) { return doc; }
       const until = g.feed.clock();
-      return { ...doc, end: Math.max(doc.end, g.text.known(until) ? until : doc.end), until, silent: { title: g.feed.oldState(), age: g.feed.silence() } };
+      return { ...doc, end: Math.max(doc.end, g.text.known(until) ? until : doc.end), heard: doc.end, until, silent: { title: g.feed.oldState(), age: g.feed.silence() } };
     }
 
     // The panels that the viewer chose, of the best chart that there is.
