@@ -116,9 +116,13 @@ def usage(total: Cells) -> Cells:
 
 
 def length_range(summary: Cells) -> str:
-    """The lengths of its epochs: `from 420 ms to 1:42`; empty without any."""
-    least, most = summary.get("least"), summary.get("most")
-    return "" if least is None or most is None else f"from {units.brief(least)} to {units.brief(most)}"
+    """The lengths of its epochs: `from 420 ms to 1:42`, or that there is but one, or one length; empty without any."""
+    if summary.get("least") is None or summary.get("most") is None:
+        return ""
+    least, most = units.brief(summary["least"]), units.brief(summary["most"])
+    if least != most:
+        return f"from {least} to {most}"
+    return "of one epoch" if summary["done"] == 1 else f"each {least}"
 
 
 def _bar(run: Cells) -> list[Cells]:
