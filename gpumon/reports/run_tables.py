@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpumon import units
 from gpumon.diagnosis.past import is_partly_sampled
-from gpumon.frame import TRAINING
+from gpumon.frame import TRAINING, RunState
 from gpumon.ledger.combine import totals
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.outside import between, is_worth_a_row, outside_phases
@@ -192,13 +192,18 @@ def _rank(record: Record, place: int) -> tuple[str, ...]:
         str(rank.rank), str(rank.pid or units.MISSING), ", ".join(str(device.number) for device in rank.devices),
         rank.state.name.lower(), units.count(rank.steps or None), units.span(rank.wait),
         units.percent(values["utilization_mean"]), _rank_peak(rank, values["run_allocated_peak"]),
-        units.number(values["memory_used_peak"], Unit.BYTES), units.number(values["energy"], Unit.JOULES),
-        units.whole(rank.retries), units.whole(rank.ooms),
+        units.limited(values["memory_used_peak"], Unit.BYTES, _of_rank(rank)),
+        units.number(values["energy"], Unit.JOULES), units.whole(rank.retries), units.whole(rank.ooms),
     )  # fmt: skip
+
+
+def _of_rank(rank: RankRow) -> str:
+    """The sign of a peak that a rank may still exceed."""
+    return AT_LEAST if rank.state is RunState.RUNNING else ""
 
 
 def _rank_peak(rank: RankRow, read: float) -> str:
     """Of all devices of a rank together, as its framework counts them."""
     if is_known(rank.peak):
-        return units.number(rank.peak, Unit.BYTES)
+        return units.limited(rank.peak, Unit.BYTES, _of_rank(rank))
     return units.limited(read, Unit.BYTES, AT_LEAST)

@@ -21,7 +21,7 @@ from gpumon_web.pages.run import kept, live
 from gpumon_web.pages.runs import epochs
 from gpumon_web.run_head import far, length_range
 from gpumon_web.run_page import ROWS, find_run, run_document
-from gpumon_web.run_rows import LOGGED, epoch, live_peak, logged_names
+from gpumon_web.run_rows import LOGGED, epoch, live_peak, logged_names, rank
 from gpumon_web.tokens import line, text
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
@@ -378,6 +378,13 @@ def test_epochs_of_less_than_a_second_do_not_take_0_s() -> None:
 def test_epochs_of_one_length_have_no_range_of_lengths() -> None:
     assert length_range({"done": 1, "least": 5.0, "most": 5.0}) == "of one epoch"
     assert length_range({"done": 3, "least": 4.98, "most": 5.03}) == "each 5.0 s"
+
+
+@pytest.mark.parametrize(("state", "peak"), [("running", "≥ 2.0 GiB"), ("finished", "2.0 GiB")])
+def test_the_peak_of_a_rank_that_goes_on_may_still_rise(state: str, peak: str) -> None:
+    one = {"key": "k", "rank": 0, "state": state, "gpus": [], "pid": 7, "steps": 9, "wait": None, "ooms": None}
+    assert rank({**one, "peak": 2 * GIB})["peak"] == peak
+    assert rank({**one, "peak": None})["peak"] == "–"
 
 
 def test_logged_metrics_have_a_column_each_and_no_more_than_four() -> None:

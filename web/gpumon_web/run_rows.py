@@ -55,7 +55,13 @@ RANKS = (
     Column("pid", "PID", is_number=True),
     Column("steps", "Steps", "count"),
     Column("wait", "Waits for data", "duration"),
-    Column("peak", TENSORS, "bytes"),
+    Column(
+        "peak",
+        TENSORS,
+        help="By the framework's own counter; ≥ while the rank goes on",
+        sorts_by="peak_bytes",
+        is_number=True,
+    ),
     Column("ooms", "Out of memory", "count"),
 )
 
@@ -199,7 +205,9 @@ def rank(one: Cells) -> Cells:
         "state": run_state(one["state"]),
         "state_name": one["state"],
         "gpus": ", ".join(str(gpu["index"]) for gpu in one["gpus"]) or units.MISSING,
-        **{name: one[name] for name in ("pid", "steps", "wait", "peak", "ooms")},
+        "peak": units.limited(_number(one["peak"]), Unit.BYTES, "≥ " if one["state"] == "running" else ""),
+        "peak_bytes": one["peak"],
+        **{name: one[name] for name in ("pid", "steps", "wait", "ooms")},
     }
 
 
