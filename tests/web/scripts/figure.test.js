@@ -590,7 +590,7 @@ test("points that come less often than cells are long leave no gap between them,
   assert.strictEqual(line.low.length, line.x.length);
 });
 
-test("a chart as a file breaks no number from its unit", () => {
+test("a chart as a file breaks no number from its unit and from its word", () => {
   const { gpumon: g } = load(["00", "20", "50", "52", "53-gutter", "53-words"]);
   g.chartFont = () => "";
   const told = [];
@@ -598,5 +598,5 @@ test("a chart as a file breaks no number from its unit", () => {
   const panel = { title: "Device memory", unit: "bytes", top: 80 * 2 ** 30, limits: [], lines: [{ role: "acc" }] };
   const facts = [{ seen: 3, last: 40 * 2 ** 30, high: 68.4 * 2 ** 30 }];
   g.writeGutter(pen, { interval: 1 }, { panel, facts, gone: [], head: 0 }, {}, true);
-  assert.deepStrictEqual(told, ["Device memory", "40.0 GiB", "of 80.0\u00a0GiB · peak", "68.4\u00a0GiB"]);
+  assert.deepStrictEqual(told, ["Device memory", "40.0 GiB", "of\u00a080.0\u00a0GiB ·", "peak\u00a068.4\u00a0GiB"]);
 });

@@ -19,6 +19,9 @@
   // The last value of a line in the view: what was logged may be no number.
   const lastly = (panel, facts) => (facts.odd ? facts.odd : facts.last === null ? t.MISSING : g.scale.write(panel.unit, facts.last));
 
+  // Words of which no number stands in another row than the word and the unit that it belongs to.
+  const whole = (text) => t.unbroken(text).replace(/\b(of|peak|mean|max|lowest|to) (?=[\d−-])/g, "$1\u00a0");
+
   // What a gutter says: the name, the newest value, and what was in the view.
   g.said = function (doc, one, isWhole) {
     const { panel, facts } = one;
@@ -32,7 +35,7 @@
     const beside = other === t.MISSING ? "" : `${panel.lines[checked].label} ${other}`;
     const thin = panel.lines.find((line) => line.look === "thin" && line.label);
     const context = [one.isSmall ? "" : g.covers(doc, one), main ? g.context(panel, main, isWhole, one.isSmall) : ""].filter(Boolean).join(" · ");
-    return [headOf(doc, panel), value, t.unbroken(beside || (thin ? `${context} · thin line: ${thin.label}` : context))];
+    return [headOf(doc, panel), value, whole(beside || (thin ? `${context} · thin line: ${thin.label}` : context))];
   };
 
   // The last value in the view of one line of several.
