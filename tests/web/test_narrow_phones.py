@@ -49,6 +49,25 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("width", [320, 400])
+def test_a_run_that_went_on_when_last_seen_says_so_in_whole_words(browser: Browser, tmp_path: Path, width: int) -> None:
+    with Book(tmp_path) as book:
+        id = training(book, "net-1a2b", 3, gpus=2, state=RunState.RUNNING)
+        book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
+        book.db.execute("UPDATE epoch SET metrics = '{\"loss\": 0.98104}'")
+        goes = run(book.db.execute("SELECT key FROM rank").fetchone()[0], id=id, name="net", epoch=2, epochs=3)
+        served = Served([tick(100, [sample(0, **VALUES)], runs=[goes])], [str(book.path)], devices=1)
+        served.live.age = 90.0
+        with on_a_port(served) as link, visit(browser, link, viewport={"width": width, "height": 850}) as visitor:
+            for page in ("runs", f"run/{id}"):
+                shown = visitor.open(f"#/{page}")
+                tag = shown.locator(f"{SHOWN} td .tag", has_text="last seen running")
+                expect(tag.first).to_be_visible()
+                for one in tag.all():
+                    assert one.evaluate("(tag) => tag.scrollWidth <= tag.clientWidth + 1"), page
+                assert shown.evaluate(CUT) == [], page
+
+
+@pytest.mark.parametrize("width", [320, 400])
 @pytest.mark.parametrize("age", [0.0, 90.0])
 def test_what_a_cell_says_is_whole_live_and_stale(browser: Browser, served: Served, width: int, age: float) -> None:
     served.live.age = age

@@ -61,6 +61,7 @@ RANKS = (
         help="By the framework's own counter; ≥ while the rank goes on",
         sorts_by="peak_bytes",
         is_number=True,
+        css="c-peak",
     ),
     Column("ooms", "Out of memory", "count"),
 )
