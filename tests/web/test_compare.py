@@ -79,7 +79,7 @@ def test_the_open_epoch_of_a_run_that_goes_on_is_said_to_be_shown_by_time_alone(
         training(book, IDS[1], 6, state=RunState.RUNNING, began=BEGAN + 900)
     by = noted(book)
     [said] = [text for text in by[EPOCHS] if "has not ended" in text]
-    assert said.startswith("an epoch that has not ended is shown by time alone: that of B ")
+    assert said.startswith("An epoch that has not ended is shown by time alone: that of B ")
     assert not any("has not ended" in text for text in by[TIME])
     beside = {axis: document(str(book.path), by=axis)["ends"] for axis in (EPOCHS, TIME)}
     assert beside == {EPOCHS: "B: so far, to the end of the newest finished epoch", TIME: ""}
@@ -102,7 +102,7 @@ def test_an_epoch_that_broke_off_is_said_to_be_left_out_and_why(tmp_path: Path) 
         assert "B: epoch 5 broke off after 4.2 s and counts in no median of epochs." in texts
     [said] = [text for text in by[EPOCHS] if "has one that broke off" in text]
     assert said.startswith("B second")
-    assert said.endswith("the axis of time alone has it")
+    assert said.endswith("the axis of time alone has it.")
     assert not any("has one that broke off" in text for text in by[TIME])
 
 

@@ -138,7 +138,7 @@ def test_a_server_without_a_gpu_says_so_and_what_to_do(browser: Browser) -> None
             ("#/fleet", "none"), ("#/runs", "runs"), ("#/gpu/0", "none"), ("#/run/none-0000", "run"),
         ):  # fmt: skip
             page = visitor.open(place)
-            expect(page.locator("#problem")).to_contain_text("install the NVIDIA driver")
+            expect(page.locator("#problem")).to_have_text("No driver answers: install the NVIDIA driver.")
             expect(page.locator("#live")).to_have_text("no GPU can be read")
             expect(page.locator(f"#page-{shown}:not([hidden])")).to_contain_text(
                 re.compile("No GPU|No run|No such run")
@@ -168,7 +168,7 @@ def test_a_daemon_that_falls_silent_on_a_machine_without_a_gpu_is_said_to_be_sil
         page.evaluate("location.hash = '#/runs'")
         expect(page.locator("#problem")).to_contain_text("Stale: the daemon is silent. Last seen")
         served.live.age = 0.0
-        expect(page.locator("#problem")).to_contain_text("install the NVIDIA driver")
+        expect(page.locator("#problem")).to_have_text("Install the NVIDIA driver.")
 
 
 def test_before_anything_was_sampled_the_page_says_what_to_start(browser: Browser) -> None:

@@ -110,7 +110,7 @@ def _open(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str]:
     if axis == TIME or not going:
         return []
     # Whether they still go on, only a daemon knows.
-    return [f"an epoch that has not ended is shown by time alone: that of {', '.join(going)}"]
+    return [f"An epoch that has not ended is shown by time alone: that of {', '.join(going)}."]
 
 
 def _ends(found: Sequence[Found], names: Sequence[str], axis: str) -> str:
@@ -133,7 +133,7 @@ def _broken(found: Sequence[Found], names: Sequence[str], axis: str) -> list[str
         return []
     some = [name for name, one in zip(names, found, strict=True) if broken_off(one.epochs, one.record.run.ended)]
     lacks = "has one that broke off" if len(some) == 1 else "have some that broke off"
-    return [f"{', '.join(some)} {lacks}: how much of an epoch was done is not known, and the axis of time alone has it"
+    return [f"{', '.join(some)} {lacks}: how much of an epoch was done is not known, and the axis of time alone has it."
             ] if some else []  # fmt: skip
 
 

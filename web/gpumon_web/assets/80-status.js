@@ -62,7 +62,7 @@
     const problem = document.getElementById("problem");
     const text = problemText();
     // The page of a machine without a GPU says why by itself.
-    g.hide(problem, !text || (text === feed.problem && g.isWithoutGpus()));
+    g.hide(problem, !text || (isProblem() && g.isWithoutGpus()));
     const isLocked = feed.state === "locked";
     const step = isOld() && !feed.recorded && !isLocked ? `. ${(feed.state === "stale" && feed.step) || STEPS[feed.state]}` : "";
     g.fill(problem, text, () => [text, g.make("span", { class: "ago", "aria-hidden": "true" }), step, ...(isLocked ? [isOld() ? ". " : " ", signIn(), "."] : [])]);
@@ -86,21 +86,25 @@
   }
 
   const isOld = () => ["stale", "reconnecting", "locked"].includes(g.feed.state) && !g.feed.isFresh() && g.text.known(g.feed.now);
+  const isProblem = () => Boolean(g.feed.problem) && g.feed.state !== "locked" && !isOld();
   const counts = () => isOld() && g.text.known(g.feed.silence());
   const lastSeen = () => (isOld() ? ` Last seen ${g.text.clock(g.feed.now, g.feed.clock())} ${g.text.zone(g.feed.now)}`.trimEnd() : "");
+
+  // The same words as a sentence; a name in front, such as `nvidia-smi`, stays as it is written.
+  const sentence = (text) => `${text.replace(/^[a-z](?=[a-z]* )/, (letter) => letter.toUpperCase())}${/[.!?]$/.test(text) ? "" : "."}`;
 
   // What is read out as an alert has no seconds in it that count up: those stand apart.
   function problemText() {
     const feed = g.feed;
     if (feed.state === "locked") { return `This browser is signed out.${lastSeen()}`; }
-    if (feed.problem && !isOld()) { return feed.problem; } // what was wrong once is no news while nothing comes
+    if (isProblem()) { return sentence(feed.problem); } // what was wrong once is no news while nothing comes
     if (feed.state === "stale") { return `${why(feed.said)}.${lastSeen()}`; }
     if (feed.state === "ended") { return `The recording has ended. Its last values are from ${g.text.moment(feed.now)}.${g.position.known ? "" : ` ${AGAIN}`}`; }
     if (feed.state === "reconnecting" && (!feed.server || !feed.isFresh())) {
       return `gpumon web does not answer. This page keeps trying.${lastSeen()}`;
     }
     if (feed.state === "live" && !feed.server) { return "Waiting for the first sample."; }
-    return feed.view.unread || feed.leftOut;
+    return feed.view.unread || (feed.leftOut && sentence(feed.leftOut));
   }
 
   // The state without its seconds: `Stale: the daemon is silent`.
