@@ -16,6 +16,8 @@ _SHORT = 2
 """Letters of a name that is sought between spaces and punctuation alone: `lr_max` is not of the user `lr`."""
 _NOBODY = frozenset(("", "root"))
 """Names that tell nobody: every machine has the administrator, and many a parameter is called `data_root`."""
+_PEOPLE = range(1000, 65534)
+"""Numbers of the accounts of people: those below are of services, and the last ones of nobody."""
 _HOME = r"(?P<above>/(?:home|Users|data/home|export/home|nfs/home)/)(?P<home>[^/\s:;,'\"]+)"
 """Directories of people in a path."""
 
@@ -40,6 +42,20 @@ class KnownUsers:
             return
         with self._lock:
             self.names = self.names.union(new[: max(0, MOST - len(self.names))])
+
+
+def local_accounts(passwd: str = "/etc/passwd") -> list[str]:
+    """Return the names of people with an account of this machine itself; none where its list cannot be read."""
+    found = []
+    try:
+        with open(passwd, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                name, _, uid, *_ = [*line.split(":"), "", "", ""]
+                if uid.isdecimal() and int(uid) in _PEOPLE:
+                    found.append(name)
+    except OSError:
+        pass  # a container may have none
+    return found
 
 
 def replaced(text: str, told: Callable[[str], str], names: frozenset[str], own: str = "") -> str:

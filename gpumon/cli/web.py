@@ -152,6 +152,7 @@ def _machine_app(
 ) -> Iterator[Callable[[Gate], Dash]]:  # fmt: skip
     """Yield what makes the app of this machine."""
     from gpumon.database.read import wait_at_most
+    from gpumon.known_users import local_accounts
     from gpumon_web.accounts import Accounts
     from gpumon_web.app import make_app
     from gpumon_web.feed import Feed
@@ -170,7 +171,7 @@ def _machine_app(
         work = named_work(processes(), people)
         # The history is of this machine: a simulation or a recording that this process plays has none.
         is_own = arguments.source is not None
-        meet_kept(people, ledgers(), [] if is_own else history_paths(where))
+        meet_kept(people, ledgers(), [] if is_own else history_paths(where), local_accounts())
         accounts = Accounts(
             feed, lambda: [] if is_own else history_paths(where), work=work, missing=_NO_HISTORY if is_own else "",
             quick=thread, prices=arguments.prices, groups=arguments.user_groups,

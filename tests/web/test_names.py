@@ -16,7 +16,7 @@ from werkzeug.test import TestResponse
 from gpumon.clock import SECOND
 from gpumon.exporters.scrape import Exporter
 from gpumon.frame import Origin, RunState
-from gpumon.known_users import KnownUsers
+from gpumon.known_users import KnownUsers, local_accounts
 from gpumon.people import HASHED, HIDDEN, SOMEBODY, WAYS, People, under
 from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.listed_runs import listed
@@ -172,6 +172,24 @@ def test_a_list_that_was_made_is_made_again_when_its_runs_name_somebody_who_was_
         assert isinstance(again, Packed)
         assert f"beats-{GUEST}" in gzip.decompress(first.body).decode()
         assert f"beats-{GUEST}" not in gzip.decompress(again.body).decode()
+
+
+def test_a_run_named_after_somebody_with_an_account_keeps_its_address_when_they_are_first_seen(tmp_path: Path) -> None:
+    passwd = tmp_path / "passwd"
+    passwd.write_text(f"root:x:0:0::/root:/bin/sh\ndaemon:x:1:1::/:/bin/sh\nbroken\n{GUEST}:x:1001:100::/home/g:/bin/sh\n"
+                      "nobody:x:65534:65534::/:/bin/sh\n")  # fmt: skip
+    assert local_accounts(str(passwd)) == [GUEST]
+    assert local_accounts(str(tmp_path / "none")) == []
+    with Book(tmp_path) as book:
+        training(book, f"like-{GUEST}-1a2b", 2, user=FRIEND)
+    people = People(HIDDEN, SALT, known=KnownUsers())
+    meet_kept(people, [str(book.path)], [], local_accounts(str(passwd)))
+    of = Served([ticks(friend=FRIEND)], [str(book.path)], people=people)
+    before = [run["id"] for run in of.json("/api/v1/runs")["runs"]]
+    assert before == [f"like-{SOMEBODY}-1a2b"]
+    of.writer.append(ticks(3701, friend=GUEST))
+    assert GUEST not in text_of(of.client().get("/api/v1/status"))
+    assert [run["id"] for run in of.json("/api/v1/runs")["runs"]] == before
 
 
 def test_users_that_another_process_met_are_known_in_this_one(kept_files: tuple[str, str]) -> None:

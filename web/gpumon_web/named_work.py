@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from math import inf
@@ -49,8 +49,11 @@ def do_under(people: People, task: Task, *arguments: Any) -> tuple[Any, Collecti
     return result, people.known.names if people.known else ()
 
 
-def meet_kept(people: People, ledgers: Sequence[str], histories: Sequence[str]) -> None:
-    """Know the users of what is kept before anything is shown; what cannot be read now is read when it is asked for."""
+def meet_kept(people: People, ledgers: Sequence[str], histories: Sequence[str], accounts: Iterable[str] = ()) -> None:
+    """Know users before anything is shown: a text, and the address of a run, that names one is else another later.
+
+    Those of what is kept, then those of `accounts`. What cannot be read now is read when it is asked for.
+    """
     if people.way == SHOWN:
         return
     with under(people):
@@ -59,6 +62,7 @@ def meet_kept(people: People, ledgers: Sequence[str], histories: Sequence[str]) 
         for path in histories:
             with suppress(GpumonError):
                 read_users(path, -inf, inf)
+    people.meet(accounts)
 
 
 def named_work(work: Work, people: People) -> Work:
