@@ -83,6 +83,14 @@ test("a chart is a row for each point, with what was logged between two of them 
   ]);
 });
 
+test("a mean of a chart in a file has six digits at most, and whole numbers all of theirs", () => {
+  const { gpumon } = load(["00", "36", "52", "55"]);
+  const line = (mean) => ({ x: [10.5000002, 11.5], mean, step: 1 });
+  const panels = [{ key: "gpu.temperature", unit: "celsius", lines: [line([190 / 3, 63])] }, { key: "gpu.memory_used", unit: "bytes", lines: [line([62277025792, 1e11 / 3])] }];
+  const [, ...rows] = gpumon.chartCsv({ axis: "time", panels }, [10, 20]).trimEnd().split("\r\n");
+  assert.deepStrictEqual(rows.map((row) => row.split(",").slice(1).join()), ["10.5,63.3333,62277025792", "11.5,63,33333300000"]);
+});
+
 test("the energy of a whole that is counted is told once, and that of a part by its points", () => {
   const { gpumon } = load(["00", "10", "12", "20", "25", "50", "51", "52", "53-gutter"]);
   const facts = { seen: 2, mean: 300, area: 7200 };

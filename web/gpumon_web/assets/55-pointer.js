@@ -4,6 +4,7 @@
 (function (g) {
   const LEAST = 8; // px of a window that somebody means
   const BESIDE = 96; // px that a value needs at the right of the line
+  const DIGITS = 6; // of a number in a file, as the points that come from the server have
 
   // `chart`: {view(), doc(), zoomed(range)}
   g.pointer = function (host, chart) {
@@ -164,17 +165,19 @@
 
   // What a chart shows as CSV: a row for each point, a column for each line. A value that was logged between two points
   // stands in the row of the nearer one, so that all have one grid; a second one there has a row of its own.
+  // A mean of samples that came meanwhile has no more digits than those that the server made; whole numbers are exact.
   g.chartCsv = function (doc, [from, to]) {
     const lines = doc.panels.flatMap((panel) => panel.lines.map((line) => ({ ...line, name: g.csvHead([panel.key, line.label].filter(Boolean).join(" "), panel.unit && panel.unit !== "plain" ? panel.unit : "") })));
     const grid = lines.find((line) => line.step) || { x: [] };
     const rows = new Map();
+    const told = (value) => (Number.isFinite(value) && !Number.isInteger(value) ? Number(value.toPrecision(DIGITS)) : value);
     const keyOf = (line, time, column) => {
       const near = grid.x[g.place(grid.x, time - grid.step / 2)];
       return !line.step && Math.abs(near - time) <= grid.step / 2 && !(rows.has(near) && rows.get(near)[column]) ? near : time;
     };
     lines.forEach((line, column) => {
       for (let at = g.place(line.x, from); at < line.x.length && line.x[at] <= to; at += 1) {
-        const values = [line.mean[at], line.low ? line.low[at] : null, line.high ? line.high[at] : null];
+        const values = [line.mean[at], line.low ? line.low[at] : null, line.high ? line.high[at] : null].map(told);
         const key = keyOf(line, line.x[at], column);
         if (!rows.has(key)) { rows.set(key, []); }
         rows.get(key)[column] = values;
@@ -184,7 +187,7 @@
     const parts = (line, all) => (line.low && line.high ? all : all.slice(0, 1));
     const head = [...(isTime ? ["time_utc", "unix_seconds"] : [doc.axis]), ...lines.flatMap((line) => parts(line, [line.name, `${line.name}_lowest`, `${line.name}_highest`]))];
     const body = [...rows.keys()].sort((a, b) => a - b).map((key) => [
-      ...(isTime ? [g.csvTime(key), key] : [key]),
+      ...(isTime ? [g.csvTime(key), Number(key.toFixed(3))] : [key]),
       ...lines.flatMap((line, column) => parts(line, rows.get(key)[column] || [null, null, null])),
     ]);
     return g.csv([head, ...body]);
