@@ -68,6 +68,9 @@ def test_runs_of_a_simulation_and_of_real_gpus_are_told_apart(tmp_path: Path) ->
         assert "real GPUs" in [one.get("tag") for one in facts]
         facts = served.json("/api/kept?page=run&id=played-3c4d")["values"]["facts"]
         assert not any("tag" in one for one in facts), "as the head of the page says"
+        without = Served([tick(1, [], origin=Origin("nvml", "", "no driver answers"))], ledgers=[str(book.path)])
+        texts = [one["text"] for one in without.json("/api/kept?page=none")["values"]["newest"]]
+        assert sorted(texts) == ["All runs", "played, alice, SIMULATED", "real, alice, real GPUs"]
     with Book(tmp_path / "alone") as book:
         training(book, "real-1a2b", 2)
         (row,) = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from gpumon import units
@@ -10,7 +11,7 @@ from gpumon.vendors import VENDORS
 from gpumon_web import levels
 from gpumon_web.page import Args, Cells, KeptValues, Now, Page
 from gpumon_web.pages.gpu import of_total
-from gpumon_web.tokens import run_address, run_name
+from gpumon_web.tokens import measured_on, run_address, run_name
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -79,11 +80,12 @@ def _capital(clause: str) -> str:
 def kept(document: Cells) -> KeptValues:
     """The newest runs, and where all of them are."""
     runs, problem = document["runs"], document["problem"]
+    labels = {document.get("label", ""), *(run.get("label", "") for run in runs)}
     notes = [
         {
             "level": levels.OF_RUN.get(run["state"], ""), "about": run["state"] or units.MISSING,
-            "text": f"{run_name(run)}, {run['user'] or 'unknown'}", "time": run["started"],
-            "link": run_address(run["id"]),
+            "text": ", ".join((run_name(run), run["user"] or "unknown", *_measured(run, labels))),
+            "time": run["started"], "link": run_address(run["id"]),
         }
         for run in runs[:RUNS]
     ]  # fmt: skip
@@ -91,6 +93,12 @@ def kept(document: Cells) -> KeptValues:
         return KeptValues({"newest": [*notes, {"level": "", "about": "", "text": "All runs", "link": "#/runs"}]})
     unread = f"Past runs cannot be listed: {problem}." if problem else ""
     return KeptValues({"newest": [{"text": unread or document.get("none") or "No runs yet."}]}, unread=unread)
+
+
+def _measured(run: Cells, labels: Collection[str]) -> list[str]:
+    """Words for what a run was measured on, beside others of another kind."""
+    found = measured_on(run.get("label", ""), labels)
+    return [found["tag"]] if found else []
 
 
 PAGE = Page("none", "No GPU", layout, live, kept, is_tab=False, tab="fleet")
