@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from gpumon import units
 from gpumon.accounting.account import Account
 from gpumon.accounting.query import KnownDevice
 from gpumon.accounting.summary import AccountGroup
-from gpumon.cost.charge import Charge, together
+from gpumon.cost.charge import WHOLE, Charge, together
 from gpumon.cost.hours import Priced, price_hours
 from gpumon.metrics import Unit
 from gpumon.prices import Prices
@@ -38,8 +38,6 @@ USER, GROUP = "user", "group"
 """Holders of accounts."""
 UNKNOWN_USER, FREE, NOT_SEEN, TOTAL = "(unknown)", "(free)", "(not seen)", "total seen"
 """Names of rows that are of no user."""
-_WHOLE = 0.99
-"""The share of the time from which on a sum counts as complete."""
 
 
 def lines(
@@ -187,17 +185,17 @@ def _rows(group: AccountGroup) -> Iterator[Sequence[str]]:
 def _row(label: str, account: Account, seconds: float) -> Sequence[str]:
     judged, metered = account.judged, account.metered
     return (
-        label, units.hours(seconds), _sum(units.hours(account.busy), judged, seconds),
-        _sum(units.hours(account.idle_held), judged, seconds),
-        _sum(units.number(account.energy, Unit.JOULES), metered, seconds),
+        label, units.hours(seconds), sum_text(account.busy, units.hours, judged, seconds),
+        sum_text(account.idle_held, units.hours, judged, seconds),
+        sum_text(account.energy, lambda joules: units.number(joules, Unit.JOULES), metered, seconds),
     )  # fmt: skip
 
 
-def _sum(text: str, known: float, of: float) -> str:
-    """A sum, of which some may not be known."""
-    if not known:
-        return units.MISSING
-    return text if known >= _WHOLE * of else f"≥ {text}"
+def sum_text(value: float, said: Callable[[float], str], known: float, of: float) -> str:
+    """A sum as `said`, marked where a part `of` the time is not known; at least nothing is not known, as of a cost."""
+    if known >= WHOLE * of and known:
+        return said(value)
+    return f"≥ {said(value)}" if known and value else units.MISSING
 
 
 def _label(group: AccountGroup, by: str) -> str:

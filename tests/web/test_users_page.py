@@ -17,14 +17,19 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser
 
+from gpumon.accounting.account import Account
 from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import summary
 from gpumon.clock import SECOND
+from gpumon.cost.charge import Charge, amount
 from gpumon.frame import Origin, Tick
 from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability
+from gpumon.prices import Prices
 from gpumon.reports import accounts
 from gpumon_web.accounts import Accounts
+from gpumon_web.costs import cost_cells
 from gpumon_web.pages import PAGES
+from gpumon_web.user_rows import account_cells
 from gpumon_web.user_window import user_window
 from tests.activity import keep
 from tests.builders import TIME, device, process, sample, tick
@@ -278,6 +283,17 @@ def test_where_no_history_is_kept_no_window_of_it_can_be_chosen_and_one_sentence
     found = shown(Served([tick(1, origin=origin)]), "zone=UTC")["values"]
     assert (found["periods"], found["window"], found["holders"], found["problem"]) == ([], [], [], "")
     assert found["nobody"].startswith("No history is kept of this source")
+
+
+def test_that_somebody_idled_at_least_nothing_is_not_said_beside_a_cost_that_is_not_known() -> None:
+    half = Account("ada", held=2 * HOUR, judged=HOUR, busy=HOUR, idle_held=0.0, metered=HOUR, energy=0.0)
+    charge = Charge(idle_held=amount(half.idle_held, 2.0, complete=False))
+    prices = Prices("EUR", gpu_hour={"": 2.0})
+    cells = {**account_cells(half, {}, 2 * HOUR), **cost_cells(charge, prices)}
+    assert [cells[name] for name in ("used", "idle", "idle_cost", "energy")] == ["≥ 50 %", "–", "–", "–"]
+    assert [cells[name] for name in ("idle_seconds", "idle_money")] == [None, None]
+    whole = account_cells(half._replace(judged=2 * HOUR), {}, 2 * HOUR)
+    assert (whole["idle"], whole["idle_seconds"]) == ("0 s", 0.0), "which is known"
 
 
 def test_time_of_holders_who_are_not_known_is_in_no_headline_that_judges(tmp_path: Path) -> None:

@@ -11,13 +11,12 @@ from gpumon.accounting.account import Account
 from gpumon.accounting.query import HourUse, KnownDevice
 from gpumon.accounting.summary import AccountGroup
 from gpumon.metrics import Unit
+from gpumon.reports.accounts import sum_text
 from gpumon.vendors import numbered
 from gpumon_web.page import Cells
 from gpumon_web.tokens import bar, line, share, tag, text
 from gpumon_web.user_window import UserWindow
 
-COMPLETE = 0.99
-"""The share of the time from which on a sum counts as complete."""
 MOSTLY_IDLE = 0.5
 """The idle share of somebody's hours from which on it is said, of `NOTED` seconds or more."""
 NOTED = 3600.0
@@ -63,17 +62,18 @@ def account_cells(account: Account, course: Cells, most: float) -> Cells:
     judged = account.judged > 0
     idle = account.idle_held / account.judged if judged else 0.0
     is_idle = idle >= MOSTLY_IDLE and account.idle_held >= NOTED
+    idle_told = sum_text(account.idle_held, hours_text, account.judged, account.held)
     return {
         "held": bar_cells(account.user, account, most) if account.held else [line(text(units.MISSING, "mut"))],
         "held_seconds": account.held,
         "course": course,
-        "used": at_least(ratio_text(account.busy / account.held), account.judged, account.held)
+        "used": sum_text(account.busy / account.held, ratio_text, account.judged, account.held)
         if judged
         else units.MISSING,
         "used_share": account.busy / account.held if judged else None,
-        "idle": at_least(hours_text(account.idle_held), account.judged, account.held),
-        "idle_seconds": account.idle_held if judged else None,
-        "energy": at_least(energy_text(account.energy), account.metered, account.held),
+        "idle": idle_told,
+        "idle_seconds": account.idle_held if idle_told != units.MISSING else None,
+        "energy": sum_text(account.energy, energy_text, account.metered, account.held),
         "joules": account.energy if account.metered else None,
         "note": [line(tag(f"idle {ratio_text(idle)} of these hours", "warn"))] if is_idle else [],
     }
@@ -189,10 +189,3 @@ def ratio_text(share: float) -> str:
 def energy_text(joules: float) -> str:
     """An energy in a unit that suits it."""
     return units.number(joules, Unit.JOULES)
-
-
-def at_least(words: str, known: float, of: float) -> str:
-    """A sum, of which some may not be known."""
-    if not known:
-        return units.MISSING
-    return words if known >= COMPLETE * of else f"≥ {words}"

@@ -12,6 +12,7 @@ from gpumon.accounting.query import KnownDevice
 from gpumon.accounting.summary import AccountGroup
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
+from gpumon.reports.accounts import sum_text
 from gpumon_web.costs import COSTS, cost_cells, has_costs
 from gpumon_web.grouping import USER, holders
 from gpumon_web.not_kept import NOT_YET
@@ -22,7 +23,6 @@ from gpumon_web.user_rows import (
     NOTED,
     account_cells,
     account_of,
-    at_least,
     bar_cells,
     course,
     device_name,
@@ -235,13 +235,13 @@ def _sums(group: AccountGroup, before: AccountGroup | None, window: UserWindow, 
     return {
         "held": hours_text(use.held),
         "held_below": "; ".join(filter(None, (share_held, past))),
-        "used": at_least(ratio_text(named.busy / named.held), named.judged, named.held)
+        "used": sum_text(named.busy / named.held, ratio_text, named.judged, named.held)
         if named.held
         else units.MISSING,
         "used_below": "; ".join(filter(None, (f"of held: {hours_text(named.busy)} of work", unjudged(named), left_out)))
         if named.judged
         else left_out or "not known",
-        "idle": at_least(hours_text(named.idle_held), named.judged, named.held),
+        "idle": sum_text(named.idle_held, hours_text, named.judged, named.held),
         "idle_below": "; ".join(filter(None, (most if idle and idle.idle_held >= NOTED else "", left_out))),
         **known,
     }
@@ -259,15 +259,16 @@ def _sums_of(account: Account, before: Account, window: UserWindow, all_held: fl
     share_held = f"{ratio_text(account.held / all_held)} of what all held" if all_held else ""
     past = f"the {window.period} before: {hours_text(before.held)}" if before.held else ""
     judged = account.judged
+    idle = sum_text(account.idle_held, hours_text, judged, account.held)
     return {
         "held": hours_text(account.held),
         "held_below": "; ".join(filter(None, (share_held, past))),
-        "used": at_least(ratio_text(account.busy / account.held), judged, account.held) if judged else units.MISSING,
+        "used": sum_text(account.busy / account.held, ratio_text, judged, account.held) if judged else units.MISSING,
         "used_below": "; ".join(filter(None, (f"of held: {hours_text(account.busy)} of work", unjudged(account))))
         if judged
         else "not known",
-        "idle": at_least(hours_text(account.idle_held), judged, account.held),
-        "idle_below": f"{ratio_text(account.idle_held / judged)} of these hours" if judged else "",
+        "idle": idle,
+        "idle_below": f"{ratio_text(account.idle_held / judged)} of these hours" if idle != units.MISSING else "",
     }
 
 
