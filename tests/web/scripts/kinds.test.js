@@ -100,9 +100,15 @@ test("once nothing new comes a label of now is left out, and a value gives way t
   assert.strictEqual(shown("notes", [], "stale", { old: "The current state is unknown." }).textContent, "The current state is unknown.");
 });
 
+test("a step that is a second but for its jitter is one of 1 s", () => {
+  const { gpumon } = load(["00"]);
+  assert.deepStrictEqual([1.0004, 1, 1.5, 0.1, 0.25, 300].map(gpumon.text.short), ["1 s", "1 s", "1.5 s", "100 ms", "250 ms", "5 min"]);
+});
+
 test("memory of an unknown total has no bar", () => {
   const node = (parts) => shown("memory", { used: "20.0 GiB", total: "–", parts });
   assert.strictEqual(node(null).children.length, 1);
+  assert.ok(node(null).children[0].children[1].classList.contains("none"), "a phone has no room for its dash");
   assert.strictEqual(node([{ share: 0.5, user: "alice", color: "", title: "" }]).children.length, 2);
 });
 

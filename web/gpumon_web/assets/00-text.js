@@ -64,7 +64,7 @@ window.gpumon = window.gpumon || {};
 
   // The same, with parts of a second of what is no whole number of them: `1.5 s`, `85 ms`.
   function short(seconds) {
-    return seconds < 60 && !Number.isInteger(seconds) ? brief(seconds) : span(seconds);
+    return seconds < 60 && !Number.isInteger(seconds) ? brief(seconds).replace(".0 ", " ") : span(seconds);
   }
 
   // In the unit that suits `largest`, where several stand below each other; a sum that is too large for it has its own.

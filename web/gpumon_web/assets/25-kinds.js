@@ -62,7 +62,7 @@
     bar: (parts) => [g.bar(pieces(parts))],
     // Used and total; without a total there is no share, and no bar.
     memory: (one) => {
-      const pair = g.make("span", { class: "pair" }, g.make("span", { class: "used", text: one.used }), g.make("span", { class: "mut", text: one.total }));
+      const pair = g.make("span", { class: "pair" }, g.make("span", { class: "used", text: one.used }), g.make("span", { class: one.total === t.MISSING ? "mut none" : "mut", text: one.total }));
       return one.parts ? [pair, g.bar(pieces(one.parts))] : [pair];
     },
     rich: (lines) => lines.map(line).filter(Boolean),
