@@ -472,6 +472,7 @@ def test_fewer_than_two_runs_are_no_comparison_and_say_what_to_do(tmp_path: Path
     values = served.json(f"/api/kept?page=compare&runs={quote(asked)}")["values"]
     text = str(values["without"])
     assert "two to eight runs" in text
+    assert [one["text"] for one in values["without"][-1]["line"]] == ["Choose runs"], "a link of its own line"
     assert ("No run here has the id nope" in text) == ("nope" in asked)
     assert values["title"] == "Compare runs"
 

@@ -96,7 +96,7 @@ def test_what_runs_of_a_lab_say_is_whole_on_a_phone(browser: Browser, simulated:
     with visit(browser, simulated) as visitor:
         for width in (320, 400):
             visitor.page.set_viewport_size({"width": width, "height": 850})
-            for page in ("fleet", "runs"):
+            for page in ("fleet", "runs", "gpu/4"):
                 shown = visitor.open(f"#/{page}")
                 expect(shown.locator(f"{SHOWN} table.stack tbody tr").first).to_be_visible()
                 assert shown.evaluate(CUT) == [], (page, width)

@@ -115,8 +115,8 @@ def kept(document: Cells) -> KeptValues:
 def _nothing(document: Cells, gone: list[str], unread: str) -> KeptValues:
     said = [unread or document["missing"], *gone]
     lines = [line(text(one)) for one in said if one]
-    lines.append(line(text("A comparison is of two to eight runs."),
-                      link("Choose runs", address(document["ids"], page="runs", arg="pick"), "")))  # fmt: skip
+    lines.append(line(text("A comparison is of two to eight runs.")))
+    lines.append(line(link("Choose runs", address(document["ids"], page="runs", arg="pick"), "")))
     values = {**dict.fromkeys(_NAMES), "title": "Compare runs", "without": lines, "numbers": Rows(), "differs": Rows()}
     return KeptValues(values, {"courses": None}, again=IS_OVER, unread=unread)
 

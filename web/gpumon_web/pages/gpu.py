@@ -51,7 +51,7 @@ UNLISTED = "The driver lists no process, but there may be one."
 
 COLUMNS = (
     Column("user", "User", "person", is_head=True),
-    Column("name", "Program", "text", css="mono"),
+    Column("name", "Program", "text", css="mono c-program"),
     Column("pid", "PID", is_number=True),
     Column("kind", "Kind"),
     Column("memory", "GPU memory", "bytes"),
