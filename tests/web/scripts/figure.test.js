@@ -527,6 +527,15 @@ test("a sum of which a part is not known has no value where a view reaches that 
   assert.strictEqual(gpumon.isLost({}, 9), false);
 });
 
+test("a phone says in a row of its own what the thin line of a panel is, where a desk says it beside the value", () => {
+  const { gpumon } = load(["00", "50", "52", "53-gutter", "53-words"]);
+  const line = { x: [1, 2], mean: [2 ** 30, 2 ** 30] };
+  const panel = { title: "", unit: "bytes", top: 80 * 2 ** 30, limits: [], lines: [line, { ...line, look: "thin", label: "allocated" }] };
+  const said = (isSmall) => gpumon.said({ axis: "time" }, { panel, facts: panel.lines.map((one) => gpumon.facts(one, 0, 3, Infinity)), gone: [], isSmall }, true)[2].replaceAll("\u00a0", " ");
+  assert.deepStrictEqual([said(false), said(true)], ["of 80.0 GiB · peak 1.0 GiB · thin line: allocated", "peak 1.0 GiB"]);
+  assert.strictEqual(gpumon.under({ axis: "time" }, { panel, isNow: false }), "thin\u00a0line:\u00a0allocated");
+});
+
 test("a panel says NaN where the view reaches what was no number, and the last number where it does not", () => {
   const { gpumon } = load(["00", "50", "52", "53-gutter", "53-words"]);
   const line = { x: [1, 2, 3], mean: [2, 1, null], odd: [3, "NaN"] };
@@ -537,6 +546,8 @@ test("a panel says NaN where the view reaches what was no number, and the last n
   };
   assert.deepStrictEqual(said(3), ["loss", "NaN", "val_loss NaN"]);
   assert.deepStrictEqual(said(2.5).slice(0, 2), ["loss", "1"]);
+  panel.lines[1].label = "loss, end of epoch";
+  assert.strictEqual(said(2.5)[2], "end of epoch 1", "the panel has its name");
 });
 
 test("the mean of a whole that is known better than by its points stands beside it, and of a part that of its points", () => {
@@ -598,5 +609,5 @@ test("a chart as a file breaks no number from its unit and from its word", () =>
   const panel = { title: "Device memory", unit: "bytes", top: 80 * 2 ** 30, limits: [], lines: [{ role: "acc" }] };
   const facts = [{ seen: 3, last: 40 * 2 ** 30, high: 68.4 * 2 ** 30 }];
   g.writeGutter(pen, { interval: 1 }, { panel, facts, gone: [], head: 0 }, {}, true);
-  assert.deepStrictEqual(told, ["Device memory", "40.0 GiB", "of\u00a080.0\u00a0GiB ·", "peak\u00a068.4\u00a0GiB"]);
+  assert.deepStrictEqual(told, ["Device memory", "40.0 GiB", "of\u00a080.0\u00a0GiB\u00a0·", "peak\u00a068.4\u00a0GiB"]);
 });

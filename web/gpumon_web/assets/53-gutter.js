@@ -37,6 +37,14 @@
     return cell ? `mean within the last ${t.span(cell[1] - cell[0])}` : "";
   };
 
+  // What has a row of its own above a small panel: that, and what a thin line is, which has no room beside the value.
+  g.under = (doc, one) => [g.covers(doc, one), g.thin(one.panel)].filter(Boolean).join(" · ");
+
+  g.thin = function (panel) {
+    const line = panel.lines.find((one) => one.look === "thin" && one.label);
+    return line ? `thin\u00a0line:\u00a0${line.label}` : "";
+  };
+
   // How many values of lines stand in a row above a small panel: fewer where they have longer names.
   g.inRow = (panel) => (panel.lines.some((line) => line.mark && line.mark.length > 2) ? 2 : 3);
 

@@ -19,8 +19,8 @@
   // The last value of a line in the view: what was logged may be no number.
   const lastly = (panel, facts) => (facts.odd ? facts.odd : facts.last === null ? t.MISSING : g.scale.write(panel.unit, facts.last));
 
-  // Words of which no number stands in another row than the word and the unit that it belongs to.
-  const whole = (text) => t.unbroken(text).replace(/\b(of|peak|mean|max|lowest|to) (?=[\d−-])/g, "$1\u00a0");
+  // Words of which no number stands in another row than the word and the unit that it belongs to, and no dot begins one.
+  const whole = (text) => t.unbroken(text).replace(/\b(of|peak|mean|max|lowest|to) (?=[\d−-])/g, "$1\u00a0").replace(/ ·/g, "\u00a0·");
 
   // What a gutter says: the name, the newest value, and what was in the view.
   g.said = function (doc, one, isWhole) {
@@ -32,10 +32,11 @@
     const value = main ? lastly(panel, main) : t.MISSING;
     const checked = panel.lines.findIndex((line) => line.look === "dots");
     const other = checked > 0 ? lastly(panel, facts[checked]) : t.MISSING;
-    const beside = other === t.MISSING ? "" : `${panel.lines[checked].label} ${other}`;
-    const thin = panel.lines.find((line) => line.look === "thin" && line.label);
-    const context = [one.isSmall ? "" : g.covers(doc, one), main ? g.context(panel, main, isWhole, one.isSmall) : ""].filter(Boolean).join(" · ");
-    return [headOf(doc, panel), value, whole(beside || (thin ? `${context} · thin line: ${thin.label}` : context))];
+    const name = other === t.MISSING ? "" : panel.lines[checked].label;
+    const beside = name && `${name.startsWith(`${panel.title}, `) ? name.slice(panel.title.length + 2) : name} ${other}`; // as `end of epoch 0.41`
+    const context = main ? g.context(panel, main, isWhole, one.isSmall) : "";
+    const parts = one.isSmall ? [context] : [g.covers(doc, one), context, g.thin(panel)];
+    return [headOf(doc, panel), value, whole(beside || parts.filter(Boolean).join(" · "))];
   };
 
   // The last value in the view of one line of several.
@@ -67,10 +68,12 @@
       child.style.height = `${one.bottom - one.head}px`;
       const [, value, below] = g.said(doc, one, isWhole);
       g.putValue(child.children[1], value);
-      g.put(child.children[2], below);
+      const under = !one.panel.lists && at.isSmall && value !== t.MISSING ? g.under(doc, one) : "";
+      const isUnder = Boolean(under) && Boolean(g.thin(one.panel)); // there is more room than beside the value
+      g.put(child.children[2], isUnder ? "" : below);
       g.attribute(child.children[2], "title", below);
       if (one.panel.lists) { child.lastChild.style.setProperty("--row", g.inRow(one.panel)); }
-      if (!one.panel.lists) { g.put(child.lastChild, at.isSmall && value !== t.MISSING ? g.covers(doc, one) : ""); } else {
+      if (!one.panel.lists) { g.put(child.lastChild, isUnder ? [below, under].filter(Boolean).join(" · ") : under); } else {
         one.panel.lines.forEach((line, nth) => {
           const each = child.children[3].children[nth];
           g.put(each.lastChild, lastOf(one, nth, at));
