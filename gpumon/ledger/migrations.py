@@ -100,7 +100,7 @@ ALTER TABLE phase ADD COLUMN peak_reached INTEGER
 """`run.seconds`, `rank.seconds`: how long, by the steady clock: `started` and `ended` are of the wall clock, which
 may be set in between. `epoch.steps` are those of training where the epoch has a phase of it, and `epoch.trained`
 the seconds of that. `epoch.wait_of`: seconds of the phases in which somebody measured the wait.
-`phase.place`: the how many-th phase of its epoch it was, by when it was first entered.
+`phase.place`: its place among the phases of its epoch, from 0, by when it was first entered.
 `peak`: the framework's own peak of live tensors, bytes, over all devices of the rank; `peak_reached` 1: it was
 reached in here; 0: it was no more than that. NULL: the framework has none, or it was not read.
 `epoch.metrics`: since this version what is no number in JSON is one of the texts NaN, Infinity and -Infinity."""

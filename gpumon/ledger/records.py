@@ -247,7 +247,7 @@ class PhaseRow(NamedTuple):
     spans: Sequence[tuple[float, float]] = ()
     """When and for how long, seconds after the epoch's begin and seconds; of training, and of later times, not kept."""
     place: float = NAN
-    """The how many-th phase of its epoch, from 0, by when it was first entered."""
+    """Its place among the phases of its epoch, from 0, by when it was first entered."""
     peak: LivePeak = LivePeak()
 
 

@@ -241,7 +241,7 @@ def test_attention_has_three_lines_and_says_how_many_more() -> None:
 
 
 def test_an_epoch_has_one_form_in_all_tables_and_the_trainings_own_number_where_one_run_has_the_page() -> None:
-    """In tables the how many-th of the plan, which is the same at any width; the other is that of `status --json`."""
+    """In tables its place in the plan, which is the same at any width; its number is that of `status --json`."""
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         frame = app.view.frame
