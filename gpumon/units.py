@@ -18,7 +18,12 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 def number(value: float, unit: Unit) -> str:
     """`value`, which was measured, with its unit: `97 %`, `72.0 GiB`, `1,214 W`, `66 °C`, `1980 MHz`."""
-    return _WRITERS[unit](value) if math.isfinite(value) else MISSING
+    return signed(_WRITERS[unit](value)) if math.isfinite(value) else MISSING
+
+
+def signed(text: str) -> str:
+    """`text`, which begins with a number, with a minus sign where Python writes a hyphen: `−0.5`."""
+    return f"−{text[1:]}" if text.startswith("-") else text
 
 
 def _odd(value: float) -> str:
@@ -26,7 +31,7 @@ def _odd(value: float) -> str:
     if not is_known(value):
         return MISSING
     if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
+        return "∞" if value > 0 else "−∞"
     return ""
 
 
@@ -312,14 +317,14 @@ def plain(value: float) -> str:
     if odd := _odd(value):
         return odd
     if value != 0 and not 1e-3 <= abs(value) < 1e6:
-        return f"{value:.2e}"
-    return f"{value:.0f}" if abs(value) >= 9999.5 else f"{value:.4g}"
+        return signed(f"{value:.2e}")
+    return signed(f"{value:.0f}" if abs(value) >= 9999.5 else f"{value:.4g}")
 
 
 def digits(value: float) -> str:
     """A number that the user logged, in a column of runs that log each something else: `1.000` below `0.9864`."""
     if math.isfinite(value) and 1e-3 <= abs(value) < 1e4:
-        return f"{value:#.4g}".removesuffix(".")
+        return signed(f"{value:#.4g}".removesuffix("."))
     return plain(value)
 
 
@@ -335,7 +340,8 @@ def plains(values: Sequence[float]) -> list[str]:
         return texts
     decimals = max((len(text.partition(".")[2]) for text in texts), default=0)
     equal = [
-        f"{value:.{decimals}f}" if math.isfinite(value) else text for value, text in zip(values, texts, strict=True)
+        signed(f"{value:.{decimals}f}") if math.isfinite(value) else text
+        for value, text in zip(values, texts, strict=True)
     ]
     return equal if max(map(len, equal), default=0) <= _LOGGED else texts
 

@@ -286,7 +286,7 @@ def test_what_befell_a_run_is_told() -> None:
 
 
 def test_a_loss_that_is_no_number_stands_first_and_alarms() -> None:
-    for value, said in ((nan, "nan"), (inf, "∞"), (-inf, "-∞")):
+    for value, said in ((nan, "nan"), (inf, "∞"), (-inf, "−∞")):
         (joined,) = ranks_of([RUN._replace(metrics={"acc": 0.5, "loss": value})])
         assert run_told(joined)["loss"] == (said, theme.CRITICAL)
         assert of_frame(joined, None, Epochs(), START).metric == f"loss {said}"

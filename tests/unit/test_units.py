@@ -30,7 +30,7 @@ MIB, GIB = 2.0**20, 2.0**30
         (3600.0, Unit.JOULES, "1.0 Wh"),
         (3.6e6, Unit.JOULES, "1.00 kWh"),
         (66.0, Unit.CELSIUS, "66 °C"),
-        (-3.0, Unit.CELSIUS, "-3 °C"),
+        (-3.0, Unit.CELSIUS, "−3 °C"),
         (1980e6, Unit.HERTZ, "1980 MHz"),
         (200.0, Unit.SECONDS, "3:20"),
         (3.0, Unit.COUNT, "3"),
@@ -222,8 +222,8 @@ def test_an_infinite_quantity_is_written(unit: Unit, value: float) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0.31, "0.31"), (0.0, "0"), (1e-4, "1.00e-04"), (1e6, "1.00e+06"), (999999.0, "999999"), (-2.5, "-2.5"),
-        (INFINITY, "∞"), (-INFINITY, "-∞"), (NAN, "nan"), (2e-5, "2.00e-05"), (12345.678, "12346"), (9999.7, "10000"),
+        (0.31, "0.31"), (0.0, "0"), (1e-4, "1.00e-04"), (1e6, "1.00e+06"), (999999.0, "999999"), (-2.5, "−2.5"),
+        (INFINITY, "∞"), (-INFINITY, "−∞"), (NAN, "nan"), (2e-5, "2.00e-05"), (12345.678, "12346"), (9999.7, "10000"),
     ],
 )  # fmt: skip
 def test_a_users_own_number_has_four_significant_digits(value: float, text: str) -> None:
@@ -332,6 +332,12 @@ def test_logged_numbers_of_several_runs_have_four_digits_each() -> None:
     assert [units.digits(value) for value in values] == [
         "1.000", "0.9864", "12.00", "1.20e-04", "2048", "123456", "nan",
     ]  # fmt: skip
+
+
+def test_a_logged_number_below_zero_has_the_minus_sign_of_all_numbers() -> None:
+    assert [units.plain(value) for value in (-0.5, -3e-9, -12345.6)] == ["−0.5", "−3.00e-09", "−12346"]
+    assert [units.digits(value) for value in (-0.5, -3e-9)] == ["−0.5000", "−3.00e-09"]
+    assert units.plains([-0.5, 0.25, -12.125]) == ["−0.50", "0.25", "−12.12"]
 
 
 def test_logged_numbers_of_one_column_have_equal_decimals() -> None:

@@ -32,7 +32,7 @@ CASES: tuple[tuple[str, Callable[[float], str], tuple[float, ...]], ...] = (
     ("percent", lambda value: units.number(value, Unit.RATIO), RATIOS),
     ("bytes", lambda value: units.number(value, Unit.BYTES), BYTES),
     ("watts", lambda value: units.number(value, Unit.WATTS), WATTS),
-    ("celsius", lambda value: units.number(value, Unit.CELSIUS), WATTS),
+    ("celsius", lambda value: units.number(value, Unit.CELSIUS), (*WATTS, -3.0)),
     ("megahertz", lambda value: units.number(value, Unit.HERTZ), tuple(value * 1e6 for value in WATTS)),
     ("joules", lambda value: units.number(value, Unit.JOULES), JOULES),
     ("duration", units.duration, SECONDS),

@@ -177,7 +177,7 @@ def loss_text(run: Run) -> Told:
     if not name:
         return "", theme.PLAIN
     value = run.metrics[name]
-    texts = (units.digits(value), f"{value:.1e}", f"{value:.0e}")
+    texts = (units.digits(value), *(units.signed(f"{value:.{digits}e}") for digits in (1, 0)))
     return next((text for text in texts if len(text) <= LOSS), texts[-1]), theme.PLAIN
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import ceil, floor, inf, isfinite, log10, nan
 from typing import NamedTuple
 
+from gpumon import units
 from gpumon.metrics import Kind, Metric, Unit
 from gpumon.missing import is_known
 
@@ -24,7 +25,7 @@ class Shown(NamedTuple):
 
     def text(self, value: float) -> str:
         """The bare number; a dash where nothing is known."""
-        return f"{value / self.divisor:,.{self.decimals}f}" if is_known(value) else "–"
+        return units.signed(f"{value / self.divisor:,.{self.decimals}f}") if is_known(value) else units.MISSING
 
 
 _BARE = Shown(1.0, "", 4)
@@ -96,7 +97,7 @@ def _written(value: float, digits: int, cells: int) -> str:
 
 
 def _without_zeros(text: str) -> str:
-    return text.replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
+    return units.signed(text.replace("e+0", "e").replace("e+", "e").replace("e-0", "e-"))
 
 
 def axis_around(values: Iterable[float]) -> ValueAxis:

@@ -17,6 +17,8 @@ window.gpumon = window.gpumon || {};
     return whole.slice(0, digits ? whole.length - 25 : whole.length - 26);
   }
 
+  // A minus sign in the place of a hyphen before a number.
+  const signed = (text) => text.replace(/^-/, "−");
   const thousands = (text) => text.replace(/^-?\d+/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ","));
 
   // As Python's `.2e`, and `.4g` of what is no whole number of five digits: an exponent has two digits.
@@ -81,6 +83,10 @@ window.gpumon = window.gpumon || {};
   const odd = (value) => (typeof value === "string" && Object.hasOwn(ODD, value) ? ODD[value] : "");
 
   function plain(value) {
+    return signed(bare(value));
+  }
+
+  function bare(value) {
     if (odd(value)) { return odd(value); }
     if (!known(value)) { return MISSING; }
     if (value !== 0 && !(Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6)) { return exponent(value.toExponential(2)); }
@@ -93,7 +99,7 @@ window.gpumon = window.gpumon || {};
     if (!known(value) || Number.isInteger(value) || size < 1e-3 || size >= 1e4) { return plain(value); }
     const places = Math.max(0, 3 - Math.floor(Math.log10(size)));
     const text = fixed(value, places);
-    return places && text.replace(/^-?0*\.?0*/, "").replace(".", "").length > 4 ? fixed(value, places - 1) : text; // 999.96
+    return signed(places && text.replace(/^-?0*\.?0*/, "").replace(".", "").length > 4 ? fixed(value, places - 1) : text); // 999.96
   }
 
   function moment(seconds) {
@@ -148,7 +154,7 @@ window.gpumon = window.gpumon || {};
     MISSING, unbroken, known, bytes, duration, brief, span, short, joules, plain, digits: padded, odd, moment, zone, clock, age, when,
     percent: (value) => (known(value) ? `${fixed(value * 100, 0)} %` : MISSING),
     watts: (value) => (known(value) ? `${thousands(fixed(value, 0))} W` : MISSING),
-    celsius: (value) => (known(value) ? `${fixed(value, 0)} °C` : MISSING),
+    celsius: (value) => (known(value) ? `${signed(fixed(value, 0))} °C` : MISSING),
     megahertz: (value) => (known(value) ? `${fixed(value / 1e6, 0)} MHz` : MISSING),
     count: (value) => (known(value) ? thousands(fixed(value, 0)) : MISSING),
   };
