@@ -67,6 +67,9 @@ class Difference(NamedTuple):
     """95 % of the draws lie between `low` and `high`."""
     share: float
     """`value` as a share of the first run's median."""
+    share_low: float = NAN
+    share_high: float = NAN
+    """95 % of the draws of that share lie between these; NaN where it has no interval of its own."""
 
     @property
     def is_clear(self) -> bool:
@@ -151,16 +154,38 @@ def letters(count: int) -> list[str]:
 
 
 def difference(first: Sequence[float], other: Sequence[float]) -> Difference:
-    """Compare the median of `other` with that of `first`; both sorted."""
+    """Compare the median of `other` with that of `first`; both sorted.
+
+    The interval of the share is that of the ratio of the two medians of each draw: nothing is less than -100 % of what
+    cannot be below zero. To divide the ends of the difference by the first run's median would say so where its epochs
+    differ much among themselves. Percentiles of draws need no logarithm for that: they are the same on every scale
+    that keeps their order (B. Efron, R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13: the
+    percentile interval respects transformations and preserves the range).
+    """
     value = median(other) - median(first)
     share = value / abs(median(first)) if first and median(first) else NAN
     if min(len(first), len(other)) < FEWEST:
         return Difference(value, NAN, NAN, share)
-    draws = sorted(
-        (other[a] + other[b]) / 2 - (first[c] + first[d]) / 2 for a, b, c, d in _places_drawn(len(first), len(other))
-    )
-    outside = round(_DRAWS * _OUTSIDE)
-    return Difference(value, draws[outside], draws[-1 - outside], share)
+    draws = [
+        ((other[a] + other[b]) / 2, (first[c] + first[d]) / 2) for a, b, c, d in _places_drawn(len(first), len(other))
+    ]
+    low, high = _interval([own - base for own, base in draws])
+    if min(first[0], other[0]) < 0:  # no share of what is below zero for one and above for the other
+        return Difference(value, low, high, share)
+    return Difference(value, low, high, share, *_interval([_grown(own, base) for own, base in draws]))
+
+
+def _interval(draws: Sequence[float]) -> tuple[float, float]:
+    """The ends of the interval in which 95 % of the draws lie."""
+    found, outside = sorted(draws), round(_DRAWS * _OUTSIDE)
+    return found[outside], found[-1 - outside]
+
+
+def _grown(own: float, base: float) -> float:
+    """The difference of two values that are not below zero as a share of the second."""
+    if base:
+        return own / base - 1
+    return math.inf if own else 0.0
 
 
 def median(values: Sequence[float]) -> float:
@@ -290,14 +315,26 @@ def verdict(found: Difference, measure: Measure[Any], *, single: bool = False) -
     scale = 1.0 if measure.in_points else found.share / found.value if found.value else NAN
     write = units.points if measure.in_points else units.change
     whole = write(found.value * scale)
+    if whole == units.MISSING:
+        return whole
     if single:
         return SAME if _is_nothing(whole) else whole
     if not is_known(found.low):
         return f"{whole}, {TOO_FEW}"
-    low, high = (write(end * scale).partition(" ")[0] for end in (found.low, found.high))
+    low, high = (write(end).partition(" ")[0] for end in ends(found, measure))
     if _is_nothing(f"{whole} {low} {high}"):
         return SAME
     return f"{whole} ({low} … {high})" if found.is_clear else "no clear difference"
+
+
+def ends(found: Difference, measure: Measure[Any]) -> tuple[float, float]:
+    """Ends of an interval as its difference is told: as shares of the first run's median, or as points; else NaN."""
+    if measure.in_points:
+        return found.low, found.high
+    if is_known(found.share_low):
+        return found.share_low, found.share_high
+    scale = found.share / found.value if found.value else NAN
+    return found.low * scale, found.high * scale
 
 
 def briefly(told: str) -> tuple[str, ...]:

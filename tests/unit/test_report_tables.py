@@ -402,6 +402,27 @@ def test_a_real_difference_is_told_with_its_spread_and_noise_is_not(book: Book) 
     assert found.doubts == []
 
 
+def test_no_interval_says_that_less_than_nothing_is_left() -> None:
+    noisy, little = [10.0, 12.0, 40.0, 90.0], [0.5, 1.0, 2.0]
+    measure = next(one for one in compare.MEASURES if one.name == "seconds")
+    found = compare.difference(noisy, little)
+    assert found.low < -compare.median(noisy), "epochs of the first run are longer than their median"
+    assert -1 < found.share_low < found.share < found.share_high < 0
+    low, high = compare.ends(found, measure)
+    told = f"{units.change(found.share)} ({units.change(low)[:-2]} … {units.change(high)[:-2]})"
+    assert compare.verdict(found, measure) == told
+    gone = compare.difference(noisy, [0.0, 0.0, 0.0])
+    assert compare.verdict(gone, measure) == "−100 % (−100 … −100)"
+    assert compare.verdict(compare.difference([0.0, 0.0, 0.0], little), measure) == "–", "nothing is a share of nothing"
+
+
+@given(*[st.lists(st.integers(0, 10**6), min_size=3, max_size=9).map(sorted)] * 2)
+def test_a_share_is_clear_where_its_difference_is(first: list[int], other: list[int]) -> None:
+    found = compare.difference(first, other)
+    assert found.share_low >= -1
+    assert found.is_clear == (found.share_low > 0 or found.share_high < 0)
+
+
 def test_comparing_the_same_twice_gives_the_same_answer(book: Book) -> None:
     training(book, "a-1", 9, seed=1)
     training(book, "b-2", 9, seed=2)

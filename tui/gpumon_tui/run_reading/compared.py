@@ -66,9 +66,7 @@ def _written(one: ConfigDifference, place: int) -> str:
 def _compared(line: compare.MeasureComparison, *, single: bool) -> ComparedRow:
     (found,) = line.differences
     baseline, own = line.measure.texts(line.medians)
-    points = line.measure.in_points
-    scale = 1.0 if points else found.share / found.value if found.value else 0.0
-    ends = sorted((found.low * scale, found.high * scale)) if is_known(found.low * scale) else (NAN, NAN)
+    low, high = compare.ends(found, line.measure)
     verdict = compare.verdict(found, line.measure, single=single)
     return ComparedRow(
         name=line.measure.name,
@@ -77,9 +75,9 @@ def _compared(line: compare.MeasureComparison, *, single: bool) -> ComparedRow:
         difference=line.measure.write(abs(found.value)),
         verdict=verdict,
         briefs=compare.briefly(verdict),
-        share=found.value * scale,
-        low=ends[0],
-        high=ends[1],
+        share=found.value if line.measure.in_points or not found.value else found.share,
+        low=low,
+        high=high,
         is_clear=found.is_clear,
     )
 
