@@ -41,7 +41,8 @@ _SEED = 20240229
 _WIDE = 28
 SAME = "the same"
 """Said of a difference that is 0 as it is written, and so is its interval."""
-TOO_FEW = "too few epochs to tell"
+TOO_FEW = "too few epochs"
+NO_INTERVAL = f"A run with fewer than {FEWEST} epochs has too few to tell: its differences have no interval."
 SINGLE = "one value of each, and a single value has no confidence interval."
 
 T = TypeVar("T")
@@ -148,6 +149,11 @@ def _compared(measures: Sequence[Measure[T]], of: Sequence[Sequence[T]]) -> list
     return found
 
 
+def has_too_few(comparison: Comparison) -> bool:
+    """Whether a difference of medians over epochs has no interval, as its runs have too few of them."""
+    return any(is_known(one.value) and not is_known(one.low) for line in comparison.lines for one in line.differences)
+
+
 def letters(count: int) -> list[str]:
     """Return the letters of runs in a comparison: A, B, C …"""
     return [chr(ord("A") + i) if i < 26 else f"Z{i - 25}" for i in range(count)]
@@ -241,6 +247,8 @@ def lines(comparison: Comparison, width: int) -> Iterator[str]:
         yield from _table(comparison.lines, width)
         yield ""
         yield "Medians over epochs. In brackets: 95 % interval of the difference (bootstrap over epochs)."
+        if has_too_few(comparison):
+            yield NO_INTERVAL
         beside = [line for line in comparison.whole if line.measure in (*BETWEEN, *CPU)]
         if beside:
             yield ""
@@ -338,9 +346,10 @@ def ends(found: Difference, measure: Measure[Any]) -> tuple[float, float]:
 
 
 def briefly(told: str) -> tuple[str, ...]:
-    """Return a verdict in fewer and fewer words, without an interval in the last."""
-    bare = told.removesuffix(f", {TOO_FEW}")
-    return (told.replace(TOO_FEW, TOO_FEW.removesuffix(" to tell")), bare.partition(" (")[0])
+    """Return a verdict in fewer words: without its interval, but never without the doubt that it is told with."""
+    if told.endswith(TOO_FEW):
+        return (told.removesuffix(" epochs"),)
+    return (told.partition(" (")[0],)
 
 
 def _is_nothing(text: str) -> bool:

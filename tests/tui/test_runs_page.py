@@ -593,6 +593,20 @@ def test_settings_that_are_equal_stand_behind_a_key_and_all_are_sorted(ledger: s
     assert shown(ledger, (80, 24), *COMPARED, "d", "d") == hidden
 
 
+@pytest.mark.parametrize("width", [38, 40, 60, 80, 120])
+def test_of_too_few_epochs_no_difference_is_told_without_that_doubt(tmp_path: Path, width: int) -> None:
+    with Book(tmp_path) as book:
+        for run, seconds in (("a-1", 10), ("b-2", 13)):
+            training(book, run, 2, seconds=seconds)
+    lines = shown(str(book.path), (width, 24), "down", "v", "enter", feed=FakeFeed(gpus=0))
+    changes = [line for line in lines if re.search(r"[+−][\d.]+ (%|points)", line) and "B − A" not in line]
+    assert len(changes) > 3
+    assert all(re.search(r", too few( epochs)?( |$)", line) for line in changes), "\n".join(changes)
+    text = " ".join(" ".join(lines).split())
+    assert compare.NO_INTERVAL[:24] in text
+    assert "In brackets" not in text, "there are none"
+
+
 def test_a_comparison_that_is_longer_than_the_screen_says_so_and_is_scrolled(ledger: str) -> None:
     first = shown(ledger, (80, 24), *COMPARED)
     assert re.fullmatch(r" +\+\d+ ▼", first[-2])

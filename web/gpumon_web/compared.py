@@ -15,7 +15,7 @@ from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledgers
 from gpumon.ledger.records import Record, RunTrace
 from gpumon.missing import is_known
-from gpumon.reports.compare import Comparison, compare
+from gpumon.reports.compare import TOO_FEW, Comparison, compare
 from gpumon.reports.config_differences import config_differences
 from gpumon.reports.run_json import run_of
 from gpumon_web.compare_axis import TIME, axes_of, axis_of
@@ -184,7 +184,7 @@ def _best_measures(compared: Comparison, names: Sequence[str]) -> dict[str, Any]
         texts = line.measure.texts(line.medians) if line else []
         value, rest, badge = least(line.medians, names, texts) if line else (units.MISSING, "", [])
         if line and badge and by_epochs and not is_least_for_certain(line):
-            rest = f"no clear difference from {rest}" if has_intervals(line) else f"{rest}, too few epochs to tell"
+            rest = f"no clear difference from {rest}" if has_intervals(line) else f"{rest}, {TOO_FEW}"
             badge = []
         found |= {key: value, f"{key}_below": rest, f"{key}_of": badge}
     return found

@@ -117,11 +117,11 @@ def _measures(runs: ComparedRuns, cells: int) -> list[Line]:
             told = in_cells((one.verdict, *one.briefs), words)
             row.append(Segment("  " + fit(told, words), STRONG if one.is_clear else theme.DIM))
             lines.append(cut([*row, Segment("  "), *_interval(one, end, wide)] if wide else row, cells))
-    text = (
-        "In brackets and as a line: 95 % interval of the difference, by the epochs of each run."
-        if runs.by_epochs
-        else "One value of each: a single value has no confidence interval."
-    )
+    if not runs.by_epochs:
+        return [*lines, *_said("One value of each: a single value has no confidence interval.", theme.FAINT, cells)]
+    if not any(isfinite(one.low) for one in runs.rows):
+        return lines  # a note says why
+    text = f"In brackets{' and as a line' if wide else ''}: 95 % interval of the difference, by the epochs of each run."
     return [*lines, *_said(text, theme.FAINT, cells)]
 
 

@@ -43,7 +43,10 @@ def compared(baseline: Record, other: Record) -> ComparedRuns:
         is_dirty=config.is_dirty,
         rows=[_compared(line, single=False) for line in found.lines] if by_epochs else [],
         whole=[_compared(line, single=True) for line in singles],
-        notes=[*found.notes, *(f"Caution: {doubt}" for doubt in found.doubts)],
+        notes=[
+            *([compare.NO_INTERVAL] if by_epochs and compare.has_too_few(found) else []),
+            *found.notes, *(f"Caution: {doubt}" for doubt in found.doubts),
+        ],  # fmt: skip
         by_epochs=by_epochs,
         curves=(_curve(baseline, epochs[0], metric), _curve(other, epochs[1], metric)),
         metric=metric,
