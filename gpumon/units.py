@@ -353,8 +353,16 @@ def _hertz(value: float) -> str:
 def energies(values: Sequence[float]) -> list[str]:
     """The energies of one column in one unit, which suits the largest: `24.70 Wh` above `0.85 Wh`."""
     largest = max((value for value in values if math.isfinite(value)), default=0.0)
+    return [energy_beside(value, largest) for value in values]
+
+
+def energy_beside(value: float, largest: float) -> str:
+    """An energy in the unit of a column that suits the `largest` of it; what is too little for it: `<0.01 Wh`."""
     size, unit, digits = _energy_unit(largest)
-    return [_odd(value) or f"{value / size:,.{digits}f} {unit}" for value in values]
+    if odd := _odd(value):
+        return odd
+    is_less = 0 < value < size * 10**-digits / 2
+    return f"{'<' * is_less}{10**-digits if is_less else value / size:,.{digits}f} {unit}"
 
 
 def energies_beside(rows: Sequence[float], beside: Sequence[float]) -> list[str]:
@@ -366,11 +374,10 @@ def energies_beside(rows: Sequence[float], beside: Sequence[float]) -> list[str]
     largest = max((value for value in rows if math.isfinite(value)), default=math.nan)
     if not math.isfinite(largest):
         return [*energies(rows), *energies(beside)]
-    size, unit, digits = _energy_unit(largest)
+    size = _energy_unit(largest)[0]
 
     def text(value: float) -> str:
-        is_larger = _energy_unit(value)[0] > size
-        return energies([value])[0] if is_larger else _odd(value) or f"{value / size:,.{digits}f} {unit}"
+        return energy_beside(value, value if _energy_unit(value)[0] > size else largest)
 
     return [*energies(rows), *map(text, beside)]
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpumon import units
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.ledger.records import RunRow, RunSummary
-from gpumon.metrics import Unit
 from gpumon.prices import Prices
 from gpumon.reports import charges
 from gpumon.reports.text_table import TextColumn, draw
@@ -41,11 +40,10 @@ def lines(
     `costs`: charges by the id of a run, which have columns where there are `prices`.
     """
     if prices is None or costs is None:
-        yield from draw(COLUMNS, [_row(listed, now) for listed in runs], width)
+        yield from draw(COLUMNS, [*_rows(runs, now)], width)
         return
     rows = []
-    for listed in runs:
-        row = _row(listed, now)
+    for listed, row in zip(runs, _rows(runs, now), strict=True):
         rows.append((*row[:_COSTS_AT], *charges.cells(costs.get(listed.run.id, NO_CHARGE), prices), *row[_COSTS_AT:]))
     yield from draw((*COLUMNS[:_COSTS_AT], *charges.columns(prices), *COLUMNS[_COSTS_AT:]), rows, width)
 
@@ -60,12 +58,17 @@ def place(listed: RunSummary) -> str:
     return units.epoch_place(listed.newest, listed.run.epochs, listed.run.base)
 
 
-def _row(listed: RunSummary, now: float) -> tuple[str, ...]:
+def _rows(runs: Sequence[RunSummary], now: float) -> Iterator[tuple[str, ...]]:
+    energies = units.energies([listed.energy for listed in runs])
+    yield from (_row(listed, energy, now) for listed, energy in zip(runs, energies, strict=True))
+
+
+def _row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
     run = listed.run
     return (
         run.id, run.name if run.name not in run.id else "", run.user, units.age(run.started, now),
         units.span(run.lasted(now)), state(run, now), place(listed), str(listed.gpus or units.MISSING),
-        units.percent(listed.utilization), units.number(listed.energy, Unit.JOULES),
+        units.percent(listed.utilization), energy,
         ", ".join(listed.tags), run.resumes,
         run.hostname, run.framework or run.label,
     )  # fmt: skip

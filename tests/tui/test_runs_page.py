@@ -408,6 +408,20 @@ def test_a_verdict_without_room_for_its_share_leaves_it_out_and_never_what_it_is
     assert verdict(80) == "waits for data"
 
 
+def test_the_energies_of_the_list_have_one_unit_whatever_the_filter_leaves(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        for name, seconds in (("large-1", 20.0), ("small-2", 0.02)):
+            training(book, name, 5, seconds=seconds)
+    for size in ((80, 24), (160, 40)):
+        page = "\n".join(shown(str(book.path), size, feed=FakeFeed(gpus=0)))
+        large, small = (re.search(rf"{name} .*? (<?[\d.]+ (?:k?Wh|J)) ", page) for name in ("large", "small"))
+        assert large
+        assert small
+        assert {large[1][-2:], small[1][-2:]} == {"Wh"}, page
+    page = "\n".join(shown(str(book.path), (80, 24), "slash", *"small", "enter", feed=FakeFeed(gpus=0)))
+    assert re.search(r"small .*? [\d.]+ J ", page), "by itself it has a unit of its own"
+
+
 def test_an_opened_run_has_the_rows_of_runs_show(ledger: str) -> None:
     lines = shown(ledger, (320, 90), *OPENED)
     with Ledger(ledger) as opened:

@@ -253,6 +253,17 @@ def test_tables_fit_the_width_and_lose_the_least_important_first(book: Book, wid
     assert "UTIL" in table[0]
 
 
+def test_the_energies_of_a_list_of_runs_have_one_unit(book: Book) -> None:
+    for name, seconds in (("large-1", 9000.0), ("small-2", 1.0), ("least-3", 0.001)):
+        training(book, name, 5, seconds=seconds)
+    with Ledger(str(book.path)) as ledger:
+        listing = list(run_list.lines(ledger.runs(), NOW, 0))
+    at = listing[0].index("ENERGY") + len("ENERGY")
+    energies = {line.split()[0]: line[:at].split("  ")[-1].strip() for line in listing[1:]}
+    assert {text.split()[1] for text in energies.values()} == {"kWh"}
+    assert energies["least-3"] == "<0.001 kWh", "what took energy did not take none"
+
+
 def test_a_run_on_a_gpu_without_utilization_was_sampled_all_the_same(book: Book) -> None:
     key = book.rank(book.run("on-mig"))
     uuid = book.device(key)

@@ -81,10 +81,13 @@ def test_numbers_are_the_same_text_in_a_page_as_everywhere_else(node: str) -> No
 
 
 def test_energies_of_a_column_have_one_unit_but_for_a_sum_that_is_too_large_for_it(node: str) -> None:
-    rows, sums = (1011.3, 812.0), (10113.0, 4.2e7, 1823.3)
-    asked = json.dumps([["joules", [value, max(rows)]] for value in (*rows, *sums)])
-    found = subprocess.run([node, str(SCRIPTS / "format.js")], input=asked, capture_output=True, text=True, check=True)
-    assert json.loads(found.stdout) == units.energies_beside(rows, sums)
+    for rows in ((1011.3, 812.0, 0.4), (5e3, 812.0, 17.9), (9e4, 180.1, 179.9, 0.0), (4e8, 8e5, 1700.0)):
+        sums = 10113.0, 4.2e7, 1823.3
+        asked = json.dumps([["joules", [value, max(rows)]] for value in (*rows, *sums)])
+        done = subprocess.run(
+            [node, str(SCRIPTS / "format.js")], input=asked, capture_output=True, text=True, check=True
+        )
+        assert json.loads(done.stdout) == units.energies_beside(rows, sums)
 
 
 def test_what_is_missing_is_the_same_dash(node: str) -> None:

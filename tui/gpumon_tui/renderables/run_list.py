@@ -14,7 +14,6 @@ from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.finding import Severity
 from gpumon.frame import ENDED_BADLY, NAN, RunState
-from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
@@ -127,7 +126,7 @@ def columns(cells: int) -> tuple[TableColumn, ...]:
         TableColumn("left", 8, right=True, keep=60),
         TableColumn("util", 4, right=True, keep=80),
         TableColumn("wait", 4, right=True, keep=50),
-        TableColumn("energy", 9, right=True, keep=75),
+        TableColumn("energy", 10, right=True, keep=75),
         TableColumn("metric", METRIC, keep=55),
         TableColumn(VERDICT, 0, keep=90, wish=VERDICT_CELLS),
     )
@@ -149,9 +148,13 @@ def empty(columns: Sequence[TableColumn], runs: Sequence[ListedRun]) -> frozense
 
 
 def row(
-    run: ListedRun, detail: RunDetail | None, now: float, *, is_open: bool, cells: int, room: int = ALL_ROOM
-) -> Row:
-    """A run in a row of a page of so many cells, with `room` for its verdict; `detail` is known a moment later."""
+    run: ListedRun, detail: RunDetail | None, now: float, *, is_open: bool, cells: int, room: int = ALL_ROOM,
+    most: float = 0.0,
+) -> Row:  # fmt: skip
+    """A run in a row of a page of so many cells, with `room` for its verdict; `detail` is known a moment later.
+
+    `most`: the largest energy of the list (J), whose unit all have.
+    """
     place = run.place if len(run.place) <= (NARROW_EPOCH if cells < NARROW else EPOCH) else run.place.replace(",", "")
     quiet = theme.DIM if run.is_over else theme.PLAIN
     told = detail is not None and (detail.severity is not None or not run.state or run.state == "finished")
@@ -175,7 +178,7 @@ def row(
         Cell(units.duration(run.left) if is_known(run.left) else ""),
         Cell(units.percent(run.utilization)),
         Cell(units.percent(wait) if detail is not None else ""),
-        Cell(units.number(run.energy, Unit.JOULES)),
+        Cell(units.energy_beside(run.energy, most or run.energy)),
         Cell(_fitting(safe(metric))),
         Cell(safe(verdict), SEVERE[severity]),
     )

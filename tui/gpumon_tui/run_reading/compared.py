@@ -45,8 +45,9 @@ def compared(baseline: Record, other: Record) -> ComparedRuns:
         whole=[_compared(line, single=True) for line in singles],
         notes=[
             *([compare.NO_INTERVAL] if by_epochs and compare.has_too_few(found) else []),
-            *found.notes, *(f"Caution: {doubt}" for doubt in found.doubts),
-        ],  # fmt: skip
+            *found.notes,
+            *(f"Caution: {doubt}" for doubt in found.doubts),
+        ],
         by_epochs=by_epochs,
         curves=(_curve(baseline, epochs[0], metric), _curve(other, epochs[1], metric)),
         metric=metric,

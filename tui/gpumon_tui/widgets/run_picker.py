@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from heapq import merge
 
@@ -52,6 +53,9 @@ class RunPicker:
         """Rows on screen."""
         self._cursor = self._top = 0
         self._hidden = 0
+        self._energies: Memo[float] = Memo()
+        self._most_energy = 0.0
+        """The largest of the list (J): all have its unit."""
         self._sorted: Memo[list[ListedRun]] = Memo()
         self._drawn: Memo[Line] = Memo()
         self._heading: Memo[Line] = Memo()
@@ -203,6 +207,8 @@ class RunPicker:
         ]
         found = list(merge(sorted(run_list.matching(live, self.words), key=order.key), matching, key=order.key))
         self._hidden = len(past) + len(live) - len(found)
+        of_past = self._energies.get(0, (known, self.words), lambda: _most_energy(matching))
+        self._most_energy = max(of_past, _most_energy(live))
         return found
 
     def _title(self, cells: int, choosing: str) -> Line:
@@ -252,6 +258,11 @@ class RunPicker:
 
     def _row(self, run: ListedRun, cells: int, *, is_open: bool, room: int = run_list.ALL_ROOM) -> Row:
         detail = self.view.kept.detail(run.id, is_over=run.is_over).found if run.is_kept else None
-        shows = run, detail, is_open, cells, room
-        draw = partial(run_list.row, run, detail, self.view.now, is_open=is_open, cells=cells, room=room)
+        most = self._most_energy
+        shows = run, detail, is_open, cells, room, most
+        draw = partial(run_list.row, run, detail, self.view.now, is_open=is_open, cells=cells, room=room, most=most)
         return self._cells.get(run.id, shows, draw)
+
+
+def _most_energy(runs: Sequence[ListedRun]) -> float:
+    return max((run.energy for run in runs if is_known(run.energy)), default=0.0)

@@ -69,13 +69,15 @@ window.gpumon = window.gpumon || {};
     return seconds < 60 && !Number.isInteger(seconds) ? brief(seconds).replace(".0 ", " ") : span(seconds);
   }
 
-  // In the unit that suits `largest`, where several stand below each other; a sum that is too large for it has its own.
+  // In the unit that suits `largest`, where several stand below each other: too little for it is `<0.01 Wh`, and a sum
+  // that is too large has its own.
   const unit = (value) => (value >= 3.6e6 ? 2 : value >= 3600 ? 1 : 0);
   function joules(value, largest) {
     if (!known(value)) { return MISSING; }
     const [of, column] = known(largest) ? [unit(value) > unit(largest) ? value : largest, 1] : [value, 0];
-    if (of >= 3.6e6) { return `${thousands(fixed(value / 3.6e6, 2 + column))} kWh`; }
-    return of >= 3600 ? `${fixed(value / 3600, of < 3.6e4 ? 1 + column : 1)} Wh` : `${thousands(fixed(value, 0))} J`;
+    const [size, name, digits] = of >= 3.6e6 ? [3.6e6, "kWh", 2 + column] : of >= 3600 ? [3600, "Wh", of < 3.6e4 ? 1 + column : 1] : [1, "J", 0];
+    const isLess = column && value > 0 && value < (size * 10 ** -digits) / 2;
+    return `${isLess ? `<${fixed(10 ** -digits, digits)}` : thousands(fixed(value / size, digits))} ${name}`;
   }
 
   // A number that a training logged. NaN and the infinities come as words: they are facts, and not missing.
