@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import pairwise
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +177,25 @@ def test_a_metric_that_no_chart_of_frames_has_is_told_as_the_newest_frame_has_it
             assert state.now(sample.device.uuid, name) == sample.value(name) > 0
 
     play(FakeFeed(gpus=2, seconds=20), (160, 50), script)
+
+
+def test_a_counter_that_no_chart_of_frames_has_is_told_as_its_rate_between_the_last_two() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        state, uuid = page_of(app).state, app.view.samples[0].device.uuid
+        assert not app.view.history.has(uuid, "gpu.energy"), "but kept history may"
+        assert state.now(uuid, "gpu.energy") == pytest.approx(500.0)
+        assert isnan(state.now("GPU-other", "gpu.energy"))
+
+    play(FakeFeed(gpus=2, seconds=20), (160, 50), script)
+
+    async def first(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        assert isnan(page_of(app).state.now(app.view.samples[0].device.uuid, "gpu.energy")), (
+            "of one frame there is none"
+        )
+
+    play(FakeFeed(gpus=2, seconds=1), (160, 50), first)
 
 
 def test_an_axis_of_which_nothing_is_known_has_no_numbers() -> None:

@@ -11,8 +11,9 @@ from typing import NamedTuple, TypeVar
 from gpumon.frame import RunState
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST
+from gpumon.history.rates import rates_between
 from gpumon.history.recent import GPU_KEPT, HOST_KEPT
-from gpumon.metrics import BY_NAME, METRICS, Kind, Metric, Scope, Unit
+from gpumon.metrics import BY_NAME, GPU_INDEX, METRICS, Kind, Metric, Scope, Unit
 from gpumon.missing import is_known
 from gpumon.panels import PANELS
 from gpumon_tui.freshness import NOW
@@ -47,6 +48,8 @@ class Overlay(Enum):
 
 KEPT = frozenset(name for name, _, _ in (*GPU_KEPT, *HOST_KEPT))
 """Metrics of which the history has each frame's value."""
+COUNTED = tuple(one.name for one in METRICS if one.kind is Kind.COUNTER and one.name in GPU_INDEX.keys() - KEPT)
+"""Counters of which it has none: the rate of now is that of the last two frames."""
 
 
 class ReadOut(NamedTuple):
@@ -98,6 +101,7 @@ class ChartState:
         self.grid = Grid(0, 1.0, 1)
         self._size = 80, 22
         self._columns = Columns()
+        self._rates: Memo[Mapping[str, Mapping[str, float]]] = Memo()
         self._smalls: Memo[list[Metric]] = Memo()
         self._at: Memo[Mapping[str, Mapping[str, ReadOut]]] = Memo()
 
@@ -381,7 +385,15 @@ class ChartState:
     def now(self, subject: str, metric: str) -> float:
         """Return the value of now; of what has a chart from kept history alone, the one of the frame on screen."""
         view = self.view
+        if metric in COUNTED:
+            return self._rates.get(0, view.frame, self._counted).get(subject, {}).get(metric, nan)
         if metric in KEPT or BY_NAME[metric].kind is Kind.COUNTER:
             return view.history.last(subject, metric, view.now)
         sample = next((of_now(one) for one in view.samples if one.device.uuid == subject), None)
         return view.host(metric) if subject == HOST else sample.value(metric) if sample is not None else nan
+
+    def _counted(self) -> Mapping[str, Mapping[str, float]]:
+        """The rates of `COUNTED` up to the frame on screen, by device."""
+        newest = self.view.frame.number if self.view.frame else 0
+        known = [one for one in self.view.recent() if one.number <= newest]
+        return rates_between(known[-2], known[-1], COUNTED) if len(known) > 1 else {}
