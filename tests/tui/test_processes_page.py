@@ -16,8 +16,9 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.process_opened import BEGINS
 from gpumon_tui.pages.processes import COVERED, ProcessesPage
 from gpumon_tui.remembered import Remembered
+from gpumon_tui.renderables.process_columns import COLUMNS, ORDERS
 from gpumon_tui.renderables.process_detail import KnownFact, OpenedProcess, chart_cells, opened
-from gpumon_tui.renderables.process_lines import margin
+from gpumon_tui.renderables.process_lines import margin, placed
 from tests.crossed import crossed
 from tests.instructions import instructions
 from tests.tui.fakes import START, FakeFeed, recent
@@ -575,6 +576,14 @@ def test_a_program_of_twenty_letters_is_whole_and_so_are_its_run_its_user_and_it
     heading = next(line for line in lines if "program" in line)
     assert {"PID", "GPU", "user", "SM", "CPU", "time", "run", "epoch"} <= set(heading.split())
     assert ("bw %" in heading) == (cells >= 120), "numbers leave for a name only where both have no room"
+
+
+@pytest.mark.parametrize("order", [one.name for one in ORDERS])
+def test_a_program_has_room_for_fourteen_letters_in_any_order_of_a_table(order: str) -> None:
+    for cells in range(60, 121):
+        for columns in (COLUMNS, tuple(one for one in COLUMNS if one.name not in ("enc", "dec", "job"))):
+            (room,) = (one.cells for one in placed(columns, cells, order) if one.column.name == "program")
+            assert room >= len("jupyter-kernel"), (cells, room)
 
 
 def test_the_column_of_epochs_has_room_for_the_last_one_of_the_longest_plan() -> None:

@@ -15,8 +15,8 @@ from gpumon_tui.renderables.process_columns import VERY_WIDE, WIDE, ProcessColum
 from gpumon_tui.renderables.table import Cell
 from gpumon_tui.renderables.text_width import Line, fit
 
-LEAST_PROGRAM = 10
-"""Fewest cells of the column that takes what is left."""
+LEAST_PROGRAM, LEAST = 14, 10
+"""Fewest cells of the column that takes what is left: of programs, of which `jupyter-kernel` is whole, and of others."""
 NAME_CELLS = 20
 """Cells in which a program's name is whole as a rule, `finetune_llama_8b.py`, where a table is wide."""
 LEAVES_FOR_NAME = 2
@@ -55,7 +55,10 @@ def placed(columns: tuple[ProcessColumn[Any], ...], cells: int, sorted_by: str =
     def room(column: ProcessColumn[Any]) -> int:
         if cells >= VERY_WIDE and column.wide_cells:
             return column.wide_cells
-        return (column.cells if is_wide else column.brief_cells or column.cells) or LEAST_PROGRAM
+        return (column.cells if is_wide else column.brief_cells or column.cells) or least(column)
+
+    def least(column: ProcessColumn[Any]) -> int:
+        return LEAST_PROGRAM if column.name == "program" else LEAST
 
     def apart(before: ProcessColumn[Any], column: ProcessColumn[Any]) -> int:
         """Return the cells between two: the mark of the order may stand in them, and touches no word."""
@@ -86,7 +89,7 @@ def placed(columns: tuple[ProcessColumn[Any], ...], cells: int, sorted_by: str =
     found: list[PlacedColumn] = []
     for column, own in zip(chosen, rooms, strict=True):
         at = found[-1].begin + found[-1].cells + apart(found[-1].column, column) if found else edge
-        found.append(PlacedColumn(column, at, own if column.cells else LEAST_PROGRAM + name + spare))
+        found.append(PlacedColumn(column, at, own if column.cells else least(column) + name + spare))
     return tuple(found)
 
 
