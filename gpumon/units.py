@@ -393,7 +393,7 @@ _ENERGY_DIGITS = {"J": 0, "Wh": 1, "kWh": 2}
 def _energy_unit(value: float) -> tuple[float, str, int]:
     """(joules, name, digits in a column) of the unit for an energy."""
     if value >= 3.6e6:
-        return 3.6e6, "kWh", 3
+        return 3.6e6, "kWh", 3 if value < 3.6e7 else 2 if value < 3.6e8 else 1
     if value >= 3.6e3:
         return 3.6e3, "Wh", 2 if value < 3.6e4 else 1
     return 1.0, "J", 0

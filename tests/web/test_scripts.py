@@ -81,7 +81,14 @@ def test_numbers_are_the_same_text_in_a_page_as_everywhere_else(node: str) -> No
 
 
 def test_energies_of_a_column_have_one_unit_but_for_a_sum_that_is_too_large_for_it(node: str) -> None:
-    for rows in ((1011.3, 812.0, 0.4), (5e3, 812.0, 17.9), (9e4, 180.1, 179.9, 0.0), (4e8, 8e5, 1700.0)):
+    for rows in (
+        (1011.3, 812.0, 0.4),
+        (5e3, 812.0, 17.9),
+        (9e4, 180.1, 179.9, 0.0),
+        (4e8, 8e5, 1700.0),
+        (4e7, 8e5),
+        (5e9, 8e4),
+    ):
         sums = 10113.0, 4.2e7, 1823.3
         asked = json.dumps([["joules", [value, max(rows)]] for value in (*rows, *sums)])
         done = subprocess.run(

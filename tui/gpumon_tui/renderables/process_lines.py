@@ -16,7 +16,7 @@ from gpumon_tui.renderables.table import Cell
 from gpumon_tui.renderables.text_width import Line, fit
 
 LEAST_PROGRAM, LEAST = 14, 10
-"""Fewest cells of the column that takes what is left: of programs, of which `jupyter-kernel` is whole, and of others."""
+"""Fewest cells of the column that takes what is left: of programs, with `jupyter-kernel` whole, and of others."""
 NAME_CELLS = 20
 """Cells in which a program's name is whole as a rule, `finetune_llama_8b.py`, where a table is wide."""
 LEAVES_FOR_NAME = 2

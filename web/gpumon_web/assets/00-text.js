@@ -75,7 +75,7 @@ window.gpumon = window.gpumon || {};
   function joules(value, largest) {
     if (!known(value)) { return MISSING; }
     const [of, column] = known(largest) ? [unit(value) > unit(largest) ? value : largest, 1] : [value, 0];
-    const [size, name, digits] = of >= 3.6e6 ? [3.6e6, "kWh", 2 + column] : of >= 3600 ? [3600, "Wh", of < 3.6e4 ? 1 + column : 1] : [1, "J", 0];
+    const [size, name, digits] = of >= 3.6e6 ? [3.6e6, "kWh", column ? (of < 3.6e7 ? 3 : of < 3.6e8 ? 2 : 1) : 2] : of >= 3600 ? [3600, "Wh", of < 3.6e4 ? 1 + column : 1] : [1, "J", 0];
     const isLess = column && value > 0 && value < (size * 10 ** -digits) / 2;
     return `${isLess ? `<${fixed(10 ** -digits, digits)}` : thousands(fixed(value / size, digits))} ${name}`;
   }
