@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,7 @@ from gpumon_tui.pages.page import COPIED, TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, page_class
 from gpumon_tui.renderables import footer
 from gpumon_tui.renderables.text_width import Line
-from gpumon_tui.replaced import CHANGED
+from gpumon_tui.replaced import CHANGED, OnlyAsInstalled, files
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 from tests.tui.fakes import recent
@@ -319,6 +320,65 @@ def test_a_view_outlives_an_upgrade_and_says_so_where_a_page_can_be_opened_no_mo
         assert CHANGED not in text(app)[-1]
 
     play(recent(), (120, 40), script, pages=Upgraded(tmp_path).pages)
+
+
+def test_a_page_of_another_version_that_would_be_imported_well_is_not_opened(tmp_path: Path) -> None:
+    """It fits nothing that runs: drawn, it would end the view."""
+    (tmp_path / "upgraded_misfit.py").write_text(
+        "from gpumon_tui.pages.page import TerminalPage\n"
+        "class Misfit(TerminalPage):\n"
+        "    drawn = property(lambda self: self.view.no_such_thing)\n"
+    )
+    installed = ["as it began"]
+    finder = OnlyAsInstalled(lambda: installed[0], {"upgraded_misfit"})
+    pages = {**REGISTERED, CHART: "upgraded_misfit:Misfit"}
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        installed[0] = "another"
+        await pilot.press("2")
+        await pilot.pause()
+        assert CHANGED in text(app)[-1]
+        assert app.page.name_shown == OVERVIEW
+        await pilot.press("3")
+        await pilot.pause()
+        assert app.page.name_shown == PROCESSES
+
+    sys.path.insert(0, str(tmp_path))
+    try:
+        with finder.watching():
+            play(recent(), (120, 40), script, pages=pages)
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert finder not in sys.meta_path
+
+
+def test_a_part_of_another_version_that_is_drawn_later_leaves_what_is_on_screen(tmp_path: Path) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+        await pilot.pause()
+        before = text(app)[:-1]
+
+        def drawn() -> list[Any]:
+            raise ImportError(CHANGED)
+
+        for part in app.page.drawn:
+            part.lines = drawn  # type: ignore[method-assign]
+        app.draw()
+        await pilot.pause()
+        assert CHANGED in text(app)[-1]
+        assert text(app)[1:-1] == before[1:]
+
+    play(recent(), (120, 40), script)
+
+
+def test_files_of_an_installation_are_told_from_others_in_their_place() -> None:
+    assert files() == files()
+    finder = OnlyAsInstalled(packages={"gpumon_tui"})
+    assert finder.find_spec("gpumon_tui.nothing") is None
+    changed = OnlyAsInstalled(iter((1, 2, 2, 2)).__next__, {"gpumon_tui"})
+    with pytest.raises(ImportError, match="changed on disk"):
+        changed.find_spec("gpumon_tui.nothing")
+    assert changed.find_spec("gpumon_tuition") is None, "another package"
 
 
 def test_an_answer_from_files_of_another_version_says_that_they_are() -> None:
