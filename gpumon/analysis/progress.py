@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.pace import OVER, QUIET
 from gpumon.analysis.ranks import Ranks
 from gpumon.analysis.thresholds import OVERDUE, PAUSE
-from gpumon.frame import NAN, Run, RunState
+from gpumon.frame import NAN, TRAINING, Run, RunState
 from gpumon.missing import is_known
 
 _NEARLY = 0.99
@@ -54,9 +55,11 @@ def share_done(run: Run, duration: float, now: float) -> float:
 def time_left(run: Run, duration: float, now: float) -> float:
     """Return the seconds until the last planned epoch, or step, ends, by `duration` seconds an epoch.
 
-    NaN where the open epoch takes far longer than they did: whoever stopped a training gets no end that moves on with
-    the clock. NaN beyond the plan, too: nobody knows how far a run goes that did not end with it.
+    NaN where the open epoch takes far longer than they did, or no steps come: whoever stopped a training gets no end
+    that moves on with the clock. NaN beyond the plan, too: nobody knows how far a run goes that did not end with it.
     """
+    if has_stopped(run, now):
+        return NAN
     if not run.epochs:
         return _steps_left(run)
     if run.epoch < 0 or now - run.epoch_started > max(PAUSE, OVERDUE * duration):
@@ -67,6 +70,16 @@ def time_left(run: Run, duration: float, now: float) -> float:
     spent = now - run.epoch_started
     current = max(0.0, duration - spent) if is_known(spent) else duration
     return after * duration + current
+
+
+def has_stopped(run: Run, now: float) -> bool:
+    """Whether several steps should have come by `now` and none has, by the mean time of all; as for its `pace`.
+
+    False where it makes no steps that anybody counts, as in a validation.
+    """
+    if not run.step > 0 or run.phase not in ("", TRAINING):
+        return False
+    return now - run.updated > max(OVER, QUIET * (run.updated - run.started) / run.step)
 
 
 def _steps_left(run: Run) -> float:

@@ -178,6 +178,23 @@ def test_ranks_are_one_row() -> None:
     assert "running" in cells
 
 
+@pytest.mark.parametrize("planned", [{"epochs": 10, "epoch": 4}, {"epochs": 0, "epoch": -1}])
+def test_a_run_whose_steps_no_longer_come_has_no_time_left(planned: dict[str, int]) -> None:
+    """Its process is stopped, or hangs: at ten steps a second that is plain long before a minute is over."""
+    updated = START + 100.0
+    facts = RUN.facts._replace(planned_steps=3000.0)
+    run = RUN._replace(step=1000, phase="train", started=START, updated=updated, facts=facts, **planned)
+    run = run._replace(epoch_started=updated - 2.0)
+    assert time_left(run, 20.0, updated + 29.0) > 0
+    assert isnan(time_left(run, 20.0, updated + 31.0))
+    slow = run._replace(step=10)
+    assert time_left(slow, 100.0, updated + 49.0) > 0, "its steps take ten seconds each"
+    assert isnan(time_left(slow, 100.0, updated + 51.0))
+    assert time_left(run._replace(phase="validate"), 20.0, updated + 31.0) > 0, "which makes none"
+    silent = run._replace(step=0, phase="", epochs=10, epoch=4)
+    assert time_left(silent, 20.0, updated + 31.0) > 0, "it tells no steps"
+
+
 def test_a_run_beyond_its_plan_has_no_time_left_that_is_known() -> None:
     assert time_left(RUN._replace(epoch=9), 10.0, RUN.epoch_started + 50.0) == 0, "its last one takes longer"
     assert isnan(time_left(RUN._replace(epoch=10), 10.0, RUN.epoch_started + 5.0))
