@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from gpumon.cli.options import is_recording, playback_of, reads_hardware, source_of
 from gpumon.cli.streams import say
 from gpumon.live import CATCHING_UP, WAITING, Live
-from gpumon.paths import Places, without_daemon
+from gpumon.paths import Places, ledger_paths, without_daemon
 
 
 def ledger_at(path: str, generation: int) -> str:
@@ -43,8 +43,10 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
         from gpumon.daemon.awaited_runs import runs_at
 
         runs = runs_at(
-            lambda: ledger_at(ledger, recorder.generation), where.uid, recorder.say, waits=not reads_hardware(arguments)
-        )
+            lambda: ledger_at(ledger, recorder.generation), where.uid, recorder.say,
+            waits=not reads_hardware(arguments),
+            earlier=lambda: ledger_paths(where) if reads_hardware(arguments) else (),
+        )  # fmt: skip
         recorder.followers.append(runs)
         if playback is not None:
 

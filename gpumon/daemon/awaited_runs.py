@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from gpumon.followers import LEDGER, Follower
 from gpumon.frame import Tick
@@ -15,12 +15,12 @@ _BEFORE = 8
 
 
 class AwaitedRuns:
-    """Hands ticks to the ledger that `make` opens with the first one that tells of a run."""
+    """Hands ticks to the ledger that `make` opens with the first one that tells of a run: it gets the keys of those."""
 
     name = LEDGER
     writes = "records of runs"
 
-    def __init__(self, make: Callable[[], Follower]) -> None:
+    def __init__(self, make: Callable[[Collection[str]], Follower]) -> None:
         self._make = make
         self._before: deque[Tick] = deque(maxlen=_BEFORE)
         self._ledger: Follower | None = None
@@ -36,7 +36,7 @@ class AwaitedRuns:
             self._before.append(tick)
             if not (tick.runs or tick.boundaries):
                 return
-            self._ledger = self._make()
+            self._ledger = self._make({run.key for run in tick.runs})
             for earlier in self._before:
                 self._ledger.add(earlier)
             self._before.clear()
@@ -56,19 +56,28 @@ class AwaitedRuns:
 
 
 def runs_at(
-    path: Callable[[], str], uid: int, say: Callable[[str], object], *, waits: bool, shared: bool = False
-) -> AwaitedRuns:
+    path: Callable[[], str], uid: int, say: Callable[[str], object], *, waits: bool, shared: bool = False,
+    earlier: Callable[[], Sequence[str]] = tuple,
+) -> AwaitedRuns:  # fmt: skip
     """Runs that are kept in the ledger whose `path` is asked for with the first of them.
 
     `waits`: frames wait for it to be opened, where minutes of them come at once; `shared`: others may read it; `say`
-    is told, in a line, what goes wrong.
+    is told, in a line, what goes wrong. `earlier` gives ledgers that may have runs of these from before: where they do,
+    it goes on with them.
     """
 
-    def opened() -> Follower:
+    def opened(keys: Collection[str]) -> Follower:
         from gpumon.ledger.recorder import LedgerRecorder  # SQLite: only who keeps runs needs it
         from gpumon.ledger.store import Store
 
-        store = Store(path(), uid, say, shared=shared).start()
+        own = path()
+
+        def begin() -> None:
+            from gpumon.ledger.carried import carry_over
+
+            carry_over(own, earlier(), keys, uid, say)
+
+        store = Store(own, uid, say, shared=shared, begin=begin).start()
         if waits:
             store.wait_until_open(_OPENED)
         return LedgerRecorder(store, keep=True)

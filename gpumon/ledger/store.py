@@ -10,6 +10,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Condition, Thread
 from time import monotonic
 from typing import Any, NamedTuple
@@ -56,15 +57,18 @@ class KnownRuns(NamedTuple):
 class Store:
     """Writes batches to the ledger at `path`, in a thread of its own.
 
-    `shared`: others may read the file. `log` gets one line when something is wrong.
+    `shared`: others may read the file. `log` gets one line when something is wrong. `begin` is called in the thread
+    before the ledger is opened: it may make it.
     """
 
     def __init__(
-        self, path: str, uid: int, log: Callable[[str], object], *, shared: bool = False, most_rows: int = MOST_ROWS
-    ) -> None:
+        self, path: str, uid: int, log: Callable[[str], object], *, shared: bool = False, most_rows: int = MOST_ROWS,
+        begin: Callable[[], object] = bool,
+    ) -> None:  # fmt: skip
         self._file = StateFile(path, LEDGER_FILE, uid, log, shared=shared, opened=self._load)
         self.known: KnownRuns | None = None
         """None until the ledger was open for the first time."""
+        self._begin = begin
         self._log = log
         self._most_rows = most_rows
         self._waiting = Batch()
@@ -119,6 +123,8 @@ class Store:
 
     def _run(self) -> None:
         delay = _RETRY
+        with suppress(OSError, sqlite3.Error):  # what is wrong with the file is said when it is opened
+            self._begin()
         while True:
             try:
                 if not self._file.is_open and os.path.lexists(self._file.path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gpumon.clock import SECOND
 from gpumon.daemon.awaited_runs import AwaitedRuns
 from gpumon.frame import Tick
@@ -27,7 +29,8 @@ class Noted:
 def test_nothing_is_opened_without_a_run_and_the_ticks_before_the_first_come_with_it() -> None:
     made: list[Noted] = []
 
-    def make() -> Noted:
+    def make(keys: Collection[str]) -> Noted:
+        assert [*keys] == [run().key]
         made.append(Noted())
         return made[-1]
 
