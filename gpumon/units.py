@@ -339,15 +339,9 @@ def plains(values: Sequence[float]) -> list[str]:
     if any("e" in text for text in texts):
         return texts
     decimals = max((len(text.partition(".")[2]) for text in texts), default=0)
-    equal = [
-        signed(f"{value:.{decimals}f}") if math.isfinite(value) else text
-        for value, text in zip(values, texts, strict=True)
-    ]
+    both = zip(values, texts, strict=True)
+    equal = [signed(f"{value:.{decimals}f}") if math.isfinite(value) else text for value, text in both]
     return equal if max(map(len, equal), default=0) <= _LOGGED else texts
-
-
-def _hertz(value: float) -> str:
-    return f"{value / 1e6:.0f} MHz"
 
 
 def energies(values: Sequence[float]) -> list[str]:
@@ -359,10 +353,8 @@ def energies(values: Sequence[float]) -> list[str]:
 def energy_beside(value: float, largest: float) -> str:
     """An energy in the unit of a column that suits the `largest` of it; what is too little for it: `<0.01 Wh`."""
     size, unit, digits = _energy_unit(largest)
-    if odd := _odd(value):
-        return odd
     is_less = 0 < value < size * 10**-digits / 2
-    return f"{'<' * is_less}{10**-digits if is_less else value / size:,.{digits}f} {unit}"
+    return _odd(value) or f"{'<' * is_less}{10**-digits if is_less else value / size:,.{digits}f} {unit}"
 
 
 def energies_beside(rows: Sequence[float], beside: Sequence[float]) -> list[str]:
@@ -375,19 +367,13 @@ def energies_beside(rows: Sequence[float], beside: Sequence[float]) -> list[str]
     if not math.isfinite(largest):
         return [*energies(rows), *energies(beside)]
     size = _energy_unit(largest)[0]
-
-    def text(value: float) -> str:
-        return energy_beside(value, value if _energy_unit(value)[0] > size else largest)
-
-    return [*energies(rows), *map(text, beside)]
+    sums = [energy_beside(value, value if _energy_unit(value)[0] > size else largest) for value in beside]
+    return [*energies(rows), *sums]
 
 
 def _joules(value: float) -> str:
     size, unit, _ = _energy_unit(value)
-    return f"{value / size:,.{_ENERGY_DIGITS[unit]}f} {unit}"
-
-
-_ENERGY_DIGITS = {"J": 0, "Wh": 1, "kWh": 2}
+    return f"{value / size:,.{('J', 'Wh', 'kWh').index(unit)}f} {unit}"
 
 
 def _energy_unit(value: float) -> tuple[float, str, int]:
@@ -405,7 +391,7 @@ _WRITERS: dict[Unit, Callable[[float], str]] = {
     Unit.WATTS: lambda value: f"{value:,.0f} W",
     Unit.JOULES: _joules,
     Unit.CELSIUS: lambda value: f"{value:.0f} °C",
-    Unit.HERTZ: _hertz,
+    Unit.HERTZ: lambda value: f"{value / 1e6:.0f} MHz",
     Unit.SECONDS: duration,
     Unit.COUNT: lambda value: f"{value:,.0f}" if value == int(value) else f"{value:,.2f}",
     Unit.BITS: lambda value: f"0x{int(value):x}",

@@ -62,8 +62,8 @@ def runs_at(
     """Runs that are kept in the ledger whose `path` is asked for with the first of them.
 
     `waits`: frames wait for it to be opened, where minutes of them come at once; `shared`: others may read it; `say`
-    is told, in a line, what goes wrong. `earlier` gives ledgers that may have runs of these from before: where they do,
-    it goes on with them.
+    is told, in a line, what goes wrong. `earlier` gives ledgers that may have the same runs from before: these are
+    continued.
     """
 
     def opened(keys: Collection[str]) -> Follower:

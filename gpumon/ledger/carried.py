@@ -1,4 +1,4 @@
-"""Runs that go on and that another ledger has: taken over into a new one, which goes on with them as a daemon does."""
+"""Runs that another ledger has and that are not over: a new ledger continues them, as a daemon that starts does."""
 
 from __future__ import annotations
 

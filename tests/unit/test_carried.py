@@ -1,4 +1,4 @@
-"""A view that samples by itself goes on with the runs that a daemon which has stopped left in its ledger."""
+"""A view that samples by itself continues the runs that a daemon which has stopped left in its ledger."""
 
 from __future__ import annotations
 
