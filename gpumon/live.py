@@ -273,8 +273,7 @@ class Live:
 
     def state(self) -> LiveState:
         """Return the state of the data; never raises."""
-        heartbeat = self.heartbeat()
-        interval = self.interval()
+        heartbeat, interval = self.heartbeat(), self.interval()
         since, origin = self._time_of(heartbeat.head) if heartbeat else self._newest[2], self.origin()
         if heartbeat is None or self._reader is None:  # damaged meanwhile
             age = max(1.0, time.time() - since) if is_known(since) else 0.0
@@ -284,7 +283,8 @@ class Live:
             text = "no daemon has run since the machine was restarted"
             return state._replace(text=text, age=max(1.0, time.time() - since) if is_known(since) else inf)
         if heartbeat.state != RUNNING:
-            return state._replace(text=f"the daemon stopped {duration(heartbeat.age)} ago")
+            who = "the daemon" if self._missing == NO_DAEMON else "sampling in this process"
+            return state._replace(text=f"{who} stopped {duration(heartbeat.age)} ago")
         if heartbeat.age > max(3 * interval, _PATIENCE):
             seen = f"last seen {clock(since)} ({duration(heartbeat.age)} ago)"
             if not self._reader.is_writer_there():

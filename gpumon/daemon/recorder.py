@@ -68,6 +68,8 @@ class Recorder:
         """A ring that has lost its place, for as long as it takes to make another."""
         self.has_caught_up = False
         """Whether a whole round of ticks is stored: the first one of a simulation begins minutes before now."""
+        self._ended = -1
+        """A descriptor of a private ring that is closed: it has no name, and its readers may ask for it again."""
         self.has_let_go = Event()
         """Set once nothing is asked of the driver any more."""
 
@@ -158,10 +160,11 @@ class Recorder:
             self.generation += 1
 
     def open_ring(self) -> int:
-        """A new descriptor of a private ring. Raises FileNotFoundError before the first tick."""
-        if self.writer is None:
+        """A new descriptor of a private ring, closed or not. Raises FileNotFoundError before the first tick."""
+        ring = self.writer.fd if self.writer is not None else self._ended
+        if ring < 0:
             raise FileNotFoundError(2, "no sample has been taken yet")
-        return os.dup(self.writer.fd)
+        return os.dup(ring)
 
     def close(self) -> None:
         """Stop: let go of what is sampled, the ring and the lock. The ring's file stays."""
@@ -171,6 +174,8 @@ class Recorder:
             self._calls.close()
         self.followers.close()  # before the lock is let go: who comes next goes on from there
         if self.writer is not None:
+            if self.directory is None:
+                self._ended = os.dup(self.writer.fd)
             self.writer.close()
             self.writer = None
         if self._lock is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import isnan
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from textual.pilot import Pilot
 
 from gpumon import units
 from gpumon.clock import SECOND
+from gpumon.history.query import Query
 from gpumon.live import WAITING, LiveState
 from gpumon_tui.app import GpumonApp
 from tests.fakes import FakeClock
@@ -208,6 +210,44 @@ def test_a_daemon_that_begins_later_is_shown_with_its_first_gpu_unless_another_o
         assert app.view.subject == "GPU-0000", "while there was no GPU the machine itself stood there"
 
     play(own, (120, 40), script, daemon=lambda: FakeFeed(gpus=2, seconds=12, source="nvml", label=""), clock=clock)
+
+
+@pytest.mark.parametrize(
+    ("first", "known", "pauses"), [(80, 80, 1), (60, 100, 0), (30, 100, 0), (0, 100, 0)],
+    ids=["after a gap", "at once", "with frames of before", "with all"],
+)  # fmt: skip
+def test_what_a_view_sampled_itself_stays_before_the_frames_of_a_daemon(first: int, known: int, pauses: int) -> None:
+    own, clock = FakeFeed(seconds=60, source="nvml", label=""), FakeClock(start=2 * SECOND)
+    later = FakeFeed(first=first, seconds=100, source="nvml", label="")
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        clock.advance(4)
+        app.poll()
+        await pilot.pause()
+        history = app.view.history
+        assert history.sampled() == [float(START + second) for second in (*range(60), *range(max(60, first), 100))]
+        assert len(history.sampled()) == known, "no moment twice"
+        asked = Query("GPU-0000", ("gpu.power",), START + 55.5, START + 84.5)
+        line = history.query(asked)["gpu.power"]
+        assert sum(map(isnan, line.mean)) == pauses, "a gap between them has no line"
+        own.advance(1)
+        later.advance(1)
+        app.poll()
+        assert len(app.view.history.sampled()) == known + 1, "the own sampler is not asked any more"
+
+    play(own, (120, 40), script, daemon=lambda: later, clock=clock)
+
+
+def test_what_a_view_sampled_itself_is_left_out_where_a_daemon_plays_something() -> None:
+    own, clock = FakeFeed(seconds=60, source="nvml", label=""), FakeClock(start=2 * SECOND)
+    played = FakeFeed(first=80, seconds=100)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        clock.advance(4)
+        app.poll()
+        assert len(app.view.history.sampled()) == 20
+
+    play(own, (120, 40), script, daemon=lambda: played, clock=clock)
 
 
 def _begun_anew(source: str, label: str, seconds: int) -> list[int]:

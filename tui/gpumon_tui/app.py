@@ -140,7 +140,7 @@ class GpumonApp(Stage):
         view.history_path = feed.history_file()
         view.history.look_in(view.history_path)
         view.happened.written_by(feed.writer())
-        frames = feed.since(self._newest)
+        frames = self.instead.since(self._newest)
         if frames:
             self._came = self._clock.monotonic()
             self._newest = frames[-1].number

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from gpumon.clock import SECOND
+from gpumon.frame import Frame
 from gpumon.origin import Capability
 from gpumon_tui.feed import FrameFeed
 
@@ -27,6 +30,18 @@ Past = Callable[[], Sequence["RunSummary"]]
 """The runs of the ledger, newest first; it may take a while."""
 
 
+def with_earlier(own: Sequence[Frame], frames: Sequence[Frame]) -> list[Frame]:
+    """Return the frames of a daemon, and at times for which it has none those that a view sampled; oldest first."""
+    times = [frame.monotonic_ns for frame in frames]
+
+    def is_missing(frame: Frame) -> bool:
+        at, least = frame.monotonic_ns, frame.interval * SECOND
+        place = bisect_left(times, at)
+        return all(abs(at - other) >= least for other in times[max(0, place - 1) : place + 1])
+
+    return sorted([*filter(is_missing, own), *frames], key=lambda frame: frame.monotonic_ns)
+
+
 class Instead:
     """The feed to show: that of this machine, or of a simulation that the user began."""
 
@@ -42,6 +57,8 @@ class Instead:
         self._look_again = LOOK_EVERY
         self._shown: tuple[FrameFeed, object] | None = None
         """The feed, and what its frames belong to."""
+        self._before: FrameFeed | None = None
+        """What this view sampled itself, before it found a daemon that samples the same machine."""
 
     @property
     def has_simulation(self) -> bool:
@@ -57,6 +74,13 @@ class Instead:
     def has_daemon(self) -> bool:
         """Whether the feed is that of a daemon, if the view is one of daemons at all."""
         return self._daemon is None and not self.is_simulated
+
+    def since(self, number: int) -> list[Frame]:
+        """Frames of the feed newer than `number`; of 0, all that are kept, with those that this view sampled itself."""
+        frames = self.feed.since(number)
+        if number or self._before is None or self.is_simulated:
+            return frames
+        return with_earlier(self._before.since(0), frames)
 
     def switch(self) -> None:
         """To a simulation, or back to this machine."""
@@ -92,6 +116,8 @@ class Instead:
         found = self._daemon()
         if found is None:
             return False
+        is_same = all(Capability.LIVE in feed.origin().capabilities for feed in (self._own, found))
+        self._before = self._own if is_same else None
         self.feed = self._own = found
         self._daemon = None
         return True
