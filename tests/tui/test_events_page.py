@@ -27,6 +27,7 @@ from gpumon_tui.happened import Happened
 from gpumon_tui.pages.event_preview import EventPreview
 from gpumon_tui.pages.event_sheet import EventSheet
 from gpumon_tui.renderables.event_rows import all_rows, matching, rows_of
+from gpumon_tui.renderables.text_width import length
 from gpumon_tui.view import View
 from tests.crossed import crossed
 from tests.instructions import instructions
@@ -606,16 +607,22 @@ def test_the_event_under_the_cursor_is_explained_and_drawn_around_its_moment() -
     (at,) = [place for place, line in enumerate(lines) if "open on the chart" in line]
     assert "14:13:20  GPU 0–3 run began" in lines[at]
     assert "When its first process here began to report" in lines[at + 1]
-    chip = lines[at + 2].index("14:13:20") + 4
-    assert any(line[chip : chip + 1] == "│" for line in lines[at + 3 : at + 9])
-    assert "93 %" in lines[at + 3], "what was read at that moment"
-    assert "·····" not in lines[at + 3]
+    charts = chip_of(lines) + 1
+    chip = lines[charts - 1].index("14:13:20") + 4
+    assert any(line[chip : chip + 1] == "│" for line in lines[charts : charts + 6])
+    assert "93 %" in lines[charts], "what was read at that moment"
+    assert "·····" not in lines[charts]
+
+
+def chip_of(lines: Sequence[str]) -> int:
+    """The place of the line above the charts of a moment."""
+    (at,) = [place for place, line in enumerate(lines) if "open on the chart" in line]
+    return next(place for place, line in enumerate(lines) if place > at and re.fullmatch(r" +\d\d:\d\d:\d\d *", line))
 
 
 def test_the_charts_around_an_event_have_a_scale_and_say_once_where_history_begins() -> None:
     lines = opened((120, 40))
-    (at,) = [place for place, line in enumerate(lines) if "open on the chart" in line]
-    charts = lines[at + 3 : -2]
+    charts = lines[chip_of(lines) + 1 : -2]
     before = charts[0].index("100 %") + 6
     numbers = [line[14:before].split() for line in charts]
     assert numbers[0] == ["100", "%"]
@@ -649,9 +656,9 @@ def test_the_footer_offers_what_an_event_can_do_as_soon_as_the_page_is_opened() 
 
 def test_a_moment_that_nobody_watched_is_drawn_as_such() -> None:
     lines = opened((120, 40), "down", "down", "down")
-    (at,) = [place for place, line in enumerate(lines) if "open on the chart" in line]
-    assert "–" in lines[at + 3][:6]
-    assert "·····" in lines[at + 3]
+    first = lines[chip_of(lines) + 1]
+    assert "–" in first[:6]
+    assert "·····" in first
 
 
 def test_an_event_of_no_gpu_has_no_chart() -> None:
@@ -728,3 +735,22 @@ def test_the_meaning_of_an_event_is_told_without_signs_of_markdown() -> None:
     told = "".join(part.text for line in preview.lines(row, 200) for part in line)
     assert "one that failed is critical" in told
     assert "`" not in told
+
+
+@pytest.mark.parametrize("cells", [80, 100, 200])
+def test_the_meaning_above_the_charts_of_a_moment_is_whole_where_a_line_is_free_for_it(cells: int) -> None:
+    view = View()
+    view.frame = FakeFeed(gpus=1, seconds=3).frames[-1]
+    preview = EventPreview(view)
+    of_gpu = {"gpus": ["GPU-0000"]}
+    long, short = rows_of(
+        [event(60, "run_began", user="bob", run="r" * 20, name="r", **of_gpu), event(50, "daemon_started")], {}
+    )
+    high = preview.rows(cells, 24, 14)
+    drawn = preview.lines(long, cells)
+    told = " ".join(" ".join("".join(part.text for part in line) for line in drawn[2:4]).split())
+    assert "some time after it started." in told
+    assert len(drawn) == high, "as many rows as it asked for"
+    assert all(length(line) <= cells for line in drawn[:4])
+    assert preview.rows(cells, 24, 11) == 11, "without a free line it has one"
+    assert len(preview.lines(short, cells)) <= high

@@ -20,7 +20,7 @@ from gpumon_tui.renderables.history_begins import with_begin
 from gpumon_tui.renderables.plot import plot
 from gpumon_tui.renderables.section import keys, margin, section
 from gpumon_tui.renderables.strip import GAP
-from gpumon_tui.renderables.text_width import SENTENCE, Line, cut, fit, safe
+from gpumon_tui.renderables.text_width import SENTENCE, Line, fit, safe
 from gpumon_tui.renderables.time_columns import still_columns
 from gpumon_tui.renderables.time_marks import times_below
 from gpumon_tui.renderables.value_axis import value_axis
@@ -41,6 +41,8 @@ _AXIS = 6
 _BEFORE = _LABEL + _AXIS + 1
 _AROUND = 5
 """Rows beside the charts: a blank one, title, meaning, the moment, and times."""
+_ONE_LINE = 130
+"""Cells from which a meaning has room in one line; else it has another one where that is free."""
 _TALLER = ((60, 5), (44, 3), (0, 2))
 """Rows of the page from which each chart has at least so many."""
 _TALLEST = 12
@@ -68,6 +70,8 @@ class EventPreview:
         self.view = view
         self._each = _TALLER[-1][1]
         """Rows of each chart; 0 where there is room for the text alone."""
+        self._told = 1
+        """Lines of the meaning above the charts."""
         self._columns = Columns()
         self._memo: Memo[list[Line]] = Memo()
 
@@ -77,8 +81,10 @@ class EventPreview:
         if cells < CELLS_FROM or (height < ROWS_FROM and spare < _AROUND + len(_USUAL) * least):
             self._each = 0
             return 1 + TEXT_ROWS if height >= TEXT_FROM else 0
-        self._each = max(least, min(_TALLEST, (spare - _AROUND) // len(_USUAL)))
-        return _AROUND + len(_USUAL) * self._each
+        self._told = 1 + (cells < _ONE_LINE and spare > _AROUND + len(_USUAL) * least)
+        around = _AROUND + self._told - 1
+        self._each = max(least, min(_TALLEST, (spare - around) // len(_USUAL)))
+        return around + len(_USUAL) * self._each
 
     def forget(self) -> None:
         """Begin anew."""
@@ -91,7 +97,7 @@ class EventPreview:
         window = LONG_AGO if view.now - row.time >= LONG_AGO else WINDOW
         grid = still_columns(window, max(1, cells - 2 * side - _BEFORE), min(row.time + window / 2, view.now))
         last = min(grid.at(view.now), grid.buckets)
-        shows = (row.key, row.words, gpu, cells, self._each, grid, last, view.filling, view.look.is_ascii)
+        shows = (row.key, row.words, gpu, cells, self._each, self._told, grid, last, view.filling, view.look.is_ascii)
         return self._memo.get(0, shows, lambda: self._drawn(row, gpu, cells, window))
 
     def _drawn(self, row: EventRow, gpu: str, cells: int, window: float) -> list[Line]:
@@ -104,7 +110,9 @@ class EventPreview:
         if not self._each:
             told = in_few_lines(meaning, cells - 2 * side, TEXT_ROWS)
             return [title, *([Segment(" " * side + part, _DIM)] for part in told)]
-        lines: list[Line] = [[], title, cut([Segment(" " * side + meaning, _DIM)], cells - side)]
+        told = in_few_lines(meaning, cells - 2 * side, self._told)
+        told += [""] * (self._told - len(told))  # what is below stays where it is
+        lines: list[Line] = [[], title, *([Segment(" " * side + part, _DIM)] for part in told)]
         if not gpu:
             return [*lines, [Segment(" " * side + "of no GPU that is on screen: nothing to draw", _FAINT)]]
         grid = still_columns(window, max(1, cells - 2 * side - _BEFORE), min(row.time + window / 2, view.now))
