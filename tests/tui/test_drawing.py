@@ -96,6 +96,15 @@ def test_rows_of_cards_of_any_size_stand_under_each_other() -> None:
         assert not re.search(r"▆\d", "".join(lines)), "a gap between a bar and its number"
 
 
+def test_the_name_of_a_program_is_whole_beside_the_state_of_its_gpu() -> None:
+    one = sample(0, utilization=0.0, power=118.0, temperature=36.0)
+    holder = GpuHolder("jupyter-kernel", False, "", ("carol",))
+    row = GpuLine(one, GpuState.BUSY, GpuLabel("pausing", theme.DIM, True), "", holder, nan, nan, nan, [])
+    for cells in (80, 99, 100, 120, 150, 200):
+        line = plain(drawn_line(gpu_row(row, gpu_columns(cells)), cells))
+        assert re.search(r"carol +jupyter-kernel +pausing", line), line
+
+
 @pytest.mark.parametrize(("total", "text"), [(80.0, " 6.6/80 "), (nan, " 6.6 ")])
 def test_memory_is_told_whether_its_total_is_known_or_not(total: float, text: str) -> None:
     line = gpu_line(90, memory_used=6.6 * 2**30, memory_total=total * 2**30)

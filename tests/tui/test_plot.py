@@ -360,7 +360,7 @@ def test_a_number_beside_an_axis_is_that_of_its_row_or_is_left_out(
     assert all(len(text) <= cells for text in labels.values())
     a_row = (axis.high - axis.low) / (rows - 1)
     for row, text in labels.items():
-        assert float(text) == pytest.approx(axis.high - row * a_row, abs=0.51 * a_row)
+        assert float(text.replace("−", "-")) == pytest.approx(axis.high - row * a_row, abs=0.51 * a_row)
     assert len({*labels.values()}) == len(labels), "no two alike"
 
 

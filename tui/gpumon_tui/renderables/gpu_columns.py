@@ -24,8 +24,8 @@ MEASURED = {
 """Metrics by the columns that leave where no GPU has them."""
 HOLDERS = "holders"
 """Name of the columns that leave where nobody tells who has a GPU."""
-TAIL, SHORT_TAIL = 42, 26
-"""Cells for who has a GPU, from 100 cells on and below."""
+TAIL, SHORT_TAIL, BRIEF_TAIL, BRIEF = 42, 29, 26, 80
+"""Cells for who has a GPU, from 100 cells on, below, where `jupyter-kernel` is whole, and below 80 cells."""
 STATE_TAIL = 16
 """Cells for the state of a GPU alone."""
 
@@ -93,7 +93,8 @@ def gpu_columns(
     }  # fmt: skip
     wanted |= dict.fromkeys(missing & wanted.keys(), 0)
     has_holders = HOLDERS not in missing
-    tail = STATE_TAIL if not has_holders else TAIL + 4 * (cells >= 150) if is_wide else SHORT_TAIL
+    tail = TAIL + 4 * (cells >= 150) if is_wide else SHORT_TAIL if cells >= BRIEF else BRIEF_TAIL
+    tail = tail if has_holders else STATE_TAIL
     margin = 2 if is_wide else 1
     numbers = 5 + (bar_cells + 2 if bar_cells else 0) + 6 + is_wide + sum(wanted.values())
     room = cells - margin - index - 2 - numbers - 2 - is_wide - tail

@@ -29,6 +29,8 @@ SHORTER = {
 }  # fmt: skip
 """States where there is no room for the whole word; beside who has the GPU, idle says that it is allocated."""
 WIDE_USERS = 7
+_NAME = 12
+"""Letters of a program that how long its GPU has been idle leaves room for, where both have none."""
 FREE = palette.tinted("util", 1.0, "util", 0.06) + Style(bold=True)
 _FADED = frozenset({GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE})
 """States of a GPU whose values are old, or none."""
@@ -151,7 +153,7 @@ def _tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
         if is_first:
             end = _epoch(row, gpu, columns, columns.epoch - at - width(name) - 1)
     elif is_first or not gpu.label.quiet:
-        room = end - at - (min(width(name), 8) + 1 if name else 0)
+        room = end - at - (min(width(name), _NAME) + 1 if name else 0)
         text = _word(gpu, room, beside=bool(who.users))
         if text.endswith("…"):  # the state is worth more than the name
             text = _word(gpu, end - at, beside=bool(who.users))
