@@ -35,8 +35,9 @@ from gpumon_tui.renderables.gpu_heading import answer, epoch_ticks, hidden
 from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
 from gpumon_tui.renderables.gpu_text import gpu_text
 from gpumon_tui.renderables.kept_plot import KeptPlots
+from gpumon_tui.renderables.lean_section import fitting
 from gpumon_tui.renderables.numerals import numerals
-from gpumon_tui.renderables.overview_rows import LOSS, loss_text
+from gpumon_tui.renderables.overview_rows import LOSS, PROCESS_COLUMNS, loss_text
 from gpumon_tui.renderables.placed import drawn
 from gpumon_tui.renderables.plot import PlotCurve, plot
 from gpumon_tui.renderables.strip import LEVELS, StripHistory, strip, strip_grid
@@ -634,6 +635,15 @@ def test_of_a_gpu_that_does_not_answer_no_value_is_copied_as_one_of_now() -> Non
         assert parts[-1].startswith("stale")
 
     play(FakeFeed(gpus=3, stale=(0,)), (120, 40), script)
+
+
+def test_a_program_has_room_for_twelve_letters_among_the_processes_of_an_overview_and_its_user_stays() -> None:
+    for cells in range(40, 201):
+        places = fitting(PROCESS_COLUMNS, 2, cells - 1)
+        (program,) = (one for one in places if one.column.title == "program")
+        assert program.column.cells >= (20 if cells == 80 else 12), cells
+        assert any(one.column.title == "user" for one in places)
+        assert program.begin + program.column.cells <= cells - 1
 
 
 def test_a_loss_of_any_size_fits_into_its_column() -> None:

@@ -30,6 +30,8 @@ class LeanColumn(NamedTuple):
     """The larger, the longer it stays when there is no room."""
     wish: int = 0
     """Cells that it takes where others leave them; those that one of 0 leaves to others with a wish."""
+    least: int = FLEXIBLE
+    """Fewest cells of one of 0: others leave for these."""
 
 
 class LeanPlace(NamedTuple):
@@ -71,10 +73,10 @@ def fitting(
     `empty`: titles of those for which no row has anything.
     """
     chosen = [one for one in enumerate(columns) if one[1].title not in empty]
-    while len(chosen) > 1 and sum((column.cells or FLEXIBLE) + 2 for _, column in chosen) - 2 > end - begin:
+    while len(chosen) > 1 and sum((column.cells or column.least) + 2 for _, column in chosen) - 2 > end - begin:
         chosen.remove(min(chosen, key=lambda placed: placed[1].keep))
     room = end - begin + 2
-    spare = room - sum((column.cells or max(FLEXIBLE, column.wish)) + 2 for _, column in chosen)
+    spare = room - sum((column.cells or max(column.least, column.wish)) + 2 for _, column in chosen)
     for at, (place, column) in enumerate(chosen):
         if column.cells and (more := max(0, min(spare, column.wish - column.cells))):
             chosen[at], spare = (place, column._replace(cells=column.cells + more)), spare - more

@@ -54,14 +54,14 @@ NARROW_RUN_COLUMNS = tuple(
 """Where there is room for little: the name, how far it is, and what is left."""
 PROCESS_NAMES = ("pid", "gpu", "user", "mem", "sm", "cpu", "host", "time", "run", "program")
 """The columns of processes that an overview has."""
-_KEPT = (9, 10, 8, 7, 6, 3, 2, 1, 0, 11)
-_RUN_CELLS, _WISHES = 14, {"run": _NAME, "program": 24}
+_KEPT = (9, 10, 8, 7, 6, 3, 1, 2, 0, 11)
+_RUN_CELLS, _PROGRAM, _WISHES = 14, 12, {"run": _NAME, "program": 24}
 
 
 def _lean(name: str, keep: int) -> LeanColumn:
     of = process_columns.BY_NAME[name]
     cells = _RUN_CELLS if name == "run" else max(of.cells, len(of.title)) if of.right else of.cells
-    return LeanColumn(of.title, cells, of.right, keep, wish=_WISHES.get(name, 0))
+    return LeanColumn(of.title, cells, of.right, keep, wish=_WISHES.get(name, 0), least=_PROGRAM)
 
 
 PROCESS_COLUMNS = tuple(_lean(name, keep) for name, keep in zip(PROCESS_NAMES, _KEPT, strict=True))
