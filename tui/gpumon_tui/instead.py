@@ -58,7 +58,7 @@ class Instead:
         self._shown: tuple[FrameFeed, object] | None = None
         """The feed, and what its frames belong to."""
         self._before: FrameFeed | None = None
-        """What this view sampled itself, before it found a daemon that samples the same machine."""
+        """The frames that this view sampled itself, before it found a daemon that samples the same machine."""
 
     @property
     def has_simulation(self) -> bool:
