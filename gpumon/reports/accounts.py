@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpumon import units
 from gpumon.accounting.account import Account
 from gpumon.accounting.query import KnownDevice
 from gpumon.accounting.summary import AccountGroup
-from gpumon.cost.charge import WHOLE, Charge, together
+from gpumon.cost.charge import Charge, together
 from gpumon.cost.hours import Priced, price_hours
 from gpumon.metrics import Unit
 from gpumon.prices import Prices
 from gpumon.reports import charges
+from gpumon.reports.account_words import energy_text, sum_text
 from gpumon.reports.csv_cells import Cell, csv_line, utc
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.vendors import numbered
@@ -187,15 +188,8 @@ def _row(label: str, account: Account, seconds: float) -> Sequence[str]:
     return (
         label, units.hours(seconds), sum_text(account.busy, units.hours, judged, seconds),
         sum_text(account.idle_held, units.hours, judged, seconds),
-        sum_text(account.energy, lambda joules: units.number(joules, Unit.JOULES), metered, seconds),
+        sum_text(account.energy, energy_text, metered, seconds),
     )  # fmt: skip
-
-
-def sum_text(value: float, said: Callable[[float], str], known: float, of: float) -> str:
-    """A sum as `said`, marked where a part `of` the time is not known; at least nothing is not known, as of a cost."""
-    if known >= WHOLE * of and known:
-        return said(value)
-    return f"≥ {said(value)}" if known and value else units.MISSING
 
 
 def _label(group: AccountGroup, by: str) -> str:

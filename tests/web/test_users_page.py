@@ -20,6 +20,7 @@ from playwright.sync_api import Browser
 from gpumon.accounting.account import Account
 from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import summary
+from gpumon.accounting.user_window import user_window
 from gpumon.clock import SECOND
 from gpumon.cost.charge import Charge, amount
 from gpumon.frame import Origin, Tick
@@ -30,7 +31,6 @@ from gpumon_web.accounts import Accounts
 from gpumon_web.costs import cost_cells
 from gpumon_web.pages import PAGES
 from gpumon_web.user_rows import account_cells
-from gpumon_web.user_window import user_window
 from tests.activity import keep
 from tests.builders import TIME, device, process, sample, tick
 from tests.web.conftest import on_a_port, visit

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from gpumon.accounting.user_window import UserWindow, user_window
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
@@ -22,7 +23,6 @@ from gpumon_web.look import named
 from gpumon_web.not_kept import why_no_history
 from gpumon_web.page import Args, Cells, Kept, Page
 from gpumon_web.user_hours import Holding
-from gpumon_web.user_window import UserWindow, user_window
 from gpumon_web.work import Inline, Task, Work
 
 FRESH = 10.0

@@ -8,13 +8,13 @@ from typing import Any
 from gpumon.accounting.of_groups import by_group
 from gpumon.accounting.query import KeptAccounts, KnownDevice, read_accounts
 from gpumon.accounting.summary import AccountGroup, summary
+from gpumon.accounting.user_window import UserWindow, user_window
 from gpumon.errors import GpumonError
 from gpumon.groups import UserGroups
 from gpumon.people import in_force, under
 from gpumon.prices import Prices
 from gpumon.reports import accounts
 from gpumon_web.device_strips import LONGEST_SLOT, device_strip, outages_of
-from gpumon_web.user_window import UserWindow, user_window
 
 Holding = Mapping[str, tuple[str, Sequence[str]]]
 """The GPUs that each user holds now: `0–3, 6`, and their UUIDs; "" has those of holders who are not known.

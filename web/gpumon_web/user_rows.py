@@ -8,40 +8,15 @@ from math import inf
 
 from gpumon import units
 from gpumon.accounting.account import Account
-from gpumon.accounting.query import HourUse, KnownDevice
+from gpumon.accounting.shares import account_of
 from gpumon.accounting.summary import AccountGroup
-from gpumon.metrics import Unit
-from gpumon.reports.accounts import sum_text
-from gpumon.vendors import numbered
+from gpumon.accounting.user_window import UserWindow
+from gpumon.reports.account_words import account_energy, device_name, idle_note, idle_text, used_text
 from gpumon_web.page import Cells
 from gpumon_web.tokens import bar, line, share, tag, text
-from gpumon_web.user_window import UserWindow
 
-MOSTLY_IDLE = 0.5
-"""The idle share of somebody's hours from which on it is said, of `NOTED` seconds or more."""
-NOTED = 3600.0
 TICKS = 8
 """Labels of days below the strips."""
-
-
-def account_of(group: AccountGroup | None, user: str) -> Account:
-    """The account of a user, an empty one where the group has none."""
-    return next((one for one in group.accounts if one.user == user), Account(user)) if group else Account(user)
-
-
-def named_use(hours: Sequence[HourUse]) -> Account:
-    """The use of GPUs by holders whose names are known, each moment of a GPU once however many share it."""
-    held = judged = busy = idle = 0.0
-    for hour in hours:
-        named = [one for one in hour.accounts if one.user]
-        nameless = sum(one.held for one in hour.accounts if not one.user)
-        # A GPU may have holders of both kinds at once.
-        together = max([hour.use.held - nameless, *(one.held for one in named)]) if named else 0.0
-        held += together
-        judged += min(together, sum(one.judged for one in named))
-        busy += sum(one.busy for one in named)
-        idle += min(hour.use.idle_held, sum(one.idle_held for one in named))
-    return Account("", held, max(judged, busy + idle), busy, idle)
 
 
 def now_cells(held: tuple[str, int | None], none: str = "none") -> Cells:
@@ -59,23 +34,19 @@ def now_cells(held: tuple[str, int | None], none: str = "none") -> Cells:
 
 def account_cells(account: Account, course: Cells, most: float) -> Cells:
     """The cells of an account."""
-    judged = account.judged > 0
-    idle = account.idle_held / account.judged if judged else 0.0
-    is_idle = idle >= MOSTLY_IDLE and account.idle_held >= NOTED
-    idle_told = sum_text(account.idle_held, hours_text, account.judged, account.held)
+    judged, idle = account.judged > 0, idle_text(account)
+    note = idle_note(account)
     return {
         "held": bar_cells(account.user, account, most) if account.held else [line(text(units.MISSING, "mut"))],
         "held_seconds": account.held,
         "course": course,
-        "used": sum_text(account.busy / account.held, ratio_text, account.judged, account.held)
-        if judged
-        else units.MISSING,
+        "used": used_text(account),
         "used_share": account.busy / account.held if judged else None,
-        "idle": idle_told,
-        "idle_seconds": account.idle_held if idle_told != units.MISSING else None,
-        "energy": sum_text(account.energy, energy_text, account.metered, account.held),
+        "idle": idle,
+        "idle_seconds": account.idle_held if idle != units.MISSING else None,
+        "energy": account_energy(account),
         "joules": account.energy if account.metered else None,
-        "note": [line(tag(f"idle {ratio_text(idle)} of these hours", "warn"))] if is_idle else [],
+        "note": [line(tag(note, "warn"))] if note else [],
     }
 
 
@@ -83,7 +54,7 @@ def bar_cells(user: str, account: Account, most: float) -> list[Cells]:
     """Hours as a number, and as a bar: what was used solid, what was held beside it in a tint."""
     of = most or inf
     solid, tint = share(account.busy / of, user=user), share((account.held - account.busy) / of, user=user)
-    number = text(hours_text(account.held), "number")
+    number = text(units.hours(account.held), "number")
     return [line(number, bar(solid, {**tint, "opacity": 0.25}, css="bar hours"), css="quantity")]
 
 
@@ -129,16 +100,11 @@ def strip_words(found: Cells) -> str:
         if at < 0:  # of the window before, for the most part
             continue
         hours[who or "unknown"] = hours.get(who or "unknown", 0.0) + held / 100 * found["step"]
-    held_by = ", ".join(f"{who} {hours_text(held)}" for who, held in sorted(hours.items(), key=lambda one: -one[1]))
+    held_by = ", ".join(f"{who} {units.hours(held)}" for who, held in sorted(hours.items(), key=lambda one: -one[1]))
     unseen = sum(share for at, share, *_ in found["unseen"] if at >= 0) / 100 * found["step"]
     if unseen:
-        held_by = f"{held_by or 'nobody while watched'}; not seen {hours_text(unseen)}"
+        held_by = f"{held_by or 'nobody while watched'}; not seen {units.hours(unseen)}"
     return f"{device_name(found['device'])}: {held_by or 'nobody'}"
-
-
-def device_name(device: KnownDevice) -> str:
-    """Name of a GPU as people call it; its UUID where its number is not known."""
-    return numbered(device.uuid, device.number) if device.number >= 0 else device.uuid
 
 
 def _shares(window: UserWindow) -> list[float]:
@@ -163,29 +129,3 @@ def ticks(window: UserWindow) -> list[Cells]:
         {"at": round((edges[at] + edges[at + 1]) / 2, 5), "text": f"{window.day(begins[at]):%a %-d}"}
         for at in range(0, len(begins), every)
     ]
-
-
-def unjudged(account: Account) -> str:
-    """Hours held that are neither used nor idle, in words; empty where those two add up to what is shown as held.
-
-    A GPU that does nothing is idle after a minute: before, it may be that its training only begins.
-    """
-    used = account.busy + account.idle_held
-    if not account.judged or hours_text(account.held) == hours_text(used):
-        return ""
-    return f"{hours_text(account.held - used)} neither: without work for less than a minute, or not known"
-
-
-def hours_text(seconds: float) -> str:
-    """Hours as people add them up."""
-    return units.hours(seconds)
-
-
-def ratio_text(share: float) -> str:
-    """A share in percent."""
-    return units.number(share, Unit.RATIO)
-
-
-def energy_text(joules: float) -> str:
-    """An energy in a unit that suits it."""
-    return units.number(joules, Unit.JOULES)

@@ -8,34 +8,19 @@ from urllib.parse import urlencode
 
 from gpumon import units
 from gpumon.accounting.account import Account
-from gpumon.accounting.query import KnownDevice
+from gpumon.accounting.shares import account_of
 from gpumon.accounting.summary import AccountGroup
+from gpumon.accounting.user_window import CHOICES, UserWindow
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
-from gpumon.reports.accounts import sum_text
+from gpumon.reports.account_words import Headlines, device_name, energy_text, headlines, seen
 from gpumon_web.costs import COSTS, cost_cells, has_costs
 from gpumon_web.grouping import USER, holders
 from gpumon_web.not_kept import NOT_YET
 from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
 from gpumon_web.tokens import line, link, person, text
 from gpumon_web.user_hours import Holding
-from gpumon_web.user_rows import (
-    NOTED,
-    account_cells,
-    account_of,
-    bar_cells,
-    course,
-    device_name,
-    energy_text,
-    hours_text,
-    named_use,
-    now_cells,
-    ratio_text,
-    strip_row,
-    ticks,
-    unjudged,
-)
-from gpumon_web.user_window import CHOICES, UserWindow
+from gpumon_web.user_rows import account_cells, bar_cells, course, now_cells, strip_row, ticks
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -60,9 +45,6 @@ COLUMNS = (
 )  # fmt: skip
 _NOBODY = " unknown"
 """Key of the row of holders who are not known."""
-_SUMS = ("held", "held_below", "used", "used_below", "idle", "idle_below", "unseen", "unseen_below")
-_ROUNDING = 0.5
-"""Seconds that are shown as none: less is not worth telling."""
 STRIPS = (
     Column("gpu", "GPU", "text", css="c-gpu", sorts_by="order", is_head=True),
     Column("strip", "Who held it", "strip", css="c-strip", sort=False),
@@ -130,7 +112,7 @@ def layout() -> Component:
 def kept(document: Cells) -> KeptValues:
     """The window, sums of all, the rows of users and the strips of GPUs."""
     window: UserWindow = document["window"]
-    group = _seen(document["group"])
+    group = seen(document["group"])
     is_over = window.end <= document["now"]
     holding: Holding = document["holding"] if not is_over else {}
     user, by, problem = document["user"], document.get("by", USER), _problem(document, window)
@@ -155,8 +137,11 @@ def kept(document: Cells) -> KeptValues:
         "problem": problem or ("" if has_begun or not rows else NOT_YET),
         "unread": bool(document["problem"]),
         "known": group is not None,
-        **(_sums(group, document["before"], window, user) if group else dict.fromkeys(_SUMS)),
-        **({"unseen_below": _since(document["known_devices"], window)} if group and group.unseen else {}),
+        **(
+            headlines(group, document["before"], document["known_devices"], window, user)._asdict()
+            if group
+            else dict.fromkeys(Headlines._fields)
+        ),
         "course_title": "By hour" if window.period == "day" else "By day",
         "nobody": _nobody(document, group),
         "users": rows,
@@ -166,11 +151,6 @@ def kept(document: Cells) -> KeptValues:
     }
     unread = problem if document["problem"] else ""
     return KeptValues(values, again=LATER if is_over else SOON if has_begun else FIRST, unread=unread)
-
-
-def _seen(group: AccountGroup | None) -> AccountGroup | None:
-    """The sums, but those of a daemon that only just began: of what rounds to no time, nothing has a share."""
-    return group if group and max(group.use.observed, group.use.metered) >= _ROUNDING else None
 
 
 def _address(window: UserWindow, user: str, by: str = USER) -> str:
@@ -216,62 +196,6 @@ def _problem(document: Cells, window: UserWindow) -> str:
     return "Days begin where the server is: it does not know the time zone of this browser."
 
 
-def _sums(group: AccountGroup, before: AccountGroup | None, window: UserWindow, user: str) -> Cells:
-    """The headlines: of everybody, or of one user."""
-    use, unseen = group.use, group.unseen
-    known = {
-        "unseen": hours_text(unseen) if unseen else "none",
-        "unseen_below": "every GPU was watched",
-    }
-    if user:
-        return {**_sums_of(account_of(group, user), account_of(before, user), window, use.held), **known}
-    earlier = before.use.held / before.use.observed if before and before.use.observed else None
-    idle = max(group.accounts, key=lambda one: one.idle_held, default=None)
-    share_held = f"{ratio_text(use.held / use.observed)} of {hours_text(use.observed)} seen" if use.observed else ""
-    named, most = named_use(group.hours), f"the most: {idle.user}, {hours_text(idle.idle_held)}" if idle else ""
-    nameless = use.held - named.held
-    left_out = f"without {hours_text(nameless)} of unknown holders" if nameless > _ROUNDING else ""
-    past = f"the {window.period} before: {ratio_text(earlier)}" if earlier is not None else ""
-    return {
-        "held": hours_text(use.held),
-        "held_below": "; ".join(filter(None, (share_held, past))),
-        "used": sum_text(named.busy / named.held, ratio_text, named.judged, named.held)
-        if named.held
-        else units.MISSING,
-        "used_below": "; ".join(filter(None, (f"of held: {hours_text(named.busy)} of work", unjudged(named), left_out)))
-        if named.judged
-        else left_out or "not known",
-        "idle": sum_text(named.idle_held, hours_text, named.judged, named.held),
-        "idle_below": "; ".join(filter(None, (most if idle and idle.idle_held >= NOTED else "", left_out))),
-        **known,
-    }
-
-
-def _since(devices: Sequence[KnownDevice], window: UserWindow) -> str:
-    """Why time was not seen: accounts may begin within the window."""
-    first = min((device.first for device in devices), default=window.begin)
-    why = "no daemon watched, or a GPU did not answer"
-    day = window.day(first) if window.begin < first < window.end else None
-    return f"{why}; the first kept hour is {day:%a} {day.day} {day:%b %H:%M}" if day else why
-
-
-def _sums_of(account: Account, before: Account, window: UserWindow, all_held: float) -> Cells:
-    share_held = f"{ratio_text(account.held / all_held)} of what all held" if all_held else ""
-    past = f"the {window.period} before: {hours_text(before.held)}" if before.held else ""
-    judged = account.judged
-    idle = sum_text(account.idle_held, hours_text, judged, account.held)
-    return {
-        "held": hours_text(account.held),
-        "held_below": "; ".join(filter(None, (share_held, past))),
-        "used": sum_text(account.busy / account.held, ratio_text, judged, account.held) if judged else units.MISSING,
-        "used_below": "; ".join(filter(None, (f"of held: {hours_text(account.busy)} of work", unjudged(account))))
-        if judged
-        else "not known",
-        "idle": idle,
-        "idle_below": f"{ratio_text(account.idle_held / judged)} of these hours" if idle != units.MISSING else "",
-    }
-
-
 def _users(
     group: AccountGroup | None, days: Sequence[AccountGroup], holding: Holding, window: UserWindow, by: str
 ) -> Rows:  # fmt: skip
@@ -308,7 +232,7 @@ def _unknown(rest: Account, most: float) -> Cells:
     return {
         "key": _NOBODY, "user": [line(text("unknown", "mut"))], "name": None,
         "held": bar_cells("", rest._replace(busy=0.0), most), "held_seconds": rest.held,
-        "used": f"{hours_text(rest.busy)} of work" if rest.busy else units.MISSING, "idle": units.MISSING,
+        "used": f"{units.hours(rest.busy)} of work" if rest.busy else units.MISSING, "idle": units.MISSING,
         "energy": energy_text(rest.energy) if rest.energy else units.MISSING, "joules": rest.energy or None,
         "search": "unknown",
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The window of accounts that an address asks for: a day, a week or a month of the viewer's calendar."""
+"""The window of accounts that a page or a screen shows: a day, a week or a month of the calendar."""
 
 from __future__ import annotations
 
