@@ -13,6 +13,7 @@ from gpumon.accounting.summary import AccountGroup
 from gpumon.accounting.user_window import UserWindow
 from gpumon.cost.charge import WHOLE
 from gpumon.metrics import Unit
+from gpumon.reports.not_kept import NOT_YET
 from gpumon.vendors import numbered
 
 MOSTLY_IDLE = 0.5
@@ -97,6 +98,18 @@ def device_name(device: KnownDevice) -> str:
 def seen(group: AccountGroup | None) -> AccountGroup | None:
     """The sums, but those of a daemon that only just began: of what rounds to no time, nothing has a share."""
     return group if group and max(group.use.observed, group.use.metered) >= _ROUNDING else None
+
+
+def why_nobody(group: AccountGroup | None, user: str = "") -> str:
+    """Words in the place of rows: of a window that has none, of everybody or of one user."""
+    if seen(group) is None:
+        return NOT_YET if group else "Nothing is known of this window."
+    return f"{user} held no GPU." if user else "Nobody held a GPU."
+
+
+def unreadable(problem: str) -> str:
+    """Words for a file that is there and cannot be read."""
+    return f"The history cannot be read now: {problem}."
 
 
 def headlines(

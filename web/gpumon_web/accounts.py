@@ -8,10 +8,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from gpumon.accounting.user_window import UserWindow, user_window
-from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import gpu_statuses
+from gpumon.analysis.holding import held_now
 from gpumon.analysis.ranks import ranks_of
-from gpumon.frame import Device
 from gpumon.groups import UserGroups
 from gpumon.missing import NAN
 from gpumon.origin import Capability
@@ -97,11 +96,5 @@ class Accounts:
             frame = self._feed.frame
         if frame is None:
             return {}
-        found: dict[str, list[Device]] = {"": []}
-        for status in gpu_statuses(frame, ranks_of(frame.runs)):
-            users = {process.user for process in status.processes} | {one.first.user for one in status.runs}
-            may_be_held = status.held is not False and status.state is not GpuState.DIVIDED
-            unknown = {""} if status.is_unlisted or (may_be_held and not users) else set()
-            for user in sorted(users | unknown):
-                found.setdefault(user, []).append(status.sample.device)
+        found = held_now(gpu_statuses(frame, ranks_of(frame.runs)))
         return {user: (named(devices), tuple(device.uuid for device in devices)) for user, devices in found.items()}

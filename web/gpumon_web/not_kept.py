@@ -6,13 +6,7 @@ from typing import Any
 
 from gpumon.missing import NAN, is_known
 from gpumon.origin import Capability, Origin
-
-NO_HISTORY = "no history is kept of this source"
-"""Why there is nothing of the past, for programs."""
-OF_HARDWARE = "'gpumon daemon' on a machine with GPUs keeps who held them and what happened, from its start on."
-"""Advice for who wants a past."""
-NOT_YET = "No history yet: 'gpumon daemon' writes it, within a minute of its start."
-"""The same for people, of hardware."""
+from gpumon.reports.not_kept import NO_HARDWARE
 
 
 def why_no_history(origin: Origin, begun: float = NAN) -> str | dict[str, Any]:
@@ -22,8 +16,7 @@ def why_no_history(origin: Origin, begun: float = NAN) -> str | dict[str, Any]:
     """
     if Capability.LIVE in origin.capabilities:
         return ""
-    why = f"N{NO_HISTORY[1:]}: it is no hardware of this machine. {OF_HARDWARE}"
-    return {"text": f"{why} Its charts go back to", "time": begun} if is_known(begun) else why
+    return {"text": f"{NO_HARDWARE} Its charts go back to", "time": begun} if is_known(begun) else NO_HARDWARE
 
 
 def why_none_listed(origin: Origin, *, is_moment: bool) -> str:

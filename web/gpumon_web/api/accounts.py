@@ -13,11 +13,11 @@ from gpumon.errors import GpumonError
 from gpumon.history.tiers import HOUR
 from gpumon.missing import is_known
 from gpumon.reports.accounts import as_json
+from gpumon.reports.not_kept import NO_HISTORY
 from gpumon_web.answers import Packed
 from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, BadParameter, QueryParameter, one_of
 from gpumon_web.api.series import WINDOW, window_of
-from gpumon_web.not_kept import NO_HISTORY
 from gpumon_web.packing import packed
 
 LONGEST = 366 * 86400

@@ -12,12 +12,12 @@ from gpumon.events.kinds import EVENT_KINDS
 from gpumon.events.query import EventFilter, read_events
 from gpumon.missing import is_known
 from gpumon.reports.events import as_json
+from gpumon.reports.not_kept import NO_HISTORY
 from gpumon_web.answers import Packed
 from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, QueryParameter, one_of, text
 from gpumon_web.api.runs import PAGING
 from gpumon_web.api.series import WINDOW, window_of
-from gpumon_web.not_kept import NO_HISTORY
 from gpumon_web.packing import packed
 
 LONGEST = 366 * 86400

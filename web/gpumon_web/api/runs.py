@@ -16,10 +16,10 @@ from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow
 from gpumon.reports import run_json
+from gpumon.reports.not_kept import NO_HISTORY
 from gpumon_web.answers import NOTHING, Packed
 from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, QueryParameter, number, one_of, text, whole
-from gpumon_web.not_kept import NO_HISTORY
 from gpumon_web.packing import packed
 from gpumon_web.run_page import of_ledger
 

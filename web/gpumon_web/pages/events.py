@@ -11,10 +11,10 @@ from gpumon.diagnosis.grouping import ranges
 from gpumon.missing import is_known
 from gpumon.reports.account_words import device_name
 from gpumon.reports.events import details
+from gpumon.reports.not_kept import NOT_YET
 from gpumon.reports.restarts import RESTARTED, LastedEvent, unwatched_words, went_on_words
 from gpumon_web.event_bundles import bundles
 from gpumon_web.event_list import ALL, HOURS, KINDS, is_in
-from gpumon_web.not_kept import NOT_YET
 from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
 from gpumon_web.tokens import gpu_address, line, link, pick, run_address, text
 

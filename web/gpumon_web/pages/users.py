@@ -13,10 +13,10 @@ from gpumon.accounting.summary import AccountGroup
 from gpumon.accounting.user_window import CHOICES, UserWindow
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
-from gpumon.reports.account_words import Headlines, device_name, energy_text, headlines, seen
+from gpumon.reports.account_words import Headlines, device_name, energy_text, headlines, seen, unreadable, why_nobody
+from gpumon.reports.not_kept import NOT_YET
 from gpumon_web.costs import COSTS, cost_cells, has_costs
 from gpumon_web.grouping import USER, holders
-from gpumon_web.not_kept import NOT_YET
 from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows
 from gpumon_web.tokens import line, link, person, text
 from gpumon_web.user_hours import Holding
@@ -143,7 +143,7 @@ def kept(document: Cells) -> KeptValues:
             else dict.fromkeys(Headlines._fields)
         ),
         "course_title": "By hour" if window.period == "day" else "By day",
-        "nobody": _nobody(document, group),
+        "nobody": _nobody(document),
         "users": rows,
         **has_costs(document.get("prices")),
         "strips": Rows(strip_row(one, window, document["now"], user) for one in document["devices"]),
@@ -177,20 +177,18 @@ def _turns(window: UserWindow, user: str, by: str, now: float) -> Cells:
     }
 
 
-def _nobody(document: Cells, group: AccountGroup | None) -> str | Cells:
+def _nobody(document: Cells) -> str | Cells:
     if document["problem"]:
         return ""
     if not document["has_history"]:
         missing: str | Cells = document["missing"] or NOT_YET
         return missing
-    if group is None:
-        return NOT_YET if document["group"] else "Nothing is known of this window."
-    return f"{document['user']} held no GPU." if document["user"] else "Nobody held a GPU."
+    return why_nobody(document["group"], document["user"])
 
 
 def _problem(document: Cells, window: UserWindow) -> str:
     if document["problem"]:
-        return f"The history cannot be read now: {document['problem']}."
+        return unreadable(document["problem"])
     if window.zone or not document["has_history"]:
         return ""
     return "Days begin where the server is: it does not know the time zone of this browser."
