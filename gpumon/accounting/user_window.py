@@ -48,6 +48,16 @@ class UserWindow(NamedTuple):
         """`time` in the window's zone."""
         return datetime.fromtimestamp(time, self.zone)
 
+    @property
+    def step(self) -> str:
+        """The periods that it consists of, as `summary` names them."""
+        return "hour" if self.period == "day" else "day"
+
+    def named(self, time: float) -> str:
+        """The name of one of these: `14:00`, `Sun 22 Nov`."""
+        day = self.day(time)
+        return f"{day:%H:%M}" if self.period == "day" else f"{day:%a} {day.day} {day:%b}"
+
     def beside(self, later: int) -> UserWindow:
         """The period before it (-1) or behind it (1)."""
         return _around(self.period, self.end + 1 if later > 0 else self.begin - 1, self.zone)

@@ -188,7 +188,7 @@ class GpumonApp(Stage):
         self.foot.offered = (*self._offered, *self.page.offered)  # as the page has just been drawn
         self.foot.withheld = self.page.withheld | self._idle_keys
         self.footer.show()
-        if isinstance(self.screen, Attention):
+        if isinstance(self.screen, Scrolled) and self.screen.follows:
             self.screen.show()
 
     @property
@@ -331,6 +331,12 @@ class GpumonApp(Stage):
         from gpumon_tui.screens.commands import Commands  # most sessions never need it
 
         self.put_above(partial(Commands, page=self.page.name_shown, pages=tuple(self._registered)))
+
+    def do_accounts(self) -> None:
+        """Whose the GPUs were in a day, a week or a month."""
+        from gpumon_tui.screens.accounts import Accounts  # most sessions never need it
+
+        self.put_above(Accounts)
 
     def do_restart(self) -> None:
         """Ask whether the daemon is to be restarted, where it has stopped or does not answer."""

@@ -49,6 +49,10 @@ class KeptRuns:
         self.prices: Prices | None = None
         """Costs of runs, where prices are configured."""
 
+    def now(self) -> float:
+        """The time by which runs and accounts are judged, s since 1970."""
+        return self._clock()
+
     @property
     def can_read(self) -> bool:
         """Whether there are ledgers to read at all."""

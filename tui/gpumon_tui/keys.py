@@ -131,6 +131,8 @@ KEYS = (
         interferes=True),
     Key("y", "copy", "y", "copy the row", "copy", pages=(PROCESSES,)),
     Key("u", "by_user", "u", "totals by user", "by user", pages=(PROCESSES,)),
+    Key("A", "accounts", "A", "accounts: whose the GPUs were in a day, a week or a month, and what it cost", "accounts",
+        pages=(PROCESSES,)),
     Key("t,f5", "tree", "t", "processes below those that started them", "tree", pages=(PROCESSES,)),
     Key("p", "pause", "p", "pause the display, as space does on other pages", "pause", pages=(PROCESSES,)),
     Key("plus,equals_sign", "zoom", "+ -", "shorter or longer time window, 2 seconds to 31 days", "zoom", by=-1,

@@ -145,6 +145,10 @@ class Stage(App[None]):
 
     def action_press(self, name: str) -> None:
         """Do what a key does that Textual would keep for itself, behind the keys that were pressed before it."""
+        above = self.screen
+        if isinstance(above, Scrolled) and name in above.own_keys:
+            above.call_later(above.take, name)
+            return
         self.screen.call_later(self.call_later, self.press, name)  # the way that these take
 
     def tell_changed(self) -> None:

@@ -69,20 +69,19 @@ def _document(
     whole = summary(kept, window.begin, end, "user")
     before = window.beside(-1)
     past = summary(earlier, before.begin, before.end, "user")
-    by = "hour" if window.period == "day" else "day"
     # Where days begin within an hour of UTC, the strips also show the part of it that is theirs.
     drawn = [hour for hour in earlier.hours if hour.begin > window.begin - LONGEST_SLOT] + list(kept.hours)
 
     def of(device: KnownDevice) -> list[AccountGroup]:
         hours = [hour for hour in kept.hours if hour.device == device.uuid]
-        return summary(KeptAccounts(hours, [device]), window.begin, end, by, window.zone)
+        return summary(KeptAccounts(hours, [device]), window.begin, end, window.step, window.zone)
 
     return {
         **document,
         "group": whole[0] if whole else None,
         "known_devices": kept.devices,
         "before": past[0] if past else None,
-        "days": summary(kept, window.begin, end, by, window.zone),
+        "days": summary(kept, window.begin, end, window.step, window.zone),
         "gpus": [
             (group, of(device))
             for group in summary(kept, window.begin, end, "device")

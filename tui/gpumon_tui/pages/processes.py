@@ -46,9 +46,11 @@ class ProcessesPage(TerminalPage):
 
     @property
     def offered(self) -> tuple[tuple[str, str], ...]:
-        """The key that closes an opened process, and that which ends one, where that is allowed."""
+        """The key that closes an opened process, that which ends one, where that is allowed, and accounts by user."""
         close = (("Esc", "close"),) if self.sheet.detail.is_open else ()
-        return (*close, ("K", "end…")) if self.view.can_signal and self.rows.process is not None else close
+        past = (("A", "accounts"),) if self.rows.is_by_user else ()
+        ends = (("K", "end…"),) if self.view.can_signal and self.rows.process is not None else ()
+        return (*close, *ends, *past)
 
     @property
     def withheld(self) -> frozenset[str]:

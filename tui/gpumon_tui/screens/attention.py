@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rich.segment import Segment
 
 from gpumon_tui import theme
@@ -28,6 +30,8 @@ class Findings(Text):
 
 class Attention(Scrolled):
     """Above the main screen."""
+
+    follows: ClassVar[bool] = True
 
     def __init__(self, view: View) -> None:
         super().__init__(Findings(view))

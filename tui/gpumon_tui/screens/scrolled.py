@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
@@ -52,6 +54,11 @@ class Text(Lines):
 class Scrolled(ModalScreen[None]):
     """Shows `text`."""
 
+    follows: ClassVar[bool] = False
+    """Whether it is drawn again with each frame."""
+    own_keys: ClassVar[frozenset[str]] = frozenset()
+    """Keys that Textual would keep for itself, and that do something here."""
+
     DEFAULT_CSS = """
     Scrolled { align: center middle; }
     Scrolled > VerticalScroll {
@@ -90,6 +97,9 @@ class Scrolled(ModalScreen[None]):
     def on_click(self) -> None:
         """Close."""
         self.close()
+
+    def take(self, name: str) -> None:
+        """Do what one of `own_keys` does."""
 
     def close(self) -> None:
         """Give the screen back to the page, once."""

@@ -1,0 +1,134 @@
+"""The columns of accounts of users, and of one user's GPUs, days or hours, with costs where anything has a price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gpumon import units
+from gpumon.cost.charge import UNKNOWN, Amount
+from gpumon.missing import NAN
+from gpumon.prices import Prices
+from gpumon.reports import charges
+from gpumon.reports.account_words import account_energy, energy_text, idle_note, idle_text, used_text
+from gpumon_tui import palette
+from gpumon_tui.account_reading import AccountRow
+from gpumon_tui.renderables.process_columns import BAR_CELLS, WIDE, ProcessColumn
+from gpumon_tui.renderables.table import Cell
+from gpumon_tui.renderables.text_width import safe
+
+_PLAIN, _DIM, _FAINT, _STRONG, _WARN = (
+    palette.ink("text"), palette.ink("dim"), palette.ink("faint"), palette.ink("strong"), palette.ink("warn"),
+)  # fmt: skip
+_BAR = palette.tinted("text", 0.4)
+HELD = "held"
+"""The column by which a table is sorted first."""
+PLACE = "name"
+
+
+class ShownAccount(NamedTuple):
+    """A row on screen."""
+
+    row: AccountRow
+    share: float
+    """Its hours, of the most that any row has."""
+    now: str
+    """GPUs that are held now, in words."""
+    gpus: float
+    """Number of them; NaN where nobody knows."""
+
+
+AccountColumn = ProcessColumn[ShownAccount]
+
+
+def columns(of: str, prices: Prices | None, *, has_now: bool, has_times: bool) -> tuple[AccountColumn, ...]:
+    """Return the columns of rows that are each `of` a user, a GPU, a day or an hour.
+
+    `has_now`: with what is held now; `has_times`: with the time of each row of which nothing is known.
+    """
+    return tuple(_columns(of, prices, has_now, has_times))
+
+
+def _columns(of: str, prices: Prices | None, has_now: bool, has_times: bool) -> Iterator[AccountColumn]:
+    yield AccountColumn(
+        PLACE, of, 16, 12, (lambda a, f: a.row.name.casefold()) if of == "user" else (lambda a, f: a.row.place),
+        lambda a, f: Cell(safe(a.row.name), _PLAIN) if a.row.name else Cell("unknown", _DIM),
+        right=False, falls=False, brief_cells=11, wide_cells=24,
+    )  # fmt: skip
+    if has_now:
+        yield AccountColumn(
+            "now", "GPUs now" if of == "user" else "now", 10, 4, lambda a, f: a.gpus,
+            lambda a, f: Cell(a.now, _PLAIN if a.gpus > 0 else _FAINT), right=False, brief_cells=8,
+        )  # fmt: skip
+    yield AccountColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE)
+    yield AccountColumn(HELD, "GPU-hours", 10, 11, lambda a, f: a.row.account.held, _held, brief_cells=9)
+    yield AccountColumn("used", "used", 6, 10, _used, lambda a, f: _number(used_text(a.row.account)))
+    yield AccountColumn(
+        "idle", "allocated, idle", 15, 9, lambda a, f: a.row.account.idle_held if a.row.account.judged else NAN,
+        lambda a, f: _number(idle_text(a.row.account)), brief="idle", brief_cells=11,
+    )  # fmt: skip
+    yield AccountColumn(
+        "energy", "energy", 12, 8, lambda a, f: a.row.account.energy if _has_energy(a) else NAN, _energy, brief_cells=11
+    )  # fmt: skip
+    if prices is not None:
+        titles = [column.heading.lower() for column in charges.columns(prices)]
+        for place, (title, name) in enumerate(zip(titles, charges.priced(prices), strict=True)):
+            yield _cost(title, name, 7.0 - place, prices)
+    if has_times:
+        yield AccountColumn(
+            "unseen", "not seen", 9, 7.5, lambda a, f: a.row.unseen,
+            lambda a, f: _number(units.hours(a.row.unseen) if a.row.unseen else ""),
+        )  # fmt: skip
+    yield AccountColumn("note", "note", 0, 1, None, _note, right=False)
+
+
+def _number(text: str) -> Cell:
+    return Cell(text, _FAINT if text == units.MISSING else _PLAIN)
+
+
+def _bar(shown: ShownAccount, facts: object) -> Cell:
+    return Cell("▆" * round(shown.share * BAR_CELLS), _BAR)
+
+
+def _held(shown: ShownAccount, facts: object) -> Cell:
+    """The time held: none in time that was seen is none, of other time it is not known."""
+    row = shown.row
+    if not row.account.held and (row.unseen or not row.is_of_window):
+        return Cell(units.MISSING, _FAINT)
+    return Cell(units.hours(row.account.held), _STRONG)
+
+
+def _used(shown: ShownAccount, facts: object) -> float:
+    account = shown.row.account
+    return account.busy / account.held if account.judged else NAN
+
+
+def _has_energy(shown: ShownAccount) -> bool:
+    return bool(shown.row.account.metered or shown.row.account.energy)
+
+
+def _energy(shown: ShownAccount, facts: object) -> Cell:
+    """The energy; that of nobody's known part has no time that goes with it."""
+    account = shown.row.account
+    is_rest = not shown.row.name and account.energy
+    return _number(energy_text(account.energy) if is_rest else account_energy(account))
+
+
+def _note(shown: ShownAccount, facts: object) -> Cell:
+    account = shown.row.account
+    if not shown.row.name:
+        return Cell(f"{units.hours(account.busy)} of work" if account.busy else "", _DIM)
+    return Cell(idle_note(account), _WARN)
+
+
+def _cost(title: str, name: str, keep: float, prices: Prices) -> AccountColumn:
+    """The column of an amount of a charge, by its name."""
+
+    def amount(shown: ShownAccount) -> Amount:
+        found: Amount = getattr(shown.row.charge, name) if shown.row.charge else UNKNOWN
+        return found
+
+    return AccountColumn(
+        f"{name} cost", title, 14, keep, lambda a, f: amount(a).value if amount(a).is_told else NAN,
+        lambda a, f: _number(charges.text(amount(a), name, prices)), brief_cells=12,
+    )  # fmt: skip
