@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -16,11 +17,14 @@ from gpumon.frame import Frame, Process, Run
 from gpumon.ledger.reader import Ledgers
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
+from gpumon.paths import HISTORY
+from gpumon.prices import Prices
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.processes import ProcessesPage
 from tests.fakes import FakeClock
 from tests.tui.fakes import LIVE, FakeFeed
 from tests.tui.golden_cells import GoldenScreen, screen_of
+from tests.tui.kept_accounts import accounts_until
 from tests.tui.screen import play
 from tests.tui.test_events_page import logged
 from tests.tui.test_processes_page import Confined
@@ -52,6 +56,7 @@ class Session(NamedTuple):
     scenes: tuple[Scene, ...]
     has_kept: bool = False
     """Whether there is a ledger of past runs, and a log of events."""
+    prices: Prices | None = None
 
 
 def _overview(gpus: int) -> Session:
@@ -116,6 +121,15 @@ SESSIONS: Mapping[str, Session] = {
         ),
         has_kept=True,
     ),
+    "accounts": Session(
+        lambda: machine(4, source="nvml", kept_in=_accounts()),
+        (
+            Scene("accounts", "week", "3 A"),
+            Scene("accounts", "month of one user, by GPU", "m down down enter"),
+            Scene("accounts", "by day", "tab"),
+        ),
+        prices=Prices("EUR", {"default": 2.5}, (0.34,) * 24, co2=380.0),
+    ),
     "states": Session(
         lambda: machine(8),
         (
@@ -140,6 +154,14 @@ SESSIONS: Mapping[str, Session] = {
 @cache
 def _frames(gpus: int, seconds: int) -> tuple[Frame, ...]:
     return tuple(FakeFeed(gpus=gpus, seconds=seconds).frames)
+
+
+@cache
+def _accounts() -> str:
+    """A file of history with accounts."""
+    directory = tempfile.TemporaryDirectory()
+    atexit.register(directory.cleanup)
+    return str(accounts_until(Path(directory.name) / HISTORY, NOW))
 
 
 def machine(gpus: int, **options: Any) -> FakeFeed:
@@ -171,7 +193,12 @@ def screens(name: str, size: tuple[int, int]) -> dict[Scene, GoldenScreen]:
         if session.has_kept:
             path = five_runs(Path(directory))
             kept = {"ledgers": lambda: Ledgers([path]), "read_events": logged}
-        play(feed, size, script, clock=FakeClock(start=SECONDS * SECOND, time=NOW * SECOND), **kept)
+        clock = FakeClock(start=SECONDS * SECOND, time=NOW * SECOND)
+
+        def before(app: GpumonApp) -> None:
+            app.view.kept.prices = session.prices
+
+        play(feed, size, script, before=before, clock=clock, **kept)
     return found
 
 

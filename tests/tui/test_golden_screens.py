@@ -19,7 +19,7 @@ SIZE_IDS = [f"{columns}x{rows}" for columns, rows in SIZES]
 SMALL, LARGE = SIZES[:2], SIZES[2:]
 QUICK = {
     "processes": LARGE[0], "process": LARGE[0], "windows": LARGE[0], "states": LARGE[0],
-    "overview": LARGE[1], "chart": LARGE[1],
+    "overview": LARGE[1], "chart": LARGE[1], "accounts": LARGE[1],
     "runs": LARGE[2], "runs-opened": LARGE[2], "runs-compared": LARGE[2], "events": LARGE[2],
 }  # fmt: skip
 """The large size of each file that `make test` draws: one for all files that come of the same session."""

@@ -39,7 +39,8 @@ class Accounts(Scrolled):
 
     def show(self) -> None:
         """Draw again what is known by now: the sheet has its room already."""
-        self.sheet.show()
+        if not self.is_closed:  # else all would be read again
+            self.sheet.show()
 
     def on_key(self, event: events.Key) -> None:
         """Choose a window, an order or a row, open, or close."""
@@ -53,28 +54,28 @@ class Accounts(Scrolled):
         if self.is_closed:
             return
         sheet.said = ""
-        if name in _CLOSES or (name in ("escape", "backspace") and not sheet.close()):
+        if name in _CLOSES or (name in ("escape", "backspace") and not sheet.of.close()):
             self.close()
         elif name.isdecimal() and 1 <= int(name) <= len(PAGES):
             self.close()
             self.app.post_message(Footer.Pressed(name))
         elif name in _PERIODS:
-            sheet.choose(_PERIODS[name])
+            sheet.of.choose(_PERIODS[name])
         elif name in _TURNS:
-            sheet.turn(_TURNS[name])
+            sheet.of.turn(_TURNS[name])
         elif name in _SORTS:
-            sheet.sort_beside(_SORTS[name])
+            sheet.of.sort_beside(_SORTS[name])
         elif name in _STEPS:
-            sheet.move(_STEPS[name])
+            sheet.of.move(_STEPS[name])
         elif name in _HALVES:
-            sheet.move(half_pages(_HALVES[name], sheet.page))
+            sheet.of.move(half_pages(_HALVES[name], sheet.page))
         elif name == "I":
-            sheet.reverse()
+            sheet.of.reverse()
         elif name == "enter":
-            sheet.open()
+            sheet.of.open()
         elif name in self.own_keys:
-            sheet.turn_way()
-        elif name == "y" and (text := sheet.row_text()):
+            sheet.of.turn_way()
+        elif name == "y" and (text := sheet.of.row_text()):
             self.app.copy_to_clipboard(text)
             sheet.said = COPIED
         self.show()
@@ -82,6 +83,7 @@ class Accounts(Scrolled):
     def on_click(self, event: events.Click | None = None) -> None:
         """Do what stands under the mouse."""
         if event is not None:
+            event.prevent_default()  # a window closes on a click
             if key := self.sheet.key_at(event):
                 self.take(key)
             self.show()
@@ -95,10 +97,10 @@ class Accounts(Scrolled):
         self._wheel(-3)
 
     def _wheel(self, step: int) -> None:
-        self.sheet.move(step)
+        self.sheet.of.move(step)
         self.show()
 
     def close(self) -> None:
         """Give the screen back to the page, and forget what was read."""
-        self.sheet.drop()
+        self.sheet.of.drop()
         super().close()
