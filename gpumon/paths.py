@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from gpumon.errors import GpumonError
 from gpumon.trust import ROOT, is_directory_of, is_trusted
@@ -30,6 +30,12 @@ SYSTEM_DIR = "/run/gpumon"
 SYSTEM_STATE = "/var/lib/gpumon"
 USER_RUNTIME = "/run/user"
 SHARED_MEMORY = "/dev/shm"
+
+
+class MakeDir(Protocol):
+    """Makes a directory for one user, as `make_private_dir`."""
+
+    def __call__(self, directory: str, uid: int, *, shared: bool = False) -> None: ...
 
 
 class Places(NamedTuple):
@@ -188,8 +194,8 @@ def _written_at(path: str) -> float:
     return found
 
 
-def make_live_dir(where: Places) -> str:
-    """The directory for a daemon of this user, made when it is missing.
+def make_live_dir(where: Places, make: MakeDir | None = None) -> str:
+    """The directory for a daemon of this user, made when it is missing; `make` makes it, or only looks.
 
     Raises GpumonError when none can be used, naming each and why.
     """
@@ -199,7 +205,7 @@ def make_live_dir(where: Places) -> str:
         if directory == where.system and not where.explicit and where.uid != 0 and not os.access(directory, os.W_OK):
             continue
         try:
-            make_private_dir(directory, where.uid, shared=directory == where.system)
+            (make or make_private_dir)(directory, where.uid, shared=directory == where.system)
         except OSError as error:
             refusals.append(f"{directory}: {error.strerror or error}")
         else:
@@ -220,17 +226,40 @@ def make_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
         os.mkdir(directory, 0o755 if shared else 0o700)
         os.chmod(directory, 0o755 if shared else 0o700)
     except FileExistsError:
-        found = os.lstat(directory)
-        if not stat.S_ISDIR(found.st_mode):
-            raise NotADirectoryError(20, "is not a directory", directory) from None
-        if found.st_uid != uid:
-            raise PermissionError(1, "belongs to another user", directory) from None
-        if found.st_mode & 0o022:
-            raise PermissionError(1, "is writable by others", directory) from None
+        _refuse_planted(directory, uid)
 
 
-def tag_dir_for_client(where: Places) -> str:
-    """Where a training of this user puts its board; made when it is missing.
+def see_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
+    """Raise the error with which `make_private_dir` would end, as far as it can be foreseen; make nothing."""
+    if os.path.lexists(directory):
+        _refuse_planted(directory, uid)
+        return
+    parent = nearest(directory)
+    if not os.path.isdir(parent):
+        raise NotADirectoryError(20, "is not a directory", parent)
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise PermissionError(13, "Permission denied", directory)
+
+
+def nearest(path: str) -> str:
+    """The path itself, or the nearest above it that exists."""
+    while path and not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path or "/"
+
+
+def _refuse_planted(directory: str, uid: int) -> None:
+    found = os.lstat(directory)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(20, "is not a directory", directory)
+    if found.st_uid != uid:
+        raise PermissionError(1, "belongs to another user", directory)
+    if found.st_mode & 0o022:
+        raise PermissionError(1, "is writable by others", directory)
+
+
+def tag_dir_for_client(where: Places, make: MakeDir | None = None) -> str:
+    """Where a training of this user puts its board; made when it is missing. `make` makes it, or only looks.
 
     Raises OSError when none can be used, naming each and why.
     """
@@ -244,8 +273,8 @@ def tag_dir_for_client(where: Places) -> str:
         if machine_wide or (directory == f"{where.runtime}/gpumon" and not os.access(where.runtime, os.W_OK)):
             continue
         try:
-            make_private_dir(directory, where.uid)
-            make_private_dir(tags, where.uid)
+            (make or make_private_dir)(directory, where.uid)
+            (make or make_private_dir)(tags, where.uid)
         except OSError as error:
             refusals.append(error)
         else:

@@ -110,11 +110,14 @@ def nvml_source(stub: Stub, tmp_path: Path) -> Iterator[Source]:
 
 
 def pci_device(
-    devices: Path, address: str, *, status: str, vendor: str = "0x10de", kind: str = "0x030000", control: str = "auto"
-) -> None:
-    """Write a device of sysfs."""
+    devices: Path, address: str, *, status: str, vendor: str = "0x10de", kind: str = "0x030000", control: str = "auto",
+    driver: str = "nvidia",
+) -> None:  # fmt: skip
+    """Write a device of sysfs; `driver`: the kernel's that is bound to it."""
     folder = devices / address
     (folder / "power").mkdir(parents=True, exist_ok=True)
     known = {"vendor": vendor, "class": kind, "power/control": control, "power/runtime_status": status}
     for name, text in known.items():
         (folder / name).write_text(f"{text}\n")
+    (folder / "driver").unlink(missing_ok=True)
+    (folder / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")

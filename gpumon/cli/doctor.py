@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpumon import __version__
 from gpumon.checkup import Check, CheckSection, Condition
-from gpumon.cli.doctor_gpus import GPUS, gpu_checks
+from gpumon.cli.doctor_gpus import GPUS, find_gpus
 from gpumon.cli.doctor_packages import package_checks
-from gpumon.cli.doctor_places import daemon_checks, file_checks
+from gpumon.cli.doctor_places import daemon_checks, file_checks, found_daemon
 from gpumon.cli.doctor_text import lines
-from gpumon.cli.options import add_places, resolve_options
+from gpumon.cli.options import add_places, reads_hardware, resolve_options, source_of
 from gpumon.cli.streams import terminal_width
 from gpumon.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, UsageError
 from gpumon.paths import places
 from gpumon.sources.registry import examined
 from gpumon.text import clean
+from gpumon.units import counted
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import ArgumentParser
 
 SCHEMA = 1
 _SETTINGS = "settings"
@@ -52,31 +54,38 @@ def run(arguments: Namespace) -> int:
 
 
 def _sections(arguments: Namespace) -> list[CheckSection]:
-    wrong: tuple[Check, ...] = ()
+    flags = Namespace(**vars(arguments))
+    settings: list[Check] = []
     try:
         where, arguments = resolve_options(arguments)
+        if not reads_hardware(arguments):
+            text = f"the source is {source_of(arguments)}: views and daemon show no GPU of this machine"
+            settings.append(Check(_SETTINGS, Condition.NOTE, text))
     except UsageError as error:  # else whoever has a fault in the settings could not be told of the rest
-        wrong = (Check(_SETTINGS, Condition.FAULT, str(error), "no command begins before that is mended"),)
-        where = places(arguments.dir, arguments.state_dir)
-        resolve_options(arguments, {})
-    gpus = gpu_checks(where, arguments)
-    is_read = any(check.name == GPUS and check.condition is not Condition.FAULT for check in gpus)
+        settings.append(Check(_SETTINGS, Condition.FAULT, str(error), "views and daemon refuse to start until then"))
+        where, arguments = places(flags.dir, flags.state_dir), resolve_options(flags, {})[1]
+    gpus = find_gpus(where, arguments)
+    daemon, why_none = found_daemon(where)
+    files = file_checks(where, arguments.history_size, daemon)
     return [
-        CheckSection("GPUs", [*examined(is_read=is_read), *gpus]),
-        CheckSection("Daemon and files", [*wrong, *daemon_checks(where), *file_checks(where, arguments.history_size)]),
-        CheckSection("Packages", package_checks(is_read, encoding=sys.stdout.encoding or "")),
+        CheckSection("GPUs", [*examined(gpus.read), *gpus.checks]),
+        CheckSection("Daemon and files", [*settings, *daemon_checks(where, daemon, why_none), *files]),
+        CheckSection("Packages", package_checks(gpus.read > 0, encoding=sys.stdout.encoding or "")),
     ]
 
 
 def _verdict(checks: Sequence[Check], *, can_read: bool) -> str:
     """The whole in a clause, with the first fault, which is the cause of those behind it."""
     fault = next((check for check in checks if check.condition is Condition.FAULT), None)
-    warnings = sum(check.condition is Condition.WARNING for check in checks)
-    if fault is not None:
-        what = "no GPU can be read" if not can_read else "something is wrong"
-        return f"{what}: {fault.text}"
+    if fault is not None and not can_read:
+        return f"no GPU can be read: {fault.text}"
     gpus = next(check.text for check in checks if check.name == GPUS)
-    return f"{gpus}; {warnings} warning{'s' if warnings > 1 else ''}" if warnings else f"all is well: {gpus}"
+    if fault is not None:
+        return f"{gpus}, but {fault.text}"
+    warnings = [check.name for check in checks if check.condition is Condition.WARNING]
+    if not warnings:
+        return f"all is well: {gpus}"
+    return f"{gpus}; {counted(len(warnings), 'warning')} ({', '.join(dict.fromkeys(warnings))})"
 
 
 def _print_json(sections: Sequence[CheckSection], verdict: str, *, can_read: bool) -> None:

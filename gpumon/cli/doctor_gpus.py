@@ -1,15 +1,15 @@
-"""GPUs, as `gpumon doctor` finds them: read from the daemon that runs, else by one sample of its own."""
+"""GPUs, as `gpumon doctor` finds them: read from the daemon that runs, else by samples of its own."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from gpumon.checkup import Check, Condition
 from gpumon.cli.options import DEFAULT_SOURCE
 from gpumon.cli.sampled import sampled
-from gpumon.diagnosis.now import ANSWERS, why_none
 from gpumon.errors import GpumonError
 from gpumon.frame import Driver, Frame, Origin, Sample
 from gpumon.live import Live, follow
@@ -17,57 +17,62 @@ from gpumon.metrics import PROCESSES, Availability
 from gpumon.origin import Capability
 from gpumon.paths import Places
 from gpumon.units import counted
+from gpumon.vendors import maker
 
 GPUS = "GPUs"
-_PATIENCE = 3.0
-"""Seconds that the driver has for its answer."""
-_HUNG = f"the driver did not answer within {_PATIENCE:g} s"
+_PATIENCE = 20.0
+"""Seconds that the driver has: without persistence mode, it may take some for each GPU to start."""
+_LONG = "it may hang ('dmesg' says more), or be slow to start its GPUs: 'sudo nvidia-smi -pm 1' keeps them started"
 
 
-def gpu_checks(where: Places, arguments: Namespace) -> list[Check]:
-    """Return what can be read of this machine's GPUs."""
-    live = _live(where)
-    by = "the daemon"
+class FoundGpus(NamedTuple):
+    """The GPUs that the driver shows."""
+
+    checks: Sequence[Check]
+    read: int = 0
+    """Number of GPUs that it shows, where it was asked and answers for one at least."""
+
+
+def find_gpus(where: Places, arguments: Namespace) -> FoundGpus:
+    """Look for the GPUs of this machine."""
+    live, by = _live(where), "the daemon"
     if live is None:
-        by = "this command"
-        arguments.source = DEFAULT_SOURCE
+        by, arguments.source = "this command", DEFAULT_SOURCE
         try:
-            live = sampled(where, arguments, _PATIENCE)
+            live = sampled(where, arguments, _PATIENCE, until_all_answer=True)
         except GpumonError as error:
-            return [_none(str(error))]
+            return FoundGpus([_none(str(error))])
         if live is None:
-            return [Check(GPUS, Condition.FAULT, _HUNG, "'dmesg' may tell of a GPU that hangs; restart the machine")]
+            text = f"the driver did not answer within {_PATIENCE:g} s"
+            return FoundGpus([Check(GPUS, Condition.FAULT, text, _LONG)])
     frame = live.latest()
     if frame is None:
-        return [Check(GPUS, Condition.FAULT, live.state().text)]
-    return list(read_gpus(frame, live.origin(), live.driver(), by))
+        return FoundGpus([Check(GPUS, Condition.FAULT, live.state().text)])
+    return read_gpus(frame, live.origin(), live.driver(), by)
 
 
-def read_gpus(frame: Frame, origin: Origin, driver: Driver, by: str) -> Iterator[Check]:
+def read_gpus(frame: Frame, origin: Origin, driver: Driver, by: str) -> FoundGpus:
     """Judge a frame that `by` has sampled."""
     samples = [sample for sample in frame.samples if not sample.device.is_instance]
-    answering = [sample for sample in samples if sample.state in ANSWERS]
-    if not answering:
-        yield _none(origin.problem or why_none(frame, ""))
-        return
-    versions = ", ".join(
-        text for text in (f"driver {driver.version}" if driver.version else "", driver.runtime) if text
-    )
-    with_versions = f" with {versions}" if versions else ""
-    if len(answering) == len(samples):
-        yield Check(GPUS, Condition.OK, f"{by} reads {_models(samples)}{with_versions}")
-    else:
-        text = f"{by} reads {len(answering)} of {counted(len(samples), 'GPU')}{with_versions}"
-        yield Check(GPUS, Condition.WARNING, text)
-    for sample in samples:
-        if sample.state not in ANSWERS:
-            yield Check(f"GPU {sample.device.label}", Condition.WARNING, sample.state.reason, "see 'dmesg'")
+    answering = [sample for sample in samples if sample.state is Availability.OK]
     asleep = [sample.device.label for sample in samples if sample.state is Availability.ASLEEP]
+    if not answering and not asleep:
+        reasons = ", ".join(sorted({sample.state.reason for sample in samples})) or "none was found"
+        none = _none(origin.problem) if origin.problem else _silent(GPUS, Condition.FAULT, samples, reasons)
+        return FoundGpus([none])
+    told: list[Check] = []
+    if answering:
+        told.append(_read(answering, samples, driver, by))
     if asleep:
-        yield Check("asleep", Condition.NOTE, f"GPU {', '.join(asleep)}: powered down, and not woken by gpumon")
-    yield from _refused(answering)
+        text = f"GPU {', '.join(asleep)}: powered down, and so not asked"
+        told.append(Check("asleep" if answering else GPUS, Condition.NOTE, text))
+    for sample in samples:
+        if sample.state not in (Availability.OK, Availability.ASLEEP):
+            told.append(_silent(f"GPU {sample.device.label}", Condition.WARNING, [sample], sample.state.reason))
+    told += _refused(answering)
     if origin.notice:
-        yield Check("processes", Condition.WARNING, origin.notice)
+        told.append(Check("processes", Condition.WARNING, origin.notice))
+    return FoundGpus(told, len(samples) if answering else 0)
 
 
 def _live(where: Places) -> Live | None:
@@ -78,15 +83,32 @@ def _live(where: Places) -> Live | None:
     return None
 
 
+def _read(answering: Sequence[Sample], samples: Sequence[Sample], driver: Driver, by: str) -> Check:
+    versions = ", ".join(filter(None, (f"driver {driver.version}" if driver.version else "", driver.runtime)))
+    with_versions = f" with {versions}" if versions else ""
+    if len(answering) < len(samples):
+        text = f"{by} reads {len(answering)} of {counted(len(samples), 'GPU')}{with_versions}"
+        return Check(GPUS, Condition.NOTE, text)  # those that it does not read say why themselves
+    counts = Counter(sample.device.name for sample in samples)
+    models = ", ".join(f"{number} × {name}" for name, number in counts.items())
+    return Check(GPUS, Condition.OK, f"{by} reads {models}{with_versions}")
+
+
 def _none(said: str) -> Check:
     """No GPU can be read, and why; `said` in one line, with what to do behind a colon where something can be done."""
     text, _, remedy = said.partition(": ")
     return Check(GPUS, Condition.FAULT, text, remedy)
 
 
-def _models(samples: Sequence[Sample]) -> str:
-    counts = Counter(sample.device.name for sample in samples)
-    return ", ".join(f"{number} × {name}" for name, number in counts.items())
+def _silent(name: str, condition: Condition, samples: Sequence[Sample], text: str) -> Check:
+    """Why some cannot be read, and what to do about the first of them."""
+    remedy = "'dmesg' may say more"
+    if samples and samples[0].state is Availability.RESET_REQUIRED:
+        vendor = maker(samples[0].device.name, samples[0].device.uuid)
+        remedy = f"end its processes, then '{vendor.reset}'" if vendor and vendor.reset else remedy
+    elif samples and samples[0].state is Availability.NO_PERMISSION:
+        remedy = "see its device file, and what this container or job may use"
+    return Check(name, condition, text, remedy)
 
 
 def _refused(samples: Sequence[Sample]) -> Iterator[Check]:
@@ -98,5 +120,4 @@ def _refused(samples: Sequence[Sample]) -> Iterator[Check]:
         yield Check("processes", Condition.WARNING, "the driver refuses this user the lists of processes")
     if refused:
         names = ", ".join(name.removeprefix("gpu.") for name in refused)
-        text = f"the driver refuses this user {names}"
-        yield Check("counters", Condition.NOTE, text, "NVIDIA's admin-only switch for counters, or root")
+        yield Check("counters", Condition.NOTE, f"the driver refuses this user {names}", "root may read them")

@@ -15,8 +15,8 @@ _OTHERS = ("torch", "tensorflow", "jax", "pytorch-ignite", "scikit-learn")
 _BINDINGS, _OTHER_BINDINGS = "nvidia-ml-py", "pynvml"
 _OWN_MODULE_BEFORE = ("11", "8")
 """Beginnings of the versions of the package pynvml that bring a module of their own: later ones take nvidia-ml-py's."""
-_ONLY_CPU = "+cpu"
-"""End of the version of a torch that was built without CUDA."""
+_ONLY_CPU, _ROCM = "+cpu", "+rocm"
+"""Part of the version of a torch that was built without CUDA."""
 
 
 def installed(name: str) -> str:
@@ -63,6 +63,7 @@ def _frameworks(version_of: Callable[[str], str], has_gpu: bool) -> Iterator[Che
             text = f"{version} is older than gpumon's callback takes"
             yield Check(name, Condition.WARNING, text, f"{OLDEST[module]}.0 or newer; any loop has gpumon.run()")
     torch = found.get("torch", "")
-    if torch.endswith(_ONLY_CPU):
-        remedy = "a build with CUDA trains on GPUs" if has_gpu else ""
-        yield Check("torch", Condition.WARNING if has_gpu else Condition.NOTE, f"{torch} uses no GPU", remedy)
+    if torch.endswith(_ONLY_CPU) or (has_gpu and _ROCM in torch):
+        remedy = "a build with CUDA trains on NVIDIA's GPUs" if has_gpu else ""
+        text = f"{torch} uses no GPU" if torch.endswith(_ONLY_CPU) else f"{torch} uses AMD's GPUs alone"
+        yield Check("torch", Condition.WARNING if has_gpu else Condition.NOTE, text, remedy)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
+import time
 from collections.abc import Iterator
 
 from gpumon import __version__
@@ -13,48 +15,85 @@ from gpumon.database.read import open_to_read, words_of
 from gpumon.errors import GpumonError
 from gpumon.ledger.change import user_name
 from gpumon.live import NO_DAEMON
-from gpumon.paths import TAGS, Places, history_paths, ledger_path, ledger_paths, tag_dirs
+from gpumon.origin import Capability
+from gpumon.paths import (
+    LEDGER,
+    LOG,
+    RING,
+    Places,
+    history_beside,
+    ledger_path,
+    make_live_dir,
+    nearest,
+    see_private_dir,
+    tag_dir_for_client,
+)
+from gpumon.procfs import read_stat
 from gpumon.units import bytes_binary
 
-_LEAST_ROOM = 64 << 20
-"""Bytes for a ring of a machine of eight GPUs, and for its boards."""
+_RING_ROOM = 16 << 20
+"""Bytes of the ring of a machine of eight GPUs."""
 _PATIENCE = 1.0
-"""Seconds to wait for a file that another program has locked."""
+"""Seconds to wait for a file that another program has locked, and to look through one."""
+_LOOK_EVERY = 10_000
+"""Steps of SQLite's machine between two looks at the clock."""
+_STOPPED = "T"
 
 
-def daemon_checks(where: Places) -> Iterator[Check]:
+def found_daemon(where: Places) -> tuple[FoundDaemon | None, str]:
+    """The daemon that commands of this user read; else None, and why there is none."""
+    try:
+        return find_daemon(where), ""
+    except GpumonError as error:
+        return None, str(error)
+
+
+def daemon_checks(where: Places, found: FoundDaemon | None, why_none: str) -> Iterator[Check]:
     """Check the daemon that commands of this user read."""
     name = "daemon"
-    try:
-        found = find_daemon(where)
-    except GpumonError as error:
-        text, _, remedy = str(error).partition(": ")
-        none = str(error).startswith(NO_DAEMON)
+    if found is None:
+        text, _, remedy = why_none.partition(": ")
+        none = why_none.startswith(NO_DAEMON.partition(": ")[0])
         yield Check(name, Condition.NOTE if none else Condition.WARNING, text, remedy)
         return
     yield _daemon_check(name, found)
     version = found.live.version()
     if found.has_sampled() and version != __version__:
-        text = f"runs version {version or 'of an earlier time'}, this command is {__version__}"
-        yield Check("its version", Condition.WARNING, text, "'gpumon daemon restart'")
+        text = f"the daemon is of version {version or 'unknown'}, this command of {__version__}"
+        yield Check("its version", Condition.WARNING, text, _again(found, where.uid))
+    if found.has_sampled() and Capability.LIVE not in found.live.origin().capabilities:
+        text = (
+            f"the daemon plays {found.live.origin().label or found.live.origin().source}: nobody samples this machine"
+        )
+        yield Check("its source", Condition.WARNING, text)
     if problem := found.live.ledger_problem():
         yield Check("its ledger", Condition.FAULT, problem)
 
 
-def file_checks(where: Places, history_size: int) -> Iterator[Check]:
+def file_checks(where: Places, history_size: int, daemon: FoundDaemon | None) -> Iterator[Check]:
     """Check live data, tags and what is kept; `history_size`: bytes that history may take."""
-    live = next((directory for directory in where.candidates() if os.path.isdir(directory)), "")
-    yield from _room("live data", live or where.candidates()[-1], _LEAST_ROOM)
-    yield _tags_check(where)
-    kept_files = (
-        ("ledger", ledger_paths(where), "none yet: it begins with the first run that a daemon sees"),
-        ("history", history_paths(where), "none yet: it begins with the first daemon"),
-    )
-    for name, paths, none in kept_files:
-        yield from [_file_check(name, path) for path in paths] or [Check(name, Condition.NOTE, none)]
-    if kept := ledger_path(where):
-        yield from _room("kept data", os.path.dirname(kept), history_size)
+    if daemon is not None:
+        yield from _room("live data", daemon.directory, 0, is_ours=False)
     else:
+        try:
+            directory = make_live_dir(where, see_private_dir)
+            least = 0 if os.path.exists(f"{directory}/{RING}") else _RING_ROOM
+            yield from _room("live data", directory, least, is_ours=True)
+        except GpumonError as error:
+            text, _, remedy = str(error).rpartition(": ")
+            yield Check("live data", Condition.FAULT, text, remedy)
+    yield _tags_check(where)
+    ledger = ledger_path(where)
+    machine = f"{where.machine_state}/{LEDGER}" if where.machine_state else ""
+    kept = [path for path in dict.fromkeys((ledger, machine)) if path]
+    for path in kept:
+        for name, file in (("ledger", path), ("history", history_beside(path))):
+            if os.path.lexists(file) or path == ledger:
+                yield _file_check(name, file)
+    is_ours = daemon is None or daemon.holder.uid == where.uid
+    if ledger:
+        yield from _room("kept data", os.path.dirname(ledger), history_size - _size(history_beside(ledger)), is_ours)
+    elif is_ours:
         text = "there is no place that survives a restart, as neither HOME nor XDG_STATE_HOME is set"
         yield Check("kept data", Condition.WARNING, text, "set HOME, or pass --state-dir")
 
@@ -64,39 +103,71 @@ def _daemon_check(name: str, found: FoundDaemon) -> Check:
     if not found.has_sampled():
         return Check(name, Condition.NOTE, f"{who}, is starting")
     state = found.live.state()
-    if state.live:
+    if state.live or found.live.origin().ended:
         return Check(name, Condition.OK, who)
-    log = f"look into {found.directory}/daemon.log; 'gpumon daemon restart' starts it again"
-    return Check(name, Condition.FAULT, f"{who}: {state.text}", log)
+    facts = read_stat(found.pid) if found.is_seen() else None
+    if facts is not None and facts.state == _STOPPED:
+        return Check(name, Condition.FAULT, f"the daemon ({who}) was suspended", f"'kill -CONT {found.pid}'")
+    text = f"the daemon ({who}) does not sample: {state.text}"
+    return Check(name, Condition.FAULT, text, f"{found.directory}/{LOG} may say why; {_again(found, os.getuid())}")
+
+
+def _again(found: FoundDaemon, uid: int) -> str:
+    """How to start a daemon again, where this user may."""
+    if found.holder.uid != uid:
+        return f"{user_name(found.holder.uid)} may restart it"
+    return "'gpumon daemon restart', or 'systemctl restart' for a unit"
 
 
 def _tags_check(where: Places) -> Check:
-    found = [directory for directory in tag_dirs(where) if os.access(directory, os.W_OK | os.X_OK)]
-    name = "tags"
-    if found:
-        return Check(name, Condition.OK, f"trainings of this user write to {found[0]}")
-    for directory in where.candidates():
-        parent = _existing(f"{directory}/{TAGS}")
-        if os.access(parent, os.W_OK | os.X_OK):
-            return Check(name, Condition.OK, f"the first training of this user makes {directory}/{TAGS}")
-    return Check(
-        name, Condition.FAULT, "this user's trainings find no directory that they may write to", "set GPUMON_DIR"
-    )
+    try:
+        directory = tag_dir_for_client(where, see_private_dir)
+        return Check("tags", Condition.OK, f"trainings of this user write to {directory}")
+    except OSError as error:
+        text = f"trainings of this user find no directory for their tags ({error.filename}: {error.strerror})"
+        return Check("tags", Condition.FAULT, text, "choose another GPUMON_DIR or XDG_RUNTIME_DIR")
 
 
 def _file_check(name: str, path: str) -> Check:
     try:
-        connection, _ = open_to_read(path, patience=_PATIENCE)
-        connection.close()
-        size = os.stat(path).st_size
+        mode = os.lstat(path)
+        if not stat.S_ISREG(mode.st_mode):
+            return Check(name, Condition.FAULT, f"{path} is no regular file", "move it away")
+        if not mode.st_size:
+            return Check(name, Condition.NOTE, f"{path} is empty")
+        damage = _damage(path)
+    except FileNotFoundError:
+        first = "run that a daemon sees" if os.path.basename(path) == LEDGER else "daemon"
+        text = f"none yet in {os.path.dirname(path)}: it begins with the first {first}"
+        return Check(name, Condition.NOTE, text)
     except (sqlite3.Error, OSError) as error:
-        return Check(name, Condition.WARNING, f"{path} cannot be read: {words_of(error)}")
-    return Check(name, Condition.OK, f"{path}, {bytes_binary(size)}")
+        why = error.strerror if isinstance(error, OSError) else words_of(error)
+        return Check(name, Condition.WARNING, f"{path} cannot be read: {why}")
+    if damage:
+        text = f"{path} is damaged: {damage}"
+        return Check(name, Condition.WARNING, text, "the next daemon puts it aside, and begins another")
+    return Check(name, Condition.OK, f"{path}, {bytes_binary(mode.st_size)}")
 
 
-def _room(name: str, directory: str, least: int) -> Iterator[Check]:
-    """Whether a daemon of this user may write there, and has room."""
-    existing = _existing(directory)
+def _damage(path: str) -> str:
+    """The first damage that is found in a second; empty for none. Raises sqlite3.Error where it cannot be read."""
+    connection, _ = open_to_read(path, patience=_PATIENCE)
+    until = time.monotonic() + _PATIENCE
+    connection.set_progress_handler(lambda: time.monotonic() > until, _LOOK_EVERY)
+    try:
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        return "" if found == "ok" else str(found)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:  # too large to be looked through
+            return ""
+        raise
+    finally:
+        connection.close()
+
+
+def _room(name: str, directory: str, least: int, is_ours: bool) -> Iterator[Check]:
+    """Whether a daemon of this user may write there and has room; only the room where it `is_ours` not to write."""
+    existing = nearest(directory)
     try:
         found = os.statvfs(existing)
     except OSError as error:
@@ -104,16 +175,17 @@ def _room(name: str, directory: str, least: int) -> Iterator[Check]:
         return
     free = found.f_bavail * found.f_frsize
     text = f"{bytes_binary(free)} free for {directory}"
-    if free < least:
-        yield Check(name, Condition.WARNING, f"{text}, less than {bytes_binary(least)}", "make room there")
-    elif not os.access(existing, os.W_OK | os.X_OK):
-        yield Check(name, Condition.NOTE, f"{text}, where this user may not write")
+    if is_ours and not (os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)):
+        remedy = f"make it writable, or pass {'--dir' if name == 'live data' else '--state-dir'}"
+        yield Check(name, Condition.FAULT, f"this user may not write to {directory}, so nothing is kept", remedy)
+    elif free < least:
+        yield Check(name, Condition.WARNING, f"{text}, which may take {bytes_binary(least)} more", "make room there")
     else:
         yield Check(name, Condition.OK, text)
 
 
-def _existing(path: str) -> str:
-    """The path itself, or the nearest directory above it that exists."""
-    while path and not os.path.exists(path):
-        path = os.path.dirname(path)
-    return path or "/"
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

@@ -11,8 +11,9 @@ from gpumon.text import clean
 _NAME = 14
 """Columns for the name of a check."""
 _REMEDY = "→ "
-_LEAST = 24
-"""Columns that a text has, however narrow the terminal is."""
+_LEAST = 30
+"""Columns that a text has beside its head; in less, it stands below."""
+_INDENT = 4
 _LONGEST = 1024
 
 
@@ -24,6 +25,9 @@ def lines(sections: Sequence[CheckSection], first: str, width: int) -> Iterator[
         yield section.title
         for check in section.checks:
             head = f"  {check.condition.word:<8} {check.name:<{_NAME}} "
+            if width and width - len(head) < _LEAST:
+                yield head.rstrip()
+                head = " " * _INDENT
             yield from _told(head, check.text, width)
             if check.remedy:
                 yield from _told(" " * len(head) + _REMEDY, check.remedy, width)
@@ -33,7 +37,7 @@ def _told(head: str, text: str, width: int) -> Iterator[str]:
     """A text behind its head, in lines of whole words below each other."""
     told = clean(text, _LONGEST)
     if width:
-        told = of_words(told, max(_LEAST, width - len(head)))
+        told = of_words(told, width - len(head))
     first, *others = told.split("\n")
     yield head + first
     yield from (" " * len(head) + line for line in others)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from gpumon.cli.options import playback_of, reads_hardware, source_of
 from gpumon.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
 from gpumon.live import Live
+from gpumon.metrics import Availability
 from gpumon.paths import Places
 
 if TYPE_CHECKING:
@@ -25,15 +26,22 @@ if TYPE_CHECKING:
 _FRAMES = 4
 _STARTING = 30.0
 """Seconds that the child may take until it asks the driver: on a busy machine, loading our modules takes a while."""
+_AGAIN = 0.25
+"""Seconds from a tick to the next while some GPU has not answered."""
+_SPARE = 3.0
+"""Seconds beyond those of the ticks, for the last of them."""
 _ASKING = b"."
 """Message of the child before it asks the driver: from here on, silence is the driver's."""
 _DONE = b"0"
 _CRASHED = b"!"
 
 
-def sampled(where: Places, arguments: Namespace, seconds: float) -> Live | None:
+def sampled(
+    where: Places, arguments: Namespace, seconds: float, *, until_all_answer: bool = False
+) -> Live | None:  # fmt: skip
     """A ring with one tick of `--source` in it; None when the driver has not answered `seconds` after it was asked.
 
+    `until_all_answer`: more ticks, for at most so many seconds, as long as there is no answer of some GPU.
     Raises SourceError or UsageError.
     """
     if not reads_hardware(arguments):
@@ -43,9 +51,9 @@ def sampled(where: Places, arguments: Namespace, seconds: float) -> Live | None:
     told, tell = os.pipe()
     child = os.fork()
     if child == 0:
-        _answer(where, arguments, ring, tell)
+        _answer(where, arguments, ring, tell, seconds if until_all_answer else 0.0)
     os.close(tell)
-    answer = _read(told, seconds)
+    answer = _read(told, seconds + (_SPARE if until_all_answer else 0.0))
     os.close(told)
     if answer is None:
         with suppress(OSError):
@@ -56,8 +64,11 @@ def sampled(where: Places, arguments: Namespace, seconds: float) -> Live | None:
     return Live(lambda: os.dup(ring))
 
 
-def _sample(where: Places, arguments: Namespace, asks: Callable[[], object]) -> int:
-    """A descriptor of a ring with one tick; `asks` is called before the driver is asked."""
+def _sample(where: Places, arguments: Namespace, asks: Callable[[], object], seconds: float = 0.0) -> int:
+    """A descriptor of a ring with one tick; `asks` is called before the driver is asked.
+
+    With more ticks, for so many `seconds` at most, as long as there is no answer of some GPU.
+    """
     from gpumon.clock import SystemClock
     from gpumon.daemon.recorder import Recorder
     from gpumon.daemon.sampling import make_sampler
@@ -71,10 +82,21 @@ def _sample(where: Places, arguments: Namespace, asks: Callable[[], object]) -> 
     recorder = Recorder(sampler, clock, frames=_FRAMES)
     asks()
     recorder.take_one()
+    live, until = Live(recorder.open_ring), time.monotonic() + seconds
+    while time.monotonic() < until and not _all_answer(live):
+        time.sleep(_AGAIN)
+        recorder.take_one()
     return recorder.open_ring()
 
 
-def _answer(where: Places, arguments: Namespace, ring: int, pipe: int) -> None:
+def _all_answer(live: Live) -> bool:
+    """Whether the driver has answered for each GPU, be it that it cannot be read."""
+    frame = live.latest()
+    states = [sample.state for sample in frame.samples] if frame else []
+    return not live.origin().unanswered and Availability.STALE not in states
+
+
+def _answer(where: Places, arguments: Namespace, ring: int, pipe: int, seconds: float) -> None:
     """In the child: sample into `ring`, say so or why not, and end without a look back."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -82,7 +104,7 @@ def _answer(where: Places, arguments: Namespace, ring: int, pipe: int) -> None:
             os.dup2(nothing, stream)
         answer = _DONE
         try:
-            fd = _sample(where, arguments, lambda: os.write(pipe, _ASKING))
+            fd = _sample(where, arguments, lambda: os.write(pipe, _ASKING), seconds)
             os.ftruncate(ring, os.fstat(fd).st_size)
             at = 0
             while part := os.pread(fd, 1 << 20, at):

@@ -36,8 +36,8 @@ class SourceModule(Protocol):
 class HardwareModule(SourceModule, Protocol):
     """The contents of the package of a source that reads hardware."""
 
-    def examine(self, *, is_read: bool) -> "Sequence[Check]":
-        """Look at the parts of its driver, by their files alone; `is_read`: whether a GPU of it was read just now."""
+    def examine(self, read: int) -> "Sequence[Check]":
+        """Look at the parts of its driver, by their files alone; `read`: number of GPUs that it showed just now."""
 
 
 class SourceKind(NamedTuple):
@@ -113,13 +113,13 @@ def detected() -> list[SourceKind]:
     return [kind for kind in _HARDWARE if kind.module.detect()] or [_HARDWARE[0]]
 
 
-def examined(*, is_read: bool) -> list["Check"]:
-    """Parts of the drivers of the hardware that is on this machine; `is_read`: whether a GPU of it was read just now.
+def examined(read: int) -> list["Check"]:
+    """Parts of the drivers of the hardware that is on this machine; `read`: number of GPUs that were read just now.
 
     Asks no driver, and never waits.
     """
     modules = [cast(HardwareModule, kind.module) for kind in detected()]
-    return [check for module in modules for check in module.examine(is_read=is_read)]
+    return [check for module in modules for check in module.examine(read)]
 
 
 def open_source(spec: str, request: "Request") -> "Source":

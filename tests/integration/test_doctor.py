@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,37 @@ def test_settings_that_stop_every_command_do_not_stop_the_doctor(env: dict[str, 
     found = told({**env, "XDG_CONFIG_HOME": str(tmp_path)}, EXIT_FAILED)
     assert "unknown setting 'no-such-setting'" in found["verdict"]
     assert found["can_read_gpus"]
+
+
+@pytest.mark.parametrize("wrong", ["[cost]\nnope = 1\n", 'names = "x"\n', 'source = "quatsch"\n'])
+def test_any_fault_of_the_settings_is_named_and_the_rest_is_checked(
+    env: dict[str, str], tmp_path: Path, wrong: str
+) -> None:
+    (tmp_path / "gpumon").mkdir()
+    (tmp_path / "gpumon" / "config.toml").write_text(wrong)
+    found = told({**env, "XDG_CONFIG_HOME": str(tmp_path)}, EXIT_FAILED)
+    assert of(found, "settings")["condition"] == "fault"
+    assert found["can_read_gpus"]
+    assert found["verdict"].endswith(of(found, "settings")["text"])
+
+
+def test_a_driver_that_is_slow_to_start_is_waited_for(env: dict[str, str], stub: Stub) -> None:
+    stub.set_latency("nvmlInitWithFlags", 2_500_000)
+    assert of(told(env, EXIT_OK), "GPUs")["condition"] == "ok"
+
+
+def test_a_suspended_daemon_is_the_fault_and_what_wakes_it_is_said(env: dict[str, str], stub: Stub) -> None:
+    with daemon("--interval", "0.1", env=env) as process:
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: "stale" in gpumon("status", env=env).stdout)
+        found = told(env, EXIT_FAILED)
+    assert of(found, "daemon")["remedy"] == f"'kill -CONT {process.pid}'"
+    assert "this command reads" in found["verdict"], "GPUs can be read"
+
+
+def test_a_daemon_that_plays_a_simulation_samples_no_machine(env: dict[str, str]) -> None:
+    with daemon("--source", "sim", env=env):
+        assert "nobody samples this machine" in of(told(env, EXIT_OK), "its source")["text"]
 
 
 def test_trainings_that_may_write_nowhere_are_told_of(env: dict[str, str], tmp_path: Path) -> None:

@@ -70,4 +70,6 @@ def test_all_sleep_only_where_each_gpu_does(pci: Path) -> None:
     assert all_asleep(str(pci)) == ["0000:01:00.0", ADDRESS]
     pci_device(pci, "0000:01:00.0", status="active")
     assert all_asleep(str(pci)) == []
+    pci_device(pci, "0000:01:00.0", status="active", driver="nouveau")
+    assert all_asleep(str(pci)) == [ADDRESS], "what another driver has is no matter of NVIDIA's"
     assert all_asleep(str(pci / "none")) == []

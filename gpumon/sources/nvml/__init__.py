@@ -29,11 +29,11 @@ def detect() -> bool:
         return False
 
 
-def examine(*, is_read: bool) -> Sequence[Check]:
-    """The parts of the driver, by their files alone; `is_read`: whether a GPU was read just now."""
+def examine(read: int) -> Sequence[Check]:
+    """The parts of the driver, by their files alone; `read`: number of GPUs that it showed just now."""
     from gpumon.sources.nvml.installation import checks, installation  # who samples needs none of it
 
-    return checks(installation(), is_read=is_read)
+    return checks(installation(), read)
 
 
 def make(request: Request) -> NvmlSource:

@@ -6,6 +6,8 @@ import os
 
 PCI_DEVICES = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
+DRIVER = "nvidia"
+"""Name of its kernel driver."""
 _DISPLAY = "0x03"
 """Vendor, and the first digits of a class: linux/pci_ids.h."""
 
@@ -17,6 +19,14 @@ def gpus_on(devices: str = PCI_DEVICES) -> list[str]:
     except OSError:
         return []
     return [address for address in addresses if _is_gpu(f"{devices}/{address}")]
+
+
+def kernel_driver(folder: str) -> str:
+    """Return the kernel driver that is bound to the PCI device in this folder; empty for none."""
+    try:
+        return os.path.basename(os.readlink(f"{folder}/driver"))
+    except OSError:
+        return ""
 
 
 def line_of(path: str) -> str:

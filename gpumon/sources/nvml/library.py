@@ -19,7 +19,7 @@ from gpumon.errors import SourceError
 from gpumon.frame import Driver
 from gpumon.metrics import Availability
 from gpumon.sources.nvml.gpm_samples import GpmSamples
-from gpumon.sources.nvml.loader import SHARED
+from gpumon.sources.nvml.loader import SHARED, is_absent
 from gpumon.text import clean
 from gpumon.vendors import NVIDIA
 
@@ -171,7 +171,9 @@ def _started() -> ctypes.CDLL:
     try:
         copy = SHARED.current
     except OSError as error:
-        raise SourceError(advice(LIBRARY_NOT_FOUND)) from error
+        if is_absent(error):
+            raise SourceError(advice(LIBRARY_NOT_FOUND)) from error
+        raise SourceError(f"the NVIDIA driver's library cannot be loaded ({clean(str(error))})") from error
     code = _start(copy)
     if code == VERSION_MISMATCH and (newer := SHARED.on_disk()) is not None:
         code = _start(newer)

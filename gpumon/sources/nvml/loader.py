@@ -68,12 +68,26 @@ class SharedLibrary:
 
 
 def _first() -> ctypes.CDLL:
-    for place in _PLACES[:-1]:
+    """The copy that is found first. Raises OSError: that of the first place where the file is there, and is none."""
+    errors = []
+    for place in _PLACES:
         try:
-            return ctypes.CDLL(place)
-        except OSError:
-            continue
-    return ctypes.CDLL(_PLACES[-1])
+            return _loaded(place)
+        except OSError as error:
+            errors.append(error)
+    raise next((error for error in errors if not is_absent(error)), errors[0])
+
+
+def is_absent(error: OSError) -> bool:
+    """Whether the linker found no file, and not one that it cannot load."""
+    return "No such file" in str(error)
+
+
+def _loaded(place: str) -> ctypes.CDLL:
+    copy = ctypes.CDLL(place)
+    if not hasattr(copy, "nvmlShutdown"):
+        raise OSError(f"{place}: is not the library of NVIDIA's driver")
+    return copy
 
 
 def _directory_of(copy: ctypes.CDLL) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from gpumon.sources.nvml.bus import NVIDIA, PCI_DEVICES, gpus_on, line_of
+from gpumon.sources.nvml.bus import DRIVER, NVIDIA, PCI_DEVICES, gpus_on, kernel_driver, line_of
 
 _SUSPENDED = "suspended"
 _LOOK_AGAIN = 10.0
@@ -33,8 +33,11 @@ class RuntimePower:
 
 
 def all_asleep(devices: str = PCI_DEVICES) -> list[str]:
-    """Return the addresses of this machine's NVIDIA GPUs if all of them are powered down, in their order; else none."""
-    gpus = gpus_on(devices)
+    """Return the addresses of this machine's NVIDIA GPUs if all of them are powered down, in their order; else none.
+
+    Those that another kernel driver has, or none, are no matter of NVIDIA's driver.
+    """
+    gpus = [address for address in gpus_on(devices) if kernel_driver(f"{devices}/{address}") == DRIVER]
     asleep = [line_of(f"{devices}/{address}/power/runtime_status") == _SUSPENDED for address in gpus]
     return gpus if all(asleep) else []
 
