@@ -29,7 +29,7 @@ from gpumon_tui.look import TerminalLook
 from gpumon_tui.renderables.accounts import TITLES
 from gpumon_tui.renderables.text_width import width
 from gpumon_tui.screens.account_rows import READING
-from gpumon_tui.screens.accounts import Accounts
+from gpumon_tui.screens.accounts import AccountsScreen
 from gpumon_web.pages.users import kept
 from gpumon_web.user_hours import users_document
 from tests.fakes import FakeClock
@@ -382,7 +382,7 @@ def test_a_row_is_copied_with_all_its_columns(history: Path) -> None:
 
 def test_what_was_read_is_forgotten_when_the_screen_closes(history: Path) -> None:
     async def closed(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        assert isinstance(app.screen, Accounts)
+        assert isinstance(app.screen, AccountsScreen)
         asked = app.screen.sheet.of._asked
         assert [one for one in asked if app.view.kept.asked.known(one).found is not None]
         await press(app, pilot, "escape")

@@ -332,12 +332,6 @@ class GpumonApp(Stage):
 
         self.put_above(partial(Commands, page=self.page.name_shown, pages=tuple(self._registered)))
 
-    def do_accounts(self) -> None:
-        """Whose the GPUs were in a day, a week or a month."""
-        from gpumon_tui.screens.accounts import Accounts  # most sessions never need it
-
-        self.put_above(Accounts)
-
     def do_restart(self) -> None:
         """Ask whether the daemon is to be restarted, where it has stopped or does not answer."""
         if self.restart.is_offered:

@@ -135,6 +135,12 @@ class Stage(App[None]):
             self.paint_ground(above)
             self.push_screen(above)
 
+    def do_accounts(self) -> None:
+        """Accounts of users in a day, a week or a month."""
+        from gpumon_tui.screens.accounts import AccountsScreen  # most sessions never need it
+
+        self.put_above(AccountsScreen)
+
     def on_terminal_supports_synchronized_output(self) -> None:
         """The answer to the question of `flow`."""
         self.flow.answered()

@@ -23,7 +23,7 @@ _HALVES = {"pageup": -2, "ctrl+b": -2, "pagedown": 2, "ctrl+f": 2, "ctrl+u": -1,
 _CLOSES = ("q", "A", "f10")
 
 
-class Accounts(Scrolled):
+class AccountsScreen(Scrolled):
     """Above the main screen."""
 
     follows: ClassVar[bool] = True
