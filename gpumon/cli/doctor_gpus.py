@@ -10,6 +10,7 @@ from typing import NamedTuple
 from gpumon.checkup import Check, Condition
 from gpumon.cli.options import DEFAULT_SOURCE
 from gpumon.cli.sampled import sampled
+from gpumon.cli.streams import say
 from gpumon.errors import GpumonError
 from gpumon.frame import Driver, Frame, Origin, Sample
 from gpumon.live import Live, follow
@@ -39,7 +40,7 @@ def find_gpus(where: Places, arguments: Namespace) -> FoundGpus:
     if live is None:
         by, arguments.source = "this command", DEFAULT_SOURCE
         try:
-            live = sampled(where, arguments, _PATIENCE, until_all_answer=True)
+            live = sampled(where, arguments, _PATIENCE, until_all_answer=True, slow=_tell_slow)
         except GpumonError as error:
             return FoundGpus([_none(str(error))])
         if live is None:
@@ -73,6 +74,10 @@ def read_gpus(frame: Frame, origin: Origin, driver: Driver, by: str) -> FoundGpu
     if origin.notice:
         told.append(Check("processes", Condition.WARNING, origin.notice))
     return FoundGpus(told, len(samples) if answering else 0)
+
+
+def _tell_slow() -> None:
+    say(f"gpumon: the driver takes its time: waiting for at most {_PATIENCE:g} s")
 
 
 def _live(where: Places) -> Live | None:

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING
 
 from gpumon.cli.options import playback_of, reads_hardware, source_of
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _FRAMES = 4
 _STARTING = 30.0
 """Seconds that the child may take until it asks the driver: on a busy machine, loading our modules takes a while."""
+_SLOW = 3.0
+"""Seconds that most drivers take at most."""
 _AGAIN = 0.25
 """Seconds from a tick to the next while some GPU has not answered."""
 _SPARE = 3.0
@@ -37,11 +40,13 @@ _CRASHED = b"!"
 
 
 def sampled(
-    where: Places, arguments: Namespace, seconds: float, *, until_all_answer: bool = False
+    where: Places, arguments: Namespace, seconds: float, *, until_all_answer: bool = False,
+    slow: Callable[[], object] = lambda: None,
 ) -> Live | None:  # fmt: skip
     """A ring with one tick of `--source` in it; None when the driver has not answered `seconds` after it was asked.
 
-    `until_all_answer`: more ticks, for at most so many seconds, as long as there is no answer of some GPU.
+    `until_all_answer`: more ticks, for at most so many seconds, as long as there is no answer of some GPU; `slow` is
+    called once where the driver takes longer than most.
     Raises SourceError or UsageError.
     """
     if not reads_hardware(arguments):
@@ -53,7 +58,7 @@ def sampled(
     if child == 0:
         _answer(where, arguments, ring, tell, seconds if until_all_answer else 0.0)
     os.close(tell)
-    answer = _read(told, seconds + (_SPARE if until_all_answer else 0.0))
+    answer = _read(told, seconds + (_SPARE if until_all_answer else 0.0), slow)
     os.close(told)
     if answer is None:
         with suppress(OSError):
@@ -121,19 +126,28 @@ def _answer(where: Places, arguments: Namespace, ring: int, pipe: int, seconds: 
         os._exit(0)
 
 
-def _read(pipe: int, seconds: float) -> bytes | None:
-    """The answer that comes through `pipe`; None when that has no end `seconds` after the driver was asked."""
+def _read(pipe: int, seconds: float, slow: Callable[[], object]) -> bytes | None:
+    """The answer that comes through `pipe`; None when that has no end `seconds` after the driver was asked.
+
+    `slow` is called once where the driver takes longer than most.
+    """
     ready = select.poll()
     ready.register(pipe, select.POLLIN)
-    found, deadline = b"", time.monotonic() + _STARTING
-    while ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
+    found, deadline, slow_from = b"", time.monotonic() + _STARTING, inf
+    while True:
+        until = min(deadline, slow_from)
+        if not ready.poll(max(0.0, until - time.monotonic()) * 1000):
+            if until == deadline:
+                return None
+            slow_from = inf
+            slow()
+            continue
         part = os.read(pipe, 65536)
         if not part:
             return found.removeprefix(_ASKING)
         if not found and part.startswith(_ASKING):
-            deadline = time.monotonic() + seconds
+            deadline, slow_from = time.monotonic() + seconds, time.monotonic() + _SLOW
         found += part
-    return None
 
 
 def _error(answer: bytes) -> Exception:
