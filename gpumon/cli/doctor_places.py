@@ -113,7 +113,7 @@ def _daemon_check(name: str, found: FoundDaemon) -> Check:
 
 
 def _again(found: FoundDaemon, uid: int) -> str:
-    """How to start a daemon again, where this user may."""
+    """Words on starting a daemon again, by this user or another."""
     if found.holder.uid != uid:
         return f"{user_name(found.holder.uid)} may restart it"
     return "'gpumon daemon restart', or 'systemctl restart' for a unit"
