@@ -177,6 +177,18 @@ def test_before_anything_was_sampled_the_page_says_what_to_start(browser: Browse
         expect(page.locator("#problem")).to_contain_text(re.compile("first sample|daemon"))
 
 
+def test_a_run_whose_page_was_opened_before_the_first_sample_is_not_said_to_be_gone(browser: Browser) -> None:
+    served = Served()
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/run/net-1a2b")
+        expect(page.locator("#page-run")).to_contain_text("whether one goes on is not known")
+        expect(page.locator("#page-run h1")).to_have_text("net-1a2b")
+        served.writer.append(tick(1, [sample(0, utilization=0.5)], runs=[run(id="net-1a2b", name="net")]))
+        expect(page.locator("#page-run h1")).to_have_text("net")
+        expect(page.locator("#page-run")).not_to_contain_text("has this id")
+        assert "No run here has the id" in str(served.json("/api/kept?page=run&id=other")["values"]["gone"])
+
+
 def test_a_lost_gpu_is_said_to_be_lost_and_the_others_stay(browser: Browser) -> None:
     served = Served(ticks([busy(0), sample(1, Availability.LOST)]))
     with on_a_port(served) as link, visit(browser, link) as visitor:

@@ -42,17 +42,18 @@ def of_list(
 
 def of_run(
     paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
-    page: str, missing: str, not_kept: str, label: str, prices: Prices | None = None,
+    page: str, missing: str, not_kept: str, label: str, prices: Prices | None = None, is_awaited: bool = False,
 ) -> Packed | str:  # fmt: skip
     """Values of the page `page`, from one run; such a page says itself that there is none, and `missing` why.
 
-    `not_kept`: why there is no more of it than the ring tells; `label`: that of what is shown now.
+    `not_kept`: why there is no more of it than the ring tells; `label`: that of what is shown now; `is_awaited`:
+    whether no sample has come yet, which may have the run.
     """
     document, version = run_document(paths, run, device, live, ring, now, known, prices)
     if document is None:
         return UNCHANGED
     why = missing or ("" if "total" in document else not_kept)
-    found = {"run": None, **document, "id": run, "now": now, "missing": why, "label": label}
+    found = {"run": None, **document, "id": run, "now": now, "missing": why, "label": label, "is_awaited": is_awaited}
     return packed(_body(page, found, [found["run"]] if found["run"] else []), version)
 
 

@@ -80,7 +80,7 @@ class Runs:
             )  # fmt: skip
         return self._of_run(
             ("kept", args.get("id", ""), args.get("gpu", ""), page.name), kept.of_run, page.name, self._missing,
-            self.why(), self._feed.live.origin().label, self._prices,
+            self.why(), self._feed.live.origin().label, self._prices, self._is_awaited(),
         )  # fmt: skip
 
     def zoomed(self, run: str, device: str, begin: float | None, end: float | None) -> Future[Packed]:
@@ -167,6 +167,12 @@ class Runs:
                 }
                 for ranks in ranks_of(frame.runs)
             }
+
+    def _is_awaited(self) -> bool:
+        """Whether no sample has come yet."""
+        with self._feed.lock:
+            self._feed.refresh()
+            return self._feed.frame is None
 
     def _ring(self, run: str, device: str) -> Ring | None:
         """Copy of a run's data in the ring, so that drawing blocks nobody; None if there is none."""

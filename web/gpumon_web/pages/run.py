@@ -30,8 +30,9 @@ from gpumon_web.tokens import line, link, measured_on, run_name, run_state, run_
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-GOES_ON, IS_OVER = 5.0, 600.0
-"""Seconds between questions for a run; one that is over may be resumed."""
+SOON, GOES_ON, IS_OVER = 2.0, 5.0, 600.0
+"""Seconds between questions for a run: before the first sample, while it goes on, and else, as it may be resumed."""
+AWAITED = "No sample has come yet, and no run that is kept has this id: whether one goes on is not known."
 SETTLES = 30.0
 """Seconds from the end of a run in which its ledger may yet get what was measured last."""
 
@@ -112,12 +113,14 @@ def kept(document: Cells) -> KeptValues:
     if document["run"] is None:
         none = f"No run here has the id {document['id']}."
         why = missing or "It may have been removed from the ledger, or belong to another server."
-        gone = missing if unread else f"{none} {why}"
+        is_awaited = bool(document.get("is_awaited")) and not missing
+        gone = missing if unread else AWAITED if is_awaited else f"{none} {why}"
         without = [line(text(gone)), line(link("All runs", "#/runs"))]
-        title = document["id"] if unread else "No such run"
+        title = document["id"] if unread or is_awaited else "No such run"
         values = {**dict.fromkeys(_KEPT), "title": title, "gone": gone, "without": without, "epochs": Rows(),
                   "folds": Rows(), "ranks": Rows()}  # fmt: skip
-        return KeptValues(values, {"course": None}, again=IS_OVER, unread=missing if unread else "")
+        again = SOON if is_awaited else IS_OVER
+        return KeptValues(values, {"course": None}, again=again, unread=missing if unread else "")
     run = {**document["run"], **(document.get("live") or {})}
     is_running = run["state"] == "running"
     found, summary, ranks = document["epochs"], document.get("summary") or {}, document["ranks"]
