@@ -115,3 +115,28 @@ def test_no_number_beside_the_chart_of_a_run_is_cut_on_a_phone(browser: Browser,
         for one in told.all():
             assert one.evaluate("(one) => one.scrollWidth <= one.clientWidth + 1"), one.inner_text()
             assert one.evaluate("(one) => one.getBoundingClientRect().right <= innerWidth"), one.inner_text()
+
+
+@pytest.mark.parametrize("width", [320, 400])
+def test_values_at_the_pointer_and_the_menu_of_files_are_within_the_screen(
+    browser: Browser, simulated: str, width: int
+) -> None:
+    outside = """(one) => {
+      const { left, right } = one.getBoundingClientRect();
+      return left < 0 || right > document.documentElement.clientWidth;
+    }"""
+    with visit(browser, simulated, viewport={"width": width, "height": 850}) as visitor:
+        shown = visitor.open("#/run/sim-0-0?gpu=each")
+        expect(shown.locator("#page-run .gutter.lists").first).to_be_visible()
+        plot = shown.locator("#page-run .plot")
+        for share in (0.1, 0.3, 0.5, 0.7):
+            box = plot.bounding_box()
+            assert box is not None
+            plot.hover(position={"x": share * box["width"], "y": 60})
+            told = shown.locator("#page-run .tell")
+            expect(told.nth(1)).to_be_visible()
+            assert [one.inner_text() for one in told.all() if one.evaluate(outside)] == [], share
+        files = shown.locator("#page-run .files")
+        files.locator("button").first.click()
+        expect(files.locator(".menu")).to_be_visible()
+        assert not files.locator(".menu").evaluate(outside)

@@ -85,9 +85,10 @@
         dot.style.left = `${x}px`;
         dot.style.top = `${y}px`;
         label.style.top = `${Math.max(one.top + 8, Math.min(one.top + one.height - 8, y))}px`;
-        const isLeft = view.right - x < BESIDE * (found.length > 1 ? 2 : 1);
+        const isLeft = view.right - x < BESIDE * (found.length > 1 ? 2 : 1) && x > view.width / 2;
         label.style.left = isLeft ? "auto" : `${x + 9}px`;
         label.style.right = isLeft ? `${view.width - x + 9}px` : "auto";
+        label.style.maxWidth = `${(isLeft ? x : view.width - x) - 11}px`; // of many lines, values stand in several rows there
         const wrap = g.make("span", {}, dot, label);
         return wrap;
       }).filter(Boolean);
