@@ -4,6 +4,7 @@
   const t = g.text;
 
   const ROOM = 1.1; // times the highest value that an axis reaches
+  const NARROWEST = 330; // px of a chart up to which the peak of a memory has no room beside it
   const ROOM_OF_WORDS = 1.2; // where the words of a limit stand above its line
 
   // The range of values of a panel, with room above, and with its limits in it; and whether anything in it is known.
@@ -39,6 +40,9 @@
 
   // What has a row of its own above a small panel: that, and what a thin line is, which has no room beside the value.
   g.under = (doc, one) => [g.covers(doc, one), g.thin(one.panel)].filter(Boolean).join(" · ");
+
+  // Whether what else is said of a small panel stands in that row: beside a long name and an amount there is no room.
+  g.isUnder = (panel, width) => Boolean(g.thin(panel)) || (width < NARROWEST && panel.unit === "bytes");
 
   g.thin = function (panel) {
     const line = panel.lines.find((one) => one.look === "thin" && one.label);

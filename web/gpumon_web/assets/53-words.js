@@ -69,7 +69,7 @@
       const [, value, below] = g.said(doc, one, isWhole);
       g.putValue(child.children[1], value);
       const under = !one.panel.lists && at.isSmall && value !== t.MISSING ? g.under(doc, one) : "";
-      const isUnder = Boolean(under) && Boolean(g.thin(one.panel)); // there is more room than beside the value
+      const isUnder = at.isSmall && !one.panel.lists && value !== t.MISSING && g.isUnder(one.panel, at.width);
       g.put(child.children[2], isUnder ? "" : below);
       g.attribute(child.children[2], "title", below);
       if (one.panel.lists) { child.lastChild.style.setProperty("--row", g.inRow(one.panel)); }

@@ -84,7 +84,7 @@
       const body = top;
       const panels = doc.panels.map((panel) => {
         const tall = (isSmall ? SMALL : panel.tall || TALL);
-        const extra = panel.lists ? Math.ceil(panel.lines.length / g.inRow(panel)) : g.under(doc, { panel, isNow }) ? 1 : 0;
+        const extra = panel.lists ? Math.ceil(panel.lines.length / g.inRow(panel)) : g.under(doc, { panel, isNow }) || g.isUnder(panel, width) ? 1 : 0;
         const head = isSmall ? HEAD + LISTED * extra : PAD;
         const facts = panel.lines.map((line) => g.facts(line, from, to, g.longest(line, doc.interval)));
         const [low, high, isKnown] = g.extent(panel, facts);
