@@ -126,7 +126,7 @@ def _answer(where: Places, arguments: Namespace, ring: int, pipe: int, seconds: 
         os._exit(0)
 
 
-def _read(pipe: int, seconds: float, slow: Callable[[], object]) -> bytes | None:
+def _read(pipe: int, seconds: float, slow: Callable[[], object] = lambda: None) -> bytes | None:
     """The answer that comes through `pipe`; None when that has no end `seconds` after the driver was asked.
 
     `slow` is called once where the driver takes longer than most.
