@@ -12,6 +12,7 @@ from math import isinf
 from pathlib import Path
 from typing import Any
 
+from gpumon import units
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind, Metric
 from gpumon.needs import NEEDS
 from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
@@ -70,6 +71,15 @@ def metrics_page() -> str:
     return "\n".join(parts) + "\n"
 
 
+def _beyond() -> str:
+    """The metrics that have a largest number, by that."""
+    by_most: dict[str, list[str]] = {}
+    for metric in GPU_METRICS:
+        if not isinf(metric.most):
+            by_most.setdefault(units.number(metric.most, metric.unit), []).append(f"`{metric.name}`")
+    return "; ".join(f"more than {most} of {', '.join(names)}" for most, names in by_most.items())
+
+
 _GPM = (
     "GPM, the performance counters of Hopper and newer GPUs, takes two calls: a sample of counters, and the means of "
     "the time since the sample before. Each value is such a mean, of a second, or of the interval if that is longer; "
@@ -87,7 +97,9 @@ _PROCESSES = (
     "divided.\n\n"
     "If the driver supports no version of a call, gpumon repeats the call every "
     f"{UNSUPPORTED:g} s, and after 2 s if this GPU has answered it before. A value with all bits set means that the "
-    "driver has none. A GPU for which every read fails is not `ok`. If a process list is unavailable, "
+    "driver has none. A number beyond what cards have is `unreliable`: "
+    f"{_beyond()}, and memory in use above the total by more than its eighth. "
+    "A GPU for which every read fails is not `ok`. If a process list is unavailable, "
     "`gpu.processes` is listed as missing: an unavailable list is not an empty one.\n\n"
     "The values of a GPU carry the time of their read; counters carry the time at which the driver updated them. A "
     "counter is `unreliable` if its call took more than 0.1 s and the driver reports no time, or if it "

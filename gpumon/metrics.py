@@ -88,7 +88,7 @@ _REASONS = {
     Availability.STALE: "the driver does not answer",
     Availability.FAILED: "the driver answered with an error",
     Availability.NOT_RECORDED: "not in the recording",
-    Availability.UNRELIABLE: "the driver's answer came too late or too seldom, or contradicts another one",
+    Availability.UNRELIABLE: "the driver's answer came too late or too seldom, or cannot be true",
     Availability.RESET_REQUIRED: "the GPU must be reset",
     Availability.ASLEEP: "powered down until a program uses it",
     Availability.SWITCHED_OFF: "switched off when gpumon was started",
@@ -118,6 +118,8 @@ class Metric(NamedTuple):
     warn: float = float("inf")
     """From here on people should look; of `limit` where there is one, else in the unit."""
     critical: float = float("inf")
+    most: float = float("inf")
+    """In the unit: no card comes near it, so a number beyond is none, whatever a driver says."""
 
     @property
     def scope(self) -> Scope:
@@ -133,6 +135,8 @@ IDLE = 0.05
 """Below this utilization a GPU does nothing: in every view, and in the ledger's idle share."""
 
 _C = Kind.COUNTER
+# Far beyond what cards have: 1.4 kW, 14 GHz of GDDR7, generation 6 and 32 lanes. What glitches is mostly further out.
+_HOTTEST, _KILOWATTS, _NEWEST_PCIE, _WIDEST_PCIE = 250.0, 10e3, 15.0, 64.0
 
 # name, title, column, unit, help, kind
 GPU_METRICS: tuple[Metric, ...] = (
@@ -149,15 +153,17 @@ GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.memory_total", "Total memory", "TOTAL", Unit.BYTES, "Device memory of the card."),
     Metric("gpu.power", "Power", "POWER", Unit.WATTS,
            "Power draw of the whole board; on most cards since Ampere, the mean of the last second.",
-           limit="gpu.power_limit"),
-    Metric("gpu.power_limit", "Power limit", "LIMIT", Unit.WATTS, "Limit that the driver enforces now."),
+           limit="gpu.power_limit", most=_KILOWATTS),
+    Metric("gpu.power_limit", "Power limit", "LIMIT", Unit.WATTS, "Limit that the driver enforces now.",
+           most=_KILOWATTS),
     Metric("gpu.energy", "Energy", "ENERGY", Unit.JOULES,
            "Energy used by the board since the driver was loaded, from the driver's counter.", _C),
-    Metric("gpu.temperature", "Temperature", "TEMP", Unit.CELSIUS, "Of the GPU core.", warn=83, critical=90),
+    Metric("gpu.temperature", "Temperature", "TEMP", Unit.CELSIUS, "Of the GPU core.", warn=83, critical=90,
+           most=_HOTTEST),
     Metric("gpu.temperature_memory", "Memory temperature", "MTEMP", Unit.CELSIUS,
-           "Of the device memory, on cards that measure it.", warn=90, critical=100),
-    Metric("gpu.clock_sm", "SM clock", "CLOCK", Unit.HERTZ, "Current clock of the multiprocessors."),
-    Metric("gpu.clock_memory", "Memory clock", "MCLK", Unit.HERTZ, "Current clock of the device memory."),
+           "Of the device memory, on cards that measure it.", warn=90, critical=100, most=_HOTTEST),
+    Metric("gpu.clock_sm", "SM clock", "CLOCK", Unit.HERTZ, "Current clock of the multiprocessors.", most=10e9),
+    Metric("gpu.clock_memory", "Memory clock", "MCLK", Unit.HERTZ, "Current clock of the device memory.", most=50e9),
     Metric("gpu.event_reasons", "Clock event reasons", "EVENTS", Unit.BITS,
            "Bit mask of the reasons for the current clocks; the vendor defines the bits."),
     Metric("gpu.throttled_sw_power", "Throttled by the power limit", "T-POW", Unit.SECONDS,
@@ -170,13 +176,14 @@ GPU_METRICS: tuple[Metric, ...] = (
            "Time an external signal, such as a power supply's, cut the clocks.", _C, warn=0.001, critical=0.01),
     Metric("gpu.throttled_sync_boost", "Held by sync boost", "T-SYN", Unit.SECONDS,
            "Time the clocks followed a slower GPU of the same sync boost group.", _C),
-    Metric("gpu.fan", "Fan", "FAN", Unit.RATIO, "Requested fan speed; passively cooled cards have none."),
-    Metric("gpu.performance_state", "Performance state", "P", Unit.COUNT, "0 is the fastest, 15 the slowest."),
+    Metric("gpu.fan", "Fan", "FAN", Unit.RATIO, "Requested fan speed; passively cooled cards have none.",
+           most=2),
+    Metric("gpu.performance_state", "Performance state", "P", Unit.COUNT, "0 is the fastest, 15 the slowest.", most=15),
     Metric("gpu.pcie_generation", "PCIe generation", "PCIE", Unit.COUNT, "Current generation of the link; idle links "
                                                                          "step down.",
-           limit="gpu.pcie_generation_max"),
+           limit="gpu.pcie_generation_max", most=_NEWEST_PCIE),
     Metric("gpu.pcie_width", "PCIe width", "LANES", Unit.COUNT, "Current number of lanes.",
-           limit="gpu.pcie_width_max"),
+           limit="gpu.pcie_width_max", most=_WIDEST_PCIE),
     Metric("gpu.pcie_sent", "PCIe sent", "PCI-TX", Unit.BYTES, "Bytes the GPU sent over PCIe.", _C),
     Metric("gpu.pcie_received", "PCIe received", "PCI-RX", Unit.BYTES, "Bytes the GPU received over PCIe.", _C),
     Metric("gpu.encoder_utilization", "Video encoder", "ENC", Unit.RATIO, "Share of time the video encoder was busy."),
@@ -194,7 +201,7 @@ GPU_METRICS: tuple[Metric, ...] = (
            limit="gpu.memory_total"),
     Metric("gpu.power_instant", "Instant power", "P-NOW", Unit.WATTS,
            "Power draw of the whole board when the driver measured it last, where `gpu.power` may be a mean.",
-           limit="gpu.power_limit"),
+           limit="gpu.power_limit", most=_KILOWATTS),
     Metric("gpu.nvlink_sent", "NVLink sent", "NVL-TX", Unit.BYTES,
            "Bytes of data the GPU sent over all its NVLink links, without the protocol.", _C),
     Metric("gpu.nvlink_received", "NVLink received", "NVL-RX", Unit.BYTES,
@@ -258,16 +265,16 @@ GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.nvlink_received_rate", "NVLink received rate", "NVLRX", Unit.BYTES_PER_SECOND,
            "Rate at which the GPU received over all its NVLinks, as GPM measures it; it does not tell links apart."),
     Metric("gpu.pcie_generation_max", "Highest PCIe generation", "GENMAX", Unit.COUNT,
-           "Highest generation of the link that this GPU allows in this machine."),
+           "Highest generation of the link that this GPU allows in this machine.", most=_NEWEST_PCIE),
     Metric("gpu.pcie_width_max", "Most PCIe lanes", "LANMAX", Unit.COUNT,
-           "Most lanes of the link that this GPU allows in this machine."),
+           "Most lanes of the link that this GPU allows in this machine.", most=_WIDEST_PCIE),
     Metric("gpu.temperature_slowdown", "Slowdown temperature", "T-SLOW", Unit.CELSIUS,
-           "From here on the hardware cuts the clocks; not given by cards that report a margin alone."),
+           "From here on the hardware cuts the clocks; not given by cards that report a margin alone.", most=_HOTTEST),
     Metric("gpu.temperature_shutdown", "Shutdown temperature", "T-SHUT", Unit.CELSIUS,
-           "Here the GPU shuts down to protect itself; not given by cards that report a margin alone."),
+           "Here the GPU shuts down to protect itself; not given by cards that report a margin alone.", most=_HOTTEST),
     Metric("gpu.temperature_margin", "Temperature margin", "MARGIN", Unit.CELSIUS,
            "Degrees up to the temperature at which the clocks are lowered, as the driver reports it, "
-           "or else up to `gpu.temperature_slowdown`; below 0 they are lowered."),
+           "or else up to `gpu.temperature_slowdown`; below 0 they are lowered.", most=_HOTTEST),
     Metric("gpu.jpeg_utilization", "JPEG engine", "JPEG", Unit.RATIO, "Share of time the JPEG engine was busy."),
     Metric("gpu.optical_flow_utilization", "Optical flow engine", "OFA", Unit.RATIO,
            "Share of time the optical flow accelerator was busy."),

@@ -109,6 +109,15 @@ def fill(stub: Stub) -> None:
         stub.set_value(metric, 2**64 - 1, ONE)
 
 
+BEYOND = {"gpu.temperature": 2**32 - 6, "gpu.power": 2**32 - 2, "gpu.memory_used": 2**52, "gpu.clock_sm": 2**31}
+
+
+def exceed(stub: Stub) -> None:
+    """Numbers that are the largest of no type, and that no card has."""
+    for metric, number in BEYOND.items():
+        stub.set_value(metric, number, ONE)
+
+
 def garble_processes(stub: Stub) -> None:
     """As drivers were seen to do for processes that are gone: shares of 4 billion percent, memory of 16 EiB."""
     most = 2**32 - 2
@@ -148,6 +157,7 @@ LONG_TABLE = [
     Fault("the driver is of another version", set_driver_error(18), is_(NO_DRIVER), EACH),
     Fault("all GPUs are removed", remove(0), is_(LOST), EACH),
     Fault("values are the largest of their type", fill, lacks(*FAST)),
+    Fault("values are beyond what cards have", exceed, lacks(*BEYOND)),
     Fault("MIG is switched on", lambda stub: stub.set_mig(ONE, 2), lacks("gpu.utilization"), changed=DIVIDED),
     Fault("samples of processes are garbage", garble_processes, lacks()),
 ]

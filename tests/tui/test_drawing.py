@@ -80,6 +80,19 @@ def gpu_line(cells: int, **values: float) -> str:
     return plain(drawn_line(gpu_row(row, columns), cells))
 
 
+def test_a_number_that_has_no_room_leaves_its_neighbors_whole_and_is_no_other_number() -> None:
+    usual = {"memory_used": 37 * 2**30, "memory_total": 80 * 2**30, "power": 212.0, "temperature": 66.0,
+             "clock_sm": 1.98e9, "fan": 0.41, "encoder_utilization": 0.07, "performance_state": 2.0}  # fmt: skip
+    for cells in range(40, 231, 5):
+        numbers = re.findall(r"[\d.]+", gpu_line(cells, **usual))
+        for name in usual:
+            line = gpu_line(cells, **{**usual, name: 123456789e15})
+            cut = re.findall(r"[\d.]+", line)
+            assert len(line) <= cells
+            assert set(cut) <= set(numbers), (cells, name, line)
+            assert len(numbers) - len(cut) == line.count("…"), (cells, name, line)
+
+
 def test_rows_of_cards_of_any_size_stand_under_each_other() -> None:
     cards = [(0.4, 79.6, 69, 5), (139.8, 139.8, 700, 71), (216.4, 276.6, 1250, 100), (9.4, 276.6, 98, 71)]
     for cells in (40, 60, 80, 90, 120, 200):

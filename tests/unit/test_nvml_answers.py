@@ -118,9 +118,9 @@ def missing(sample: Sample, metric: str) -> Availability | None:
         ("gpu.pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", (U32,)),
         ("gpu.pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", (U32,)),
         ("gpu.pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", (U32,)),
-        ("gpu.temperature_slowdown", "nvmlDeviceGetTemperatureThreshold", (300,)),
+        ("gpu.temperature_slowdown", "nvmlDeviceGetTemperatureThreshold", (U32,)),
         ("gpu.temperature_shutdown", "nvmlDeviceGetTemperatureThreshold", (U32,)),
-        ("gpu.jpeg_utilization", "nvmlDeviceGetJpgUtilization", (101, 167)),
+        ("gpu.jpeg_utilization", "nvmlDeviceGetJpgUtilization", (U32, 167)),
         ("gpu.optical_flow_utilization", "nvmlDeviceGetOfaUtilization", (U32, 167)),
         ("gpu.event_reasons", "nvmlDeviceGetCurrentClocksEventReasons", (U64,)),
         ("gpu.encoder_utilization", "nvmlDeviceGetEncoderUtilization", (U32, 167)),
@@ -138,7 +138,8 @@ def test_a_share_above_the_whole_is_no_value(rates: tuple[int, int]) -> None:
         return 0
 
     sample = Driver(functions={"nvmlDeviceGetUtilizationRates": answer}).read()
-    assert missing(sample, "gpu.utilization") is Availability.NOT_SUPPORTED
+    why = Availability.NOT_SUPPORTED if rates[0] == U32 else Availability.UNRELIABLE
+    assert missing(sample, "gpu.utilization") is why
     assert sample.value("gpu.memory_utilization") == 0.05
 
 
@@ -159,8 +160,73 @@ def test_memory_that_went_below_zero_is_no_value() -> None:
         return 0
 
     sample = Driver(functions={"nvmlDeviceGetMemoryInfo_v2": answer}).read()
-    assert missing(sample, "gpu.memory_used") is Availability.NOT_SUPPORTED
+    assert missing(sample, "gpu.memory_used") is Availability.UNRELIABLE
     assert sample.value("gpu.memory_total") == 2**36
+
+
+@pytest.mark.parametrize(
+    ("metric", "function", "number"),
+    [
+        ("gpu.power", "nvmlDeviceGetPowerUsage", U32 - 1),
+        ("gpu.power_limit", "nvmlDeviceGetEnforcedPowerLimit", 10_000_001),
+        ("gpu.temperature", "nvmlDeviceGetTemperature", U32 - 5),  # 6 degrees below 0, as an unsigned number
+        ("gpu.temperature", "nvmlDeviceGetTemperature", 251),
+        ("gpu.fan", "nvmlDeviceGetFanSpeed", 201),
+        ("gpu.clock_sm", "nvmlDeviceGetClockInfo", 2**31),
+        ("gpu.clock_memory", "nvmlDeviceGetClockInfo", 50_001),
+        ("gpu.performance_state", "nvmlDeviceGetPerformanceState", 16),
+        ("gpu.pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", 16),
+        ("gpu.pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", 65),
+        ("gpu.temperature_slowdown", "nvmlDeviceGetTemperatureThreshold", 300),
+        ("gpu.jpeg_utilization", "nvmlDeviceGetJpgUtilization", 101),
+    ],
+)
+def test_a_number_beyond_what_cards_have_is_no_value(metric: str, function: str, number: int) -> None:
+    def answer(_: Any, *arguments: Any) -> int:
+        buffer_of(next(one for one in arguments if hasattr(one, "_obj"))).value = number
+        return 0
+
+    assert missing(Driver(functions={function: answer}).read(), metric) is Availability.UNRELIABLE
+
+
+@pytest.mark.parametrize(
+    ("metric", "id", "usual", "beyond"),
+    [
+        ("gpu.power", 185, (UINT, 690_000), (UINT, U32 - 1)),
+        ("gpu.power", 185, (ULL, 690_000), (ULL, 2**62)),
+        ("gpu.power_limit", 190, (UINT, 700_000), (UINT, 10_000_001)),
+        ("gpu.power_instant", 186, (UINT, 700_000), (DOUBLE, -1.0)),
+        ("gpu.temperature_memory", 82, (UINT, 90), (UINT, U32 - 5)),
+        ("gpu.temperature_memory", 82, (INT, -6), (INT, -251)),
+        ("gpu.energy", ENERGY, (ULL, 10**6), (INT, -5)),
+    ],
+)  # fmt: skip
+def test_a_field_beyond_what_cards_have_is_no_value_also_of_a_batch_that_was_well(
+    metric: str, id: int, usual: FieldValue, beyond: FieldValue
+) -> None:
+    alone = ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetEnforcedPowerLimit")
+    driver = Driver(functions=dict.fromkeys(alone, writes(U32 - 1)))
+    for value, why in [(beyond, Availability.UNRELIABLE), (usual, None), (beyond, Availability.UNRELIABLE)]:
+        driver.fields[id] = value
+        assert missing(driver.read(), metric) is why
+        assert missing(driver.read(), "gpu.throttled_sw_power") is None
+
+
+@pytest.mark.parametrize(("used", "why"), [(2**36 + 2**30, None), (2**37, Availability.UNRELIABLE)])
+def test_memory_in_use_far_above_the_total_is_no_value(used: int, why: Availability | None) -> None:
+    def answer(_: Any, memory: Any) -> int:
+        memory._obj.total, memory._obj.used, memory._obj.reserved = 2**36, used, 2**29
+        return 0
+
+    def answer_v1(_: Any, memory: Any) -> int:
+        memory[0], memory[2] = 2**36, used
+        return 0
+
+    older = {"nvmlDeviceGetMemoryInfo_v2": NOT_SUPPORTED, "nvmlDeviceGetMemoryInfo": answer_v1}
+    for functions in ({"nvmlDeviceGetMemoryInfo_v2": answer}, older):
+        sample = Driver(functions=functions).read()
+        assert missing(sample, "gpu.memory_used") is why
+        assert sample.value("gpu.memory_total") == 2**36
 
 
 @pytest.mark.parametrize(
@@ -265,6 +331,8 @@ def test_a_wide_counter_is_given_at_any_interval() -> None:
 
 
 BYTES = {197, 198, 138, 139}
+GAUGES = {82: 125, 185: 5_000_000, 186: 5_000_000, 190: 5_000_000}
+"""By id, numbers that any card may have."""
 
 
 def drawn(chance: random.Random, id: int, tick: int) -> FieldValue:
@@ -272,6 +340,8 @@ def drawn(chance: random.Random, id: int, tick: int) -> FieldValue:
     kind = chance.choice([ULL] * 60 + [UINT] * (1 if id in BYTES else 40) + [INT, USHORT, DOUBLE])
     most = {UINT: U32, ULL: U64, INT: 2**31 - 1, USHORT: 2**16 - 1}.get(kind, 10**6)
     usual = min(most - 1, tick * chance.choice([1000, 2**33, 2**33, 2**33]) + chance.randrange(1000))
+    if id in GAUGES and chance.random() < 0.99:
+        usual %= GAUGES[id]
     return kind, most if chance.random() < 0.01 else usual
 
 

@@ -6,15 +6,23 @@ from collections.abc import Callable, Sequence, Set
 from operator import itemgetter
 from typing import Any
 
+import pynvml
+
 from gpumon.clock import Clock
-from gpumon.metrics import Availability
+from gpumon.metrics import BY_NAME, Availability
 from gpumon.missing import NAN
 
 U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF
 """Not numbers: where it has none, the driver fills a value with ones (nvml.h, NVML_VALUE_NOT_AVAILABLE)."""
+_NONE = (U32, U64, int(pynvml.NVML_PSTATE_UNKNOWN))
 MOST_BYTES = 1 << 53
 """Of device memory: what is beyond, such as a difference that went below zero and wrapped, is no amount."""
+
+
+def most_of(metric: str, scale: float, none: int = U32) -> int:
+    """Return the largest number that is a value of a metric, in the driver's unit; `none` and more never are."""
+    return int(min(none - 1, BY_NAME[metric].most / scale))
 
 
 class DeviceAnswers:
@@ -64,6 +72,10 @@ class DeviceAnswers:
         if self.values.pop(metric, None) is not None:
             self.removed += 1
         self.note(metric, why)
+
+    def refuse(self, metric: str, number: float) -> None:
+        """The driver gave this number for `metric` now, which is no value of it: it has none, or errs."""
+        self.lack(metric, Availability.NOT_SUPPORTED if number in _NONE else Availability.UNRELIABLE)
 
     def note(self, metric: str, why: Availability) -> None:
         """Why something is missing now that is no value, or has none already."""

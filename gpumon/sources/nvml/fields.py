@@ -12,9 +12,9 @@ from typing import Any
 import pynvml
 
 from gpumon.clock import SECOND, Clock
-from gpumon.metrics import BY_NAME, Availability, Kind
+from gpumon.metrics import BY_NAME, Availability, Kind, Unit
 from gpumon.sources.base import parts_of
-from gpumon.sources.nvml.answers import U32, U64, DeviceAnswers
+from gpumon.sources.nvml.answers import U32, U64, DeviceAnswers, most_of
 from gpumon.sources.nvml.field_ids import Field, fields_for
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
 from gpumon.sources.nvml.pcie import ByteCounter, WideCounter
@@ -108,7 +108,7 @@ class FieldBatch:
         found, values = self._unpack(self._batch), answers.values
         stamp, failed, lacking = 0, SUCCESS, None
         columns = zip(found[2::_PARTS], found[4::_PARTS], found[5::_PARTS], found[6::_PARTS], strict=True)
-        for (metric, factor, divisor, counts, bytes_counted), (when, kind, returned, number) in zip(
+        for (metric, factor, divisor, counts, bytes_counted, least, most), (when, kind, returned, number) in zip(
             self._rows, columns, strict=True
         ):
             if returned != SUCCESS:
@@ -129,6 +129,11 @@ class FieldBatch:
                 lacking = lacking or set()
                 lacking.add(metric)
                 answers.lack(metric, Availability.NOT_SUPPORTED)
+                continue
+            if not least <= known <= most:
+                lacking = lacking or set()
+                lacking.add(metric)
+                answers.refuse(metric, known)
                 continue
             if counts and not stamp:
                 stamp = when
@@ -152,31 +157,35 @@ class FieldBatch:
     def _steady(self, found: Sequence[int]) -> SteadyShape | None:
         """The shape of what was `found`, for the next calls; None of one that takes a look at each field."""
         fields = []
-        for (metric, factor, divisor, counts, counter), kind, returned, number in zip(
+        for (metric, factor, divisor, counts, counter, _, most), kind, returned, number in zip(
             self._rows, found[4::_PARTS], found[5::_PARTS], found[6::_PARTS], strict=True
         ):
             is_narrow, is_known = kind == _UNSIGNED_INT, returned == SUCCESS
-            no_number = (number & U32) == U32 if is_narrow else number == U64
-            is_odd = no_number or not (is_narrow or kind == _UNSIGNED_LONG_LONG)
+            # What a narrow number leaves of its eight bytes is anybody's.
+            most = min(most, (U32 if is_narrow else U64) - 1)
+            is_odd = (number & U32 if is_narrow else number) > most or not (is_narrow or kind == _UNSIGNED_LONG_LONG)
             if is_known and (is_odd or (counter is not None and (is_narrow or counter.narrow))):
                 return None
             of_bytes = counter if isinstance(counter, ByteCounter) else None
-            fields.append(ShapedField(metric, divisor / factor, is_known, is_narrow, counts, of_bytes))
+            fields.append(ShapedField(metric, divisor / factor, is_known, is_narrow, counts, most, of_bytes))
         return SteadyShape(self._bytes_of_batch, fields) if any(field.is_known for field in fields) else None
 
     def _ask_for(self, fields: Sequence[Field]) -> None:
         self._fields = fields
         self._shape = None
         self._metrics = frozenset(field.metric for field in fields)
-        # Looked up once: metric, what to multiply and divide by, whether it counts, and bytes.
+        # Looked up once: metric, what to multiply and divide by, whether it counts, bytes, the least and the most.
         self._rows = [
             (
                 field.metric,
                 *parts_of(field.scale),
                 field.metric in _COUNTERS,
                 self._bytes.get(field.metric),
+                -most if BY_NAME[field.metric].unit is Unit.CELSIUS else 0,
+                most,
             )
             for field in fields
+            for most in [most_of(field.metric, field.scale, U64)]
         ]
         # One entry more than asked for: drivers were seen to write behind the last (nvitop's finding).
         entries = pynvml.c_nvmlFieldValue_t * (len(fields) + 1)

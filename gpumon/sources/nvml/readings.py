@@ -19,7 +19,7 @@ import pynvml
 from gpumon.clock import SECOND
 from gpumon.metrics import Availability
 from gpumon.sources.base import parts_of
-from gpumon.sources.nvml.answers import MOST_BYTES, U32, U64, DeviceAnswers, Read
+from gpumon.sources.nvml.answers import MOST_BYTES, U32, U64, DeviceAnswers, Read, most_of
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.fields import FieldBatch
 from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReading
@@ -27,7 +27,7 @@ from gpumon.sources.nvml.library import SUCCESS, Function, Library, unspoken
 from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
 from gpumon.sources.nvml.slow_fields import METRICS as SLOW_METRICS
 from gpumon.sources.nvml.slow_fields import SlowFields
-from gpumon.sources.nvml.thermal import HOTTEST, read_margin
+from gpumon.sources.nvml.thermal import read_margin
 
 
 class Call(NamedTuple):
@@ -43,13 +43,13 @@ class Call(NamedTuple):
 
 
 def _number(
-    metric: str, period: float, *names: str, scale: float = 1.0, arguments: tuple[int, ...] = (), most: int = U32 - 1,
-    wide: bool = False,
+    metric: str, period: float, *names: str, scale: float = 1.0, arguments: tuple[int, ...] = (), wide: bool = False,
 ) -> Call:  # fmt: skip
     """A row whose call has the shape f(handle, [arguments,] unsigned int *value), or unsigned long long if `wide`.
 
-    `names` are those of the function, the newest first; more than `most` is no value.
+    `names` are those of the function, the newest first; more than the metric's `most` is no value.
     """
+    most = most_of(metric, scale, U64 if wide else U32)
 
     def make(library: Library) -> Read | None:
         function = library.find(*names)
@@ -67,7 +67,7 @@ def _number(
                 if number <= most:
                     answers.values[metric] = number * factor / divisor
                 else:
-                    answers.lack(metric, Availability.NOT_SUPPORTED)
+                    answers.refuse(metric, number)
             return code
 
         return read
@@ -98,7 +98,7 @@ def _utilization(library: Library) -> Read | None:
                 if percent <= _WHOLE:
                     answers.values[metric] = percent / 100
                 else:
-                    answers.lack(metric, Availability.NOT_SUPPORTED)
+                    answers.refuse(metric, percent)
         return code
 
     return read
@@ -107,6 +107,8 @@ def _utilization(library: Library) -> Read | None:
 _MEMORY = _TOTAL, _USED, _RESERVED = ("gpu.memory_total", "gpu.memory_used", "gpu.memory_reserved")
 _VERSION_2 = int(pynvml.nvmlMemory_v2)
 _MEMORY_V2 = struct.Struct("@IQQQQ").unpack_from
+_SPARE = 3
+"""Memory in use above the total by more than its eighth, which no way of counting explains, is no amount."""
 
 
 def _memory(library: Library) -> Read | None:
@@ -130,7 +132,7 @@ def _memory(library: Library) -> Read | None:
         if code == SUCCESS:
             has_answered = True
             __, total, reserved, __, used = _MEMORY_V2(record)
-            if 0 < total < MOST_BYTES and used < MOST_BYTES and reserved < MOST_BYTES:
+            if 0 < total < MOST_BYTES and used <= (most := total + (total >> _SPARE)) and reserved <= most:
                 values = answers.values
                 values[_TOTAL], values[_USED], values[_RESERVED] = float(total), float(used), float(reserved)
             else:
@@ -159,12 +161,15 @@ def _memory_v1(function: Function) -> Read:
 
 def _give_memory(answers: DeviceAnswers, *amounts: int) -> None:
     """Total, used and reserved. A total of 0 is of a GPU without memory of its own: nothing is known of the others."""
-    has_memory = amounts[0] > 0
+    total = amounts[0]
+    most = total + (total >> _SPARE) if total < MOST_BYTES else MOST_BYTES - 1
     for metric, amount in zip(_MEMORY, amounts, strict=True):
-        if has_memory and amount < MOST_BYTES:
+        if total == 0:
+            answers.lack(metric, Availability.NOT_SUPPORTED)
+        elif amount <= most:
             answers.values[metric] = float(amount)
         else:
-            answers.lack(metric, Availability.NOT_SUPPORTED)
+            answers.refuse(metric, amount)
 
 
 def _codec(metric: str, period: float, name: str) -> Call:
@@ -183,7 +188,7 @@ def _codec(metric: str, period: float, name: str) -> Call:
                 if share.value <= _WHOLE:
                     answers.values[metric] = share.value / 100
                 else:
-                    answers.lack(metric, Availability.NOT_SUPPORTED)
+                    answers.refuse(metric, share.value)
             return code
 
         return read
@@ -200,12 +205,12 @@ CALLS: tuple[Call, ...] = (
     _number("gpu.temperature", 3.0, "nvmlDeviceGetTemperature", arguments=(pynvml.NVML_TEMPERATURE_GPU,)),
     _number(
         "gpu.event_reasons", 3.0, "nvmlDeviceGetCurrentClocksEventReasons",
-        "nvmlDeviceGetCurrentClocksThrottleReasons", most=U64 - 1, wide=True,
+        "nvmlDeviceGetCurrentClocksThrottleReasons", wide=True,
     ),
     Call(SLOW_METRICS, 30.0, SlowFields.make, "nvmlDeviceGetFieldValues (faults and links)"),
     _number("gpu.clock_memory", 60.0, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_MEM,)),
     _number("gpu.fan", 30.0, "nvmlDeviceGetFanSpeed", scale=1e-2),
-    _number("gpu.performance_state", 30.0, "nvmlDeviceGetPerformanceState", most=pynvml.NVML_PSTATE_15),
+    _number("gpu.performance_state", 30.0, "nvmlDeviceGetPerformanceState"),
     _codec("gpu.encoder_utilization", 60.0, "nvmlDeviceGetEncoderUtilization"),
     _codec("gpu.decoder_utilization", 60.0, "nvmlDeviceGetDecoderUtilization"),
     Call(("gpu.temperature_margin",), 60.0, read_margin, "nvmlDeviceGetMarginTemperature"),
@@ -217,11 +222,11 @@ CALLS: tuple[Call, ...] = (
     _number("gpu.pcie_width_max", 600.0, "nvmlDeviceGetMaxPcieLinkWidth"),
     _number(
         "gpu.temperature_slowdown", 600.0, "nvmlDeviceGetTemperatureThreshold",
-        arguments=(pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,), most=HOTTEST,
+        arguments=(pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,),
     ),
     _number(
         "gpu.temperature_shutdown", 600.0, "nvmlDeviceGetTemperatureThreshold",
-        arguments=(pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,), most=HOTTEST,
+        arguments=(pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,),
     ),
     Call(GPM_METRICS, GPM_EVERY, GpmReading.make, "nvmlGpmSampleGet and nvmlGpmMetricsGet"),
 )  # fmt: skip

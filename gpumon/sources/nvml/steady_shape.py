@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
-from operator import truediv
+from operator import gt, truediv
 from typing import NamedTuple
 
-from gpumon.sources.nvml.answers import U32, U64
+from gpumon.sources.nvml.answers import U32
 from gpumon.sources.nvml.pcie import ByteCounter
 
 _SIZE = 40
@@ -32,6 +32,8 @@ class ShapedField(NamedTuple):
     is_narrow: bool
     """Whether that is an unsigned int, else an unsigned long long."""
     counts: bool
+    most: int
+    """A number beyond it is none."""
     counter: ByteCounter | None = None
 
 
@@ -45,6 +47,7 @@ class SteadyShape:
         self.metrics = frozenset(field.metric for field in known)
         self._names = [field.metric for field in known]
         self._divisors = [field.divisor for field in known]
+        self._most = [field.most for field in known]
         self._counters = [(place, field.counter) for place, field in enumerate(known) if field.counter is not None]
         # A view of type and code of each field, where they are: to compare it with a copy makes no object.
         words = memoryview(batch)[: _SIZE * len(fields)].cast("Q")
@@ -60,7 +63,7 @@ class SteadyShape:
         if self._states_now != self._states:
             return False
         numbers = self._numbers_of(self._batch)
-        if U64 in numbers or U32 in numbers:  # no numbers, or ones that happen to be as large
+        if any(map(gt, numbers, self._most)):
             return False
         for place, counter in self._counters:
             number = numbers[place]

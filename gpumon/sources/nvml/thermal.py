@@ -8,13 +8,13 @@ from typing import Any
 import pynvml
 
 from gpumon.clock import SECOND
-from gpumon.metrics import Availability
+from gpumon.metrics import BY_NAME, Availability
 from gpumon.sources.nvml.answers import DeviceAnswers, Read
 from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Library, unspoken
 from gpumon.sources.nvml.schedule import UNSUPPORTED
 
-HOTTEST = 250
-"""°C: a threshold above is none."""
+_MOST = BY_NAME["gpu.temperature_margin"].most
+_HOTTEST = BY_NAME["gpu.temperature_slowdown"].most
 _MARGIN = 0x0100_0008
 """Version 1 of nvmlMarginTemperature_t: the version itself, then the degrees, 4 bytes each."""
 
@@ -32,7 +32,7 @@ def read_margin(library: Library) -> Read | None:
         if newer is not None and answers.clock.monotonic() >= older_until:
             record[0] = _MARGIN
             code = newer(handle, record)
-            if code == SUCCESS and abs(record[1]) <= HOTTEST:
+            if code == SUCCESS and abs(record[1]) <= _MOST:
                 answers.values["gpu.temperature_margin"] = float(record[1])
                 return code
             if code != SUCCESS and not unspoken(code):
@@ -40,7 +40,7 @@ def read_margin(library: Library) -> Read | None:
             older_until = answers.clock.monotonic() + round(UNSUPPORTED * SECOND)
         if threshold is not None and (code := threshold(handle, kind, pointer)) == SUCCESS:
             now = answers.values.get("gpu.temperature")
-            if now is not None and 0 < slowdown.value <= HOTTEST:
+            if now is not None and 0 < slowdown.value <= _HOTTEST:
                 answers.values["gpu.temperature_margin"] = slowdown.value - now
             else:
                 answers.lack("gpu.temperature_margin", Availability.NOT_SUPPORTED)

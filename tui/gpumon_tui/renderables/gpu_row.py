@@ -34,6 +34,10 @@ _NAME = 12
 FREE = palette.tinted("util", 1.0, "util", 0.06) + Style(bold=True)
 _FADED = frozenset({GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE})
 """States of a GPU whose values are old, or none."""
+_TOO_LONG = "…"
+"""In place of a number that has no room: cut, it would be another one."""
+_PERCENT = 3
+"""Digits of a share, for which there is room."""
 
 
 class GpuLine(NamedTuple):
@@ -83,7 +87,12 @@ def _percent(row: Placed, value: float, end: int, strong: Style) -> None:
         row.right(end, units.MISSING, theme.FAINT)
         return
     row.put(end - 1, "%", theme.DIM)
-    row.right(end - 1, f"{value * 100:.0f}", strong if value >= 0.005 else theme.DIM)
+    row.right(end - 1, _within(_PERCENT, f"{value * 100:.0f}"), strong if value >= 0.005 else theme.DIM)
+
+
+def _within(room: int, *texts: str) -> str:
+    """The first of the texts that has room in so many cells."""
+    return next((text for text in texts if width(text) <= room), _TOO_LONG)
 
 
 def _memory(row: Placed, sample: Sample, columns: GpuColumns, *, is_old: bool) -> None:
@@ -98,19 +107,23 @@ def _memory(row: Placed, sample: Sample, columns: GpuColumns, *, is_old: bool) -
     style = theme.DIM if is_old or size < 0.05 else theme.LEVELS[level(BY_NAME["gpu.memory_used"], used, total)]
     if columns.is_short:
         row.put(columns.used - 1, "G", theme.DIM)
-        row.right(columns.used - 1, f"{size:.0f}", style)
+        row.right(columns.used - 1, _within(columns.used - 2 - columns.percent, f"{size:.0f}"), style)
     else:
-        row.right(columns.used, units.gibibytes(used), style)
+        before = columns.bar + columns.bar_cells if columns.bar_cells else columns.percent + 1
+        row.right(columns.used, _within(columns.used - before, units.gibibytes(used), f"{size:.0f}"), style)
     if columns.of and isfinite(total) and not sample.device.is_divided:  # the rest of that is free to nobody
-        row.put(columns.used, f"/{total / 2**30:.0f}", theme.DIM)
+        row.put(columns.used, f"/{_within(columns.of - columns.used - 1, f'{total / 2**30:.0f}')}", theme.DIM)
 
 
 def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) -> None:
-    sample = gpu.sample
+    sample, before = gpu.sample, max(columns.used, columns.of)
 
     def number(end: int, text: str, style: Style) -> None:
+        nonlocal before  # in the order of the columns
         if end:
+            text = _within(end - before - 1, text)
             row.right(end, text, theme.FAINT if text == units.MISSING else theme.DIM if is_old else style)
+            before = end
 
     temperature, watts = sample.value("gpu.temperature"), sample.value("gpu.power")
     hot = level(BY_NAME["gpu.temperature"], temperature)
@@ -120,13 +133,15 @@ def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) ->
     number(columns.clock, f"{clock:.2f}" if isfinite(clock) else units.MISSING, theme.PLAIN)
     for end, rate in ((columns.received, gpu.received), (columns.sent, gpu.sent)):
         number(end, units.gibibytes(rate), theme.DIM if rate < 0.05 * 2**30 else theme.PLAIN)
-    for end, name in ((columns.fan, "fan"), (columns.encoder, "encoder_utilization"),
-                      (columns.decoder, "decoder_utilization")):  # fmt: skip
-        if end:
-            share = sample.value(f"gpu.{name}")
-            number(end, units.whole(share * 100), theme.DIM if share < 0.005 else theme.PLAIN)
-    if columns.state:
-        number(columns.state, units.performance_state(sample.value("gpu.performance_state")), theme.DIM)
+    for end, name in ((columns.fan, "fan"), (columns.state, "performance_state"),
+                      (columns.encoder, "encoder_utilization"), (columns.decoder, "decoder_utilization")):  # fmt: skip
+        if not end:
+            continue
+        value = sample.value(f"gpu.{name}")
+        if name == "performance_state":
+            number(end, units.performance_state(value), theme.DIM)
+        else:
+            number(end, units.whole(value * 100), theme.DIM if value < 0.005 else theme.PLAIN)
     if columns.throttled:
         is_hot = gpu.label.is_hot
         text = throttled(sample, is_hot=is_hot) or units.MISSING
