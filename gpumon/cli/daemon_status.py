@@ -6,9 +6,9 @@ import sys
 import time
 from collections.abc import Iterator
 
+from gpumon.analysis.unreadable import ANSWERS
 from gpumon.cli.daemon_found import FoundDaemon, find_daemon
 from gpumon.clock import SECOND
-from gpumon.diagnosis.now import ANSWERS
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK
 from gpumon.frame import Frame
 from gpumon.ledger.change import user_name

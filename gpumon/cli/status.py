@@ -9,10 +9,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpumon.analysis.unreadable import is_unreadable, why_none
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_name
 from gpumon.cli.streams import say, terminal_width
 from gpumon.clock import SECOND
-from gpumon.diagnosis.now import ANSWERS, earlier_frames, kept_epochs, why_none
+from gpumon.diagnosis.now import earlier_frames, kept_epochs
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.frame import NAN, Driver, Origin, nothing
 from gpumon.live import Live, follow
@@ -71,7 +72,7 @@ def run(arguments: "Namespace") -> int:
 
         from gpumon.reports.status_json import document
 
-        problem = "" if any(sample.state in ANSWERS for sample in frame.samples) else why_none(frame, origin.problem)
+        problem = why_none(frame, origin.problem) if is_unreadable(frame) else ""
         origin = origin._replace(problem=origin.problem or problem)
         found = document(frame, origin, driver, hostname, daemon, live=is_live, age=age, before=before, epochs=epochs)
         json.dump(found, sys.stdout, allow_nan=False)
@@ -95,7 +96,7 @@ def run(arguments: "Namespace") -> int:
 
             calls = read_calls(os.path.dirname(ring_paths(where)[0])) if daemon else ()
             print(*process_lines(frame), *details(frame), *call_costs(calls), sep="\n")
-    if not (stale or origin.problem) and any(sample.state in ANSWERS for sample in frame.samples):
+    if not (stale or origin.problem or is_unreadable(frame)):
         return EXIT_OK
     if not arguments.json:
         sys.stdout.flush()

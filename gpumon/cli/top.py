@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
+from gpumon.analysis.unreadable import ANSWERS, why_none
 from gpumon.cli.cluster_options import CLUSTER_TICK, PERIODS, add_cluster
 from gpumon.cli.followed_frames import FollowedFrames
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, resolve_options
 from gpumon.cli.streams import output_width, terminal_width
 from gpumon.clock import SECOND
-from gpumon.diagnosis.now import ANSWERS, why_none
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, UsageError
 from gpumon.frame import NAN, Frame
 from gpumon.live import Live, follow

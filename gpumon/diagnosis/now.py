@@ -14,7 +14,6 @@ from gpumon.analysis.thresholds import PAUSE
 from gpumon.diagnosis.context import LoadedLink, has_slow_link
 from gpumon.diagnosis.finding import Finding
 from gpumon.frame import ENDED_BADLY, Frame, RunState
-from gpumon.metrics import Availability
 
 if TYPE_CHECKING:
     from gpumon.analysis.epochs import Epochs
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from gpumon.analysis.ranks import Ranks
     from gpumon.live import Live
 
-ANSWERS = (Availability.OK, Availability.ASLEEP)
-"""States of a GPU that nothing is wrong with."""
 LOOK_BACK = 605
 """Frames that are looked through for what befell a run, and for how long a GPU is idle: ten minutes at one a second,
 and a few more, so that "at least 10 min" is reached."""
@@ -138,12 +135,3 @@ def kept_epochs(live: Live, newest: Frame) -> Epochs | None:
     found = Epochs()
     found.take(live.boundaries())
     return found
-
-
-def why_none(frame: Frame, problem: str) -> str:
-    """Return why no GPU of a frame can be read; `problem` is that of its origin, empty where it has none."""
-    if problem:
-        return problem if frame.samples else f"{problem}. For a simulation: gpumon status --source sim"
-    return "no GPU can be read: " + ", ".join(
-        sorted({sample.state.reason for sample in frame.samples}) or ["none found"]
-    )

@@ -7,6 +7,7 @@ from gpumon.text import clean
 MOST_LETTERS = 100
 MOST_BYTES = 190
 """Of a value in UTF-8, which is what Prometheus counts: with one that is longer it refuses the whole scrape."""
+_MORE = "…"
 
 
 def label_text(text: str, letters: int = MOST_LETTERS) -> str:
@@ -18,8 +19,20 @@ def label_text(text: str, letters: int = MOST_LETTERS) -> str:
     return within(clean(text, letters))
 
 
-def within(text: str) -> str:
-    """Return as many whole letters of a text as `MOST_BYTES` hold."""
-    if len(text) * 4 <= MOST_BYTES or (text.isascii() and len(text) <= MOST_BYTES):
+def sentence(text: str) -> str:
+    """Return a text for people as the value of a label: whole words, of which the end says that some are left out.
+
+    >>> sentence("restart it " * 20)[-22:]
+    'restart it restart it…'
+    """
+    whole = clean(text, 2 * MOST_BYTES)
+    if (safe := within(whole)) == whole:
+        return whole
+    return within(safe, MOST_BYTES - len(_MORE.encode())).rpartition(" ")[0] + _MORE
+
+
+def within(text: str, most: int = MOST_BYTES) -> str:
+    """Return as many whole letters of a text as `most` bytes hold."""
+    if len(text) * 4 <= most or (text.isascii() and len(text) <= most):
         return text
-    return text.encode(errors="replace")[:MOST_BYTES].decode(errors="ignore")
+    return text.encode(errors="replace")[:most].decode(errors="ignore")

@@ -10,13 +10,13 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.exporters.family import Family, counter, gauge, info
 from gpumon.exporters.job_families import job_families
-from gpumon.exporters.labels import label_text
+from gpumon.exporters.labels import label_text, sentence
 from gpumon.exporters.names import EXPORTED
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.run_families import run_families
 from gpumon.exporters.snapshot import GpuFacts, Snapshot
 from gpumon.exporters.use_families import use_families
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, Availability, Kind, Metric
+from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind, Metric
 from gpumon.missing import is_known
 
 GPU = ("gpu", "uuid")
@@ -29,6 +29,7 @@ _STATE = {
 }
 _BY_DESIGN = (Availability.OF_WHOLE_GPU, Availability.IN_MIG_MODE)
 """Metrics that every MIG instance lacks: told of 56 of them it would be most of a scrape, and no news."""
+_PROCESSES = "gpumon_gpu_processes"
 ALL = "all"
 """The metric that is not available where a GPU does not answer."""
 
@@ -60,9 +61,9 @@ def node_families(snapshot: Snapshot) -> Iterator[Family]:
             ("source", "label"),
             [(label_text(snapshot.origin.source), label_text(snapshot.origin.label))],
         )
-    if snapshot.origin.problem:
+    if snapshot.problem:
         yield info("gpumon_problem_info", "Why no GPU can be read, for people.", ("problem",),
-                   [(label_text(snapshot.origin.problem),)])  # fmt: skip
+                   [(sentence(snapshot.problem),)])  # fmt: skip
     if snapshot.version:
         yield info("gpumon_build_info", "Version of the gpumon that samples.", ("version",),
                    [(label_text(snapshot.version),)])  # fmt: skip
@@ -106,7 +107,7 @@ def device_families(snapshot: Snapshot) -> Iterator[Family]:
          for one in gpus],
     )  # fmt: skip
     listed = [one for one in gpus if one.processes is not None]
-    yield gauge("gpumon_gpu_processes", "Processes on a GPU.", GPU,
+    yield gauge(_PROCESSES, "Processes on a GPU.", GPU,
                 [((one.gpu, one.uuid), float(len(one.processes or ()))) for one in listed])  # fmt: skip
     yield gauge("gpumon_gpu_idle_seconds", "Seconds for which a GPU has done nothing without a break.", GPU,
                 [((one.gpu, one.uuid), one.idle) for one in gpus])  # fmt: skip
@@ -137,6 +138,8 @@ def _unavailable(gpus: Sequence[GpuFacts]) -> Iterator[tuple[tuple[str, ...], fl
         if not one.answers:
             continue
         values = one.sample.values
+        if one.processes is None:
+            yield (one.gpu, one.uuid, _PROCESSES, _reason(one.sample.device.missing[PROCESSES])), 1.0
         for name, why in one.sample.device.missing.items():
             place = GPU_INDEX.get(name)
             is_usual = why in _BY_DESIGN and one.sample.device.is_instance

@@ -11,14 +11,13 @@ from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import GAP
+from gpumon.analysis.unreadable import ANSWERS, is_unreadable, why_none
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Driver, Frame, Process, Run, Sample
 from gpumon.live import LiveState
-from gpumon.metrics import PROCESSES, Availability
+from gpumon.metrics import PROCESSES
 from gpumon.origin import Origin
 from gpumon.ring.sums import Sums
-
-_ANSWERS = (Availability.OK, Availability.ASLEEP)
 
 
 class Readable(Protocol):
@@ -66,7 +65,7 @@ class GpuFacts(NamedTuple):
     @property
     def answers(self) -> bool:
         """Whether its values are those of now."""
-        return self.sample.state in _ANSWERS
+        return self.sample.state in ANSWERS
 
 
 class Snapshot(NamedTuple):
@@ -92,6 +91,8 @@ class Snapshot(NamedTuple):
     """Why it is not live, for people."""
     origin: Origin = Origin("")
     """Where the numbers come from."""
+    problem: str = ""
+    """Why no GPU can be read, for people; empty where one can."""
 
 
 def take(live: Readable) -> Snapshot:
@@ -104,7 +105,7 @@ def take(live: Readable) -> Snapshot:
         return Snapshot(
             False, frame.time, state.interval, live.version(), Driver(), (), (), {}, None, devices, state.text
         )
-    totals = totals_of(sums) if sums else None
+    totals, origin = totals_of(sums) if sums else None, live.origin()
     if totals and abs(frame.monotonic_ns - totals.monotonic_ns) > GAP * max(frame.interval, 0.1) * SECOND:
         totals = None  # of a time that is over: nobody has summed up since
     return Snapshot(
@@ -118,7 +119,8 @@ def take(live: Readable) -> Snapshot:
         runs={run.key: run for run in frame.runs},
         totals=totals,
         devices=devices,
-        origin=live.origin(),
+        origin=origin,
+        problem=origin.problem or (why_none(frame, "") if is_unreadable(frame) else ""),
     )
 
 
@@ -139,13 +141,13 @@ def _gpus(frame: Frame, totals: Totals | None) -> list[GpuFacts]:
         found.append(
             GpuFacts(
                 one.sample, state, device.label, device.uuid, _processes(one), one.runs, idle if idle < inf else NAN,
-                has_unknown_holder=bool(one.held) and not (one.processes or one.runs) and one.sample.state in _ANSWERS,
+                has_unknown_holder=bool(one.held) and not (one.processes or one.runs) and one.sample.state in ANSWERS,
             )
         )  # fmt: skip
     return found
 
 
 def _processes(one: GpuStatus) -> tuple[Process, ...] | None:
-    if one.sample.state not in _ANSWERS:
+    if one.sample.state not in ANSWERS:
         return None  # a frame has what was listed last, and a scrape cannot say of when that is
     return None if PROCESSES in one.sample.device.missing and not one.processes else one.processes

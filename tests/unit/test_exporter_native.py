@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator
 from math import inf, nan
 
+import pynvml
 import pytest
 
 from gpumon.clock import SECOND
 from gpumon.exporters import limits
 from gpumon.exporters.family import gauge
-from gpumon.exporters.labels import MOST_LETTERS
+from gpumon.exporters.labels import MOST_BYTES, MOST_LETTERS
 from gpumon.exporters.limits import MOST_SERIES, bounded
 from gpumon.exporters.names import EXPORTED
 from gpumon.exporters.native import STATES
@@ -23,6 +24,7 @@ from gpumon.frame import Device, Driver, Origin, Run, RunState, Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, METRICS, PROCESSES, Availability, Kind
 from gpumon.origin import RECORDED
 from gpumon.ring.layout import STOPPED
+from gpumon.sources.nvml.library import advice
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.exported import Node, scraped
 
@@ -230,7 +232,33 @@ def test_busy_time_that_cannot_be_divided_among_users_is_not_judged_of_any(node:
 def test_a_process_list_that_cannot_be_read_is_no_list_of_none(node: Node) -> None:
     hidden = held(0)._replace(device=device(missing={PROCESSES: Availability.NO_PERMISSION}))
     node.add([tick(1, [hidden])])
-    assert scraped(node).values("gpumon_gpu_processes") == []
+    page = scraped(node)
+    assert page.values("gpumon_gpu_processes") == []
+    assert page.value("gpumon_gpu_unavailable", gpu="0", metric="gpumon_gpu_processes", reason="no_permission") == 1
+    node.add([tick(2, [held(0)])])
+    page = scraped(node)
+    assert page.values("gpumon_gpu_processes") == [0]
+    assert page.values("gpumon_gpu_unavailable", metric="gpumon_gpu_processes") == []
+
+
+def test_why_no_gpu_can_be_read_is_told_also_where_all_of_them_hang(node: Node) -> None:
+    node.add([tick(1, [sample(0, Availability.STALE, **whole()), sample(1, Availability.STALE, **whole())])])
+    assert scraped(node).labels("gpumon_problem_info") == [
+        {"problem": "no GPU can be read: the driver does not answer"}
+    ]
+    node.add([tick(2, [sample(0, Availability.STALE, **whole()), held(1)])])
+    assert scraped(node).labels("gpumon_problem_info") == []
+
+
+def test_a_problem_is_told_in_whole_words_with_what_to_do(node: Node) -> None:
+    problem = advice(int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH))
+    node.add([tick(1, [sample(0, Availability.NO_DRIVER)], origin=Origin("nvml", problem=problem))])
+    (told,) = scraped(node).labels("gpumon_problem_info")
+    assert told["problem"] == problem
+    node.add([tick(2, [], origin=Origin("nvml", problem="näher " * 100))])
+    (told,) = scraped(node).labels("gpumon_problem_info")
+    assert re.fullmatch("(näher ){20,}näher…", told["problem"])
+    assert len(told["problem"].encode()) <= MOST_BYTES
 
 
 @pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE, Availability.NO_PERMISSION])

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from gpumon.analysis.unreadable import is_unreadable, why_none
 from gpumon.clock import SECOND
-from gpumon.diagnosis.now import ANSWERS, earlier_frames, why_none
+from gpumon.diagnosis.now import earlier_frames
 from gpumon.frame import NAN, Driver, Frame, Origin, nothing
 from gpumon.live import Live, LiveState
 from gpumon.origin import Capability
@@ -56,7 +57,7 @@ class LiveStatus:
                 self._key = key
             daemon = self._daemon(live, state)
             problem = origin.problem
-            if not problem and not any(sample.state in ANSWERS for sample in frame.samples):
+            if not problem and is_unreadable(frame):
                 problem = why_none(frame, "") if frame.samples or state.live else state.text
             if not problem and daemon is None and not (state.live or origin.ended):
                 problem = state.text
