@@ -1,6 +1,6 @@
 """A device: a GPU or a MIG instance."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from gpumon.metrics import PROCESSES, Availability
@@ -61,6 +61,15 @@ def job_parts(job: str) -> tuple[str, str]:
     """
     number, _, uid = job.partition(" ")
     return number, uid
+
+
+def counted(devices: Collection[Device]) -> frozenset[str]:
+    """Return the UUIDs of those that count as GPUs: the instances of one that MIG divides, and else the GPU.
+
+    One that the driver lost is no longer divided: it counts once, not each instance that is lost with it.
+    """
+    whole = {one.uuid for one in devices if not (one.is_instance or one.is_divided)}
+    return frozenset(one.uuid for one in devices if not one.is_divided and one.parent not in whole)
 
 
 def by_number(device: Device) -> tuple[int, int]:

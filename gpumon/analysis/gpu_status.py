@@ -9,6 +9,7 @@ from gpumon import units
 from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, has_unlisted_holder, is_held, judge, working
 from gpumon.analysis.load import Load, load_of
 from gpumon.analysis.ranks import Ranks
+from gpumon.device import counted
 from gpumon.frame import Frame, Process, RunState, Sample
 
 _DOES_NOTHING = (GpuState.ALLOCATED, GpuState.HELD, GpuState.IDLE, GpuState.FREE)
@@ -47,6 +48,12 @@ class GpuStatus(NamedTuple):
         if self.state is GpuState.BUSY:
             return (self.load or load_of(working(self.sample))).value
         return self.state.title
+
+
+def counted_statuses(statuses: Sequence[GpuStatus]) -> list[GpuStatus]:
+    """Return those of what counts as a GPU: of one that MIG divides, its instances."""
+    devices = counted([status.sample.device for status in statuses])
+    return [status for status in statuses if status.sample.device.uuid in devices]
 
 
 def busy_counts(statuses: Iterable[GpuStatus], *, is_brief: bool = False) -> list[tuple[int, str]]:

@@ -50,6 +50,8 @@ class GpuContext(NamedTuple):
     """Its PCIe link when it was last under load."""
     peer_links: float = NAN
     """The most NVLink links that are up on another GPU of the same model in this machine; NaN without one."""
+    is_lost_with_gpu: bool = False
+    """Whether it is a MIG instance of a GPU that is lost itself."""
 
     @property
     def subject(self) -> Subject:

@@ -17,15 +17,17 @@ from gpumon.missing import is_known
 _VITAL = ("gpu.utilization", "gpu.memory_used", "gpu.power", "gpu.temperature", "gpu.clock_sm")
 """Metrics of which a GPU that works tells one at least."""
 _UNLISTED = "a process that the driver does not list"
+_MAKE_ANEW = "Make it anew with 'nvidia-smi mig', or reset its GPU."
 HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
 THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
 
 
 def lost(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver lost it."""
+    """The driver lost it. Where it lost a whole GPU, that says so for its MIG instances."""
     sample = gpu.status.sample
-    if sample.state is Availability.LOST and not sample.device.is_instance:  # its GPU is lost, and says so
-        yield _unavailable(gpu, "Reset it, or restart the machine.")
+    if sample.state is Availability.LOST and not gpu.is_lost_with_gpu:
+        is_part = sample.device.is_instance
+        yield _unavailable(gpu, _MAKE_ANEW if is_part else "Reset it, or restart the machine.")
 
 
 def unavailable(gpu: GpuContext) -> Iterator[Finding]:

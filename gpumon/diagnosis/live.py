@@ -43,6 +43,9 @@ def findings(
     `rates` by UUID and metric, and links when they were last `loaded`, are for a caller that has no history.
     """
     contexts = [_gpu(one, now, history, rates, loaded) for one in statuses]
+    lost = {one.sample.device.uuid for one in statuses if one.sample.state is Availability.LOST}
+    if lost:
+        contexts = [one._replace(is_lost_with_gpu=one.status.sample.device.parent in lost) for one in contexts]
     found = diagnose(GPU_RULES, [_among(context, statuses) for context in contexts])
     if runs and epochs is not None:
         from gpumon.diagnosis.run_rules import RUN_RULES  # without a run, `status` does without them

@@ -8,6 +8,7 @@ from math import inf
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.thresholds import PAUSE
+from gpumon.device import counted
 from gpumon.exporters.family import Family, counter, gauge, info
 from gpumon.exporters.job_families import job_families
 from gpumon.exporters.labels import label_text, sentence
@@ -71,7 +72,8 @@ def node_families(snapshot: Snapshot) -> Iterator[Family]:
 
 def gpus_family(snapshot: Snapshot) -> Family:
     """GPUs by state; those of a node that is silent are unknown, and of one that never sampled nobody knows of any."""
-    counts = Counter(map(_state, (one for one in snapshot.gpus if not one.sample.device.is_divided)))
+    devices = counted([one.sample.device for one in snapshot.gpus])
+    counts = Counter(_state(one) for one in snapshot.gpus if one.uuid in devices)
     if not snapshot.live:
         counts["unknown"] = snapshot.devices
     return gauge(
@@ -79,7 +81,7 @@ def gpus_family(snapshot: Snapshot) -> Family:
         "GPUs by state. free: nobody holds it. busy: it works or has in the last minute, or was taken in it. "
         "held_idle: it is held and does nothing. lost: the driver lost it. unknown: it does not answer, or it is not "
         "known whether it works. "
-        "A MIG instance counts as a GPU, and one that MIG divides does not.",
+        "A MIG instance counts as a GPU, and one that MIG divides does not; one that is lost counts once.",
         ("state",),
         [((state,), float(counts[state])) for state in STATES] if is_known(snapshot.newest) else (),
     )

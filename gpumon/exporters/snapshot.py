@@ -13,6 +13,7 @@ from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import GAP
 from gpumon.analysis.unreadable import ANSWERS, is_unreadable, why_none
 from gpumon.clock import SECOND
+from gpumon.device import counted
 from gpumon.frame import NAN, Driver, Frame, Process, Run, Sample
 from gpumon.live import LiveState
 from gpumon.metrics import PROCESSES
@@ -100,7 +101,7 @@ def take(live: Readable) -> Snapshot:
     frame, state, sums = live.latest(), live.state(), live.sums()
     if frame is None:
         return Snapshot(False, NAN, state.interval, "", Driver(), (), (), {}, None, 0, state.text)
-    devices = sum(not one.device.is_divided for one in frame.samples)
+    devices = len(counted([one.device for one in frame.samples]))
     if not state.live:
         return Snapshot(
             False, frame.time, state.interval, live.version(), Driver(), (), (), {}, None, devices, state.text

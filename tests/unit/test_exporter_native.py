@@ -140,6 +140,19 @@ def test_gpus_are_counted_by_state(node: Node) -> None:
     assert page.value("gpumon_gpu_user_idle_seconds", gpu="0", user="bob") == pytest.approx(9, abs=1)
 
 
+def test_a_lost_gpu_counts_once_whatever_instances_it_was_divided_into(node: Node) -> None:
+    parts = [
+        sample(1, Availability.LOST)._replace(
+            device=device(1)._replace(uuid=f"MIG-{place}", parent=device(1).uuid, instance=place)
+        )
+        for place in range(2)
+    ]
+    node.add([tick(1, [held(0), sample(1, Availability.LOST), *parts])])
+    page = scraped(node)
+    assert page.value("gpumon_gpus", state="lost") == 1
+    assert sum(page.values("gpumon_gpus")) == 2
+
+
 def test_a_gpu_of_which_nobody_knows_whether_it_works_is_not_told_as_busy(node: Node) -> None:
     idle = held(0, utilization=0.0)
     part = Device("MIG-1", 1, "NVIDIA H100 MIG 1g.10gb", parent=device(1).uuid, instance=3)

@@ -10,7 +10,7 @@ import pytest
 from gpumon.accounting.query import by_user, read_accounts, total
 from gpumon.accounting.summary import summary
 from gpumon.analysis.gpu_state import Activity, GpuState, judge
-from gpumon.analysis.gpu_status import gpu_statuses
+from gpumon.analysis.gpu_status import counted_statuses, gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.clock import SECOND
 from gpumon.device import Device, by_number
@@ -161,6 +161,29 @@ def test_a_gpu_without_an_instance_is_told_of_and_one_with_some_is_not() -> None
 
     assert kinds(gpu(instances=2.0)) == []
     assert kinds(gpu(instances=0.0)) == ["divided"]
+
+
+def lost(one: Sample) -> Sample:
+    """It is lost, and so nothing says any more that it is divided."""
+    missing = dict.fromkeys(one.device.missing, Availability.LOST)
+    return one._replace(state=Availability.LOST, device=one.device._replace(missing=missing))
+
+
+def told_lost(*samples: Sample) -> list[tuple[str, str]]:
+    found = Judged(frame_of(tick(1, [*samples, WHOLE]))).findings()
+    return [(one.subject.title, one.summary) for one in found if one.kind == "unavailable"]
+
+
+def test_an_instance_that_is_lost_alone_is_told_of_and_one_that_is_lost_with_its_gpu_is_not() -> None:
+    assert told_lost(gpu(), lost(FIRST), SECOND_PART) == [("GPU 0:0", "the driver lost this MIG instance")]
+    assert told_lost(lost(gpu()), lost(FIRST), lost(SECOND_PART)) == [("GPU 0", "the driver lost this GPU")]
+
+
+def test_a_gpu_that_is_lost_with_its_instances_counts_once() -> None:
+    frame = frame_of(tick(1, [lost(gpu()), lost(FIRST), lost(SECOND_PART), WHOLE]))
+    assert [one.sample.device.label for one in counted_statuses(gpu_statuses(frame, ()))] == ["0", "1"]
+    alone = frame_of(tick(1, [gpu(), lost(FIRST), SECOND_PART, WHOLE]))
+    assert [one.sample.device.label for one in counted_statuses(gpu_statuses(alone, ()))] == ["0:0", "0:1", "1"]
 
 
 def test_a_machine_with_empty_instances_is_idle() -> None:

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from gpumon import units
 from gpumon.analysis.epochs import EpochMark
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
-from gpumon.analysis.gpu_status import GpuStatus, busy_counts
+from gpumon.analysis.gpu_status import GpuStatus, busy_counts, counted_statuses
 from gpumon.frame import Sample
 from gpumon.history.grid import Grid
 from gpumon_tui import theme
@@ -105,6 +105,7 @@ def answer(statuses: Sequence[GpuStatus], cells: int, edge: str = NOW) -> Line:
 
 
 def _answer(statuses: Sequence[GpuStatus], edge: str, *, is_brief: bool, has_size: bool) -> Line:
+    statuses = counted_statuses(statuses)
     counts: Counter[GpuState] = Counter(status.state for status in statuses)
     line: Line = [Segment(" ")] if edge == NOW else [Segment(f"  {edge} ", theme.WARN)]
     free = [status.sample for status in statuses if status.state is GpuState.FREE]

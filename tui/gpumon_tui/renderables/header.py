@@ -17,7 +17,7 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
-from gpumon.analysis.gpu_status import GpuStatus, busy_counts
+from gpumon.analysis.gpu_status import GpuStatus, busy_counts, counted_statuses
 from gpumon.diagnosis.grouping import ranges
 from gpumon.metrics import Availability
 from gpumon.vendors import short_name
@@ -210,8 +210,8 @@ def _counts(
     """
     if not statuses:
         return []
+    statuses = counted_statuses(statuses)
     states = Counter(status.state for status in statuses)
-    states.pop(GpuState.DIVIDED, None)  # its instances count
     if states and set(states) <= {GpuState.UNREADABLE, GpuState.LOST}:
         return [_text("no GPU answers", "crit", bold=True)]
     counted: list[tuple[int, str, str]] = []
