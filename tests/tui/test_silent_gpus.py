@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from gpumon.analysis.thresholds import SILENT
 from gpumon.frame import Device, Sample
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
@@ -142,3 +143,26 @@ def test_a_chart_of_a_gpu_that_slept_all_the_time_says_so(size: tuple[int, int],
     assert Availability.ASLEEP.reason in screen
     assert "no samples in this window" not in screen
     assert "of –, peak –" not in screen, "three dashes tell no more than one"
+
+
+def test_what_needs_attention_is_as_old_as_the_row_of_its_gpu_in_every_frame() -> None:
+    class Growing(FakeFeed):
+        """A machine whose GPU 2 hangs from second 300 on."""
+
+        def sample(self, device: Device, second: int) -> Sample:
+            found = super().sample(device, second)
+            is_silent = device.index == 2 and second >= 300
+            return found._replace(state=Availability.STALE, age=second - 299.1) if is_silent else found
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        for _ in range(12):
+            feed.advance()
+            app.poll()
+            await pilot.pause()
+            screen = text(app)
+            (age,) = re.findall(r"stale (\d[\d.]* s)", row_of(screen, 2))
+            told = re.findall(r"has not answered for (\d[\d.]* s)", "\n".join(screen))
+            assert told == ([age] if float(age.split()[0]) >= SILENT else [])
+
+    feed = Growing(label="", source="nvml", seconds=300)
+    play(feed, (120, 40), script)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpumon import units
 from gpumon.diagnosis.finding import Finding, Severity
 from gpumon.diagnosis.grouping import FindingGroup, grouped
 from gpumon.diagnosis.live import findings, is_news
+from gpumon.metrics import Availability
 from gpumon_tui.memo import Memo
 
 if TYPE_CHECKING:
     from gpumon_tui.view import View
 
 EVERY = 5.0
-"""Seconds after which they are judged anew; at once when a GPU or a run has another state."""
+"""Seconds after which they are judged anew; at once when a GPU or a run has another state, or is silent for longer."""
 _SHOWN_ELSEWHERE = "free"
 """The kind that the line of its GPU has already."""
 
@@ -46,7 +48,9 @@ class ToldFindings:
         statuses = view.statuses
         runs = tuple((run.key, run.state, run.memory.ooms) for run in frame.runs)
         states = tuple(status.state for status in statuses)
-        shows = frame.time // EVERY, states, runs, view.age > 0, view.filling
+        # As they are told: a finding is no older than the row of its GPU, and there as soon as that is old enough.
+        silent = tuple(units.duration(one.age) for one in frame.samples if one.state is Availability.STALE)
+        shows = frame.time // EVERY, states, silent, runs, view.age > 0, view.filling
         self._found, self._of = self._judged.get(0, shows, found), of
         return self._found
 
