@@ -41,7 +41,7 @@ def document(
     runs = {run.key: run for run in frame.runs}
     found = Judged(frame, before, live, epochs)
     far = {run.key: found.progress(ranks) for ranks in found.runs for run in ranks.all}
-    return {
+    told = {
         "schema": SCHEMA,
         "time": round(frame.time, 6),
         "source": origin.source,
@@ -49,7 +49,7 @@ def document(
         "problem": origin.problem or None,
         "notice": origin.notice or None,
         "live": live,
-        "age": _known(round(age, 3)),
+        "age": None,
         "daemon": daemon,
         "host": {
             "hostname": hostname,
@@ -65,6 +65,18 @@ def document(
         "findings": [finding_json(finding) for finding in found.findings()],
         "left_out": {"runs": frame.dropped_runs, "processes": frame.dropped},
     }
+    return aged(told, age)
+
+
+def aged(told: dict[str, Any], age: float) -> dict[str, Any]:
+    """Return a document that has no age yet with the seconds since its values were read, also of each stale GPU."""
+    gpus = told["gpus"]
+    if not told["live"] and math.isfinite(age):
+        gpus = [
+            {**gpu, "age": _known(round((gpu["age"] or 0.0) + age, 3))} if gpu["state"] == "stale" else gpu
+            for gpu in gpus
+        ]
+    return {**told, "age": _known(round(age, 3)), "gpus": gpus}
 
 
 def _gpu(status: GpuStatus, frame: Frame, runs: dict[str, Run], live: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -106,6 +107,18 @@ def test_values_that_stand_still_say_since_when() -> None:
     assert "stale" not in shown(of)[1]
     late = sample(0, Availability.STALE, utilization=0.97)._replace(age=7.0)
     assert "stale 7.0 s" in shown(frame_of(tick(1, [late])))[1]
+
+
+def test_a_stale_gpu_has_its_age_in_json_whether_its_driver_or_the_daemon_is_silent() -> None:
+    late = sample(1, Availability.STALE, utilization=0.97)._replace(age=7.0)
+    of = frame_of(tick(1, [sample(0, utilization=0.97), late, sample(2, Availability.LOST)]))
+
+    def ages(**options: Any) -> list[float | None]:
+        return [gpu["age"] for gpu in document(of, Origin("nvml"), Driver(), "node1", None, **options)["gpus"]]
+
+    assert ages(age=0.2) == [None, 7.0, None]
+    assert ages(age=12.0, live=False) == [12.0, 19.0, None]
+    assert ages(live=False) == [None, 7.0, None], "as of a recording that has ended"
 
 
 def test_the_utilization_of_a_gpu_that_hangs_is_not_told_as_one_of_now() -> None:

@@ -291,7 +291,10 @@ def test_the_status_of_a_silent_daemon_says_so(described: Any) -> None:
     found = served.json(f"{V1}status")
     validator(described, {"$ref": "#/components/schemas/status"}).validate(found)
     assert found["live"] is False
-    assert {gpu["gpu_state"] for gpu in found["gpus"] if gpu["state"] != "lost"} == {"stale"}
+    silent = [gpu for gpu in found["gpus"] if gpu["state"] != "lost"]
+    assert {gpu["gpu_state"] for gpu in silent} == {"stale"}
+    assert {gpu["age"] for gpu in silent} == {found["age"]}
+    assert found["age"] >= 20.0
 
 
 def test_before_the_first_tick_nothing_is_claimed(described: Any) -> None:

@@ -14,7 +14,7 @@ from gpumon.diagnosis.now import earlier_frames
 from gpumon.frame import NAN, Driver, Frame, Origin, nothing
 from gpumon.live import Live, LiveState
 from gpumon.origin import Capability
-from gpumon.reports.status_json import document
+from gpumon.reports.status_json import aged, document
 from gpumon_web.feed import Feed
 
 _USUAL = "nvml"
@@ -61,12 +61,7 @@ class LiveStatus:
                 problem = why_none(frame, "") if frame.samples or state.live else state.text
             if not problem and daemon is None and not (state.live or origin.ended):
                 problem = state.text
-        return {
-            **self._known,
-            "problem": problem or None,
-            "age": round(age, 3) if math.isfinite(age) else None,
-            "daemon": daemon,
-        }
+        return {**aged(self._known, age), "problem": problem or None, "daemon": daemon}
 
     def _age(self, frame: Frame | None, live: Any, state: LiveState) -> float:
         """Seconds since the values were read; of before a restart of the machine, by the wall clock."""
