@@ -269,6 +269,44 @@ def test_without_a_margin_of_the_driver_it_is_what_is_left_up_to_the_slowdown(ne
     assert missing(Driver(functions=functions).read(), "gpu.temperature_margin") is Availability.NOT_SUPPORTED
 
 
+def test_a_margin_that_is_what_is_left_follows_each_temperature() -> None:
+    degrees = [61]
+    driver = Driver(functions={
+        "nvmlDeviceGetMarginTemperature": NOT_SUPPORTED,
+        "nvmlDeviceGetTemperature": lambda *arguments: writes(degrees[0])(*arguments),
+        "nvmlDeviceGetTemperatureThreshold": writes(90),
+    })  # fmt: skip
+    driver.read()
+    for degrees[0] in (62, 88, 40):
+        sample = driver.read(3.0)
+        assert (sample.value("gpu.temperature"), sample.value("gpu.temperature_margin")) == (
+            degrees[0], 90 - degrees[0]
+        )  # fmt: skip
+
+
+def test_the_drivers_margin_is_asked_again_with_the_tick_after_the_temperature_has_moved() -> None:
+    degrees, asked = [61], list[int]()
+
+    def answer(handle: Any, record: Any) -> int:
+        asked.append(degrees[0])
+        return margin(87 - degrees[0])(handle, record)
+
+    driver = Driver(functions={
+        "nvmlDeviceGetMarginTemperature": answer,
+        "nvmlDeviceGetTemperature": lambda *arguments: writes(degrees[0])(*arguments),
+    })  # fmt: skip
+    driver.read()
+    for degrees[0] in (62, 60, 61):
+        driver.read(3.0)
+    assert asked == [61], "as seldom as before while it hardly moves"
+    degrees[0] = 86
+    driver.read(3.0)
+    assert driver.read(1.0).value("gpu.temperature_margin") == 1
+    for _ in range(8):
+        driver.read(1.0)
+    assert asked == [61, 86]
+
+
 def test_event_reasons_have_all_their_bits() -> None:
     sample = Driver(functions={"nvmlDeviceGetCurrentClocksEventReasons": writes(1 << 40 | 4)}).read()
     assert sample.value("gpu.event_reasons") == float(1 << 40 | 4)

@@ -33,11 +33,14 @@ class DeviceAnswers:
         "clock",
         "counters_at_ns",
         "forgotten",
+        "margin_at",
         "missing",
+        "overdue",
         "read_at_ns",
         "reasons",
         "removed",
         "single",
+        "slowdown",
         "values",
     )
 
@@ -59,6 +62,12 @@ class DeviceAnswers:
         self.single: set[str] = set()
         """Metrics that came from a call of their own, because the batch does not give them."""
 
+        self.slowdown = 0
+        """°C: that up to which the margin is what is left, where it is not the driver's own; 0 where it is."""
+        self.margin_at = NAN
+        """°C: the temperature when the driver gave a margin of its own."""
+        self.overdue = ""
+        """A metric that contradicts what was read since, and is to be read with the next tick."""
         self.forgotten = 0
         """Number of times that all values were forgotten: what was begun before is of a device that was gone since."""
 

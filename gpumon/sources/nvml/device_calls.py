@@ -155,10 +155,19 @@ class DeviceCalls:
                     answered = True
                 elif self._says_that_it_is_gone(code):
                     return False
+            if answers.overdue:
+                self._hurry(now)
             self._seldom_due = min(map(_DUE, self._seldom), default=inf)
         if answered:
             self.state, self.failure = _OK, SUCCESS
         return answered or (not asked and self.state is _OK)  # all of them slow: nothing was due
+
+    def _hurry(self, now: float) -> None:
+        """Ask at the next tick for what another answer has contradicted."""
+        overdue, self._answers.overdue = self._answers.overdue, ""
+        for scheduled in self._seldom:
+            if overdue in scheduled.metrics:
+                scheduled.due = min(scheduled.due, now + scheduled.cost.wait)
 
     def _says_that_it_is_gone(self, code: int) -> bool:
         """Whether the device is gone by this answer, which is then noted."""

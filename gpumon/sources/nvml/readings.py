@@ -27,7 +27,7 @@ from gpumon.sources.nvml.library import SUCCESS, Function, Library, unspoken
 from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
 from gpumon.sources.nvml.slow_fields import METRICS as SLOW_METRICS
 from gpumon.sources.nvml.slow_fields import SlowFields
-from gpumon.sources.nvml.thermal import read_margin
+from gpumon.sources.nvml.thermal import read_margin, read_temperature
 
 
 class Call(NamedTuple):
@@ -202,7 +202,7 @@ CALLS: tuple[Call, ...] = (
     MEMORY,
     Call(tuple(field.metric for field in fields_for("")[0]), EVERY_TICK, FieldBatch.make, "nvmlDeviceGetFieldValues"),
     _number("gpu.clock_sm", EVERY_TICK, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_SM,)),
-    _number("gpu.temperature", 3.0, "nvmlDeviceGetTemperature", arguments=(pynvml.NVML_TEMPERATURE_GPU,)),
+    Call(("gpu.temperature",), 3.0, read_temperature, "nvmlDeviceGetTemperature"),
     _number(
         "gpu.event_reasons", 3.0, "nvmlDeviceGetCurrentClocksEventReasons",
         "nvmlDeviceGetCurrentClocksThrottleReasons", wide=True,
