@@ -52,6 +52,8 @@ class GpuContext(NamedTuple):
     """The most NVLink links that are up on another GPU of the same model in this machine; NaN without one."""
     is_lost_with_gpu: bool = False
     """Whether it is a MIG instance of a GPU that is lost itself."""
+    is_replaced: bool = False
+    """Whether it is lost, and another GPU has its number now."""
 
     @property
     def subject(self) -> Subject:

@@ -27,7 +27,10 @@ def lost(gpu: GpuContext) -> Iterator[Finding]:
     sample = gpu.status.sample
     if sample.state is Availability.LOST and not gpu.is_lost_with_gpu:
         is_part = sample.device.is_instance
-        yield _unavailable(gpu, _MAKE_ANEW if is_part else "Reset it, or restart the machine.")
+        found = _unavailable(gpu, _MAKE_ANEW if is_part else "Reset it, or restart the machine.")
+        if gpu.is_replaced:
+            found = found._replace(summary=f"{found.summary}: {sample.device.uuid}, whose number another one has now")
+        yield found
 
 
 def unavailable(gpu: GpuContext) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ def findings(
     contexts = [_gpu(one, now, history, rates, loaded) for one in statuses]
     lost = {one.sample.device.uuid for one in statuses if one.sample.state is Availability.LOST}
     if lost:
-        contexts = [one._replace(is_lost_with_gpu=one.status.sample.device.parent in lost) for one in contexts]
+        contexts = list(_lost(contexts, lost))
     found = diagnose(GPU_RULES, [_among(context, statuses) for context in contexts])
     if runs and epochs is not None:
         from gpumon.diagnosis.run_rules import RUN_RULES  # without a run, `status` does without them
@@ -74,6 +74,15 @@ def _gpu(
 
     link = last_loaded(course_of_history(history, uuid, now), now) if has_slow_link(status) else LoadedLink()
     return GpuContext(status, now, rates(history, uuid, now), link)
+
+
+def _lost(contexts: Sequence[GpuContext], lost: Collection[str]) -> Iterator[GpuContext]:
+    """The contexts of GPUs of which some, by their UUIDs, are lost."""
+    devices = [one.status.sample.device for one in contexts]
+    numbers = {device.label for device in devices if device.uuid not in lost}
+    for context, device in zip(contexts, devices, strict=True):
+        is_replaced = device.uuid in lost and device.label in numbers
+        yield context._replace(is_lost_with_gpu=device.parent in lost, is_replaced=is_replaced)
 
 
 def _among(context: GpuContext, statuses: Sequence[GpuStatus]) -> GpuContext:

@@ -7,7 +7,7 @@ available and is never zero. Keys may be added within a schema number, never cha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon.analysis.clock_events import clock_event_reasons
@@ -68,7 +68,7 @@ def document(
     return aged(told, age)
 
 
-def aged(told: dict[str, Any], age: float) -> dict[str, Any]:
+def aged(told: Mapping[str, Any], age: float) -> dict[str, Any]:
     """Return a document that has no age yet with the seconds since its values were read, also of each stale GPU."""
     gpus = told["gpus"]
     if not told["live"] and math.isfinite(age):

@@ -24,6 +24,7 @@ from gpumon.diagnosis.fault_rules import FAULT_RULES
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
 from gpumon.diagnosis.live import findings, live_run
+from gpumon.diagnosis.now import Judged
 from gpumon.diagnosis.past import epoch_findings
 from gpumon.diagnosis.run_rules import RUN_RULES
 from gpumon.frame import Frame, Mark, RunState, Sample
@@ -350,6 +351,16 @@ def test_a_fault_is_found_with_what_to_do(fault: dict[str, float], kind: str, se
     assert says in finding.summary
     assert finding.action.endswith(".")
     assert set(finding.evidence.items()) == set(fault.items())
+
+
+def test_a_lost_gpu_whose_number_another_one_has_is_told_by_its_uuid() -> None:
+    gone = sample(7, Availability.LOST)
+    gone = gone._replace(device=gone.device._replace(uuid="GPU-ff"))
+    (found,) = [one for one in Judged(frame_of(tick(1, [sample(7), gone]))).findings() if one.kind == "unavailable"]
+    assert found.subject == ("gpu", "GPU-ff", "GPU 7")
+    assert found.summary == "the driver lost this GPU: GPU-ff, whose number another one has now"
+    (found,) = Judged(frame_of(tick(1, [sample(6), gone]))).findings()
+    assert found.summary == "the driver lost this GPU"
 
 
 @pytest.mark.parametrize("one", [silent(0), sample(0, Availability.LOST)], ids=["silent", "lost"])
