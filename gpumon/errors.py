@@ -29,6 +29,10 @@ class RingError(GpumonError):
     """A ring file is missing, damaged or of another version."""
 
 
+class NotBegunError(GpumonError):
+    """A file that a daemon makes is not there yet, or has nothing in it: its disk may be full."""
+
+
 class AlreadyRunning(GpumonError):
     """Another daemon writes this directory."""
 

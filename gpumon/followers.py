@@ -13,8 +13,8 @@ from typing import Protocol
 from gpumon.clock import SECOND, Clock
 from gpumon.frame import Tick
 
-LEDGER = "ledger"
-"""Name of the follower that records runs: readers of the ring are told its problem."""
+LEDGER, HISTORY = "ledger", "history"
+"""Names of the followers that record runs, and all else: readers of the ring are told their problems."""
 SLOW = 1.0
 """Seconds for one tick from which a follower is named: it holds up the sampling for so long."""
 

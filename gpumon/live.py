@@ -64,9 +64,8 @@ class Live:
 
     A ring in memory has no name that it could lose: `generation` counts those that were given up for another.
 
-    `opener` gives a descriptor of the ring; it may raise OSError when there is none. `note` is
-    what `state` says while all is well, `missing` what it says while there is no ring; in `where` lies
-    its history.
+    `opener` gives a descriptor of the ring; it may raise OSError when there is none. `note` is what `state` says while
+    all is well, `missing` what it says while there is no ring; in `where` lies its history.
     """
 
     def __init__(
@@ -222,9 +221,10 @@ class Live:
     def hostname(self) -> str:
         return known.hostname if (known := self._try(lambda reader: reader.directory())) else ""
 
-    def ledger_problem(self) -> str:
-        """Why the daemon keeps no run just now; empty when it does, or nobody runs."""
-        return known.ledger if (known := self._try(lambda reader: reader.directory())) and self.is_alive() else ""
+    def not_kept(self) -> tuple[str, str]:
+        """Why the daemon keeps no run just now, and no history; each is empty when it does, or nobody runs."""
+        known = self._try(lambda reader: reader.directory())
+        return (known.ledger, known.history) if known and self.is_alive() else ("", "")
 
     def history_file(self) -> str:
         """The file that keeps longer history of what is read here; empty where nobody keeps any."""

@@ -84,6 +84,6 @@ def _lacking(found: FoundDaemon, frame: Frame) -> Iterator[str]:
     for sample in frame.samples:
         if sample.state not in ANSWERS:
             yield f"GPU {sample.device.label}: {sample.state.reason}"
-    for text in (found.live.ledger_problem(), origin.notice):
+    for text in (*found.live.not_kept(), origin.notice):
         if text:
             yield text

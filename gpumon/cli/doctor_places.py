@@ -66,8 +66,9 @@ def daemon_checks(where: Places, found: FoundDaemon | None, why_none: str) -> It
             f"the daemon plays {found.live.origin().label or found.live.origin().source}: nobody samples this machine"
         )
         yield Check("its source", Condition.WARNING, text)
-    if problem := found.live.ledger_problem():
-        yield Check("its ledger", Condition.FAULT, problem)
+    for kept, problem in zip(("its ledger", "its history"), found.live.not_kept(), strict=True):
+        if problem:
+            yield Check(kept, Condition.FAULT, problem)
 
 
 def file_checks(where: Places, history_size: int, daemon: FoundDaemon | None) -> Iterator[Check]:

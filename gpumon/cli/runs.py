@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _ledger_problem(where: Places) -> str:
     """Why a daemon that runs keeps no run just now; empty when it does."""
     live = follow(where)
-    problem = live.ledger_problem() or played_instead(live)
+    problem = live.not_kept()[0] or played_instead(live)
     live.close()
     return f"runs are not being recorded: {problem}" if problem else ""
 

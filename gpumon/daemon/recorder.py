@@ -11,7 +11,7 @@ from gpumon.clock import SECOND, Clock, Sign
 from gpumon.daemon.calls import CallsFile
 from gpumon.daemon.log import DaemonLog, say
 from gpumon.errors import AlreadyRunning, GpumonError, RingError
-from gpumon.followers import LEDGER, Followers
+from gpumon.followers import HISTORY, LEDGER, Followers
 from gpumon.frame import Tick
 from gpumon.origin import Capability
 from gpumon.paths import LOCK, RING
@@ -96,7 +96,7 @@ class Recorder:
         if writer.head == self._heard:  # else a new frame has said that we live
             writer.heartbeat()
         self._heard = writer.head
-        writer.tell_ledger(self.followers.problem(LEDGER))
+        writer.tell_kept(self.followers.problem(LEDGER), self.followers.problem(HISTORY))
         if self._lock is None or now < self._check_at:
             return
         self._check_at = now + _CHECK_EVERY

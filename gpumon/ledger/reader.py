@@ -10,12 +10,12 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
 from gpumon.database.read import open_to_read, words_of
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, NotBegunError
 from gpumon.frame import NAN, RunState
 from gpumon.ledger import decode
 from gpumon.ledger.about_rows import about_conditions, named, tag_names
@@ -315,7 +315,8 @@ class Ledgers:
             )
         try:
             for path in readable:
-                self._open.append(Ledger(path))
+                with suppress(NotBegunError):
+                    self._open.append(Ledger(path))
         except GpumonError:
             self.__exit__(None, None, None)
             raise
@@ -355,8 +356,7 @@ class Ledgers:
             for listed in ledger.runs(limit=limit, **chosen):
                 if (run := listed.run).id not in found or run.is_told_better_than(found[run.id][1].run):
                     found[run.id] = ledger, listed
-        newest = sorted(found.values(), key=lambda each: -each[1].run.started)
-        return newest[:limit] if limit else newest
+        return sorted(found.values(), key=lambda each: -each[1].run.started)[: limit or None]
 
     def candidates(self, beginning: str = "", limit: int = 0) -> list[tuple[Ledger, RunRow]]:
         """As `Ledger.candidates`, each with the ledger that has it."""
@@ -370,7 +370,7 @@ class Ledgers:
 
 def _opened(path: str) -> tuple[sqlite3.Connection, int]:
     if not os.path.exists(path):
-        raise GpumonError(NOTHING)
+        raise NotBegunError(NOTHING)
     try:
         db, version = open_to_read(path)
     except sqlite3.Error as error:
@@ -379,7 +379,7 @@ def _opened(path: str) -> tuple[sqlite3.Connection, int]:
         return db, version
     db.close()
     if version == 0:
-        raise GpumonError(NOTHING)  # a daemon is making it at this moment
+        raise NotBegunError(NOTHING)  # a daemon is making it at this moment
     raise GpumonError(
         f"{path} was written by a newer gpumon (version {version} of the ledger, this one reads up to {VERSION}): "
         "upgrade gpumon"

@@ -42,6 +42,8 @@ class Known(NamedTuple):
     next_ids: tuple[int, int]
     ledger: str = ""
     """Why the daemon keeps no run just now, for people; empty when it does, or has none to keep."""
+    history: str = ""
+    """The same of its history."""
     gpumon: str = ""
     """Version of gpumon that writes; empty where an earlier one does, which does not say so."""
 
@@ -96,6 +98,7 @@ def _parse(version: int, found: Any) -> Known:
         hostname=_text(found["hostname"]),
         next_ids=(int(first), int(second)),
         ledger=_text(found.get("ledger", ""), 1024),
+        history=_text(found.get("history", ""), 1024),
         gpumon=_text(found.get("gpumon", ""), 64),
     )
 

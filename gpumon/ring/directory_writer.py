@@ -53,7 +53,7 @@ class Directory:
         self.origin = Origin("")
         self.driver = Driver()
         self.hostname = ""
-        self.ledger = ""
+        self.ledger = self.history = ""
         self.dirty = True
         self._rows: dict[str, int] = {}
         self._last: list[Device] = []
@@ -138,10 +138,10 @@ class Directory:
             self.origin, self.driver, self.hostname = origin, driver, hostname
             self.dirty = True
 
-    def tell_ledger(self, problem: str) -> None:
-        """Store why no run is kept."""
-        if problem != self.ledger:
-            self.ledger, self.dirty = problem, True
+    def tell_kept(self, ledger: str, history: str) -> None:
+        """Store why no run is kept, and why no history."""
+        if (ledger, history) != (self.ledger, self.history):
+            self.ledger, self.history, self.dirty = ledger, history, True
 
     @property
     def is_crowded(self) -> bool:
@@ -173,6 +173,7 @@ class Directory:
                 "driver": _written_driver(self.driver),
                 "hostname": self.hostname,
                 "ledger": self.ledger,
+                "history": self.history,
                 "gpumon": __version__,
                 "next": [self._next_string, self._next_run],
             },

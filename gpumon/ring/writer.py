@@ -178,9 +178,9 @@ class RingWriter:
             self.is_failing = True
         return number
 
-    def tell_ledger(self, problem: str) -> None:
-        """Say with the next frame why no run is kept; empty when all is well."""
-        self._directory.tell_ledger(problem[:1024])
+    def tell_kept(self, ledger: str, history: str) -> None:
+        """Say with the next frame why no run is kept, and why no history; each is empty when all is well."""
+        self._directory.tell_kept(ledger[:1024], history[:1024])
 
     def heartbeat(self, state: int = RUNNING) -> None:
         """Tell readers that the writer lives, without a new frame; one that cannot write is as good as silent."""

@@ -465,14 +465,16 @@ def test_a_ledger_that_cannot_be_written_is_not_told_as_nothing_recorded(env: di
     live = follow(Places(explicit=str(live_dir)))
     with daemon("--interval", "0.05", env=env):
         subprocess.run([sys.executable, "-c", "import gpumon\ngpumon.run('net').finish()"], env=env, check=True)
-        until(live.ledger_problem)
+        until(lambda: all(live.not_kept()))
+        told = gpumon("daemon", "status", env=env).stdout
+        assert all(f"cannot write {env['GPUMON_STATE_DIR']}/{name}.sqlite" in told for name in ("ledger", "history"))
         listed, shown = gpumon("runs", env=env), gpumon("runs", "show", "net", env=env)
         said = f"gpumon: runs are not being recorded: cannot write {env['GPUMON_STATE_DIR']}/ledger.sqlite"
         assert (listed.returncode, listed.stdout) == (0, "")
         assert listed.stderr.startswith(said)
         assert (shown.returncode, shown.stdout) == (1, "")
         assert shown.stderr.startswith(said)
-    assert live.ledger_problem() == "", "who does not run keeps nothing"
+    assert live.not_kept() == ("", ""), "who does not run keeps nothing"
 
 
 def test_a_daemon_that_plays_something_is_named_as_why_no_training_is_recorded_and_no_history_kept(

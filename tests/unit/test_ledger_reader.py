@@ -137,6 +137,15 @@ def test_a_ledger_that_is_being_made_is_an_empty_one(tmp_path: Path) -> None:
     with pytest.raises(GpumonError) as raised:
         Ledger(str(tmp_path / "ledger.sqlite"))
     assert str(raised.value) == NOTHING
+    with Ledgers([str(tmp_path / "ledger.sqlite")]) as ledgers:
+        assert not ledgers
+
+
+def test_a_ledger_that_is_being_made_hides_no_other_one(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    book = Book(tmp_path)
+    with Ledgers([str(tmp_path / "empty"), str(book.path)]) as ledgers:
+        assert ledgers.paths == [str(book.path)]
 
 
 def test_a_ledger_of_a_newer_gpumon_is_refused(tmp_path: Path) -> None:
