@@ -1,4 +1,4 @@
-"""One GPU of a frame as every view shows it: its state, who holds it, and since when it does nothing."""
+"""One GPU of a frame as every view shows it: its state, who holds it, and since when it does nothing; or why none."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,10 @@ from gpumon.analysis.load import Load, load_of
 from gpumon.analysis.ranks import Ranks
 from gpumon.device import counted
 from gpumon.frame import Frame, Process, RunState, Sample
+from gpumon.metrics import Availability
 
+ANSWERS = (Availability.OK, Availability.ASLEEP)
+"""States of a GPU that nothing is wrong with."""
 _DOES_NOTHING = (GpuState.ALLOCATED, GpuState.HELD, GpuState.IDLE, GpuState.FREE)
 
 
@@ -48,6 +51,20 @@ class GpuStatus(NamedTuple):
         if self.state is GpuState.BUSY:
             return (self.load or load_of(working(self.sample))).value
         return self.state.title
+
+
+def is_unreadable(frame: Frame) -> bool:
+    """Return whether no GPU answers."""
+    return not any(sample.state in ANSWERS for sample in frame.samples)
+
+
+def why_none(frame: Frame, problem: str) -> str:
+    """Return why no GPU of a frame can be read; `problem` is that of its origin, empty where it has none."""
+    if problem:
+        return problem if frame.samples else f"{problem}. For a simulation: gpumon status --source sim"
+    return "no GPU can be read: " + ", ".join(
+        sorted({sample.state.reason for sample in frame.samples}) or ["none found"]
+    )
 
 
 def counted_statuses(statuses: Sequence[GpuStatus]) -> list[GpuStatus]:

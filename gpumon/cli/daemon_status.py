@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from gpumon.analysis.unreadable import ANSWERS
+from gpumon.analysis.gpu_status import ANSWERS
 from gpumon.cli.daemon_found import FoundDaemon, find_daemon
 from gpumon.clock import SECOND
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpumon.analysis.unreadable import is_unreadable, why_none
+from gpumon.analysis.gpu_status import is_unreadable, why_none
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_name
 from gpumon.cli.streams import say, terminal_width
 from gpumon.clock import SECOND

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
-from gpumon.analysis.unreadable import ANSWERS, why_none
+from gpumon.analysis.gpu_status import ANSWERS, why_none
 from gpumon.cli.cluster_options import CLUSTER_TICK, PERIODS, add_cluster
 from gpumon.cli.followed_frames import FollowedFrames
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, resolve_options

@@ -8,10 +8,9 @@ from typing import NamedTuple, Protocol
 
 from gpumon.accounting.totals import Totals, totals_of
 from gpumon.analysis.gpu_state import Activity, GpuState
-from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
+from gpumon.analysis.gpu_status import ANSWERS, GpuStatus, gpu_statuses, is_unreadable, why_none
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import GAP
-from gpumon.analysis.unreadable import ANSWERS, is_unreadable, why_none
 from gpumon.clock import SECOND
 from gpumon.device import counted
 from gpumon.frame import NAN, Driver, Frame, Process, Run, Sample

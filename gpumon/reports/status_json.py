@@ -71,12 +71,15 @@ def document(
 def aged(told: Mapping[str, Any], age: float) -> dict[str, Any]:
     """Return a document that has no age yet with the seconds since its values were read, also of each stale GPU."""
     gpus = told["gpus"]
-    if not told["live"] and math.isfinite(age):
-        gpus = [
-            {**gpu, "age": _known(round((gpu["age"] or 0.0) + age, 3))} if gpu["state"] == "stale" else gpu
-            for gpu in gpus
-        ]
+    if math.isfinite(age):
+        gpus = [{**gpu, "age": _age_of(gpu, told["live"], age)} if gpu["state"] == "stale" else gpu for gpu in gpus]
     return {**told, "age": _known(round(age, 3)), "gpus": gpus}
+
+
+def _age_of(gpu: Mapping[str, Any], live: bool, age: float) -> float | int | None:
+    """Return the seconds of a stale GPU: where the frame is of now, those that it has, if it has any."""
+    own = gpu["age"] or 0.0
+    return _known(round(own if live and own > 0 else own + age, 3))
 
 
 def _gpu(status: GpuStatus, frame: Frame, runs: dict[str, Run], live: bool) -> dict[str, Any]:

@@ -114,7 +114,8 @@ def _told(
         run = runs.get(status.sample.run)
         others = [ranks for ranks in status.runs if run is not None and all(one.key != run.key for one in ranks.all)]
         who = _who(list(status.processes), run, others) or ("held by an unknown process" if status.is_unlisted else "")
-        word = status.word(0.0 if live else age)
+        # One that has not answered since the tick of the frame is as old as that.
+        word = status.word(0.0 if live and status.sample.age > 0 else age)
         yield _gpu(status.sample, frame.host, word, who)
         if run is not None and (parts := _parts(status.sample)):
             yield MemoryLine(parts)

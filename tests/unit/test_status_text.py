@@ -117,6 +117,10 @@ def test_a_stale_gpu_has_its_age_in_json_whether_its_driver_or_the_daemon_is_sil
         return [gpu["age"] for gpu in document(of, Origin("nvml"), Driver(), "node1", None, **options)["gpus"]]
 
     assert ages(age=0.2) == [None, 7.0, None]
+    asked = frame_of(tick(1, [sample(0, Availability.STALE)]))
+    (gpu,) = document(asked, Origin("nvml"), Driver(), "node1", None, age=0.6)["gpus"]
+    assert gpu["age"] == 0.6, "asked with this frame, which has waited for it"
+    assert "stale 0.6 s" in shown(asked, age=0.6)[1]
     assert ages(age=12.0, live=False) == [12.0, 19.0, None]
     assert ages(live=False) == [None, 7.0, None], "as of a recording that has ended"
 

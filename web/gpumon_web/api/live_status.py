@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from gpumon.analysis.unreadable import is_unreadable, why_none
+from gpumon.analysis.gpu_status import is_unreadable, why_none
 from gpumon.clock import SECOND
 from gpumon.diagnosis.now import earlier_frames
 from gpumon.frame import NAN, Driver, Frame, Origin, nothing
