@@ -92,7 +92,7 @@ _PROCESSES = (
     f"gpumon reads the compute processes of a device, and their utilization, every {LISTED_EVERY:g} s, and at the "
     "next tick after a change of device memory that a new or ended process explains. It reads graphics processes "
     f"every {GRAPHICS_EVERY:g} s, and the driver's own utilization samples every {SAMPLES_EVERY:g} s.\n\n"
-    "The driver's own temperature margin is read again as soon as the temperature has moved by 3 °C; one that is "
+    "The driver's own temperature margin is read again as soon as the temperature has moved by 5 °C; one that is "
     "computed follows each temperature.\n\n"
     "A MIG instance is read as a device: its memory at every tick, its processes as those of a GPU, and GPM through "
     "`nvmlGpmMigSampleGet`. All else is its GPU's. A GPU that loses its utilization is asked at once whether it is "

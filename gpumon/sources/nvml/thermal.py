@@ -22,7 +22,7 @@ _MARGIN = 0x0100_0008
 
 _TEMPERATURE, _MARGIN_LEFT = "gpu.temperature", "gpu.temperature_margin"
 _HOTTEST_CORE = most_of(_TEMPERATURE, 1.0)
-_MOVED = 3
+_MOVED = 5
 """°C by which the temperature differs at least from that at which the driver gave a margin that is no longer true."""
 
 
