@@ -19,6 +19,7 @@ class Account(NamedTuple):
     metered: float = 0.0
     """Of `held`: for which `energy` is known."""
     energy: float = 0.0
+    """Also that of moments without an answer between two readings of the counter, which are in no other sum."""
 
 
 class DeviceUse(NamedTuple):
@@ -36,6 +37,7 @@ class DeviceUse(NamedTuple):
     metered: float = 0.0
     """For which `energy` is known: of `observed`, and of time in which MIG divided it."""
     energy: float = 0.0
+    """Also that of moments without an answer between two readings of the counter."""
     free: float = 0.0
     """In which it is known that nobody held it."""
     free_energy: float = 0.0

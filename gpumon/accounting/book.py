@@ -5,7 +5,8 @@ between, and nothing is counted. A stretch that goes over the end of an hour is 
 
 Who holds a GPU holds it the whole time, alone or not. Its busy time and its energy are divided by the kernel time of
 each user's processes; where the driver does not tell it of every holder, they are the device's, and nobody's part is
-known.
+known. Energy is known between two readings of the counter, by their own times (`energy_meter`): also that of a moment
+in which a GPU did not answer, which is of those who held it before and after.
 
 A GPU that MIG divides is neither held nor free: its instances are. Its own are the energy, and the time in which that
 was measured. Of an instance of which nobody knows whether it works, only who holds it is counted.
@@ -13,30 +14,34 @@ was measured. Of an instance of which nobody knows whether it works, only who ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import isfinite
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import add, itemgetter, mul
 from typing import NamedTuple, TypeVar
 
 from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
+from gpumon.accounting.energy_meter import EnergyMeter
 from gpumon.analysis.gpu_state import GpuState, working
 from gpumon.analysis.holders import HeldDevice
 from gpumon.clock import SECOND
+from gpumon.energy_growth import FOLLOWS
 from gpumon.frame import NAN, Device, Tick
-from gpumon.history.gaps import is_gap
+from gpumon.history.gaps import is_gap, longest
 from gpumon.history.tiers import HOUR
 from gpumon.metrics import GPU_INDEX, Availability
 from gpumon.missing import is_known
 from gpumon.vendors import PARTS
 
 _HOUR = HOUR * SECOND
-_ENERGY, _POWER = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power"]
+_ENERGY, _POWER, _LIMIT = (GPU_INDEX[f"gpu.{name}"] for name in ("energy", "power", "power_limit"))
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
-_OK, _ASLEEP = Availability.OK, Availability.ASLEEP
+_OK, _ASLEEP, _STALE = Availability.OK, Availability.ASLEEP, Availability.STALE
 _BUSY, _HELD, _ALLOCATED, _DIVIDED = GpuState.BUSY, GpuState.HELD, GpuState.ALLOCATED, GpuState.DIVIDED
 _KIND = itemgetter(*(HeldDevice._fields.index(name) for name in ("state", "held", "users", "is_identified")))
 _OF_DIVIDED = tuple(float(name in ("metered", "energy")) for name in DEVICE_COLUMNS)
 _UNJUDGED = (GpuState.UNKNOWN, GpuState.ASLEEP)
+_METERED, _JOULES, _FREE_JOULES = map(DEVICE_COLUMNS.index, ("metered", "energy", "free_energy"))
+_USER_METERED, _USER_JOULES = map(USER_COLUMNS.index, ("metered", "energy"))
 
 _Key = TypeVar("_Key")
 
@@ -58,10 +63,28 @@ class HourOfUser(NamedTuple):
     user: str
 
 
+class _EnergyPart(NamedTuple):
+    """Whose the energy of a stretch is."""
+
+    hour: int
+    observed: bool
+    """Whether it answered meanwhile."""
+    free: float
+    """1 where nobody held it, else 0."""
+    users: Sequence[tuple[str, float, float]]
+    """Each, 1 where their part is known, else 0, and the part."""
+
+
+_NOBODYS = _EnergyPart(0, False, 0.0, ())
+
+
 class _DeviceHour:
     """The sums of a device, and of its users, in the hour that goes on; and a stretch in which it has not changed."""
 
-    __slots__ = ("accounts", "is_whole", "joules", "kind", "metered", "seconds", "shares", "sums", "weights")
+    __slots__ = (
+        "accounts", "is_whole", "joules", "kind", "metered", "part", "seconds", "shares", "sums", "unanswered",
+        "weights",
+    )  # fmt: skip
 
     def __init__(self, sums: list[float], is_whole: bool) -> None:
         self.sums = sums
@@ -74,6 +97,8 @@ class _DeviceHour:
         """Facts that do not change in the stretch, as `_KIND` gives them."""
         self.seconds = self.metered = self.joules = 0.0
         """Of the stretch: its length, that of it in which energy is known, and the energy."""
+        self.part = self.unanswered = _NOBODYS
+        """Whose its energy is, and that of a moment in it without an answer."""
         self.weights: Sequence[float] = ()
         """By column, the part of the stretch's own amount."""
         self.shares: Sequence[tuple[list[float], Sequence[float]]] = ()
@@ -82,7 +107,7 @@ class _DeviceHour:
     def settle(self) -> None:
         """Put the stretch into the sums, and begin another one that is like it."""
         seconds, metered, joules = self.seconds, self.metered, self.joules
-        if not seconds:
+        if not (seconds or metered or joules):
             return
         self.seconds = self.metered = self.joules = 0.0
         sums = self.sums
@@ -104,6 +129,10 @@ class AccountBook:
         self._hour = 0
         self._open: dict[str, _DeviceHour] = {}
         """Of this hour, by UUID."""
+        self._meters: dict[str, EnergyMeter[_EnergyPart]] = {}
+        """By UUID, of those whose energy is their own."""
+        self._answered: dict[str, HeldDevice] = {}
+        """As they answered last, of those that do not now."""
         self._before: dict[str, HeldDevice] = {}
         """The devices by UUID, as the last tick found them; of those that answered it holds until the next."""
         self._time_ns = self._monotonic_ns = 0
@@ -115,17 +144,24 @@ class AccountBook:
         names = self.names
         if not now.keys() <= names.keys():
             names.update({uuid: one.sample.device for uuid, one in now.items() if uuid not in names})
-        if self._before and not is_gap(passed_ns / SECOND, by_clock / SECOND, tick.interval_ns / SECOND):
+        interval = tick.interval_ns / SECOND
+        if self._before and not is_gap(passed_ns / SECOND, by_clock / SECOND, interval):
             # Hours are those of the clock as it is now; a little that it was set falls into this stretch.
+            end_ns = self._monotonic_ns
             for hour, seconds in self._divide_time(tick.time_ns - passed_ns, tick.time_ns):
                 if hour != self._hour:
                     self._close()
                     self._hour = hour
-                share = seconds * SECOND / passed_ns
+                begin_ns, end_ns = end_ns, min(end_ns + round(seconds * SECOND), tick.monotonic_ns)
                 for uuid, one in self._before.items():
                     state = one.sample.state
                     if state is _OK or state is _ASLEEP:
-                        self._count(uuid, one, seconds, share, now.get(uuid))
+                        self._count(uuid, one, seconds, begin_ns, end_ns)
+                    elif state is _STALE and (answered := self._answered.get(uuid)) is not None:
+                        self._wait(uuid, answered, begin_ns, end_ns)
+        else:
+            self._forget()
+        self._read(now, tick, max(FOLLOWS, longest(interval)))
         self._before, self._time_ns, self._monotonic_ns = now, tick.time_ns, tick.monotonic_ns
 
     def settle(self) -> None:
@@ -161,20 +197,73 @@ class AccountBook:
         self.settle()
         self._open = {}
 
-    def _count(self, uuid: str, one: HeldDevice, seconds: float, share: float, after: HeldDevice | None) -> None:
-        """`one` held for `seconds`, a `share` of the time until it was as in `after`."""
+    def _count(self, uuid: str, one: HeldDevice, seconds: float, begin_ns: int, end_ns: int) -> None:
+        """`one` held for `seconds`, from `begin_ns` to `end_ns` (CLOCK_MONOTONIC)."""
         device = self._open.get(uuid) or self._begin(uuid)
         if device.kind != _KIND(one) or not device.is_whole:
             self._turn(device, uuid, one)
         device.seconds += seconds
         if device.is_whole and one.sample.state is _OK:
-            values = one.sample.values
-            # A counter that nobody tells, or that has gone back, gives way to the power.
-            grown = after.sample.values[_ENERGY] - values[_ENERGY] if after and after.sample.state is _OK else NAN
-            joules = grown * share if grown >= 0 else values[_POWER] * seconds
-            if isfinite(joules):
-                device.metered += seconds
-                device.joules += joules
+            self._meters[uuid].hold(device.part, begin_ns, end_ns, one.sample.values[_POWER])
+
+    def _wait(self, uuid: str, answered: HeldDevice, begin_ns: int, end_ns: int) -> None:
+        """A GPU said nothing from `begin_ns` to `end_ns`: its counter will tell the energy, if it comes back soon."""
+        device = self._open.get(uuid) or self._begin(uuid)
+        if device.unanswered is _NOBODYS:
+            device.unanswered = _energy_part(self._hour, answered, observed=False)
+        self._meters[uuid].hold(device.unanswered, begin_ns, end_ns, NAN)
+
+    def _read(self, now: Mapping[str, HeldDevice], tick: Tick, follows: float) -> None:
+        """Take the counters of a tick; the readings of one lie apart by `follows` seconds at most."""
+        meters, answered, follows_ns = self._meters, self._answered, round(follows * SECOND)
+        for uuid, one in now.items():
+            sample = one.sample
+            state = sample.state
+            meter = meters.get(uuid)
+            if state is _OK:
+                if meter is None:
+                    if uuid.startswith(PARTS):  # its counter is the whole GPU's
+                        continue
+                    meter = meters[uuid] = EnergyMeter(partial(self._book_energy, uuid))
+                if answered and (before := answered.pop(uuid, None)) is not None and not _is_held_alike(before, one):
+                    meter.change(_unowned)
+                values, stamp_ns = sample.values, sample.counters_monotonic_ns
+                # Without a stamp, the same number again is no reading: it may be kept from before.
+                if not stamp_ns and values[_ENERGY] != meter.energy:
+                    stamp_ns = sample.monotonic_ns or tick.monotonic_ns
+                meter.read(values[_ENERGY], stamp_ns, tick.monotonic_ns, values[_LIMIT], follows_ns)
+            elif meter is not None and state is not _STALE:
+                meter.forget()
+                answered.pop(uuid, None)
+            elif meter is not None and (before := self._before.get(uuid)) is not None and before.sample.state is _OK:
+                answered[uuid] = before
+        if not meters.keys() <= now.keys():
+            for uuid in meters.keys() - now.keys():
+                meters.pop(uuid).forget()
+                answered.pop(uuid, None)
+
+    def _forget(self) -> None:
+        """Follow no counter over a gap."""
+        for meter in self._meters.values():
+            meter.forget()
+        self._answered = {}
+
+    def _book_energy(self, uuid: str, part: _EnergyPart, seconds: float, joules: float) -> None:
+        """Add energy that is known now."""
+        device = self._open.get(uuid)
+        if device is not None and device.part is part:  # as nearly always
+            device.metered += seconds
+            device.joules += joules
+            return
+        hour, observed, free, users = part
+        sums = self.devices.setdefault(HourOfDevice(hour, uuid), [0.0] * len(DEVICE_COLUMNS))
+        sums[_METERED] += seconds if observed else 0.0
+        sums[_JOULES] += joules
+        sums[_FREE_JOULES] += free * joules
+        for user, known, mine in users:
+            account = self.users.setdefault(HourOfUser(hour, uuid, user), [0.0] * len(USER_COLUMNS))
+            account[_USER_METERED] += known * seconds if observed else 0.0
+            account[_USER_JOULES] += mine * joules
 
     def _begin(self, uuid: str) -> _DeviceHour:
         sums = self.devices.setdefault(HourOfDevice(self._hour, uuid), [0.0] * len(DEVICE_COLUMNS))
@@ -185,6 +274,8 @@ class AccountBook:
         """End the stretch of `device`, and begin the one that `one` is in."""
         device.settle()
         device.kind, state, held = _KIND(one), one.state, one.held
+        if device.is_whole:
+            device.part, device.unanswered = _energy_part(self._hour, one, observed=True), _NOBODYS
         if state is _DIVIDED:
             device.weights, device.shares = _OF_DIVIDED, ()
             return
@@ -216,6 +307,23 @@ def _add_all(mine: dict[_Key, list[float]], its: dict[_Key, list[float]]) -> Non
     for key, sums in its.items():
         known = mine.get(key)
         mine[key] = sums if known is None else [a + b for a, b in zip(known, sums, strict=True)]
+
+
+def _energy_part(hour: int, one: HeldDevice, *, observed: bool) -> _EnergyPart:
+    if one.state is _DIVIDED:
+        return _EnergyPart(hour, observed, 0.0, ())
+    users = [(user, float(is_known(part)), part if is_known(part) else 0.0) for user, part in _parts(one)]
+    return _EnergyPart(hour, observed, float(one.held is False), users)
+
+
+def _unowned(part: _EnergyPart) -> _EnergyPart:
+    """The same, of nobody where it did not answer."""
+    return part if part.observed else _EnergyPart(part.hour, False, 0.0, ())
+
+
+def _is_held_alike(before: HeldDevice, one: HeldDevice) -> bool:
+    """Whether a GPU that has not answered for a moment is held by those who held it before."""
+    return before.held == one.held and before.users.keys() == one.users.keys() and before.state is not _DIVIDED
 
 
 def _parts(one: HeldDevice) -> Sequence[tuple[str, float]]:

@@ -92,13 +92,13 @@ def test_where_the_driver_does_not_tell_the_parts_of_users_nobody_has_one(path: 
     assert (rest.busy, rest.energy) == (100, 10_000)
 
 
-def test_a_counter_without_end_is_no_energy_and_leaves_the_rest_of_a_stretch_as_it_is(path: Path) -> None:
+def test_a_counter_without_end_is_no_energy_and_leaves_a_stretch_as_it_is(path: Path) -> None:
     def at_second(second: int) -> tuple[Sequence[Sample], Sequence[Process]]:
         return [busy(energy=inf if second == 50 else 100.0 * second)], [process()]
 
     found = kept(path, seconds(0, 101, at_second))
-    assert by_user(found.hours) == [Account("alice", 100, 100, 100, 0, 98, 9800)]
-    assert total(found.hours)[:8] == (100, 100, 100, 100, 100, 0, 98, 9800)
+    assert by_user(found.hours) == [Account("alice", 100, 100, 100, 0, 100, 10_000)]
+    assert total(found.hours)[:8] == (100, 100, 100, 100, 100, 0, 100, 10_000)
 
 
 def test_a_gpu_that_changes_hands_within_an_hour_is_each_ones_for_their_own_time(path: Path) -> None:
