@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpumon.clock import SECOND
+from gpumon.energy_growth import energy_between
 from gpumon.frame import NAN, Frame, Sample
 from gpumon.metrics import GPU_INDEX, Availability
 
@@ -14,10 +15,20 @@ SHORTEST_INTERVAL = 0.1
 """Seconds: intervals below this one are as uneven as the machine's scheduler."""
 
 
+ENERGY = "gpu.energy"
+_ENERGY, _LIMIT = GPU_INDEX[ENERGY], GPU_INDEX["gpu.power_limit"]
+
+
 def rate(before: float, after: float, ns: int) -> float:
     """Return the growth per second of a counter; NaN where it went back, as after a reset of the driver."""
     grown = after - before
     return grown / (ns / SECOND) if grown >= 0 else NAN
+
+
+def power_between(before: Sequence[float], after: Sequence[float], ns: int) -> float:
+    """Return the watts that the counter of energy tells, between values of a GPU; NaN where no card draws as much."""
+    seconds = ns / SECOND
+    return energy_between(before[_ENERGY], after[_ENERGY], seconds, after[_LIMIT]) / seconds
 
 
 def counted_at(sample: Sample, frame: Frame) -> int:
@@ -48,7 +59,9 @@ def rates_between(before: Frame, after: Frame, metrics: Iterable[str]) -> dict[s
         ns = counted_at(sample, after) - counted_at(old, before)
         if 0 < ns <= longest_pause(after):
             found[sample.device.uuid] = {
-                name: rate(old.values[place], sample.values[place], ns)
+                name: power_between(old.values, sample.values, ns)
+                if name == ENERGY
+                else rate(old.values[place], sample.values[place], ns)
                 for name, place in ((name, GPU_INDEX[name]) for name in names)
             }
     return found

@@ -14,7 +14,7 @@ from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.gaps import STEADY
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.query import HOST, Query, Series
-from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL, counted_at, longest_pause, rate
+from gpumon.history.rates import ENERGY, PAUSE, SHORTEST_INTERVAL, counted_at, longest_pause, power_between, rate
 from gpumon.history.seen import seconds_seen
 from gpumon.metrics import (
     GPU_INDEX,
@@ -242,7 +242,12 @@ class RecentHistory:
         for name, place, is_counter in kept:
             value = values[place]
             if is_counter:
-                value = rate(before[1][place], value, when - before[0]) if before is not None else NAN
+                if before is None:
+                    value = NAN
+                elif name == ENERGY:
+                    value = power_between(before[1], values, when - before[0])
+                else:
+                    value = rate(before[1][place], value, when - before[0])
             columns[name].append(value)
 
     def _level(self) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
+from gpumon.energy_growth import DOUBTED, energy_between
 from gpumon.frame import NAN, Sample
 from gpumon.ledger.schema import OTHER
 from gpumon.ledger.step_rows import NO_ROW, StepStretches
 from gpumon.ledger.timeline import OUTSIDE, EpochTimeline, PhaseStart
 from gpumon.ledger.usage import COUNTERS, HOLD, HOLD_LEAST, UsageSums, merged, usage_sums_of
-from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.metrics import GPU_INDEX, GPU_METRICS, Availability
 from gpumon.missing import is_known
 from gpumon.run_facts import PAUSED
 from gpumon.vendors import PARTS
@@ -26,6 +27,7 @@ STRAIGHT = 5 * SECOND
 """For so long a counter is taken for a straight line, though no value holds that long."""
 _APART = 10 * SECOND
 """A counter's stamp that is further than this from its read is none."""
+_ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
 _MOST_SAMPLES = 256
 _MOST_BUSY = 2048
 _LONGEST_BUSY = SECOND * 6 // 5
@@ -110,6 +112,8 @@ class DeviceUsage:
         self._last: DeviceSample | None = None
         self._counted: DeviceSample | None = None
         """The last whose counters were taken: a driver may give the same ones twice."""
+        self._doubted: DeviceSample | None = None
+        """The first one since then whose energy no card can have used."""
         self._busy_at = 0
         self._gap = 0, 0
         """The newest time without samples, ns, CLOCK_MONOTONIC; what a driver remembers of it does not count either."""
@@ -176,16 +180,30 @@ class DeviceUsage:
                 part.hold(a.values, (over - begun) / SECOND, taken_here=begun == a.monotonic_ns)
 
     def _count(self, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
-        """Counters grew evenly from those that were taken last to those of `b`, by their own stamps."""
-        a = self._counted
+        """Counters grew evenly from those that were taken last to those of `b`, by their own stamps.
+
+        Where no card can have used as much energy, those of `b` are garbage, unless all that come agree with them.
+        """
+        a, doubted = self._counted, self._doubted
         if a is not None and b.counters_ns <= a.counters_ns:
             return
-        self._counted = b
-        since, until = (max(a.counters_ns, begin), min(b.counters_ns, end)) if a is not None else (0, 0)
-        if a is None or since >= until:
+        if a is None or not is_known(a.values[_ENERGY]) or not is_known(b.values[_ENERGY]) or is_known(_energy(a, b)):
+            self._counted, self._doubted = b, None
+            if a is not None:
+                self._grow(a, b, timeline, begin, end)
+        elif doubted is None or not is_known(_energy(doubted, b)):
+            self._doubted = b
+        elif b.counters_ns - doubted.counters_ns >= DOUBTED * SECOND:
+            self._counted, self._doubted = b, None
+            self._grow(a, doubted, timeline, begin, end)
+            self._grow(doubted, b, timeline, begin, end)
+
+    def _grow(self, a: DeviceSample, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
+        since, until = max(a.counters_ns, begin), min(b.counters_ns, end)
+        if since >= until:
             return
         length = b.counters_ns - a.counters_ns
-        grown = [_grown(a.values[i], b.values[i]) for i in COUNTERS]
+        grown = [_energy(a, b), *(_grown(a.values[i], b.values[i]) for i in COUNTERS[1:])]
         pieces = list(timeline.pieces(since, until))
         # Within a long gap it is unknown what came before a boundary and what after: only the run counts it.
         split = length > max(HOLD * a.interval_ns, HOLD_LEAST, STRAIGHT) and len(pieces) > 1
@@ -266,6 +284,12 @@ def device_usage_of(found: Mapping[str, Any]) -> DeviceUsage:
             values[i] = NAN if value is None else value
         share._last = share._counted = DeviceSample(monotonic, values, 0, stamp[0] if stamp else monotonic)
     return share
+
+
+def _energy(before: DeviceSample, after: DeviceSample) -> float:
+    """The joules between two samples; NaN where the counter tells none."""
+    seconds = (after.counters_ns - before.counters_ns) / SECOND
+    return energy_between(before.values[_ENERGY], after.values[_ENERGY], seconds, after.values[_LIMIT])
 
 
 def _grown(before: float, after: float) -> float:

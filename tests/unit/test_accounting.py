@@ -203,6 +203,106 @@ def test_energy_is_the_counters_where_there_is_one_else_that_of_power(path: Path
     assert of(found, "alice").energy - 1000 == 500 + 50 + 4, "a counter that went back is not one for this stretch"
 
 
+def read_at(stamp: float, energy: float, **more: float) -> Sample:
+    """A GPU whose counter was read `stamp` seconds after midnight; 300 W on average, of 690 at most."""
+    taken = busy(energy=energy, power_limit=690.0, **more)
+    return taken._replace(counters_monotonic_ns=round((10_000 + stamp) * SECOND))
+
+
+def used(seconds: float) -> float:
+    """Joules up to then: 200 W and 400 W by turns, 10 s each."""
+    whole, rest = divmod(seconds, 20.0)
+    return 6000 * whole + (200 * rest if rest <= 10 else 2000 + 400 * (rest - 10))
+
+
+@pytest.mark.parametrize(("interval", "every"), [(1.0, 3), (0.1, 4)], ids=["3 s at 1 Hz", "0.4 s at 10 Hz"])
+def test_energy_of_a_counter_that_is_read_seldom_is_all_there(path: Path, interval: float, every: int) -> None:
+    """The answer is late now and then, too: the tick before it is stale, and it has a stamp of before its tick."""
+    ticks, last = [], 0.0
+    for number in range(round(60 / interval) + 1):
+        now, is_late = number * interval, number % (4 * every) == every - 1
+        if number % every == 0:
+            last = now - (0.8 * interval if number % (4 * every) == 0 and number else -0.01)
+        one = read_at(last, used(last))._replace(state=Availability.STALE if is_late else Availability.OK)
+        ticks.append(at(now, [one], processes=[process()], interval_ns=round(interval * SECOND)))
+    found = kept(path, ticks)
+    alice, use = of(found, "alice"), total(found.hours)
+    assert alice.energy == use.energy == pytest.approx(used(last) - used(0.01), abs=1e-3)
+    late = sum(one.samples[0].state is Availability.STALE for one in ticks)
+    assert use.observed == alice.held == pytest.approx(60 - late * interval)
+    assert use.metered <= use.observed + 1e-9
+    assert alice.metered >= alice.held - every * interval
+
+
+def test_energy_of_a_counter_that_is_read_seldom_is_split_at_midnight(path: Path) -> None:
+    readings = [s // 7 * 7 for s in range(-35, 36)]
+    ticks = [at(s, [read_at(last, 300.0 * (last + 40))], processes=[process()])
+             for s, last in zip(range(-35, 36), readings, strict=True)]  # fmt: skip
+    found = kept(path, ticks)
+    assert [hour.use.energy for hour in found.hours] == pytest.approx([300 * 35, 300 * 35])
+    assert [hour.accounts[0].metered for hour in found.hours] == pytest.approx([35, 35])
+
+
+def test_what_was_written_before_its_energy_was_known_has_it_later() -> None:
+    part, connection = ActivityPart(), sqlite3.connect(":memory:", isolation_level=None)
+    for script in MIGRATIONS:
+        connection.executescript(script)
+    for s in range(31):
+        part.add(at(s, [read_at(s // 10 * 10, used(s // 10 * 10))], processes=[process()]))
+        if s % 4 == 0:
+            part.write(connection)
+    part.write(connection)
+    assert connection.execute("SELECT held, metered, energy FROM account").fetchall() == [(30, 30, used(30))]
+
+
+def test_time_behind_the_last_reading_of_a_counter_is_not_metered(path: Path) -> None:
+    found = kept(path, [at(s, [read_at(min(s, 6), used(min(s, 6)))], processes=[process()]) for s in range(13)])
+    assert total(found.hours)[6:8] == (6, used(6))
+    assert of(found, "alice")[5:] == (6, used(6))
+
+
+def test_energy_that_a_gpu_used_while_it_did_not_answer_is_of_those_who_held_it_before_and_after(path: Path) -> None:
+    def watched(back: str) -> KeptAccounts:
+        ticks = []
+        for s in range(31):
+            holder, hangs = "alice" if s < 15 else back, 10 <= s < 20
+            one = read_at(min(s, 9) if hangs else s, used(min(s, 9) if hangs else s))
+            one = one._replace(state=Availability.STALE if hangs else Availability.OK)
+            ticks.append(at(s, [one], processes=[process(user=holder)]))
+        return kept(path.with_name(back) / "history.sqlite", ticks)
+
+    same, other = watched("alice"), watched("bob")
+    assert of(same, "alice").energy == total(same.hours).energy == used(30)
+    assert (of(same, "alice").held, of(same, "alice").metered) == (20, 20), "of the time itself nothing is known"
+    assert total(other.hours).energy == used(30)
+    assert rest_of(total(other.hours), by_user(other.hours)).energy == pytest.approx(used(20) - used(10), rel=0.1)
+
+
+def test_energy_of_a_long_silence_is_nobodys_and_not_counted(path: Path) -> None:
+    ticks = []
+    for s in range(61):
+        one = read_at(s, used(s))._replace(state=Availability.STALE if 10 <= s < 50 else Availability.OK)
+        ticks.append(at(s, [one], processes=[process()]))
+    use = total(kept(path, ticks).hours)
+    assert (use.observed, use.metered) == (20, 19), "from 9 to 10 s no reading came that ends it"
+    assert use.energy == used(9) + used(60) - used(50)
+
+
+@pytest.mark.parametrize("interval", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("glitch", [2.0**62 / 1000, 8e6 + 4.29e6, 0.0, 8e6 - 1e5], ids=str)
+def test_a_glitch_of_the_energy_counter_is_in_no_account_and_loses_nothing(
+    glitch: float, interval: float, path: Path
+) -> None:
+    ticks = []
+    for number in range(round(60 / interval) + 1):
+        s = number * interval
+        reading = read_at(s, glitch if 20 <= s < 21.6 else 8e6 + used(s))
+        ticks.append(at(s, [reading], processes=[process()], interval_ns=round(interval * SECOND)))
+    found = kept(path, ticks)
+    assert of(found, "alice").energy == total(found.hours).energy == pytest.approx(used(60))
+    assert (of(found, "alice").metered, total(found.hours).metered) == pytest.approx((60, 60))
+
+
 def test_energy_of_a_part_of_a_gpu_is_not_known(path: Path) -> None:
     part = device()._replace(uuid="MIG-1234")
     samples = [busy(energy=100.0 * s, power=100.0)._replace(device=part) for s in range(11)]

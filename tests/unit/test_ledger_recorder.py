@@ -239,6 +239,23 @@ def test_a_counter_that_the_driver_renews_seldom_is_counted_between_its_own_stam
     assert ledger.usage(0)["energy"] == pytest.approx(550.0)
 
 
+@pytest.mark.parametrize("glitch", [2.0**62 / 1000, 4.29e6, 0.0], ids=["near the type's end", "4.29 MJ", "nothing"])
+def test_a_glitch_of_the_energy_counter_is_in_no_epoch_and_loses_none_of_its_energy(glitch: float) -> None:
+    ledger = Memory()
+    ticks = [on(n / 2, energy=glitch if 9 <= n < 12 else 1e6 + 150.0 * n, power_limit=690.0) for n in range(30)]
+    keep(ledger, spread(ticks, one_epoch(2.25, 7.75)))
+    assert ledger.usage(0)["energy"] == pytest.approx(300.0 * 5.5)
+    assert ledger.usage(-1)["energy"] == pytest.approx(300.0 * 7.75)
+
+
+def test_a_counter_that_starts_over_leaves_a_long_run_all_but_an_interval_of_its_energy() -> None:
+    ledger, make = Memory(), Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.RUN_END, 101.0, phase="")]
+    ticks = [on(n, energy=300.0 * n + (1e6 if n < 50 else 0.0), power_limit=690.0) for n in range(110)]
+    keep(ledger, spread(ticks, events))
+    assert ledger.usage(-1)["energy"] == pytest.approx(300.0 * 99)
+
+
 def test_a_running_epoch_has_the_steps_that_belong_to_its_seconds() -> None:
     ledger, make = Memory(), Course()
     events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0, step=0)]
