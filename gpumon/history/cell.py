@@ -10,6 +10,8 @@ from operator import itemgetter, mul
 from struct import pack
 from typing import NamedTuple
 
+from gpumon.history.counting import Grown
+
 Numbers = Sequence[float]
 
 
@@ -118,6 +120,23 @@ def summed(
         mean[place] = low[place] = high[place] = rates[number]
         last[place] = raw[number]
     return HistoryCell(low, mean, high, last, seconds)
+
+
+def with_growth(cell: HistoryCell, counters: Sequence[int], more: Grown) -> HistoryCell:
+    """The same cell with growth that came to be known later. One part unknown, the whole is; the latest value stays."""
+    of_gauges, before = cell.seconds
+    seconds = round(before + more.seconds, 4)
+    single = cell.low is cell.mean is cell.high
+    low, mean, high, last = (doubles(column) for column in cell[:4])
+    for number, place in enumerate(counters):
+        rate = more.rates[number]
+        if before:
+            rate = (mean[place] * before + rate * more.seconds) / seconds
+        low[place] = mean[place] = high[place] = rate
+        last[place] = more.raw[number]
+    if single:
+        low = high = mean
+    return HistoryCell(low, mean, high, last, (of_gauges, seconds))
 
 
 @lru_cache

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
+from gpumon.energy_growth import FOLLOWS, most_power
 from gpumon.frame import Frame, Tick
 from gpumon.history.cell import HistoryCell, summed
 from gpumon.history.counting import Counting
@@ -25,8 +26,9 @@ from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL
 from gpumon.history.samples import EvenCells
 from gpumon.history.tiers import SHAPES, KeptColumns
 from gpumon.history.tiers import columns_of as columns_of
-from gpumon.metrics import Availability
+from gpumon.metrics import GPU_INDEX, Availability
 
+_ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
 SET_BACK = 60.0
 """Seconds: a clock that is set back by more begins a new stretch."""
 
@@ -79,7 +81,7 @@ class Collector:
         """Moments before this one (ns, CLOCK_MONOTONIC) are in blocks that were handed over; 0 before the first."""
         self._block = -1
         """The open block of the finest tier."""
-        self._last_ns = self._followed = 0
+        self._last_ns = self._followed = self._border_ns = 0
         self._subjects: dict[str, _Subject] = {}
         self._time = self._monotonic = nan
         self._cell = 0
@@ -133,7 +135,8 @@ class Collector:
                 for time, tick, row in zip(times, ticks, rows, strict=True)
             ]
             counters = [subject.counters_of(row.values) for row in rows]
-            growth = subject.counting.evenly(self._cell, read, counters)
+            most = min(map(most_power, {subject.limit_of(row.values) for row in rows}))
+            growth = subject.counting.evenly(self._cell, read, counters, most)
             if growth is None:
                 return False
             go_on = partial(subject.counting.go_on, self._cell + count, read[-1], counters[-1], growth)
@@ -142,10 +145,12 @@ class Collector:
         for subject, values, go_on in moved:
             go_on()
             subject.rows, subject.held = [values], values
-        self._finest.take_even(self._cell, count, cells)
+        self._finest.take_even(self._cell, cells)
         self._cell += count
         self._time, self._last_ns = times[-1], ticks[-1].monotonic_ns
         self._monotonic = self._last_ns / SECOND
+        self._finest.reach(self._settled(self._cell, self._time))
+        self._note_done()
         return True
 
     def add(self, seen: TickValues) -> None:
@@ -163,11 +168,16 @@ class Collector:
         for row in seen.rows:
             subject = self._subjects.get(row.subject)
             if subject is None:
-                subject = self._subjects[row.subject] = _Subject(columns_of(row.subject))
-            read = time - (seen.monotonic_ns - row.read_ns) / SECOND
-            subject.counting.add(read, subject.counters_of(row.values), self._step, longest)
+                subject = self._subjects[row.subject] = _Subject(columns_of(row.subject), row.subject != HOST)
+            read, counting = time - (seen.monotonic_ns - row.read_ns) / SECOND, subject.counting
+            limit = subject.limit_of(row.values)
+            counting.add(read, subject.counters_of(row.values), self._step, max(longest, FOLLOWS), limit)
+            for number, grown in counting.late(self._cell if subject.rows or self._cell == self._followed else cell):
+                if number > self._followed:  # else somebody else has it
+                    self._finest.grow(number, row.subject, grown)
         if cell > self._cell:
             self._close(cell)
+            self._finest.reach(self._settled(cell, time))
         for row in seen.rows:
             self._subjects[row.subject].take(row.values, time, min(planned, self._step))
         answered = {row.subject for row in seen.rows}
@@ -176,9 +186,22 @@ class Collector:
                 subject.let_go(self._step)
         self._time, self._monotonic, self._last_ns = time, monotonic, seen.monotonic_ns
         if cell // SHAPES[0].cells != self._block:
-            self._block, self.done_ns = cell // SHAPES[0].cells, seen.monotonic_ns
+            self._block, self._border_ns = cell // SHAPES[0].cells, seen.monotonic_ns
             since = time - 2 * SHAPES[0].block  # who comes again after so long is as good as new
             self._subjects = {name: one for name, one in self._subjects.items() if one.seen_since(since)}
+        self._note_done()
+
+    def _note_done(self) -> None:
+        if self._border_ns > self.done_ns and self._finest.first_open == self._block:
+            self.done_ns = self._border_ns
+
+    def _settled(self, cell: int, time: float) -> int:
+        """The number of the first cell of which more may come to be known at `time` (s since 1970), up to `cell`."""
+        for subject in self._subjects.values():
+            behind = subject.counting.time
+            if time - FOLLOWS < behind < cell * self._step:
+                cell = int(behind // self._step)
+        return cell
 
     def follow(self, seen: TickValues) -> None:
         """Take what was collected before as what the next moment follows; it is in no cell."""
@@ -197,6 +220,7 @@ class Collector:
         self._subjects.clear()
         self._time = self._monotonic = nan
         self._cell, self._block, self.done_ns = 0, -1, self._last_ns + 1
+        self._border_ns = 0
 
     def _break_off(self, cell: int) -> None:
         """A gap before a tick in `cell`: nothing holds through it, and no counter is a line over it."""
@@ -206,6 +230,7 @@ class Collector:
             self._close(cell)
         for subject in self._subjects.values():
             subject.counting.forget()
+        self._finest.reach(cell)
 
     def _close(self, until: int) -> None:
         """Close the open cell, and those up to `until` through which the last values hold."""
@@ -224,14 +249,13 @@ class Collector:
             if not held:
                 break
             self._finest.take(cell, held)
-        self._finest.reach(until)
         self._cell = until
 
 
 class _Subject:
     """The open cell of one subject."""
 
-    def __init__(self, columns: KeptColumns) -> None:
+    def __init__(self, columns: KeptColumns, is_gpu: bool) -> None:
         self.rows: list[Sequence[float]] = []
         self.held: Sequence[float] | None = None
         """Values that hold until the next tick."""
@@ -241,7 +265,8 @@ class _Subject:
         """Seconds since 1970: when values began to hold without a gap; and the last sample."""
         self._before = 0.0
         """Seconds of the open cell in which values held before a gap in it."""
-        self.counting = Counting(len(columns.counters))
+        self._is_gpu = is_gpu
+        self.counting = Counting(len(columns.counters), columns.counters.index(_ENERGY) if is_gpu else -1)
         self.counters_of: Callable[[Sequence[float]], Sequence[float]] = itemgetter(*columns.counters)
         self._counters = columns.counters
 
@@ -253,6 +278,10 @@ class _Subject:
     def seen_since(self, time: float) -> bool:
         """Whether it had a sample since then (s since 1970)."""
         return self._time >= time
+
+    def limit_of(self, values: Sequence[float]) -> float:
+        """The enforced power limit of a GPU, W; NaN of the machine, or where it is not known."""
+        return values[_LIMIT] if self._is_gpu else nan
 
     def is_even(self, cell: int) -> bool:
         """Whether its open cell, which is this one, has one sample, which holds for all of it."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from math import isfinite, nan
 from operator import gt, ne, sub
 from typing import NamedTuple
+
+from gpumon.energy_growth import DOUBTED, UNSURE, energy_between
+from gpumon.missing import is_known
 
 
 class Grown(NamedTuple):
@@ -30,10 +34,15 @@ class EvenGrowth(NamedTuple):
 class Counting:
     """Between two samples that are near each other a counter is a straight line, and is cut at the borders of cells.
 
-    Over a gap, or where a counter has gone back, nothing is known of when it grew.
+    Over a gap, or where a counter has gone back, nothing is known of when it grew. Where no card can have used as much
+    energy, values wait: they are garbage, unless all that come agree with them.
     """
 
-    def __init__(self, counters: int) -> None:
+    def __init__(self, counters: int, energy: int = -1) -> None:
+        """`energy`: the place of the counter of a GPU's energy, if there is one."""
+        self._energy = energy
+        self._doubted: list[tuple[float, Sequence[float]]] = []
+        """Times and values of those that wait."""
         self._nothing = (nan,) * counters
         self._base: Sequence[float] = self._nothing
         """The counters when the open cell began, or when they were first seen in it."""
@@ -44,13 +53,54 @@ class Counting:
         self._grown: list[float] | None = None
         """Growth in the open cell before a gap in it; None where there was no gap."""
         self._seconds = 0.0
+        self._step = 1
         self._closed: dict[int, Grown] = {}
 
-    def add(self, time: float, values: Sequence[float], step: int, longest: float) -> None:
-        """Take values that were true at `time` (s since 1970); a jump of more than `longest` s is a gap."""
-        before = self._time
-        if time <= before:
+    @property
+    def time(self) -> float:
+        """The time of the last values that were believed, s since 1970; NaN before."""
+        return self._time
+
+    def add(self, time: float, values: Sequence[float], step: int, longest: float, limit: float = nan) -> None:
+        """Take values that were true at `time` (s since 1970); a jump of more than `longest` s is a gap.
+
+        `limit`: the enforced power limit of a GPU, W.
+        """
+        if time <= self._time:
             return
+        if self._energy >= 0 and time - self._time <= longest and not self._is_believed(time, values, limit):
+            if not self._is_agreed(time, values, limit):
+                return
+            self._leave()
+            waited, self._doubted = self._doubted, []
+            self._time, self._values = waited[0]
+            self._base, self._begin = self._values, self._time
+            for at, those in waited[1:]:
+                self._take(at, those, step, longest)
+        elif self._doubted:
+            self._doubted = []
+        self._take(time, values, step, longest)
+
+    def _is_believed(self, time: float, values: Sequence[float], limit: float) -> bool:
+        """Whether a card can have used the energy since the last values; also where that is not known."""
+        before, after = self._values[self._energy], values[self._energy]
+        is_missing = not (is_known(before) and is_known(after))
+        return is_missing or is_known(energy_between(before, after, time - self._time, limit))
+
+    def _is_agreed(self, time: float, values: Sequence[float], limit: float) -> bool:
+        """Whether these agree with those that wait, and they have waited long enough; else they wait."""
+        doubted = self._doubted
+        if doubted:
+            begun, first = doubted[0]
+            if not is_known(energy_between(first[self._energy], values[self._energy], time - begun, limit)):
+                doubted.clear()
+            elif time - begun >= DOUBTED:
+                return True
+        doubted.append((time, values))
+        return False
+
+    def _take(self, time: float, values: Sequence[float], step: int, longest: float) -> None:
+        before, self._step = self._time, step
         if not time - before <= longest or any(map(gt, self._values, values)):
             self._leave()
             self._base, self._begin = values, time
@@ -76,20 +126,28 @@ class Counting:
 
     def is_whole(self, second: int) -> bool:
         """Whether the open second is this one, and all that it has grown by so far is known."""
-        return self._begin == second and self._grown is None and not self._closed
+        return self._begin == second and self._grown is None and not (self._closed or self._doubted)
 
-    def evenly(self, second: int, times: Sequence[float], values: Sequence[Sequence[float]]) -> EvenGrowth | None:
+    def evenly(
+        self, second: int, times: Sequence[float], values: Sequence[Sequence[float]], most: float = nan
+    ) -> EvenGrowth | None:
         """Return the growth in the open second, which is `second`, and in those after it, up to the last of `values`.
 
         There is one of them in each second after the open one, which is whole. None where one is in another second,
-        or a counter has gone back.
+        or a counter has gone back, or grown beyond what a card can use, `most` in W.
         """
         if not all(border < time < border + 1 for border, time in enumerate((self._time, *times), second)):
             return None
         before = zip((self._time, *times), times, strict=False)
         shares = [(border - old) / (time - old) for border, (old, time) in enumerate(before, second + 1)]
         rates, raw, length = [], [], len(times)
-        for begin, first, column in zip(self._base, self._values, zip(*values, strict=True), strict=True):
+        columns = list(zip(*values, strict=True))
+        if self._energy >= 0:
+            column = columns[self._energy]
+            grown = map(sub, column, (self._values[self._energy], *column))
+            if any(map(gt, grown, repeat(most * UNSURE))):
+                return None
+        for begin, first, column in zip(self._base, self._values, columns, strict=True):
             if column.count(first) == length and isfinite(first):  # as most counters of throttling
                 at = [first] * length
             else:
@@ -109,17 +167,28 @@ class Counting:
     def forget(self) -> None:
         """Take what comes as behind a gap."""
         self._leave()
+        self._doubted = []
         self._base, self._begin = self._nothing, nan
         self._values, self._time = self._nothing, nan
 
     def closed(self, cell: int) -> Grown:
         """The growth in a cell that is over."""
         if cell not in self._closed:
+            if self._time < cell * self._step:  # it was not read in it, and is behind
+                return Grown(self._nothing, self._nothing, 0.0)
             self._close(cell, self._time, self._values)
         found = self._closed.pop(cell)
         if self._closed:
             for other in [one for one in self._closed if one < cell]:  # those in which no device answered
                 del self._closed[other]
+        return found
+
+    def late(self, before: int) -> list[tuple[int, Grown]]:
+        """Return, and forget, the growth in cells before one: what came to be known of those that were closed."""
+        if not self._closed:
+            return []
+        found = [(cell, grown) for cell, grown in self._closed.items() if cell < before and grown.seconds > 0]
+        self._closed = {cell: grown for cell, grown in self._closed.items() if cell >= before}
         return found
 
     def _close(self, cell: int, border: float, at: Sequence[float]) -> None:

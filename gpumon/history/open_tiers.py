@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from gpumon.history.cell import HistoryCell, fold
+from gpumon.history.counting import Grown
 from gpumon.history.samples import EvenCells, SampleCells
 from gpumon.history.tiers import SHAPES, TierShape, columns_of
 
@@ -20,7 +21,10 @@ class Block(NamedTuple):
 
 
 class FinestTier:
-    """The open block of the finest tier. Its blocks have whole cells of the next tier, which are folded from them."""
+    """The open blocks of the finest tier. They have whole cells of the next tier, which are folded from them.
+
+    There is one, and for a few seconds also the one before it, while counters are behind: a slow one is read seldom.
+    """
 
     def __init__(self, write: Callable[[Block], object]) -> None:
         self._write = write
@@ -28,66 +32,74 @@ class FinestTier:
         self._shape = SHAPES[0]
         self._group = SHAPES[1].step // SHAPES[0].step
         """Cells in a cell of the next tier."""
-        self._next = 0
-        """Number of the cell that is open."""
         self._folded = 0
         """Number of the first group of which the cells are not folded yet."""
-        self._cells: dict[str, SampleCells] = {}
+        self._blocks: dict[int, dict[str, SampleCells]] = {}
+        """By number, then by subject."""
+        self.first_open = 0
+        """Number of the first block that is not handed over."""
 
     def take(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
         """Take the cells of one time; they come in order."""
-        self.reach(number)
         for subject, cell in cells.items():
-            self._of(subject).put(number % self._shape.cells, cell)
+            self._of(number, subject).put(number % self._shape.cells, cell)
 
-    def take_even(self, number: int, count: int, cells: Mapping[str, EvenCells]) -> None:
-        """Take `count` cells of each subject, from one of this number on; all are in the same block."""
-        self.reach(number)
+    def take_even(self, number: int, cells: Mapping[str, EvenCells]) -> None:
+        """Take some cells of each subject, from one of this number on; all are in the same block."""
         for subject, even in cells.items():
-            self._of(subject).put_even(number % self._shape.cells, even)
-        self.reach(number + count)
+            self._of(number, subject).put_even(number % self._shape.cells, even)
 
-    def reach(self, number: int) -> None:
-        """Hand over what is full before the cell of this number: none comes before it any more."""
-        group, block = number // self._group, self._next // self._shape.cells
-        if number // self._shape.cells != block:
-            self._fold((block + 1) * self._shape.cells // self._group)
-            self._seal()
-            self._folded = group
-        elif group > self._folded and self._has_others(group):
-            self._fold(group)  # they take room until then
-        self._next = number
+    def grow(self, number: int, subject: str, grown: Grown) -> None:
+        """Add growth to a cell that was taken without it; nothing where that is handed over, or folded."""
+        if number < self._folded * self._group:
+            return
+        cells, place = self._of(number, subject), number % self._shape.cells
+        cells.put(place, cells.grown(place, grown))
+
+    def reach(self, since: int) -> None:
+        """Hand over what is full before the cell of this number: none comes before it any more, nor is any changed."""
+        group, block = since // self._group, since // self._shape.cells
+        if block > self.first_open:
+            for old in sorted(one for one in self._blocks if one < block):
+                self._hand_over(old)
+            self._folded = max(self._folded, block * self._shape.cells // self._group)
+            self.first_open = block
+        if group > self._folded and self._has_others(block, group):
+            self._fold(block, group)  # they take room until then
 
     def finish(self) -> None:
         """Hand over what is open, here and in the tiers behind."""
-        self._fold((self._next // self._shape.cells + 1) * self._shape.cells // self._group)
-        self._seal()
+        for block in sorted(self._blocks):
+            self._hand_over(block)
         self._coarser.finish()
-        self._next = self._folded = 0
+        self._folded = self.first_open = 0
 
-    def _of(self, subject: str) -> SampleCells:
-        if subject not in self._cells:
+    def _of(self, number: int, subject: str) -> SampleCells:
+        block = self._blocks.setdefault(number // self._shape.cells, {})
+        if subject not in block:
             columns = columns_of(subject)
-            self._cells[subject] = SampleCells(self._shape.cells, len(columns.names), columns.counters)
-        return self._cells[subject]
+            block[subject] = SampleCells(self._shape.cells, len(columns.names), columns.counters)
+        return block[subject]
 
-    def _seal(self) -> None:
-        for subject, cells in self._cells.items():
-            self._write(Block(self._shape, self._next // self._shape.cells, subject, cells))
-        self._cells = {}
+    def _hand_over(self, block: int) -> None:
+        per_block = self._shape.cells // self._group
+        self._folded = max(self._folded, block * per_block)
+        self._fold(block, (block + 1) * per_block)
+        for subject, cells in self._blocks.pop(block).items():
+            self._write(Block(self._shape, block, subject, cells))
 
-    def _has_others(self, group: int) -> bool:
+    def _has_others(self, block: int, group: int) -> bool:
         """Whether there are cells, not folded yet, before those of this group that are not of one sample each."""
         begin = self._folded * self._group % self._shape.cells
         end = begin + (group - self._folded) * self._group
-        return any(cells.has_others(begin, end) for cells in self._cells.values())
+        return any(cells.has_others(begin, end) for cells in self._blocks.get(block, {}).values())
 
-    def _fold(self, until: int) -> None:
-        """Fold the groups of the open block before this one, many at once."""
+    def _fold(self, block: int, until: int) -> None:
+        """Fold the groups of an open block before this one, many at once."""
         first, size = self._folded, self._group
-        begin = first * size % self._shape.cells
+        begin = first * size - block * self._shape.cells
         end = begin + (until - first) * size
-        folded = {name: cells.folded(begin, end, size) for name, cells in self._cells.items()}
+        folded = {name: cells.folded(begin, end, size) for name, cells in self._blocks.get(block, {}).items()}
         for group in range(first, until):
             place = begin + (group - first) * size
             known = {name: cells[place] for name, cells in folded.items() if place in cells}

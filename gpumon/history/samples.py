@@ -10,7 +10,8 @@ from operator import eq
 from struct import pack_into
 from typing import NamedTuple
 
-from gpumon.history.cell import HistoryCell, Numbers, doubles, fold, instead, singles, weights
+from gpumon.history.cell import HistoryCell, Numbers, doubles, fold, instead, singles, weights, with_growth
+from gpumon.history.counting import Grown
 
 _SAMPLE, _OTHER = 1, 2
 _FEW = 8
@@ -71,12 +72,19 @@ class SampleCells(Mapping[int, HistoryCell]):
         if cell.seconds == WHOLE and cell.weight is None and cell.low is cell.mean is cell.high:
             self._make_room()
             self._kinds[place] = _SAMPLE
+            self._others.pop(place, None)
             self._last[place * self._metrics : (place + 1) * self._metrics] = doubles(cell.last)
             for column, counter in zip(self._rates, self._counters, strict=True):
                 column[place] = cell.mean[counter]
         else:
             self._kinds[place] = _OTHER
             self._others[place] = cell
+
+    def grown(self, place: int, more: Grown) -> HistoryCell:
+        """Return the cell at a place with more growth of its counters; without gauges where there is none yet."""
+        nothing = doubles([nan] * self._metrics)
+        none = HistoryCell(nothing, nothing, nothing, nothing, (0.0, 0.0))
+        return with_growth(self[place] if self._kinds[place] else none, self._counters, more)
 
     def put_even(self, place: int, cells: EvenCells) -> None:
         """Take cells from `place` on."""

@@ -117,7 +117,7 @@ def test_an_open_block_takes_room_for_cells_of_a_sample_each_only_where_there_ar
         at = number * SECOND // 5
         often.add(values_of(tick(0, [sample(0)], monotonic_ns=at, time_ns=at, interval_ns=SECOND // 5)))
         each_second.add(values_of(tick(number, [sample(0)])))
-    of_often, of_each = (one._finest._cells[device(0).uuid] for one in (often, each_second))
+    of_often, of_each = (next(iter(one._finest._blocks.values()))[device(0).uuid] for one in (often, each_second))
     assert len(of_often) > 10
     assert len(of_each) > 90
     assert not of_often._last
