@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
+from gpumon.accounting.totals import Totals, totals_of
 from gpumon.clock import SECOND
 from gpumon.driver_calls import read_calls
 from gpumon.frame import Frame
 from gpumon.live import follow
 from gpumon.metrics import Availability
 from gpumon.paths import Places
+from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
 from tests.programs import daemon, environment, gpumon, until
 
@@ -61,3 +67,68 @@ def test_the_other_gpus_keep_every_tick_while_one_hangs(stub: Stub, live_dir: Pa
         assert stale.age >= (frame.monotonic_ns - hung.monotonic_ns) / SECOND
         assert stale.values[0] == hung.samples[3].values[0], "the last that is known"
     assert [sample.device.uuid for sample in well.samples] == [stub.uuid(gpu) for gpu in range(8)]
+
+
+def used(live_dir: Path) -> Totals:
+    """Sums of use as an exporter finds them."""
+    with closing(RingReader.open(str(live_dir / "ring"))) as reader:
+        found = reader.sums()
+    return totals_of(found) if found else Totals(0, 0.0, 0, {}, {}, {})
+
+
+@pytest.mark.parametrize(("interval", "slow"), [("0.1", 20_000), ("1", 100_000)], ids=["10 Hz", "1 Hz"])
+def test_slow_calls_and_a_hung_gpu_lose_no_energy_of_the_others(
+    interval: str, slow: int, stub: Stub, live_dir: Path
+) -> None:
+    """And that of the hung one is what its counter tells, as long as it is asked again soon."""
+    stub.gpus = 4
+    with daemon("--interval", interval, env=environment(live_dir, stub.env())):
+        live = follow(Places(explicit=str(live_dir)))
+        stub.set_latency(None, slow)
+        until(lambda: any(call.every for call in read_calls(str(live_dir))))
+        begin, since = used(live_dir), time.time()
+        stub.set_latency(None, HANG, gpu=3)
+        until(lambda: (one := live.latest()) and one.samples[3].age > 3)
+        stub.set_latency(None, slow, gpu=3)
+        until(lambda: time.time() > since + 15)
+        end, until_time = used(live_dir), time.time()
+        ticks = {frame.monotonic_ns: frame for frame in live.since(0)}
+        until(lambda: (one := live.latest()) and one.time > until_time + 4)
+        live.since(0)
+        totals = live.totals(begin=since, end=until_time)
+    first, last = ticks[begin.monotonic_ns], ticks[end.monotonic_ns]
+    ahead = last.time - last.monotonic_ns / SECOND
+    for gpu, (before, after) in enumerate(zip(first.samples, last.samples, strict=True)):
+        uuid = after.device.uuid
+        stamps = [one.counters_monotonic_ns / SECOND for one in (before, after)]
+        true = stub.truth("gpu.energy", gpu, stamps[1]) - stub.truth("gpu.energy", gpu, stamps[0])
+        use, earlier = end.devices[uuid].use, begin.devices[uuid].use
+        assert use.energy - earlier.energy == pytest.approx(true, rel=0.01)
+        assert use.metered <= use.observed
+        total = totals.devices[uuid]["energy"]
+        true = stub.truth("gpu.energy", gpu, until_time - ahead) - stub.truth("gpu.energy", gpu, since - ahead)
+        assert total.missing_seconds < 0.5
+        assert total.value == pytest.approx(true, rel=0.04)
+
+
+def test_a_glitch_of_the_energy_counter_is_in_no_sum(stub: Stub, live_dir: Path) -> None:
+    with daemon("--interval", "0.1", env=environment(live_dir, stub.env())):
+        live = follow(Places(explicit=str(live_dir)))
+        until(lambda: (one := live.latest()) and one.number > 20)
+        begin, since = used(live_dir), time.time()
+        for glitch in (2**62, 4_290_000_000 + round(1000 * stub.truth("gpu.energy", 1)), 0):
+            stub.set_value("gpu.energy", glitch, 1)
+            until(lambda glitch=glitch: (one := live.latest()) and one.samples[1].value("gpu.energy") == glitch / 1000)
+            stub.set_value("gpu.energy", None, 1)
+            until(lambda: (one := live.latest()) and 8e6 < one.samples[1].value("gpu.energy") < 9e6)
+        until(lambda: time.time() > since + 5)
+        end, until_time = used(live_dir), time.time()
+        ticks = {frame.monotonic_ns: frame for frame in live.since(0)}
+        until(lambda: (one := live.latest()) and one.time > until_time + 1)
+        totals = live.totals(begin=since, end=until_time)
+    first, last = ticks[begin.monotonic_ns].samples[1], ticks[end.monotonic_ns].samples[1]
+    uuid, grown = last.device.uuid, last.value("gpu.energy") - first.value("gpu.energy")
+    assert end.devices[uuid].use.energy - begin.devices[uuid].use.energy == pytest.approx(grown, rel=0.01)
+    total = totals.devices[uuid]["energy"]
+    assert total.value == pytest.approx(grown, rel=0.1)
+    assert total.missing_seconds < 0.5
