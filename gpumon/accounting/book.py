@@ -156,7 +156,8 @@ class AccountBook:
                 for uuid, one in self._before.items():
                     state = one.sample.state
                     if state is _OK or state is _ASLEEP:
-                        self._count(uuid, one, seconds, begin_ns, end_ns)
+                        after = now.get(uuid) if end_ns == tick.monotonic_ns else None
+                        self._count(uuid, one, seconds, begin_ns, end_ns, after)
                     elif state is _STALE and (answered := self._answered.get(uuid)) is not None:
                         self._wait(uuid, answered, begin_ns, end_ns)
         else:
@@ -197,14 +198,24 @@ class AccountBook:
         self.settle()
         self._open = {}
 
-    def _count(self, uuid: str, one: HeldDevice, seconds: float, begin_ns: int, end_ns: int) -> None:
-        """`one` held for `seconds`, from `begin_ns` to `end_ns` (CLOCK_MONOTONIC)."""
+    def _count(
+        self, uuid: str, one: HeldDevice, seconds: float, begin_ns: int, end_ns: int, after: HeldDevice | None
+    ) -> None:
+        """`one` held for `seconds`, from `begin_ns` to `end_ns` (CLOCK_MONOTONIC); a tick then finds `after`."""
         device = self._open.get(uuid) or self._begin(uuid)
         if device.kind != _KIND(one) or not device.is_whole:
             self._turn(device, uuid, one)
         device.seconds += seconds
         if device.is_whole and one.sample.state is _OK:
-            self._meters[uuid].hold(device.part, begin_ns, end_ns, one.sample.values[_POWER])
+            meter = self._meters[uuid]
+            if after is not None and after.sample.state is _OK:
+                values, stamp_ns = after.sample.values, after.sample.counters_monotonic_ns
+                joules = meter.goes_on(values[_ENERGY], stamp_ns, begin_ns, end_ns, values[_LIMIT])
+                if joules == joules:  # NaN is not itself; in place, because it is done for each device and tick
+                    device.metered += seconds
+                    device.joules += joules
+                    return
+            meter.hold(device.part, begin_ns, end_ns, one.sample.values[_POWER])
 
     def _wait(self, uuid: str, answered: HeldDevice, begin_ns: int, end_ns: int) -> None:
         """A GPU said nothing from `begin_ns` to `end_ns`: its counter will tell the energy, if it comes back soon."""
@@ -228,6 +239,8 @@ class AccountBook:
                 if answered and (before := answered.pop(uuid, None)) is not None and not _is_held_alike(before, one):
                     meter.change(_unowned)
                 values, stamp_ns = sample.values, sample.counters_monotonic_ns
+                if stamp_ns == meter.stamp_ns and meter.at_ns == tick.monotonic_ns:
+                    continue  # taken with the stretch before it, as nearly always
                 # Without a stamp, the same number again is no reading: it may be kept from before.
                 if not stamp_ns and values[_ENERGY] != meter.energy:
                     stamp_ns = sample.monotonic_ns or tick.monotonic_ns

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isfinite
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from gpumon.clock import SECOND
 from gpumon.energy_growth import DOUBTED, energy_between
-from gpumon.missing import NAN
+from gpumon.missing import NAN, is_known
 
 Part = TypeVar("Part")
 Book = Callable[[Part, float, float], object]
@@ -20,15 +20,10 @@ Book = Callable[[Part, float, float], object]
 _DOUBTED_NS = round(DOUBTED * SECOND)
 
 
-class _Reading:
-    __slots__ = ("at_ns", "energy", "stamp_ns")
-
-    def __init__(self, energy: float, stamp_ns: int, at_ns: int) -> None:
-        self.energy = energy
-        self.stamp_ns = stamp_ns
-        """ns, CLOCK_MONOTONIC: when the counter had this value."""
-        self.at_ns = at_ns
-        """The same, but not later than its tick: time is known up to there."""
+class _Reading(NamedTuple):
+    energy: float
+    stamp_ns: int
+    at_ns: int
 
 
 class _Stretch(Generic[Part]):
@@ -44,21 +39,32 @@ class _Stretch(Generic[Part]):
 class EnergyMeter(Generic[Part]):
     """Stretches of a GPU whose energy is not known yet, and the reading that they begin with."""
 
-    __slots__ = ("_base", "_book", "_doubted", "_stretches")
+    __slots__ = ("_book", "_doubted", "_stretches", "at_ns", "energy", "stamp_ns")
 
     def __init__(self, book: Book[Part]) -> None:
         self._book = book
-        self._base: _Reading | None = None
-        """The last reading that was believed."""
-        self._doubted: _Reading | None = None
-        """The first one of those since then that no card can have come to from there."""
-        self._stretches: list[_Stretch[Part]] = []
-        """Those after it, in their order, which are not booked."""
-
-    @property
-    def energy(self) -> float:
+        self.energy = NAN
         """The counter as it was believed last, J; NaN before."""
-        return self._base.energy if self._base is not None else NAN
+        self.stamp_ns = 0
+        """ns, CLOCK_MONOTONIC: when it had this value."""
+        self.at_ns = 0
+        """The same, but not later than its tick: time is known up to there."""
+        self._doubted: _Reading | None = None
+        """The first reading since then that no card can have come to from there."""
+        self._stretches: list[_Stretch[Part]] = []
+        """Those since then, in their order, which are not booked."""
+
+    def goes_on(self, energy: float, stamp_ns: int, begin_ns: int, end_ns: int, limit: float) -> float:
+        """Take the counter as `read` does, at the end of a stretch that began with the reading before; return joules.
+
+        So it is at nearly each tick, and nothing waits. NaN where it is not so: then nothing was taken.
+        """
+        if self._stretches or begin_ns != self.at_ns or stamp_ns < end_ns:
+            return NAN
+        grown = energy_between(self.energy, energy, (stamp_ns - self.stamp_ns) / SECOND, limit)
+        if grown == grown:  # NaN is not itself; in place, because it is done for each device and tick
+            self.energy, self.stamp_ns, self.at_ns, self._doubted = energy, stamp_ns, end_ns, None
+        return grown
 
     def change(self, to: Callable[[Part], Part]) -> None:
         """Replace the parts of stretches that wait."""
@@ -83,62 +89,57 @@ class EnergyMeter(Generic[Part]):
         `limit`: the enforced power limit, W. A counter that is missing, or that was read before, is waited for as long
         as readings may lie apart.
         """
-        base = self._base
         if not isfinite(energy):
-            if base is None or now_ns - base.at_ns > follows_ns:
+            if not now_ns - self.at_ns <= follows_ns or self.energy != self.energy:
                 self.forget()
             return
-        if base is None:
-            self._begin(_Reading(energy, stamp_ns, min(stamp_ns, now_ns)))
-            return
-        passed_ns = stamp_ns - base.stamp_ns
-        if passed_ns <= 0:
-            if now_ns - base.at_ns > follows_ns:
+        reading, passed_ns = _Reading(energy, stamp_ns, min(stamp_ns, now_ns)), stamp_ns - self.stamp_ns
+        if self.energy != self.energy or passed_ns > follows_ns:
+            self._begin(reading)
+        elif passed_ns <= 0:
+            if now_ns - self.at_ns > follows_ns:
                 self._book_power(now_ns)
-            return
-        if passed_ns > follows_ns:
-            self._begin(_Reading(energy, stamp_ns, min(stamp_ns, now_ns)))
-            return
-        grown = energy_between(base.energy, energy, passed_ns / SECOND, limit)
-        if grown == grown:  # NaN is not itself; in place, because it is done for each device and tick
-            base.stamp_ns, base.energy = stamp_ns, energy
-            self._doubted = None
-            self._book_grown(base, grown, min(stamp_ns, now_ns))
         else:
-            self._doubt(energy, stamp_ns, min(stamp_ns, now_ns), limit)
+            grown = energy_between(self.energy, energy, passed_ns / SECOND, limit)
+            if is_known(grown):
+                self._go_on(reading, grown)
+            else:
+                self._doubt(reading, limit)
 
     def forget(self) -> None:
         """Wait for no reading any more: what came before the next one is that of its power."""
-        self._base = self._doubted = None
+        self.energy, self.stamp_ns, self.at_ns, self._doubted = NAN, 0, 0, None
         if self._stretches:
             self._book_power(self._stretches[-1].end_ns)
 
     def _begin(self, reading: _Reading) -> None:
         """Count on from this reading; nothing is known of how the counter came to it."""
         self._book_power(reading.at_ns)
-        self._base, self._doubted = reading, None
+        self.energy, self.stamp_ns, self.at_ns = reading
+        self._doubted = None
 
-    def _doubt(self, energy: float, stamp_ns: int, at_ns: int, limit: float) -> None:
+    def _doubt(self, reading: _Reading, limit: float) -> None:
         """Wait whether the counter goes on from before, or from a reading that no card can have come to."""
-        doubted = self._doubted
-        grown = NAN
+        doubted, grown, passed_ns = self._doubted, NAN, 0
         if doubted is not None:
-            grown = energy_between(doubted.energy, energy, (stamp_ns - doubted.stamp_ns) / SECOND, limit)
-        if doubted is None or grown != grown:
-            self._doubted = _Reading(energy, stamp_ns, at_ns)
-        elif stamp_ns - doubted.stamp_ns >= _DOUBTED_NS:
+            passed_ns = reading.stamp_ns - doubted.stamp_ns
+            grown = energy_between(doubted.energy, reading.energy, passed_ns / SECOND, limit)
+        if doubted is None or not is_known(grown):
+            self._doubted = reading
+        elif passed_ns >= _DOUBTED_NS:
             self._begin(doubted)
-            doubted.stamp_ns, doubted.energy = stamp_ns, energy
-            self._book_grown(doubted, grown, at_ns)
+            self._go_on(reading, grown)
 
-    def _book_grown(self, base: _Reading, grown: float, until_ns: int) -> None:
-        """Book what the counter grew by since `base`, evenly over the time up to `until_ns`."""
-        length, base.at_ns = until_ns - base.at_ns, until_ns
+    def _go_on(self, reading: _Reading, grown: float) -> None:
+        """Book what the counter grew by up to this reading, evenly over the time since the one before."""
+        length, until_ns = reading.at_ns - self.at_ns, reading.at_ns
+        self.energy, self.stamp_ns, self.at_ns = reading
+        self._doubted = None
         stretches = self._stretches
         while stretches and stretches[0].begin_ns < until_ns:
             first = stretches[0]
             passed = min(first.end_ns, until_ns) - first.begin_ns
-            self._book(first.part, passed / SECOND, grown if passed == length else grown * passed / length)
+            self._book(first.part, passed / SECOND, grown * passed / length)
             if first.end_ns > until_ns:
                 first.begin_ns = until_ns
                 return

@@ -234,13 +234,15 @@ def test_energy_of_a_counter_that_is_read_seldom_is_all_there(path: Path, interv
     assert alice.metered >= alice.held - every * interval
 
 
-def test_energy_of_a_counter_that_is_read_seldom_is_split_at_midnight(path: Path) -> None:
-    readings = [s // 7 * 7 for s in range(-35, 36)]
-    ticks = [at(s, [read_at(last, 300.0 * (last + 40))], processes=[process()])
-             for s, last in zip(range(-35, 36), readings, strict=True)]  # fmt: skip
+@pytest.mark.parametrize(("first", "every"), [(-35.5, 1), (-38, 7)], ids=["at each tick", "seldom"])
+def test_energy_is_split_at_midnight_however_seldom_the_counter_is_read(path: Path, first: float, every: int) -> None:
+    ticks = []
+    for number in range(71):
+        read = first + number // every * every
+        ticks.append(at(first + number, [read_at(read, 300.0 * (read + 40))], processes=[process()]))
     found = kept(path, ticks)
-    assert [hour.use.energy for hour in found.hours] == pytest.approx([300 * 35, 300 * 35])
-    assert [hour.accounts[0].metered for hour in found.hours] == pytest.approx([35, 35])
+    assert [hour.use.energy for hour in found.hours] == pytest.approx([300 * -first, 300 * (70 + first)])
+    assert [hour.accounts[0].metered for hour in found.hours] == pytest.approx([-first, 70 + first])
 
 
 def test_what_was_written_before_its_energy_was_known_has_it_later() -> None:
