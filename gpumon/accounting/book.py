@@ -64,7 +64,7 @@ class HourOfUser(NamedTuple):
 
 
 class _EnergyPart(NamedTuple):
-    """Whose the energy of a stretch is."""
+    """Owners of the energy of a stretch."""
 
     hour: int
     observed: bool
@@ -98,7 +98,7 @@ class _DeviceHour:
         self.seconds = self.metered = self.joules = 0.0
         """Of the stretch: its length, that of it in which energy is known, and the energy."""
         self.part = self.unanswered = _NOBODYS
-        """Whose its energy is, and that of a moment in it without an answer."""
+        """Owners of its energy, and of that of a moment in it without an answer."""
         self.weights: Sequence[float] = ()
         """By column, the part of the stretch's own amount."""
         self.shares: Sequence[tuple[list[float], Sequence[float]]] = ()

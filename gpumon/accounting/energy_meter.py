@@ -26,7 +26,7 @@ class _Reading(NamedTuple):
     at_ns: int
 
 
-class _Stretch(Generic[Part]):
+class _Unbooked(Generic[Part]):
     __slots__ = ("begin_ns", "end_ns", "part", "power")
 
     def __init__(self, part: Part, begin_ns: int, end_ns: int, power: float) -> None:
@@ -51,7 +51,7 @@ class EnergyMeter(Generic[Part]):
         """The same, but not later than its tick: time is known up to there."""
         self._doubted: _Reading | None = None
         """The first reading since then that no card can have come to from there."""
-        self._stretches: list[_Stretch[Part]] = []
+        self._stretches: list[_Unbooked[Part]] = []
         """Those since then, in their order, which are not booked."""
 
     def goes_on(self, energy: float, stamp_ns: int, begin_ns: int, end_ns: int, limit: float) -> float:
@@ -81,7 +81,7 @@ class EnergyMeter(Generic[Part]):
                 last.power += (power - last.power) * (end_ns - begin_ns) / whole
                 last.end_ns = end_ns
                 return
-        stretches.append(_Stretch(part, begin_ns, end_ns, power))
+        stretches.append(_Unbooked(part, begin_ns, end_ns, power))
 
     def read(self, energy: float, stamp_ns: int, now_ns: int, limit: float, follows_ns: int) -> None:
         """Take the counter (J) as it was at `stamp_ns`, with the tick at `now_ns`: all ns, CLOCK_MONOTONIC.

@@ -173,7 +173,7 @@ class Collector:
             limit = subject.limit_of(row.values)
             counting.add(read, subject.counters_of(row.values), self._step, max(longest, FOLLOWS), limit)
             for number, grown in counting.late(self._cell if subject.rows or self._cell == self._followed else cell):
-                if number > self._followed:  # else somebody else has it
+                if number > self._followed:  # else the one who wrote before has it
                     self._finest.grow(number, row.subject, grown)
         if cell > self._cell:
             self._close(cell)
