@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import inf
+from math import inf, isnan, nan
 
 import pytest
 
 from gpumon.clock import SECOND
+from gpumon.energy_growth import energy_between
 from gpumon.frame import Frame
 from gpumon.history.query import Query
+from gpumon.history.rates import rates_between
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import HOST_METRICS
 from gpumon.recording.content import KnownParts
@@ -75,3 +77,26 @@ def test_nothing_was_measured_while_the_machine_slept() -> None:
     for frame in made[2:]:  # the steady clock stood still meanwhile
         frame.time += 3600
     assert [rate == rate for rate in rates(made)] == [False, True, False, False, True]
+
+
+@pytest.mark.parametrize("glitch", [2.0**62 / 1000, 1e6 + 4.29e6, 0.0], ids=str)
+def test_a_glitch_of_the_energy_counter_is_no_rate(glitch: float) -> None:
+    def frame(second: int, energy: float) -> Frame:
+        one = builders.sample(0, energy=energy, power_limit=690.0)
+        return builders.frame_of(builders.tick(second, [one]), second)
+
+    made = [frame(second, glitch if second == 3 else 1e6 + 300.0 * second) for second in range(1, 7)]
+    found = [rates_between(before, after, ["gpu.energy"])[UUID]["gpu.energy"] for before, after in pairwise(made)]
+    assert [rate for rate in found if rate == rate] == [300.0] * 3
+    history = RecentHistory(metrics=["gpu.energy"])
+    for one in made:
+        history.add(one)
+    assert history.peak(UUID, "gpu.energy", 0.0, inf) == 300.0
+
+
+def test_a_card_without_a_known_limit_may_draw_twelve_kilowatts_and_no_more() -> None:
+    assert energy_between(0.0, 11_000.0, 1.0, nan) == 11_000.0
+    assert isnan(energy_between(0.0, 19_000.0, 1.0, nan))
+    assert isnan(energy_between(0.0, 19_000.0, 1.0, 4_294_967.0)), "nor one whose limit is garbage"
+    assert isnan(energy_between(0.0, 4000.0, 1.0, 690.0))
+    assert energy_between(0.0, 700.0, 0.01, 690.0) == 700.0, "drivers renew the counter in steps"
