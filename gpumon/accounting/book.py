@@ -222,7 +222,9 @@ class AccountBook:
         device = self._open.get(uuid) or self._begin(uuid)
         if device.unanswered is _NOBODYS:
             device.unanswered = _energy_part(self._hour, answered, observed=False)
-        self._meters[uuid].hold(device.unanswered, begin_ns, end_ns, NAN)
+        meter = self._meters[uuid]
+        if is_known(meter.energy):
+            meter.hold(device.unanswered, begin_ns, end_ns, NAN)
 
     def _read(self, now: Mapping[str, HeldDevice], tick: Tick, follows: float) -> None:
         """Take the counters of a tick; the readings of one lie apart by `follows` seconds at most."""
@@ -248,8 +250,11 @@ class AccountBook:
             elif meter is not None and state is not _STALE:
                 meter.forget()
                 answered.pop(uuid, None)
-            elif meter is not None and (before := self._before.get(uuid)) is not None and before.sample.state is _OK:
-                answered[uuid] = before
+            elif meter is not None:
+                if tick.monotonic_ns - meter.at_ns > follows_ns:
+                    meter.forget()  # it is silent for too long
+                if (before := self._before.get(uuid)) is not None and before.sample.state is _OK:
+                    answered[uuid] = before
         if not meters.keys() <= now.keys():
             for uuid in meters.keys() - now.keys():
                 meters.pop(uuid).forget()

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from gpumon.accounting.account import Account
+from gpumon.accounting.book import AccountBook
 from gpumon.accounting.query import KeptAccounts, by_user, grouped, read_accounts, rest_of, total
+from gpumon.analysis.holders import HolderWatch
 from gpumon.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
 from gpumon.database.read import open_to_read
@@ -288,6 +290,17 @@ def test_energy_of_a_long_silence_is_nobodys_and_not_counted(path: Path) -> None
     use = total(kept(path, ticks).hours)
     assert (use.observed, use.metered) == (20, 19), "from 9 to 10 s no reading came that ends it"
     assert use.energy == used(9) + used(60) - used(50)
+
+
+def test_a_gpu_that_is_silent_for_hours_leaves_nothing_that_waits() -> None:
+    book, holders = AccountBook(), HolderWatch()
+    for s in range(0, 7200, 2):
+        one = read_at(0, used(0))._replace(state=Availability.STALE if s > 10 else Availability.OK)
+        moment = at(s, [one], processes=[process()], interval_ns=2 * SECOND)
+        book.add(moment, holders.judged(moment))
+        if s % 60 == 0:
+            book.take()
+        assert s <= 30 or not any(meter._stretches for meter in book._meters.values())
 
 
 @pytest.mark.parametrize("interval", [0.1, 1.0, 5.0])
