@@ -15,6 +15,9 @@ from tests.nvml import Stub
 from tests.programs import PATIENCE, asked, daemon, environment, gpumon, status, until
 
 LOST, NOT_SUPPORTED, NO_PERMISSION = 15, 3, 4
+START = "nvmlInitWithFlags"
+SETS = 16
+"""Sets of events that the stub has for a process."""
 READ = """
 import json, sys
 from gpumon.clock import SystemClock
@@ -46,8 +49,8 @@ def stub(driver_library: Path) -> Iterator[Stub]:
 class Reader:
     """A source in a process of its own, read again and again."""
 
-    def __init__(self, ask: Any) -> None:
-        self._ask = ask
+    def __init__(self, ask: Any, stub: Stub) -> None:
+        self._ask, self._stub = ask, stub
         self.xids: list[list[Any]] = []
 
     def read(self) -> dict[str, Any]:
@@ -65,6 +68,11 @@ class Reader:
 
         return until(fits)
 
+    def until_opened(self) -> None:
+        """Read until the driver was opened once more, or would have been if it were there."""
+        before = self._stub.calls()[START]
+        until(lambda: self.read() and self._stub.calls()[START] > before)
+
     def until_told(self, *codes: int) -> None:
         """Read until these errors have come."""
         until(lambda: self.read() and len(self.xids) >= len(codes))
@@ -74,7 +82,7 @@ class Reader:
 @pytest.fixture
 def reader(stub: Stub, tmp_path: Path) -> Iterator[Reader]:
     with asked(READ, environment(tmp_path, stub.env())) as ask:
-        yield Reader(ask)
+        yield Reader(ask, stub)
 
 
 def test_an_error_comes_with_the_time_of_its_report(stub: Stub, reader: Reader) -> None:
@@ -140,9 +148,26 @@ def test_a_driver_that_was_loaded_anew_is_watched_again(stub: Stub, reader: Read
     reader.until_codes(0, 95, 0)
 
 
+@pytest.mark.parametrize("is_closed_meanwhile", [False, True], ids=["for a moment", "while it is opened anew"])
+def test_a_driver_that_was_loaded_anew_more_often_than_it_has_sets_of_events_is_watched(
+    stub: Stub, reader: Reader, is_closed_meanwhile: bool
+) -> None:
+    stub.event_look = 0.01
+    reader.until_codes(0, 0, 0)
+    for _ in range(SETS + 2):
+        stub.driver_error = 9
+        until(lambda: Availability.NO_DRIVER in reader.read()["states"])
+        if is_closed_meanwhile:
+            reader.until_opened()
+        stub.driver_error = 0
+        reader.until_codes(0, 0, 0)
+    stub.xid(1, 95)
+    reader.until_codes(0, 95, 0)
+
+
 def test_a_program_that_waits_for_errors_ends_when_it_is_told_to(stub: Stub, tmp_path: Path) -> None:
     with asked(READ, environment(tmp_path, stub.env())) as ask:
-        reader = Reader(ask)
+        reader = Reader(ask, stub)
         reader.until_codes(0, 0, 0)
         stub.set_latency("nvmlEventSetWait_v2", 3_600_000_000)
         begun = time.monotonic()

@@ -19,11 +19,14 @@ from gpumon.frame import XidEvent
 from gpumon.metrics import Availability
 from gpumon.sources.nvml import xid_errors
 from gpumon.sources.nvml.xid_errors import XidErrors
+from gpumon.sources.nvml.xid_events import UnfreedSet
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
 from tests.programs import PATIENCE, until
 
 SUCCESS, NOT_SUPPORTED, NO_PERMISSION, TIMEOUT, LOST, UNKNOWN = 0, 3, 4, 10, 15, 999
+GONE, NONE_LEFT = 9, 17
+FREE = "nvmlEventSetFree"
 XID = 8
 HANDLES = {f"GPU-{index}": c_void_p(0x1000 + index) for index in range(3)}
 OK = Availability.OK
@@ -250,6 +253,41 @@ def test_each_code_of_each_call_is_a_reason_and_no_error_and_over_soon_after_it(
     driver.answers[function] = works
     until(lambda: all(errors.state(uuid).why is OK for uuid in HANDLES))
     assert not errors._new
+
+
+def test_a_set_that_a_driver_does_not_free_while_it_is_gone_is_freed_when_it_answers(
+    driver: Driver, errors: XidErrors
+) -> None:
+    watched(errors)
+    frees, driver.answers[FREE] = driver.answers.get(FREE, SUCCESS), GONE
+    driver.told.put(GONE)
+    until(lambda: driver.calls.count("nvmlEventSetCreate") == 2)
+    asked = driver.calls.count(FREE)
+    assert asked >= 1
+    driver.answers[FREE] = frees
+    driver.told.put(UNKNOWN)
+    until(lambda: driver.calls.count("nvmlEventSetCreate") == 3)
+    assert driver.calls.count(FREE) == asked + 2, "that of now, and that of before"
+
+
+def test_a_set_of_an_opening_before_is_freed_where_the_driver_has_none_left(driver: Driver, errors: XidErrors) -> None:
+    unfreed: deque[UnfreedSet] = deque()
+    before = XidErrors(driver, FakeClock(), deque(), unfreed)  # type: ignore[arg-type]
+    watched(before)
+    driver.answers[FREE] = GONE
+    closed = threading.Event()
+    before.stop(closed.set)
+    assert closed.wait(PATIENCE)
+    assert len(unfreed) == 1
+    driver.answers[FREE] = SUCCESS
+
+    def create(made: Any) -> int:
+        return NONE_LEFT if unfreed else driver.create(made)
+
+    driver.answers["nvmlEventSetCreate"] = create
+    after = XidErrors(driver, FakeClock(), deque(), unfreed)  # type: ignore[arg-type]
+    watched(after)
+    after.stop(lambda: None)
 
 
 def test_a_gpu_that_never_could_be_watched_is_asked_again_after_a_minute(driver: Driver, errors: XidErrors) -> None:

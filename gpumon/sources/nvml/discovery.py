@@ -18,6 +18,7 @@ from gpumon.sources.nvml.lanes import Asker, Inquiry, Lanes
 from gpumon.sources.nvml.library import SUCCESS, Library, advice, availability
 from gpumon.sources.nvml.runtime_power import RuntimePower, all_asleep
 from gpumon.sources.nvml.xid_errors import MOST, XidErrors
+from gpumon.sources.nvml.xid_events import UnfreedSet
 
 LOOK_EVERY = 2.0
 """Seconds between looks for a driver that was not there, and for GPUs that were plugged in or lost."""
@@ -102,6 +103,7 @@ class Discovery:
         self._driver = Driver()
         self._xids: XidErrors | None = None
         self._new_xids: deque[XidEvent] = deque(maxlen=MOST)
+        self._unfreed: deque[UnfreedSet] = deque()
         self._has_looked = False
         """Whether XID errors are waited for: who reads once needs no thread for it."""
         self._asked: dict[int, Inquiry[Identity]] = {}
@@ -125,11 +127,11 @@ class Discovery:
             except SourceError as error:
                 return self._found(str(error))
             self._driver = self._library.driver
-            self._xids = XidErrors(self._library, self._clock, self._new_xids)
+            self._xids = XidErrors(self._library, self._clock, self._new_xids, self._unfreed)
             self._watched.clear()
         self._last = found = self._find_all(self._library)
         is_all_watched = found is before and len(self._watched) == len(self._devices)
-        if has_looked and self._xids is not None and not is_all_watched:
+        if has_looked and self._xids is not None and not is_all_watched and not found.is_over:
             self._xids.follow(self._awakened())
         return found
 

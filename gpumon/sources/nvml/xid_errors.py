@@ -18,7 +18,7 @@ from gpumon.frame import NAN, XidEvent
 from gpumon.metrics import Availability
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.schedule import UNSUPPORTED
-from gpumon.sources.nvml.xid_events import XID, XidEvents
+from gpumon.sources.nvml.xid_events import XID, UnfreedSet, XidEvents
 from gpumon.xids import worse, xid_of
 
 WAIT_MS = 2000
@@ -67,31 +67,41 @@ class _Followed:
 class XidErrors:
     """Collects the errors of all GPUs of a driver that was started. Its methods call no driver, and do not wait."""
 
-    def __init__(self, library: Library, clock: Clock, new: deque[XidEvent]) -> None:
-        """`new` takes the errors, in their order; any thread may take them from it."""
+    def __init__(
+        self, library: Library, clock: Clock, new: deque[XidEvent], unfreed: deque[UnfreedSet] | None = None
+    ) -> None:
+        """`new` takes the errors, in their order; any thread may take them from it. `unfreed` keeps, from one opening
+        of the driver to the next, what a driver that went away did not free.
+        """
         self._library = library
         self._new = new
         self._clock = clock
-        self._events = XidEvents.make(library)
+        self._events = XidEvents.make(library, unfreed)
         self._lock = Lock()
         self._changed = Event()
         self._followed: dict[str, _Followed] = {}
         self._thread: Thread | None = None
-        self._is_over = self._has_ended = False
+        self._is_over = self._has_ended = self._is_closed = False
         self._then: Callable[[], object] | None = None
 
     def follow(self, handles: Mapping[str, Any]) -> None:
-        """Watch these GPUs, by UUID, and no others; those that are watched go on."""
+        """Watch these GPUs, by UUID, and no others; those that are watched go on. After a `stop` it begins anew."""
         with self._lock:
+            if self._is_closed:
+                return
+            was_over, self._is_over = self._is_over, False
             known = self._followed
             self._followed = {
                 uuid: known[uuid] if uuid in known and known[uuid].handle.value == handle.value else _Followed(handle)
                 for uuid, handle in handles.items()
             }
-            if self._events is None or all(one in known.values() for one in self._followed.values()):
+            is_as_before = not was_over and all(one in known.values() for one in self._followed.values())
+            if self._events is None or is_as_before:
                 return
+            begins = self._thread is None or self._has_ended
+            self._has_ended = False
         self._changed.set()
-        if self._thread is None and not self._is_over:
+        if begins:
             # A daemon thread: a wait that hangs must not keep the process from ending.
             self._thread = Thread(target=self._run, name="gpumon-xid", daemon=True)
             self._thread.start()
@@ -109,23 +119,33 @@ class XidErrors:
         return one.worst if one else 0
 
     def stop(self, then: Callable[[], object] | None = None) -> None:
-        """Watch no longer; `then` is called when no call is under way any more, perhaps from another thread."""
+        """Watch no longer; `then`, which closes the driver, is called when no call is under way any more, perhaps from
+        another thread.
+        """
         with self._lock:
             self._is_over = True
+            self._is_closed = self._is_closed or then is not None
             is_idle = self._thread is None or self._has_ended
             if not is_idle:
                 self._then = then or self._then
         self._changed.set()
         if is_idle and then is not None:
-            then()
+            self._end(then)
 
     def _run(self) -> None:
         assert self._events is not None
-        self._watch(self._events)
-        with self._lock:
-            self._has_ended, then = True, self._then
+        while not self._has_ended:
+            self._watch(self._events)
+            with self._lock:
+                self._has_ended, then = self._is_over, self._then  # or it is to go on, since the last look at that
         if then is not None:
-            then()
+            self._end(then)
+
+    def _end(self, then: Callable[[], object]) -> None:
+        """Close the driver, which takes back first what it did not free while it was gone: later it may not."""
+        if self._events is not None:
+            self._events.close()
+        then()
 
     def _watch(self, events: XidEvents) -> None:
         first, second, longest = _PAUSES
@@ -162,8 +182,8 @@ class XidErrors:
             return [one for one in self._followed.values() if one.why is not Availability.OK and one.due <= now]
 
     def _register(self, events: XidEvents, waiting: Sequence[_Followed]) -> None:
-        for one in waiting:
-            why = events.add(one.handle)
+        # All first: as long as one hangs, nobody waits for the errors of the others.
+        for one, why in [(one, events.add(one.handle)) for one in waiting]:
             if why is Availability.OK:
                 one.was_watched = True
                 if one.why in _WENT_AWAY:
