@@ -101,7 +101,7 @@ class DeviceWatch:
         states = [sample.state for sample in tick.samples]
         is_well = states.count(_OK) == len(states)
         if not is_well or self._no_driver is not None or tick.driver != self._driver:
-            yield from self._see_driver(tick, states, is_first=is_first)
+            yield from self._see_driver(tick, is_first=is_first)
         for one in judged:
             sample = one.sample
             if sample.state is not _OK or one.state is _UNKNOWN:
@@ -125,15 +125,15 @@ class DeviceWatch:
         if self._tick is not None:
             yield from self._unseen(self._tick)
 
-    def _see_driver(self, tick: Tick, states: Sequence[Availability], *, is_first: bool) -> Iterator[Occurrence]:
-        if Availability.NO_DRIVER in states:
+    def _see_driver(self, tick: Tick, *, is_first: bool) -> Iterator[Occurrence]:
+        if _has_lost_driver(tick.samples):
             if self._no_driver is None:
                 self._no_driver = _Begun(tick.monotonic_ns, tick.time_ns)
                 details = {"reason": tick.origin.problem[:200], **({"at_start": True} if is_first else {})}
                 yield Occurrence(tick.time_ns, "driver_lost", details=details)
             return
         driver = tick.driver
-        if self._no_driver is not None and any(state in _ANSWERS for state in states):
+        if self._no_driver is not None and any(sample.state in _ANSWERS for sample in tick.samples):
             lasted = (tick.monotonic_ns - self._no_driver.monotonic_ns) / SECOND
             self._no_driver = None
             details = {"version": driver.version, "before": self._driver.version}
@@ -229,3 +229,9 @@ class DeviceWatch:
         """Close all that was last seen in `last`."""
         for uuid in {*self._idle, *(uuid for uuid, _ in self._throttled)}:
             yield from self._lose_sight(uuid, last)
+
+
+def _has_lost_driver(samples: Sequence[Sample]) -> bool:
+    """Whether all GPUs of a source say that there is no driver: one that says so beside others has its own fault."""
+    without = {sample.device.source for sample in samples if sample.state is Availability.NO_DRIVER}
+    return bool(without - {sample.device.source for sample in samples if sample.state is not Availability.NO_DRIVER})

@@ -41,6 +41,7 @@ ONE = 3
 """The GPU that has a fault where one has."""
 FOR_EVER, SLOW = 3_600_000_000, 20_000
 """µs."""
+START = "nvmlInitWithFlags"
 FIELDS, PROCESS_LIST = "nvmlDeviceGetFieldValues", "nvmlDeviceGetComputeRunningProcesses_v3"
 FRAMES = 15
 """How long a fault lasts, from the first frame that shows it on."""
@@ -228,6 +229,45 @@ def test_faults_of_several_gpus_at_once_leave_the_others_their_ticks(eight: Mach
         for process in frame.processes:
             assert not process.memory_used > 2**40
             assert not max(process.sm_utilization, process.memory_utilization) > 1
+
+
+def test_one_gpu_that_says_that_there_is_no_driver_takes_none_along_that_is_late(eight: Machine) -> None:
+    stub = eight.stub
+    eight.begin()
+    starts = stub.calls()[START]
+    try:
+        stub.set_error(None, 9, ONE)
+        eight.until(lambda frame: frame.samples[ONE].state is NO_DRIVER)
+        stub.set_latency(None, SLOW)
+        eight.until(lambda frame: frame.samples[0].state is STALE)
+        for frame in eight.take(2 * FRAMES):
+            others = {gpu: state for gpu, state in states(frame).items() if gpu != ONE}
+            assert frame.samples[ONE].state is NO_DRIVER
+            assert set(others.values()) <= {OK, STALE}
+    finally:
+        seconds = eight.recover()
+    assert seconds <= RECOVERY
+    assert stub.calls()[START] == starts
+    assert_nothing_is_made_up(eight)
+
+
+def test_a_driver_that_goes_while_a_gpu_hangs_is_back_within_3_s_after_it_answers_again(eight: Machine) -> None:
+    stub = eight.stub
+    eight.begin()
+    try:
+        stub.set_latency(None, FOR_EVER, ONE)
+        eight.until(lambda frame: frame.samples[ONE].state is STALE)
+        stub.driver_error = 9
+        eight.until(lambda frame: {*states(frame).values()} == {NO_DRIVER})
+        stub.driver_error = 0
+        ended, queued = time.monotonic_ns(), eight.queued()
+        expected = {gpu: STALE if gpu == ONE else OK for gpu in EACH}
+        back = eight.until(lambda frame: states(frame) == expected)
+        assert (back.monotonic_ns - ended) / SECOND - (eight.queued() - queued) <= RECOVERY
+    finally:
+        seconds = eight.recover()
+    assert seconds <= RECOVERY
+    assert_nothing_is_made_up(eight)
 
 
 @contextmanager

@@ -208,7 +208,9 @@ def test_a_state_of_the_boot_before_does_not_go_on(path: Path, monkeypatch: pyte
 def test_what_was_lost_before_a_short_restart_and_is_after_it_was_lost_all_the_time(path: Path) -> None:
     def samples(s: int) -> list[Sample]:
         lost = 50 <= s < 150
-        return [sample(0, Availability.LOST if lost else Availability.OK), sample(1, Availability.NO_DRIVER)]
+        other = sample(1, Availability.NO_DRIVER)
+        other = other._replace(device=other.device._replace(source="other"))
+        return [sample(0, Availability.LOST if lost else Availability.OK), other]
 
     ticks = [at(s, samples(s)) for s in range(201)]
     log(path, ticks[:100])
@@ -268,6 +270,12 @@ def test_a_driver_that_is_reloaded_is_named_with_its_version_and_no_gpu_is_lost_
     found = log(path, ticks)
     assert told(found) == [(50, "driver_lost"), (80, "driver_reloaded")]
     assert found[2].details == {"version": "560", "before": "550.1"}
+
+
+@pytest.mark.parametrize("others", [Availability.OK, Availability.STALE, Availability.LOST, Availability.ASLEEP])
+def test_one_gpu_that_says_that_there_is_no_driver_is_no_lost_driver(path: Path, others: Availability) -> None:
+    one = [sample(0, Availability.NO_DRIVER), sample(1, others)]
+    assert "driver_lost" not in [kind for _, kind in told(log(path, [at(s, one) for s in range(11)]))]
 
 
 def test_allocated_but_idle_begins_when_the_gpu_was_last_at_work(path: Path) -> None:

@@ -61,6 +61,11 @@ class _DeviceRow:
             self._last, self._is_new = reading.sample, True
         return reading
 
+    def forget(self) -> None:
+        """Forget what it gave before its driver went away, and what came meanwhile: that is none of now."""
+        self.job.take()
+        self._last, self._is_new, self.is_awaited = None, False, False
+
     def sample(self, now: int) -> Sample:
         """Its sample for the tick at `now` (ns); where it gave none since the last one, STALE, and how old that is."""
         last, is_new, self._is_new = self._last, self._is_new, False
@@ -104,6 +109,10 @@ class NvmlSource:
         self._rows: list[_DeviceRow] = []
         self._left: list[AnyInquiry] = []
         """Inquiries still under way of devices that are no longer there."""
+        self._let_go: list[_DeviceRow] = []
+        """Rows of a driver that went away: theirs again where it answers before it could be opened anew."""
+        self._is_stuck = False
+        """Whether a call that hangs keeps the driver from being opened anew."""
         self._look = Inquiry(self._discovery.look)
         self._reopen = Inquiry(self._discovery.reopen)
         self._look_at = 0
@@ -146,10 +155,11 @@ class NvmlSource:
         self._first_patience = 0
         samples = [row.sample(monotonic) for row in self._rows]
         states = [sample.state for sample in samples]
-        # One GPU alone of which it is said is a fault of that one.
-        if _NO_DRIVER in states and _OK not in states:
+        # Each says so: one GPU alone of which it is said is a fault of that one. One that is late, asleep or lost says
+        # nothing of the driver; then the next look asks that itself.
+        if states and states.count(_NO_DRIVER) == len(states):
             samples, readings = [], []
-            self._let_go()
+            self._part_with_driver(self._found.without_driver(self._why_gone()))
         else:
             self._take_processes(readings)
             self._silent = self._found.why_silent()
@@ -182,7 +192,8 @@ class NvmlSource:
     def _is_quiet(self) -> bool:
         """Whether no call is under way, so that the library may be closed."""
         self._left = [job for job in self._left if job.is_under_way]
-        jobs: list[AnyInquiry] = [self._look, self._reopen, *(job for row in self._rows for job in row.jobs)]
+        jobs: list[AnyInquiry] = [self._look, self._reopen]
+        jobs += [job for row in (*self._rows, *self._let_go) for job in row.jobs]
         return self._discovery.is_quiet and not (self._left or any(job.is_under_way for job in jobs))
 
     def _look_for_devices(self, now: int, until: int) -> Sequence[AnyInquiry]:
@@ -203,7 +214,10 @@ class NvmlSource:
             # The one place where the library is closed between ticks: nothing is asked of it until it is open again.
             self._asker.ask([self._reopen], patience // 2)
         else:
+            # It cannot be closed under a call; but it may answer again as it is.
+            self._is_stuck = True
             self._found = self._found._replace(problem=_STUCK)
+            self._asker.ask([self._look], patience // 2)
         self._take_found()
         return ()
 
@@ -213,17 +227,23 @@ class NvmlSource:
             if job.failure is not None and not self._rows:
                 self._found = self._found._replace(problem=f"looking for GPUs failed: {job.failure}")
             if found is not None and found is not self._found:
-                self._found = found
-                self._keep(found.devices)
-                self._join_processes()
+                if found.is_over:
+                    self._part_with_driver(found)
+                else:
+                    self._found, self._is_stuck = found, False
+                    self._keep(found.devices)
+                    self._join_processes()
 
     def _keep(self, devices: Sequence[NvmlDevice]) -> None:
         """Make rows for these devices and their MIG instances; those that are known keep theirs."""
-        known = {id(row.device): row for row in self._rows}
+        for row in self._let_go:
+            row.forget()
+        known = {id(row.device): row for row in (*self._let_go, *self._rows)}
         there: list[NvmlDevice | MigInstance] = []
         for device in devices:
             there += [device, *device.instances]
         self._rows = [known.pop(id(one)) if id(one) in known else _DeviceRow(one, self._clock) for one in there]
+        self._let_go = []
         self._left += [job for row in known.values() for job in row.jobs if job.is_under_way]
 
     def _ask(self, until: int, look: Sequence[AnyInquiry]) -> list[DeviceReading]:
@@ -246,15 +266,17 @@ class NvmlSource:
             *(reading for row in new if (reading := row.take()) is not None),
         ]
 
-    def _let_go(self) -> None:
-        """The driver went away: forget its devices, which keep their place, until it is open again."""
+    def _why_gone(self) -> str:
         mismatch = any(row.device.failure == VERSION_MISMATCH for row in self._rows)
-        self._found = self._found.without_driver(
-            advice(VERSION_MISMATCH) if mismatch else "the NVIDIA driver went away (it may be reloading)"
-        )
+        return advice(VERSION_MISMATCH) if mismatch else "the NVIDIA driver went away (it may be reloading)"
+
+    def _part_with_driver(self, found: FoundDevices) -> None:
+        """The driver went away: ask nothing of its devices, which keep their place, until it is open again."""
+        self._found = found._replace(problem=_STUCK) if self._is_stuck else found
         self._discovery.watch_no_xids()
         self._silent = ""
-        self._keep(())
+        self._let_go += self._rows
+        self._rows = []
         self._join_processes()
 
     def _take_processes(self, readings: Iterable[DeviceReading]) -> None:
