@@ -92,7 +92,7 @@ def _start(
         _open_history(recorder, where, say, limits, holders)
         if isinstance(sampler.source, KnowsDevices):
             before = newest_frames(f"{directory}/{RING}", 1, clock.monotonic())
-            sampler.source.remember([sample.device for frame in before for sample in frame.samples])
+            sampler.source.remember([sample for frame in before for sample in frame.samples])
         recorder.take_one()
     except BaseException:
         recorder.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from gpumon.clock import Clock
 from gpumon.driver_calls import DriverCall
-from gpumon.frame import Boundary, Device, Driver, Origin, Process, Run, Sample, XidEvent
+from gpumon.frame import Boundary, Driver, Origin, Process, Run, Sample, XidEvent
 from gpumon.missing import NAN
 from gpumon.origin import Capability
 from gpumon.sources.cgroup import Confinement
@@ -126,8 +126,8 @@ class AsksDriver(Protocol):
 class KnowsDevices(Protocol):
     """A source that may meet devices which do not say who they are."""
 
-    def remember(self, devices: Sequence[Device]) -> None:
-        """Take the devices that an earlier daemon of this boot had last; before the first read."""
+    def remember(self, samples: Sequence[Sample]) -> None:
+        """Take the devices that an earlier daemon of this boot had last, as they were; before the first read."""
 
 
 def from_units(number: float, scale: float) -> float:

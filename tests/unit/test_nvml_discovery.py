@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.frame import Device
+from gpumon.frame import Device, Sample
 from gpumon.metrics import Availability
 from gpumon.sources.nvml import discovery
-from gpumon.sources.nvml.discovery import Discovery
+from gpumon.sources.nvml.discovery import NOTHING, Discovery
 from gpumon.sources.nvml.identity import NAMELESS, Identity
 from gpumon.sources.nvml.lanes import AnyInquiry
 from tests.fakes import FakeClock
@@ -123,11 +123,34 @@ def test_an_answer_of_a_driver_that_was_opened_anew_meanwhile_is_forgotten(looks
     assert [device.uuid for device in looks.reopen().devices] == ["GPU-0"]
 
 
+def sample_of(device: Device, state: Availability = Availability.OK) -> Sample:
+    return Sample(device, state, NOTHING)
+
+
+@pytest.mark.parametrize("others_first", [False, True])
+def test_a_card_that_was_taken_out_keeps_no_gpu_from_its_name(looks: Discovery, others_first: bool) -> None:
+    there = [sample_of(Device(f"GPU-{index}", index, "H100", {})) for index in range(2)]
+    out = [sample_of(Device(f"GPU-{9 - index}", index, "H100", {}), Availability.LOST) for index in range(2)]
+    looks.remember([*out, *there] if others_first else [*there, *out])
+    (sample,) = looks.look().absent
+    assert sample.device.uuid == "GPU-1"
+
+
+@pytest.mark.parametrize("state", [Availability.LOST, Availability.NO_DRIVER])
+def test_of_two_cards_that_had_a_place_and_are_both_gone_none_gives_its_name(
+    looks: Discovery, state: Availability
+) -> None:
+    both = [sample_of(Device(f"GPU-{index}", 1, "H100", {}), state) for index in (1, 2)]
+    looks.remember([sample_of(Device("GPU-0", 0, "H100", {})), *both])
+    (sample,) = looks.look().absent
+    assert (sample.device.uuid, sample.device.name) == ("index-1", NAMELESS)
+
+
 def test_a_gpu_that_is_lost_at_the_start_is_the_one_that_had_its_place_where_all_others_have_theirs(
     looks: Discovery,
 ) -> None:
     before = [Device(f"GPU-{index}", index, "H100", {"gpu.fan_speed": Availability.OK}) for index in range(2)]
-    looks.remember(before)
+    looks.remember([sample_of(device) for device in before])
     (sample,) = looks.look().absent
     assert (sample.device.uuid, sample.device.name) == ("GPU-1", "H100")
     assert "gpu.utilization" in sample.device.missing, "nothing of it is known now"
@@ -142,6 +165,6 @@ def test_a_gpu_that_is_lost_at_the_start_is_the_one_that_had_its_place_where_all
     ],
 )
 def test_a_gpu_that_may_be_another_one_has_no_name(looks: Discovery, places: dict[int, str]) -> None:
-    looks.remember([Device(uuid, index, "H100", {}) for index, uuid in places.items()])
+    looks.remember([sample_of(Device(uuid, index, "H100", {})) for index, uuid in places.items()])
     (sample,) = looks.look().absent
     assert (sample.device.uuid, sample.device.name) == ("index-1", NAMELESS)

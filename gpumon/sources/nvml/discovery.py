@@ -111,9 +111,19 @@ class Discovery:
         self._watched: set[str] = set()
         """UUIDs of GPUs whose XID errors are waited for."""
 
-    def remember(self, devices: Sequence[Device]) -> None:
-        """Take the GPUs that an earlier daemon of this boot had last."""
-        self._earlier = {device.index: device for device in devices if not device.is_instance}
+    def remember(self, samples: Sequence[Sample]) -> None:
+        """Take the GPUs that an earlier daemon of this boot had last.
+
+        Of several with one index the card is meant that is there: others had it before that was put in their place.
+        """
+        places: dict[int, list[Sample]] = {}
+        for sample in samples:
+            if not sample.device.is_instance:
+                places.setdefault(sample.device.index, []).append(sample)
+        for index, had in places.items():
+            known = [sample for sample in had if sample.state is not Availability.LOST] or had
+            if len(known) == 1:
+                self._earlier[index] = known[0].device
 
     def look(self) -> FoundDevices:
         """Look for the driver, where it is not open, and for its GPUs."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gpumon.clock import SECOND, Clock
 from gpumon.driver_calls import DriverCall
-from gpumon.frame import Device, Driver, Origin, Process, Sample
+from gpumon.frame import Driver, Origin, Process, Sample
 from gpumon.metrics import Availability
 from gpumon.origin import HARDWARE
 from gpumon.sources.base import Describe, Reading
@@ -134,9 +134,9 @@ class NvmlSource:
     def driver(self) -> Driver:
         return self._found.driver
 
-    def remember(self, devices: Sequence[Device]) -> None:
+    def remember(self, samples: Sequence[Sample]) -> None:
         """Take the GPUs of before: one that the driver had lost by the start does not say who it is."""
-        self._discovery.remember(devices)
+        self._discovery.remember(samples)
 
     def read(self) -> Sequence[Reading]:
         monotonic, time = self._clock.monotonic(), self._clock.time()
