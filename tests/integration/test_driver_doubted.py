@@ -29,12 +29,14 @@ for line in sys.stdin:
         "states": [sample.state for sample in samples],
         "uuids": [sample.device.uuid for sample in samples],
         "xids": [sample.values[GPU_INDEX["gpu.xid"]] == 0 for sample in samples],
+        "calls": {call.function: call.calls for call in source.driver_calls()},
         "problem": source.origin().problem,
     }), flush=True)
 """
 GPUS = 8
 FOR_EVER = 3_600_000_000
 """µs."""
+OFTEN = "nvmlDeviceGetUtilizationRates"
 COUNT, START = "nvmlDeviceGetCount_v2", "nvmlInitWithFlags"
 OK, STALE, NO_DRIVER = Availability.OK, Availability.STALE, Availability.NO_DRIVER
 ASLEEP, LOST, FAILED = Availability.ASLEEP, Availability.LOST, Availability.FAILED
@@ -149,6 +151,25 @@ def test_a_driver_that_goes_under_a_call_that_hangs_is_read_again_as_it_is_where
     machine.stub.set_latency(None, 0, 3)
     machine.until_states(*[OK] * GPUS)
     until(lambda: all(machine.read()["xids"]))
+
+
+def test_calls_are_counted_on_over_devices_that_leave_and_a_driver_that_is_opened_anew(machine: Machine) -> None:
+    for left in (6, GPUS):
+        machine.stub.gpus = left
+        machine.until_states(*[OK] * left, *[LOST] * (GPUS - left))
+        assert_all_calls_are_counted(machine)
+    for _ in range(2):
+        machine.stub.driver_error = 9
+        machine.until_states(*[NO_DRIVER] * GPUS)
+        assert_all_calls_are_counted(machine)
+        machine.stub.driver_error = 0
+        machine.until_states(*[OK] * GPUS)
+        assert_all_calls_are_counted(machine)
+
+
+def assert_all_calls_are_counted(machine: Machine) -> None:
+    counted = machine.read()["calls"][OFTEN]
+    assert counted == machine.stub.calls()[OFTEN] > 0
 
 
 def test_a_driver_that_goes_under_a_call_that_hangs_is_opened_anew_when_the_call_has_come_back(

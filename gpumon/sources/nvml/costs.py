@@ -60,6 +60,17 @@ class CallCost:
         self.usual = -1 if self._slow else min(self.worst, _SWIFT)
 
 
+def total_of(costs: Iterable[CallCost]) -> list[CallCost]:
+    """What calls cost in all, by function: of devices that are asked no more, and so are slow at nothing."""
+    totals: dict[str, CallCost] = {}
+    for cost in costs:
+        total = totals.setdefault(cost.function, CallCost(cost.function))
+        total.calls += cost.calls
+        total.total += cost.total
+        total.worst = max(total.worst, cost.worst)
+    return [*totals.values()]
+
+
 def summed(costs: Iterable[CallCost], tick: float) -> list[DriverCall]:
     """The costs of several devices by function, the dearest first; `tick` is the time between two ticks, in seconds."""
     by_function: dict[str, list[CallCost]] = {}

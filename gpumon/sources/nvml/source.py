@@ -11,7 +11,7 @@ from gpumon.metrics import Availability
 from gpumon.origin import HARDWARE
 from gpumon.sources.base import Describe, Reading
 from gpumon.sources.nvml.bus import PCI_DEVICES
-from gpumon.sources.nvml.costs import summed
+from gpumon.sources.nvml.costs import CallCost, summed, total_of
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.device_reading import DeviceReading
 from gpumon.sources.nvml.discovery import LOOK_EVERY, NOTHING, Discovery, FoundDevices
@@ -111,6 +111,8 @@ class NvmlSource:
         """Inquiries still under way of devices that are no longer there."""
         self._let_go: list[_DeviceRow] = []
         """Rows of a driver that went away: theirs again where it answers before it could be opened anew."""
+        self._former: list[CallCost] = []
+        """Costs of the calls of devices that are no longer there."""
         self._is_stuck = False
         """Whether a call that hangs keeps the driver from being opened anew."""
         self._look = Inquiry(self._discovery.look)
@@ -173,7 +175,8 @@ class NvmlSource:
 
     def driver_calls(self) -> Sequence[DriverCall]:
         """Costs of the driver's calls so far."""
-        return summed((cost for row in self._rows for cost in row.device.costs()), self._tick / SECOND)
+        rows = (*self._rows, *self._let_go)
+        return summed((*self._former, *(cost for row in rows for cost in row.device.costs())), self._tick / SECOND)
 
     def close(self) -> None:
         """Let go of the driver, but not under a call that hangs: that ends with the process."""
@@ -244,7 +247,9 @@ class NvmlSource:
             there += [device, *device.instances]
         self._rows = [known.pop(id(one)) if id(one) in known else _DeviceRow(one, self._clock) for one in there]
         self._let_go = []
-        self._left += [job for row in known.values() for job in row.jobs if job.is_under_way]
+        if known:
+            self._left += [job for row in known.values() for job in row.jobs if job.is_under_way]
+            self._former = total_of((*self._former, *(cost for row in known.values() for cost in row.device.costs())))
 
     def _ask(self, until: int, look: Sequence[AnyInquiry]) -> list[DeviceReading]:
         """Ask all devices, and return what came: of now, and of earlier ticks that it came too late for."""
