@@ -198,18 +198,18 @@ class Sample(NamedTuple):
     monotonic_ns: int = 0
     """ns, CLOCK_MONOTONIC: when the gauges were read; 0 where only the tick's own time is known."""
     counters_monotonic_ns: int = 0
-    """ns, CLOCK_MONOTONIC: when the counters held their values, by the driver's own stamp where it gives one;
-    0 where it is that of the gauges."""
+    """ns, CLOCK_MONOTONIC: when the counters held their values, by the driver's own stamp; 0: as the gauges."""
+    unanswered: float = NAN
+    """Seconds since its driver was asked, where it has not answered; NaN where that is not known. Its `age` is more."""
 
     @property
     def reason(self) -> str:
         """Why there are no values, and what to do, for people."""
         vendor = maker(self.device.name, self.device.uuid)
-        do = vendor.reset if vendor and self.state is Availability.RESET_REQUIRED else ""
-        reason = self.state.reason
-        if self.state is Availability.LOST and self.device.is_instance:
-            reason = "the driver lost this MIG instance"
-        return f"{reason}: '{do}'" if do else reason
+        if vendor and vendor.reset and self.state is Availability.RESET_REQUIRED:
+            return f"{self.state.reason}: '{vendor.reset}'"
+        is_part = self.state is Availability.LOST and self.device.is_instance
+        return "the driver lost this MIG instance" if is_part else self.state.reason
 
     def value(self, metric: str) -> float:
         """The value of a metric by its name, such as `gpu.power`."""

@@ -10,7 +10,7 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.fault_rules import FAULT_RULES, reported_fault
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
-from gpumon.frame import NAN
+from gpumon.frame import NAN, Sample
 from gpumon.metrics import BY_NAME, PROCESSES, Availability, Unit
 from gpumon.missing import is_known
 
@@ -37,7 +37,7 @@ def unavailable(gpu: GpuContext) -> Iterator[Finding]:
     """The driver cannot read it, or has not answered for longer than a busy machine may make it."""
     sample = gpu.status.sample
     if sample.state is Availability.STALE:
-        if not sample.age < thresholds.SILENT or reported_fault(gpu) is not None:
+        if not _silence(sample) < thresholds.SILENT or reported_fault(gpu) is not None:
             yield _unavailable(gpu, "See 'dmesg' for what the driver reports; if it stays so, restart the machine.")
     elif sample.state not in (Availability.OK, Availability.ASLEEP, Availability.LOST):
         yield _unavailable(gpu, "")
@@ -148,12 +148,17 @@ def idle_text(gpu: GpuContext) -> str:
 def _unavailable(gpu: GpuContext, action: str) -> Finding:
     sample, fault = gpu.status.sample, reported_fault(gpu)
     reason = sample.reason
-    if sample.state is Availability.STALE and sample.age > 0:
-        reason = f"the driver has not answered for {units.duration(sample.age)}"
+    if sample.state is Availability.STALE and _silence(sample) > 0:
+        reason = f"the driver has not answered for {units.duration(_silence(sample))}"
     if fault is None:
         return Finding("unavailable", Severity.CRITICAL, gpu.subject, reason, action)
     summary, evidence = f"{reason}, after {fault.text}", {"xid": float(fault.code)}
     return Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, fault.action, evidence)
+
+
+def _silence(sample: Sample) -> float:
+    """Seconds since the driver was asked, which may be long after the last values; their age where nobody tells."""
+    return sample.unanswered if is_known(sample.unanswered) else sample.age
 
 
 def _idle(gpu: GpuContext) -> float:

@@ -91,7 +91,7 @@ FRAME = _table(
 """Of each frame; from `context` on which entry of a table in its block, and how many boundaries."""
 HOST = tuple(RecordedColumn(FLOAT, metric.name) for metric in HOST_METRICS)
 SAMPLE = (
-    *_table(i="state", s="run", f="age", m="monotonic_ns counters_monotonic_ns"),
+    *_table(i="state", s="run", f="age unanswered", m="monotonic_ns counters_monotonic_ns"),
     *(RecordedColumn(FLOAT, metric.name) for metric in GPU_METRICS),
 )
 PROCESS = _table(
@@ -123,4 +123,4 @@ _HELD = {"state", "epoch", "step", "phase", "epoch_started", "updated", "wait", 
 assert {*PROCESS_FACTS, *(column.name for column in PROCESS)} == set(Process._fields)
 assert {*RUN_FACTS, *_HELD, "memory", "metrics", "facts"} == set(Run._fields)
 assert {column.name for column in BOUNDARY} == set(Boundary._fields)
-assert {*(column.name for column in SAMPLE[:5]), "device", "values"} == set(Sample._fields)
+assert {*(column.name for column in SAMPLE[:6]), "device", "values"} == set(Sample._fields)

@@ -40,7 +40,7 @@ from gpumon.recording.tables import (
 )
 
 _MOST_COLUMNS = 1024
-_FACTS = 5
+_FACTS = 6
 """Of a sample, before its values."""
 _I32 = 1 << 31
 _U32 = 1 << 32
@@ -222,7 +222,7 @@ def _absent(column: RecordedColumn, count: int) -> Sequence[Any]:
 
 
 def _sample(device: Any, row: tuple[Any, ...], at: int) -> Sample:
-    state, run, age, *rest = row
+    state, run, age, unanswered, *rest = row
     stamps = [stamp and at + (stamp - 1 if stamp > 0 else stamp) for stamp in rest[:2]]
     return Sample(
         device,
@@ -231,6 +231,7 @@ def _sample(device: Any, row: tuple[Any, ...], at: int) -> Sample:
         run,
         age if 0 <= age <= _OLDEST else 0.0,
         *stamps,
+        unanswered if 0 <= unanswered <= _OLDEST else NAN,
     )
 
 

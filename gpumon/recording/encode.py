@@ -145,7 +145,7 @@ def nanoseconds(seconds: float) -> int:
 
 def _sample(sample: Sample, at: int) -> tuple[Any, ...]:
     stamps = (stamp and _apart(stamp - at) for stamp in (sample.monotonic_ns, sample.counters_monotonic_ns))
-    return (int(sample.state), sample.run, sample.age, *stamps, *sample.values)
+    return (int(sample.state), sample.run, sample.age, sample.unanswered, *stamps, *sample.values)
 
 
 def _signed(number: int) -> int:

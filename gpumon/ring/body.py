@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _NANS = (NAN,) * RUN_METRICS
 _HELD = len(FrameworkMemory._fields)
 _STAMPS = 1 << 63
+_LONG = 6000
+"""Seconds without an answer from which on their number is not kept."""
 _STATES = frozenset(RunState)
 
 
@@ -92,7 +94,7 @@ class Encoder:
         grid = [NAN] * (len(self._layout.gpu) * rows)
         states = bytearray(record.size * rows)
         pack, size = record.pack_into, record.size
-        for row, (_, state, values, run, age, gauges_ns, counters_ns) in zip(
+        for row, (_, state, values, run, age, gauges_ns, counters_ns, unanswered) in zip(
             directory.rows(tick.samples), tick.samples, strict=True
         ):
             grid[row::rows] = values
@@ -100,7 +102,9 @@ class Encoder:
             age_ms = min(round(age * 1000), 0xFFFFFFFF) if age else 0
             if not (-_STAMPS <= gauges_ns < _STAMPS and -_STAMPS <= counters_ns < _STAMPS):
                 gauges_ns, counters_ns = _stamp(gauges_ns), _stamp(counters_ns)
-            pack(states, row * size, state, run_id, age_ms, gauges_ns, counters_ns)
+            # NaN is in no range. After hours nobody asks for tenths, and the age tells as well.
+            tenths = 1 + int(10 * unanswered) if 0 <= unanswered < _LONG else 0
+            pack(states, row * size, state, tenths, run_id, age_ms, gauges_ns, counters_ns)
         self.buffer[SLOT.size : SLOT.size + len(states)] = states
         self._metrics.pack_into(self.buffer, self._metrics_at, *grid)
         if self._layout.n_values:

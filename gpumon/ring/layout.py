@@ -40,8 +40,9 @@ from gpumon.errors import RingError
 MAGIC = b"GPUMRNG\x01"
 MAJOR = 4
 """The layout that is written."""
-MINOR = 2
-"""Additions that a reader of the same layout may leave alone: 1 has sums, 2 tells what boundaries logged."""
+MINOR = 3
+"""Additions that a reader of the same layout may leave alone: 1 has sums, 2 tells what boundaries logged, 3 for how
+long a driver has not answered."""
 
 SUPERBLOCK = struct.Struct("<8sHHIIIIIQ16sIIQIIIIQq")
 """The fields of `Head`."""
@@ -58,10 +59,11 @@ is 0)."""
 SLOT = struct.Struct("<QIIQqqIHHHHIIIII")
 """The fields of `SlotHead`."""
 CRC_FROM = 16
-_ROW = struct.Struct("<BxxxIIqq")
-ROWS = {1: struct.Struct("<BxxxII"), 2: _ROW, 3: _ROW, 4: _ROW}
-"""Of each layout: availability, run id or 0, age ms; since 2 when the gauges and the counters were true (monotonic
-ns, 0 where it is not known). A field is only ever appended, in the order of `Sample`."""
+_ROW = struct.Struct("<BxHIIqq")
+ROWS = {1: struct.Struct("<BxHII"), 2: _ROW, 3: _ROW, 4: _ROW}
+"""Of each layout: availability, for how long it is unanswered (tenths of a second and 1; 0, as before layout 4.3, is
+not known), run id or 0, age ms; since 2 when the gauges and the counters were true (monotonic ns, 0
+where it is not known)."""
 _PROCESS_3 = struct.Struct("<IHBxIII6d")
 PROCESS = struct.Struct("<IHBxIIIIII4d4H")
 """pid, row, kind, name, user, run id, container, pod, job; started, memory_used, cpu, host memory; share of SM,

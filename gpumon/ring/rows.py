@@ -18,7 +18,7 @@ def read_samples(
 ) -> tuple[Sample, ...]:
     """The samples of devices that a frame has, by index.
 
-    `rows` are state, run id, age (ms) and the stamps of each; `grid` the values of each of the metrics `names`, row
+    `rows` are those of `layout.ROWS`; `grid` the values of each of the metrics `names`, row
     by row.
     """
     order = _order(names, _GPU_NAMES)
@@ -26,12 +26,13 @@ def read_samples(
     for row, device in known.devices.items():
         if not 0 <= row < count:
             continue
-        state, run_id, age, *stamps = rows[row]
+        state, tenths, run_id, age, *stamps = rows[row]
         if state == Availability.ABSENT:
             continue
         values = grid[row::count] if order is None else _reorder(grid[row::count], order)
         run = known.runs.get(run_id)
-        found.append(Sample(device, Availability(state), values, run.key if run else "", age / 1000, *stamps))
+        sample = Sample(device, Availability(state), values, run.key if run else "", age / 1000, *stamps)
+        found.append(sample._replace(unanswered=(tenths - 1) / 10) if tenths else sample)
     found.sort(key=lambda sample: by_number(sample.device))
     return tuple(found)
 

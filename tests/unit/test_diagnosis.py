@@ -168,6 +168,13 @@ def test_without_a_code_there_is_no_fault(code: float) -> None:
     assert of_gpu(sample(0, **CALM, xid=code)) == []
 
 
+def test_a_driver_is_silent_since_it_was_asked_and_not_since_the_values_were_read() -> None:
+    old = silent(0, 3600.0)
+    assert of_gpu(old._replace(unanswered=0.0)) == of_gpu(old._replace(unanswered=4.9)) == []
+    (finding,) = of_gpu(old._replace(unanswered=12.0))
+    assert finding.summary == "the driver has not answered for 12 s"
+
+
 @pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE])
 def test_a_gpu_that_is_gone_after_a_fault_says_after_which(state: Availability) -> None:
     (finding,) = of_gpu(sample(0, state, xid=79.0))

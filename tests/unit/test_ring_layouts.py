@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.errors import RingError
-from gpumon.frame import Frame
+from gpumon.frame import NAN, Frame
 from gpumon.live import Live
 from gpumon.metrics import Availability
 from gpumon.procfs import boot_id
@@ -142,13 +142,26 @@ def test_the_times_at_which_devices_were_read_come_back(path: str) -> None:
     assert {found.device.index: (found.monotonic_ns, found.counters_monotonic_ns) for found in newest.samples} == stamps
 
 
+@pytest.mark.parametrize(("told", "kept"), [(0.0, 0.0), (2.36, 2.3), (5999.9, 5999.9), (6000.0, NAN), (NAN, NAN)])
+def test_for_how_long_a_driver_has_not_answered_is_kept_to_a_tenth_of_a_second(
+    path: str, told: float, kept: float
+) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    ring.append(tick(1, [sample(0, Availability.STALE)._replace(age=7000.0, unanswered=told)]))
+    newest = RingReader.open(path).newest()
+    assert newest is not None
+    assert newest.samples[0].unanswered == pytest.approx(kept, nan_ok=True)
+    assert newest.samples[0].age == 7000.0
+
+
 @pytest.mark.parametrize("stamp", [1 << 63, -(1 << 70)])
 def test_a_stamp_that_no_clock_gives_is_not_known_and_stops_no_daemon(path: str, stamp: int) -> None:
     ring = RingWriter.create(path, 1, SECOND)
     ring.append(tick(1, [sample(0)._replace(monotonic_ns=stamp, counters_monotonic_ns=stamp)]))
     newest = RingReader.open(path).newest()
     assert newest is not None
-    assert newest.samples[0][-2:] == (0, 0)
+    found = newest.samples[0]
+    assert (found.monotonic_ns, found.counters_monotonic_ns) == (0, 0)
 
 
 def test_a_frame_from_before_the_machine_started_is_kept(path: str) -> None:

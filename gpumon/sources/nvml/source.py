@@ -71,11 +71,12 @@ class _DeviceRow:
         last, is_new, self._is_new = self._last, self._is_new, False
         if self.job.failure is not None and not self.job.is_under_way:
             return Sample(self.device.device, Availability.FAILED, NOTHING)
-        if last is None:
-            return Sample(self.device.device, _STALE, NOTHING, age=max(0, now - self.job.asked_at) / SECOND)
-        if is_new or last.state is not _OK:
+        if last is not None and (is_new or last.state is not _OK):
             return last
-        return last._replace(state=_STALE, age=max(0, now - last.monotonic_ns) / SECOND)
+        unanswered = max(0, now - self.job.asked_at) / SECOND
+        if last is None:
+            return Sample(self.device.device, _STALE, NOTHING, age=unanswered, unanswered=unanswered)
+        return last._replace(state=_STALE, age=max(0, now - last.monotonic_ns) / SECOND, unanswered=unanswered)
 
 
 class NvmlSource:
