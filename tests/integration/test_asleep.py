@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from gpumon.clock import SECOND
 from gpumon.metrics import Availability
+from gpumon.sources.nvml.xid_errors import WAIT_MS
 from tests.nvml import Process, Stub
 from tests.programs import asked, environment, until
 from tests.sourced import pci_device
@@ -34,6 +36,7 @@ for line in sys.stdin:
         "known": {s.device.uuid: sum(v == v for v in s.values) for s in reading.samples},
         "missing": {s.device.uuid: s.device.missing.get("gpu.processes") for s in reading.samples},
         "pids": [process.pid for process in reading.processes],
+        "xids": [xid.code for xid in reading.xids],
         "problem": source.origin().problem,
     }), flush=True)
 """
@@ -84,6 +87,40 @@ def test_a_gpu_that_falls_asleep_is_asked_nothing_and_the_other_goes_on(see: See
     assert (found["states"][first], found["pids"]) == (OK, [41])
     assert found["known"] == {**before["known"], **found["known"]}
     assert found["missing"][first] is None
+
+
+def test_where_every_gpu_has_fallen_asleep_the_driver_is_asked_nothing_at_all(
+    see: See, stub: Stub, tmp_path: Path
+) -> None:
+    stub.event_look = 0.01
+    states = [{stub.uuid(index): state for index in range(2)} for state in (OK, ASLEEP)]
+    for index in range(2):
+        put(tmp_path, stub, index, "active")
+    see(1.0)
+    see(3.1)
+    until(lambda: stub.calls(1).get(REGISTER, 0) == 1)
+    for index in range(2):
+        put(tmp_path, stub, index, "suspended")
+    assert see(12.0)["states"] == states[1]
+    see(14.1)
+    until(lambda: is_quiet(stub))
+    stub.reset_calls()
+    for tenth in range(142, 200):
+        assert see(tenth / 10)["states"] == states[1]
+    assert stub.calls() == {}
+    put(tmp_path, stub, 0, "active")
+    put(tmp_path, stub, 1, "active")
+    assert see(20.1)["states"] == states[0]
+    see(22.2)
+    stub.xid(1, 48)
+    until(lambda: see(22.3)["xids"] == [48])
+
+
+def is_quiet(stub: Stub) -> bool:
+    """Whether a wait for errors is longer ago than one takes, at most."""
+    before = stub.calls()
+    time.sleep(WAIT_MS / 1000)
+    return stub.calls() == before
 
 
 def test_where_every_gpu_sleeps_when_gpumon_starts_the_driver_is_not_even_opened(

@@ -139,6 +139,11 @@ class Discovery:
             self._driver = self._library.driver
             self._xids = XidErrors(self._library, self._clock, self._new_xids, self._unfreed)
             self._watched.clear()
+        is_asleep = self._is_all_asleep()
+        if self._xids is not None:
+            self._xids.rest(is_asleep)
+        if is_asleep:
+            return before
         self._last = found = self._find_all(self._library)
         is_all_watched = found is before and len(self._watched) == len(self._devices)
         if has_looked and self._xids is not None and not is_all_watched and not found.is_over:
@@ -184,6 +189,11 @@ class Discovery:
         unwatched = [device for device in self._devices if device.uuid not in self._watched]
         self._watched |= {device.uuid for device in unwatched if device.is_awake(now)}
         return {device.uuid: device.handle for device in self._devices if device.uuid in self._watched}
+
+    def _is_all_asleep(self) -> bool:
+        """Whether all GPUs are powered down, by sysfs also those that nobody has seen yet: then there is no news."""
+        known = self._last.devices
+        return bool(known) and all(one.state is Availability.ASLEEP for one in known) and bool(all_asleep(self._pci))
 
     def _find_all(self, library: Library) -> FoundDevices:
         code, count = library.count()

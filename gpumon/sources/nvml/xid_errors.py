@@ -81,7 +81,7 @@ class XidErrors:
         self._changed = Event()
         self._followed: dict[str, _Followed] = {}
         self._thread: Thread | None = None
-        self._is_over = self._has_ended = self._is_closed = False
+        self._is_over = self._has_ended = self._is_closed = self._is_resting = False
         self._then: Callable[[], object] | None = None
 
     def follow(self, handles: Mapping[str, Any]) -> None:
@@ -118,6 +118,12 @@ class XidErrors:
         one = self._followed.get(uuid)
         return one.worst if one else 0
 
+    def rest(self, is_asleep: bool) -> None:
+        """Wait for no error while all GPUs are powered down: nothing is asked of a driver that has none to tell of."""
+        if self._is_resting is not is_asleep:
+            self._is_resting = is_asleep
+            self._changed.set()
+
     def stop(self, then: Callable[[], object] | None = None) -> None:
         """Watch no longer; `then`, which closes the driver, is called when no call is under way any more, perhaps from
         another thread.
@@ -151,6 +157,11 @@ class XidErrors:
         first, second, longest = _PAUSES
         pause = first
         while not self._is_over:
+            if self._is_resting:
+                self._changed.clear()
+                if self._is_resting and not self._is_over:  # both may have changed before
+                    self._changed.wait()
+                continue
             if waiting := self._unregistered():
                 self._register(events, waiting)
             if events.is_empty:
