@@ -223,14 +223,15 @@ def _absent(column: RecordedColumn, count: int) -> Sequence[Any]:
 
 def _sample(device: Any, row: tuple[Any, ...], at: int) -> Sample:
     state, run, age, unanswered, *rest = row
-    stamps = [stamp and at + (stamp - 1 if stamp > 0 else stamp) for stamp in rest[:2]]
+    gauges, counters = (stamp and at + (stamp - 1 if stamp > 0 else stamp) for stamp in rest[:2])
     return Sample(
         device,
         Availability(state) if state in _STATES else Availability.FAILED,
         tuple(rest[2:]),
         run,
         age if 0 <= age <= _OLDEST else 0.0,
-        *stamps,
+        gauges,
+        counters,
         unanswered if 0 <= unanswered <= _OLDEST else NAN,
     )
 
