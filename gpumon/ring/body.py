@@ -102,7 +102,7 @@ class Encoder:
             age_ms = min(round(age * 1000), 0xFFFFFFFF) if age else 0
             if not (-_STAMPS <= gauges_ns < _STAMPS and -_STAMPS <= counters_ns < _STAMPS):
                 gauges_ns, counters_ns = _stamp(gauges_ns), _stamp(counters_ns)
-            # NaN is in no range. After hours nobody asks for tenths, and the age tells as well.
+            # NaN is in no range. After hours tenths are no matter, and the age tells as well.
             tenths = 1 + int(10 * unanswered) if 0 <= unanswered < _LONG else 0
             pack(states, row * size, state, tenths, run_id, age_ms, gauges_ns, counters_ns)
         self.buffer[SLOT.size : SLOT.size + len(states)] = states

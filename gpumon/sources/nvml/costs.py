@@ -61,7 +61,7 @@ class CallCost:
 
 
 def total_of(costs: Iterable[CallCost]) -> list[CallCost]:
-    """What calls cost in all, by function: of devices that are asked no more, and so are slow at nothing."""
+    """Sums of the costs of calls, by function: of devices that are asked no more, and so are slow at nothing."""
     totals: dict[str, CallCost] = {}
     for cost in costs:
         total = totals.setdefault(cost.function, CallCost(cost.function))

@@ -191,7 +191,7 @@ class Discovery:
         return {device.uuid: device.handle for device in self._devices if device.uuid in self._watched}
 
     def _is_all_asleep(self) -> bool:
-        """Whether all GPUs are powered down, by sysfs also those that nobody has seen yet: then there is no news."""
+        """Whether all GPUs are powered down, by sysfs also those that no look has found yet: then there is no news."""
         known = self._last.devices
         return bool(known) and all(one.state is Availability.ASLEEP for one in known) and bool(all_asleep(self._pci))
 

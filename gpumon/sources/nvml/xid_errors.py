@@ -193,7 +193,7 @@ class XidErrors:
             return [one for one in self._followed.values() if one.why is not Availability.OK and one.due <= now]
 
     def _register(self, events: XidEvents, waiting: Sequence[_Followed]) -> None:
-        # All first: as long as one hangs, nobody waits for the errors of the others.
+        # All first: as long as one hangs, no errors of the others are waited for.
         for one, why in [(one, events.add(one.handle)) for one in waiting]:
             if why is Availability.OK:
                 one.was_watched = True
