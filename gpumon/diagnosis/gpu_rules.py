@@ -157,7 +157,7 @@ def _unavailable(gpu: GpuContext, action: str) -> Finding:
 
 
 def _silence(sample: Sample) -> float:
-    """Seconds since the driver was asked, which may be long after the last values; their age where a source does not tell."""
+    """Seconds since the driver was asked, which may be long after the last values; if unknown, their age."""
     return sample.unanswered if is_known(sample.unanswered) else sample.age
 
 
