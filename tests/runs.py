@@ -30,7 +30,8 @@ class Book:
     def __init__(self, state_dir: Path, version: int = VERSION) -> None:
         state_dir.mkdir(parents=True, exist_ok=True)
         self.path = state_dir / LEDGER
-        self.db = sqlite3.connect(self.path, isolation_level=None)
+        # Whichever thread looks for garbage closes it.
+        self.db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute("PRAGMA foreign_keys = ON")
         for migration in MIGRATIONS:

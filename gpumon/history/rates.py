@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpumon.clock import SECOND
-from gpumon.energy_growth import energy_between
 from gpumon.frame import NAN, Frame, Sample
 from gpumon.metrics import GPU_INDEX, Availability
 
@@ -27,6 +26,8 @@ def rate(before: float, after: float, ns: int) -> float:
 
 def power_between(before: Sequence[float], after: Sequence[float], ns: int) -> float:
     """Return the watts that the counter of energy tells, between values of a GPU; NaN where no card draws as much."""
+    from gpumon.energy_growth import energy_between  # 'gpumon status' asks for no energy
+
     seconds = ns / SECOND
     return energy_between(before[_ENERGY], after[_ENERGY], seconds, after[_LIMIT]) / seconds
 
