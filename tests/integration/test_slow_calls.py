@@ -91,9 +91,13 @@ def test_slow_calls_and_a_hung_gpu_lose_no_energy_of_the_others(
         until(lambda: (one := live.latest()) and one.samples[3].age > 3)
         stub.set_latency(None, slow, gpu=3)
         until(lambda: time.time() > since + 15)
-        end, until_time = used(live_dir), time.time()
+        end, until_time, then = used(live_dir), time.time(), time.monotonic_ns()
         ticks = {frame.monotonic_ns: frame for frame in live.since(0)}
-        until(lambda: (one := live.latest()) and one.time > until_time + 4)
+        # Each has read its counter twice since: the first of these may be of the second that the window ends in.
+        for _ in range(2):
+            until(lambda then=then: (one := live.latest()) and min(  # type: ignore[misc]
+                gpu.counters_monotonic_ns for gpu in one.samples) > then)  # fmt: skip
+            then = time.monotonic_ns()
         live.since(0)
         totals = live.totals(begin=since, end=until_time)
     first, last = ticks[begin.monotonic_ns], ticks[end.monotonic_ns]
@@ -107,8 +111,10 @@ def test_slow_calls_and_a_hung_gpu_lose_no_energy_of_the_others(
         assert use.metered <= use.observed + 1e-6
         total = totals.devices[uuid]["energy"]
         true = stub.truth("gpu.energy", gpu, until_time - ahead) - stub.truth("gpu.energy", gpu, since - ahead)
-        assert total.missing_seconds < 0.5
-        assert total.value == pytest.approx(true, rel=0.04)
+        # Of the one that hung, history may lack the second in which it did: it then says so.
+        assert total.missing_seconds < (2.0 if gpu == 3 else 0.5), gpu
+        told = 1 - total.missing_seconds / (until_time - since)
+        assert 0.96 * told * true <= total.value <= 1.04 * true, gpu
 
 
 def test_a_glitch_of_the_energy_counter_is_in_no_sum(stub: Stub, live_dir: Path) -> None:
@@ -122,7 +128,7 @@ def test_a_glitch_of_the_energy_counter_is_in_no_sum(stub: Stub, live_dir: Path)
             stub.set_value("gpu.energy", None, 1)
             until(lambda: (one := live.latest()) and 8e6 < one.samples[1].value("gpu.energy") < 9e6)
         until(lambda: time.time() > since + 5)
-        end, until_time = used(live_dir), time.time()
+        end, until_time, then = used(live_dir), time.time(), time.monotonic_ns()
         ticks = {frame.monotonic_ns: frame for frame in live.since(0)}
         until(lambda: (one := live.latest()) and one.time > until_time + 1)
         totals = live.totals(begin=since, end=until_time)
