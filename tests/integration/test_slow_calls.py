@@ -128,7 +128,7 @@ def test_a_glitch_of_the_energy_counter_is_in_no_sum(stub: Stub, live_dir: Path)
             stub.set_value("gpu.energy", None, 1)
             until(lambda: (one := live.latest()) and 8e6 < one.samples[1].value("gpu.energy") < 9e6)
         until(lambda: time.time() > since + 5)
-        end, until_time, then = used(live_dir), time.time(), time.monotonic_ns()
+        end, until_time = used(live_dir), time.time()
         ticks = {frame.monotonic_ns: frame for frame in live.since(0)}
         until(lambda: (one := live.latest()) and one.time > until_time + 1)
         totals = live.totals(begin=since, end=until_time)

@@ -22,8 +22,9 @@ _MARGIN = 0x0100_0008
 
 _TEMPERATURE, _MARGIN_LEFT = "gpu.temperature", "gpu.temperature_margin"
 _HOTTEST_CORE = most_of(_TEMPERATURE, 1.0)
-_MOVED = 5
-"""°C by which the temperature differs at least from that at which the driver gave a margin that is no longer true."""
+_NEAR, _MOVED_NEAR, _MOVED = 20, 5, 15
+"""°C: a margin below the first is asked for again once the temperature has moved by the second since the driver gave
+it, and a larger one, which nobody acts on, by the third: a call each time."""
 
 
 def read_temperature(library: Library) -> Read | None:
@@ -44,8 +45,10 @@ def read_temperature(library: Library) -> Read | None:
                     return code
                 if answers.slowdown:
                     values[_MARGIN_LEFT] = float(answers.slowdown - number)
-                elif abs(number - answers.margin_at) >= _MOVED:
-                    answers.overdue = _MARGIN_LEFT
+                elif abs(moved := number - answers.margin_at) >= _MOVED_NEAR:
+                    margin = values[_MARGIN_LEFT]
+                    if min(margin, margin - moved) < _NEAR or abs(moved) >= _MOVED:
+                        answers.overdue = _MARGIN_LEFT
             else:
                 answers.refuse(_TEMPERATURE, number)
         return code
