@@ -56,7 +56,7 @@ def daemon_checks(where: Places, found: FoundDaemon | None, why_none: str) -> It
         none = why_none.startswith(NO_DAEMON.partition(": ")[0])
         yield Check(name, Condition.NOTE if none else Condition.WARNING, text, remedy)
         return
-    yield _daemon_check(name, found)
+    yield _daemon_check(name, found, where.uid)
     version = found.live.version()
     if found.has_sampled() and version != __version__:
         text = f"the daemon is of version {version or 'unknown'}, this command of {__version__}"
@@ -99,7 +99,7 @@ def file_checks(where: Places, history_size: int, daemon: FoundDaemon | None) ->
         yield Check("kept data", Condition.WARNING, text, "set HOME, or pass --state-dir")
 
 
-def _daemon_check(name: str, found: FoundDaemon) -> Check:
+def _daemon_check(name: str, found: FoundDaemon, uid: int) -> Check:
     who = f"pid {found.pid or '?'} of {user_name(found.holder.uid)}, in {found.directory}"
     if not found.has_sampled():
         return Check(name, Condition.NOTE, f"{who}, is starting")
@@ -110,7 +110,7 @@ def _daemon_check(name: str, found: FoundDaemon) -> Check:
     if facts is not None and facts.state == _STOPPED:
         return Check(name, Condition.FAULT, f"the daemon ({who}) was suspended", f"'kill -CONT {found.pid}'")
     text = f"the daemon ({who}) does not sample: {state.text}"
-    return Check(name, Condition.FAULT, text, f"{found.directory}/{LOG} may say why; {_again(found, os.getuid())}")
+    return Check(name, Condition.FAULT, text, f"{found.directory}/{LOG} may say why; {_again(found, uid)}")
 
 
 def _again(found: FoundDaemon, uid: int) -> str:
