@@ -8,6 +8,7 @@ import secrets
 import stat
 
 from gpumon.errors import GpumonError
+from gpumon.regular_file import open_regular
 
 SHORTEST = 16
 """Characters of a token that somebody chose."""
@@ -25,7 +26,7 @@ def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
     Raises GpumonError when it cannot be read, is another user's, can be read by others, or is too short.
     """
     try:
-        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if is_mounted else os.O_NOFOLLOW))
+        fd = open_regular(file, follow=is_mounted)
     except FileNotFoundError:
         if not make:
             raise GpumonError(f"no such token file: {file}. Write at least {SHORTEST} characters into it") from None
@@ -35,9 +36,6 @@ def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
             raise GpumonError(f"the token file {file} is a symbolic link: pass the file that it points to") from None
         raise GpumonError(f"cannot read the token file {file}: {error.strerror or error}") from error
     found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(fd)
-        raise GpumonError(f"the token file {file} is not a regular file: pass another --token-file")
     with os.fdopen(fd, encoding="utf-8", errors="replace") as opened:
         token = opened.read(1024).strip()
     if found.st_uid not in (os.getuid(), 0):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
+from gpumon.regular_file import read_regular
 from gpumon.text import clean
 
 FILE = "driver-calls.json"
@@ -37,7 +38,9 @@ def write_calls(directory: str, calls: Sequence[DriverCall]) -> None:
     """Replace the file. Raises OSError."""
     path = f"{directory}/{FILE}"
     text = json.dumps({"schema": _SCHEMA, "calls": [call._asdict() for call in calls]})
-    descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(
+        f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644
+    )
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
         os.fchmod(file.fileno(), 0o644)  # whatever the umask: who may read it, its directory says
@@ -47,12 +50,7 @@ def write_calls(directory: str, calls: Sequence[DriverCall]) -> None:
 def read_calls(directory: str) -> tuple[DriverCall, ...]:
     """The calls in the file; none where there is no such file, or it is not one of ours."""
     try:
-        descriptor = os.open(f"{directory}/{FILE}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ()
-    try:
-        with os.fdopen(descriptor, "rb") as file:
-            found = json.loads(file.read(_MOST_BYTES))
+        found = json.loads(read_regular(f"{directory}/{FILE}", _MOST_BYTES))
         if not isinstance(found, dict) or found.get("schema") != _SCHEMA:
             return ()
         return tuple(_call(row) for row in found["calls"])

@@ -16,6 +16,7 @@ from gpumon.frame import NAN, Boundary, Driver, Frame, Origin, Process
 from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon.paths import Places, history_paths, places, ring_paths, why_unread
+from gpumon.regular_file import open_regular
 from gpumon.ring.layout import RUNNING, Superblock
 from gpumon.ring.reader import Heartbeat, RingReader
 from gpumon.units import clock, duration
@@ -367,7 +368,7 @@ def follow(where: Places) -> Live:
 
 def _open(path: str) -> int | None:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return open_regular(path)
     except OSError:
         return None
 

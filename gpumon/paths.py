@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from gpumon.errors import GpumonError
+from gpumon.regular_file import open_regular
 from gpumon.trust import ROOT, is_directory_of, is_trusted
 
 RING = "ring"
@@ -121,7 +122,7 @@ def closed_rings(where: Places) -> list[str]:
     closed = []
     for directory in live_dirs(where):
         try:
-            os.close(os.open(f"{directory}/{RING}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
+            os.close(open_regular(f"{directory}/{RING}"))
         except PermissionError:
             closed.append(f"{directory}/{RING}")
         except OSError:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-import os
-import stat
 from collections.abc import Mapping
+
+from gpumon.regular_file import read_regular
 
 MOST_BYTES = 64 * 1024
 """Of a file; a larger one is none of ours."""
@@ -19,12 +19,7 @@ def settings_path(env: Mapping[str, str], name: str) -> str:
 
 def read_settings(path: str) -> bytes:
     """Read the file, without waiting for what is no file. Raises OSError, also where it is too large."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        if len(found := os.read(fd, MOST_BYTES + 1)) > MOST_BYTES:
-            raise OSError(errno.EFBIG, "too large for a settings file", path)
-        return found
-    finally:
-        os.close(fd)
+    content = read_regular(path, MOST_BYTES + 1, follow=True)
+    if len(content) > MOST_BYTES:
+        raise OSError(errno.EFBIG, "too large for a settings file", path)
+    return content

@@ -42,7 +42,7 @@ def _keep(details: str, env: Mapping[str, str] | None) -> str:
     os.makedirs(os.path.dirname(where.state) or "/", mode=0o700, exist_ok=True)
     make_private_dir(where.state, where.uid)
     path = f"{where.state}/{CRASH}"
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
         os.fchmod(fd, 0o600)
         file.write(details)

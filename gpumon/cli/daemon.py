@@ -178,7 +178,9 @@ def _close_standard_streams(directory: str) -> None:
     """Input from nowhere; output and errors into a small log beside the ring."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:
-        log = os.open(f"{directory}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        log = os.open(
+            f"{directory}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+        )
     except OSError as error:
         raise GpumonError(f"cannot write {directory}/{LOG}: {error.strerror}") from error
     os.dup2(nothing, 0)

@@ -5,8 +5,17 @@ from __future__ import annotations
 import os
 import sqlite3
 
+from gpumon.regular_file import require_regular_or_absent
+
 _ASIDE = ".damaged-"
-_SUFFIXES = ("", "-wal", "-shm", "-journal")
+SUFFIXES = ("", "-wal", "-shm", "-journal")
+"""Behind the path of a file: itself, and what SQLite keeps beside it."""
+
+
+def require_regular_files(path: str) -> None:
+    """Raise OSError where the file at `path`, or one that SQLite keeps beside it, is there and no regular file."""
+    for suffix in SUFFIXES:
+        require_regular_or_absent(path + suffix)
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -39,7 +48,7 @@ def move_aside(path: str) -> str:
     while os.path.lexists(f"{path}{_ASIDE}{number}"):
         number += 1
     aside = f"{path}{_ASIDE}{number}"
-    for suffix in _SUFFIXES:
+    for suffix in SUFFIXES:
         if os.path.lexists(path + suffix):
             os.rename(path + suffix, aside + suffix)
     return aside

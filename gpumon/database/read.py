@@ -6,7 +6,7 @@ import os
 import sqlite3
 from urllib.parse import quote
 
-from gpumon.database.damage import unreadable
+from gpumon.database.damage import require_regular_files, unreadable
 
 LOCKED = "another program has locked it; try again once that has ended"
 """Why a file cannot be read, and what to do: a copy or a compaction of it may go on."""
@@ -26,6 +26,8 @@ def wait_at_most(seconds: float) -> None:
 
 def words_of(error: Exception) -> str:
     """Return the words of an error of a file for people."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
     is_locked = getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
     return LOCKED if is_locked else str(error)
 
@@ -36,8 +38,10 @@ def open_to_read(
     """A connection that only reads and has read something, and the version of the file; 0 of one that is being made.
 
     `any_thread`: the caller sees to it that only one uses it at a time; `patience`: seconds to wait for a writer that
-    holds the file for itself, where they are not those of this process. Raises sqlite3.Error.
+    holds the file for itself, where they are not those of this process.
+    Raises sqlite3.Error, or OSError for what is no regular file.
     """
+    require_regular_files(path)
     try:
         return _connect_to_read(path, "mode=ro", any_thread, patience)
     except sqlite3.Error as error:

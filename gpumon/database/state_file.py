@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from gpumon.database.damage import is_damage, move_aside
 from gpumon.database.write import FileKind, NewerFile, open_to_write
+from gpumon.regular_file import open_regular
 
 _MAGIC = b"SQLite format 3\0"
 
@@ -63,7 +64,7 @@ class StateFile:
         self._connection = open_to_write(self.path, self._kind, shared=self._shared, uid=self._uid, log=self._say)
         self._inodes = _inode_of_content(self.path), _inode(f"{self.path}-wal")
         with suppress(OSError):
-            self._raw = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._raw = open_regular(self.path)
         self._opened(self._connection)
         return self._connection
 
@@ -90,7 +91,8 @@ class StateFile:
                 return True
             return False
         if not self.problem:
-            self.problem = f"cannot write {self.path} ({error})"
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            self.problem = f"cannot write {self.path} ({why})"
             self._say(f"{self.problem}: {self._kind.meanwhile}")
         return False
 

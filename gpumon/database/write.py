@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from gpumon.database.damage import is_damage, move_aside, unreadable
+from gpumon.database.damage import is_damage, move_aside, require_regular_files, unreadable
 from gpumon.database.network import on_network
 from gpumon.errors import GpumonError
 from gpumon.paths import make_private_dir
+from gpumon.regular_file import require_regular
 
 BUSY = 5.0
 """Seconds to wait for another program that has the file locked."""
@@ -68,9 +69,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _connect(path: str, migrations: Sequence[str], shared: bool, mounts: str) -> sqlite3.Connection:
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    require_regular_files(path)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     fd = os.open(path, flags, 0o644 if shared else 0o600)
     try:
+        require_regular(fd, path)
         if os.fstat(fd).st_size == 0:
             os.fchmod(fd, 0o644 if shared else 0o600)
     finally:

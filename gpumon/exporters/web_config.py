@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gpumon.errors import GpumonError, MissingPackage
+from gpumon.regular_file import read_regular
 
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 _TLS = (
@@ -89,8 +90,7 @@ def read_web_config(file: str) -> WebConfig:
     except ImportError as error:
         raise MissingPackage("--web-config", "gpumon[export]") from error
     try:
-        with open(file, "rb") as opened:
-            text = opened.read(_LARGEST)
+        text = read_regular(file, _LARGEST, follow=True)
         found = yaml.safe_load(text)
         _refuse_twice(file, yaml.compose(text, yaml.SafeLoader))
     except OSError as error:

@@ -13,11 +13,10 @@ from gpumon.errors import BoardError
 from gpumon.frame import Run
 from gpumon.paths import Places, tag_dirs
 from gpumon.procfs import boot_id
+from gpumon.regular_file import open_regular
 from gpumon.tags.reader import Poll, TagReader
 from gpumon.tags.unpack import unpack_header
 from gpumon.tags.wire import FRONT, BoardHeader
-
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class Boards:
@@ -67,7 +66,7 @@ class Boards:
     def _header(self, key: str, uid: int) -> BoardHeader | None:
         for directory in tag_dirs(self._where):
             try:
-                fd = os.open(f"{directory}/{key}", _OPEN)
+                fd = open_regular(f"{directory}/{key}")
             except OSError:
                 continue
             try:

@@ -28,7 +28,7 @@ def carry_over(
     for ledger in ledgers:
         if not wanted or not os.path.exists(ledger):
             continue
-        with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error, OSError):
             source, version = open_to_read(ledger)
             with closing(source):
                 runs = _runs(source, wanted) if version == VERSION else {}

@@ -14,6 +14,7 @@ from types import TracebackType
 from urllib.parse import quote
 
 from gpumon.clock import SECOND
+from gpumon.database.damage import require_regular_files
 from gpumon.database.write import BUSY, transaction
 from gpumon.errors import GpumonError, UsageError
 from gpumon.frame import RunState
@@ -134,6 +135,10 @@ def _opened(path: str) -> sqlite3.Connection:
             f"no permission to change {path}: it belongs to {owner}, who runs its daemon. Only {who} can rename, "
             "annotate, tag or delete its runs"
         )
+    try:
+        require_regular_files(path)
+    except OSError as error:
+        raise GpumonError(f"cannot change {path}: {error.strerror}") from error
     db = sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=rw", uri=True, timeout=BUSY, isolation_level=None)
     try:
         (version,) = db.execute("PRAGMA user_version").fetchone()

@@ -308,7 +308,7 @@ class Ledgers:
     def __init__(self, paths: Sequence[str]) -> None:
         self._open: list[Ledger] = []
         there = [path for path in paths if os.path.exists(path)]
-        readable = [path for path in there if _may_read(path)]
+        readable = [path for path in there if os.access(path, os.R_OK, effective_ids=True)]
         if there and not readable:
             raise GpumonError(
                 f"no permission to read {there[0]}: ask the person who runs the daemon, or pass another --state-dir"
@@ -373,7 +373,7 @@ def _opened(path: str) -> tuple[sqlite3.Connection, int]:
         raise NotBegunError(NOTHING)
     try:
         db, version = open_to_read(path)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise _unreadable(path, error) from error
     if 0 < version <= VERSION:
         return db, version
@@ -386,15 +386,8 @@ def _opened(path: str) -> tuple[sqlite3.Connection, int]:
     )
 
 
-def _may_read(path: str) -> bool:
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True
-
-
-def _unreadable(path: str, error: sqlite3.Error) -> GpumonError:
-    if isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError):  # the latter: it was closed
+def _unreadable(path: str, error: sqlite3.Error | OSError) -> GpumonError:
+    # A ProgrammingError: it was closed.
+    if isinstance(error, OSError | sqlite3.OperationalError | sqlite3.ProgrammingError):
         return GpumonError(f"cannot read {path}: {words_of(error)}")
     return GpumonError(f"{path} is damaged ({error}): move it away; the daemon creates a new one at its next start")

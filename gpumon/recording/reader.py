@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from gpumon.recording.format import (
     unpack_body,
     unpack_header,
 )
+from gpumon.regular_file import open_regular, read_regular
 from gpumon.text import clean
 from gpumon.units import clock, counted
 
@@ -37,15 +37,9 @@ _MOST_BLOCKS = 1 << 19
 def is_recording(path: str) -> bool:
     """Whether a file begins as a recording does; whatever cannot be read is none."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return read_regular(path, len(MAGIC), follow=True) == MAGIC
     except (OSError, ValueError):
         return False
-    try:
-        return stat.S_ISREG(os.fstat(fd).st_mode) and os.pread(fd, len(MAGIC), 0) == MAGIC
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
 
 
 class _Place(NamedTuple):
@@ -65,7 +59,7 @@ class RecordingReader:
         """Place of the damage and how far it plays, in a sentence; empty while none was found."""
         self._is_complete = False
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._fd = open_regular(path, follow=True)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "the name holds a NUL"
             raise SourceError(f"cannot open {clean(path)}: {why}: check the path") from None

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from gpumon.errors import AlreadyRunning, GpumonError
 from gpumon.procfs import is_alive, start_time
+from gpumon.regular_file import open_regular, require_regular
 from gpumon.ring.fresh import open_fresh, remove_left_over
 
 _RECORD = 64
@@ -46,7 +47,7 @@ def holder_of(path: str) -> Holder | None:
     Raises OSError where the file cannot be read, such as another user's.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = open_regular(path)
     except FileNotFoundError:
         return None
     try:
@@ -107,7 +108,13 @@ class WriterLock:
 
 
 def _open(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        require_regular(fd, path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _owner(fd: int) -> tuple[int, int, bool]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpumon.errors import RingError
 from gpumon.frame import Boundary, Frame
 from gpumon.procfs import boot_id, is_alive
+from gpumon.regular_file import open_regular
 from gpumon.ring.believable import believable, is_doubtful, is_doubtful_single
 from gpumon.ring.body import decode
 from gpumon.ring.directory import NOTHING, Known, unpack
@@ -79,7 +80,7 @@ class RingReader:
     @classmethod
     def open(cls, path: str) -> "RingReader":
         """Raises OSError when there is no such file, RingError when it is no ring."""
-        return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
+        return cls(open_regular(path))
 
     def close(self) -> None:
         os.close(self.fd)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from gpumon.clock import SECOND, Clock
 from gpumon.device import Device, job_parts
 from gpumon.frame import Process, Sample
+from gpumon.regular_file import read_regular
 from gpumon.sources.process_table import user_name
 from gpumon.trust import is_trusted
 
@@ -119,13 +120,7 @@ def _read(directory: str, name: str) -> str:
     if not name or "/" in name or "\0" in name or name.startswith("."):
         return ""  # a driver's text, which is not to lead anywhere else
     try:
-        fd = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        raw = read_regular(f"{directory}/{name}", _LONGEST + 1)
     except OSError:
         return ""
-    try:
-        raw = os.read(fd, _LONGEST + 1)
-    except OSError:
-        return ""
-    finally:
-        os.close(fd)
     return raw.decode("ascii", "replace") if len(raw) <= _LONGEST else ""

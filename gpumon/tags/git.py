@@ -13,6 +13,8 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import NamedTuple
 
+from gpumon.regular_file import read_regular
+
 _DEEPEST = 32
 _MOST_BYTES = 1 << 22
 _LARGEST_INDEX = 1 << 25
@@ -135,7 +137,6 @@ def _is_id(text: str) -> bool:
 
 def _read(path: str) -> str:
     try:
-        with open(path, "rb") as file:
-            return file.read(_MOST_BYTES).decode("utf-8", "replace")
+        return read_regular(path, _MOST_BYTES, follow=True).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 from collections.abc import Collection
 from itertools import islice
 from struct import Struct
 
+from gpumon.regular_file import open_regular
 from gpumon.tags import wire
 
 KEEP = 600 * 1_000_000_000
@@ -52,10 +52,10 @@ def sweep(directory: str, uid: int, own: Collection[str], now: int) -> None:
 
 
 def _remove_if_dead(path: str, uid: int, now: int) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    fd = open_regular(path)
     try:
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != uid or lock_holder(fd) is not None:
+        if found.st_uid != uid or lock_holder(fd) is not None:
             return
         from gpumon.tags.unpack import unpack_state  # only where there is a dead board: most trainings find none
 

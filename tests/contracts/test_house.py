@@ -111,3 +111,47 @@ def test_whether_a_number_is_known_is_asked_in_one_way(sources: Sequence[Source]
 def test_the_files_that_run_first_are_there() -> None:
     assert [file for file in LONG_FILES if not (ROOT / "tests" / file).exists()] == []
     assert len(set(LONG_FILES)) == len(LONG_FILES)
+
+
+OPENED = {
+    "gpumon/regular_file.py": "the one place that opens",
+    "gpumon/cli/completion.py": "a file of the package",
+    "gpumon/database/network.py": "the list of mounts of the kernel",
+    "gpumon/known_users.py": "/etc/passwd",
+    "gpumon/rapl.py": "counters of the kernel",
+    "gpumon/sources/nvml/bus.py": "attributes of the kernel",
+    "gpumon/exporters/textfile.py": "only locked, not read",
+    "gpumon/tags/watch.py": "opened below a descriptor, and checked with its owner",
+}
+"""Modules that open files to read by themselves, and what these are."""
+
+
+def opens_to_read(source: Source) -> Iterator[str]:
+    """Calls that open a file to read without `open_regular`: a FIFO in its place would be waited for."""
+    kernel = ("proc", "devnull", "/dev/", "O_PATH", "O_DIRECTORY", "dir_fd=home", "dir_fd=opened")
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name, text = ast.unparse(node.func), ast.unparse(node)
+        mode = next((str(one.value) for one in node.args[1:2] if isinstance(one, ast.Constant)), "r")
+        reads = name == "os.open" and ("O_RDONLY" in text or "_READ" in text or "_OPEN" in text)
+        reads |= name == "open" and mode.startswith("r") and not isinstance(node.args[0], ast.Constant)
+        if reads and not any(word in text for word in kernel):
+            yield f"line {node.lineno}: {text}"
+
+
+def test_files_are_opened_to_read_by_one_function_that_refuses_what_is_no_file(sources: Sequence[Source]) -> None:
+    found = broken(opens_to_read, sources)
+    assert set(found) - set(OPENED) == set(), found
+    assert set(OPENED) - set(found) == set()
+
+
+def test_a_file_is_never_written_into_a_fifo(sources: Sequence[Source]) -> None:
+    def waits(source: Source) -> Iterator[str]:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "os.open":
+                text = ast.unparse(node)
+                if "O_CREAT" in text and "O_EXCL" not in text and "O_RDWR" not in text and "O_NONBLOCK" not in text:
+                    yield f"line {node.lineno}: {text}"
+
+    assert broken(waits, sources) == {}

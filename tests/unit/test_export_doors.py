@@ -259,7 +259,7 @@ def test_a_token_of_another_user_is_refused_also_behind_a_link(tmp_path: Path) -
 def test_a_link_to_what_is_no_file_is_no_token(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
-    with pytest.raises(GpumonError, match="is not a regular file"):
+    with pytest.raises(GpumonError, match="not a regular file"):
         token_from(str(tmp_path / "link"), make=False, is_mounted=True)
 
 

@@ -81,7 +81,9 @@ class Remembered:
             new = f"{path}.{os.getpid()}"
             try:
                 os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-                fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                fd = os.open(
+                    new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+                )
                 with os.fdopen(fd, "w", encoding="utf-8") as file:
                     json.dump(known, file, indent=1)
                     file.write("\n")

@@ -56,7 +56,7 @@ class RefusedTries:
 
 def append(path: str, line: str) -> None:
     """Add a line to the log, to a new one where it is too large. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as opened:
         is_full = os.fstat(fd).st_size + len(line) > LARGEST
         if not is_full:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
+from gpumon.regular_file import read_regular
 from gpumon.text import clean
 from gpumon_web.work import Inline, Work
 
@@ -142,7 +143,7 @@ class Sessions:
 
 def append(path: str, line: SessionEvent) -> None:
     """Add a line to the file, made with mode 0600 when there is none. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as opened:
         opened.write(_text(line))
 
@@ -150,9 +151,7 @@ def append(path: str, line: SessionEvent) -> None:
 def read(path: str) -> list[SessionEvent]:
     """The lines of the file that can be understood; none where there is no file."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, encoding="utf-8", errors="replace") as opened:
-            text = opened.read(16 * _MOST)
+        text = read_regular(path, 16 * _MOST).decode("utf-8", "replace")
     except OSError:
         return []
     return [line for each in text.splitlines() if (line := _line(each)) is not None]

@@ -18,6 +18,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from gpumon.errors import GpumonError, UsageError
+from gpumon.regular_file import open_regular
 from gpumon.text import clean
 
 TOKENS, USES = "web-tokens", "web-tokens-used"
@@ -147,14 +148,14 @@ def _changing(path: str) -> Iterator[list[NamedToken]]:
 def _text_of(path: str) -> str | None:
     """The text of a file that only its user can read; None where there is none. Raises GpumonError."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = open_regular(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise GpumonError(f"cannot read {path}: {error.strerror or error}") from error
     with os.fdopen(fd, "rb") as opened:
         there = os.fstat(fd)
-        if not stat.S_ISREG(there.st_mode) or there.st_uid != os.getuid() or stat.S_IMODE(there.st_mode) & 0o077:
+        if there.st_uid != os.getuid() or stat.S_IMODE(there.st_mode) & 0o077:
             raise GpumonError(f"{path} is not a file that only you can read and write: remove it, and add tokens anew")
         return opened.read(_LONGEST).decode("utf-8", "replace")
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
-import stat as modes
 import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpumon.errors import SourceError
+from gpumon.regular_file import open_regular
 from gpumon.text import clean
 
 _GZIP = b"\x1f\x8b"
@@ -40,25 +41,25 @@ class LogFile:
         self.cut = ""
         """Why the file ended before its end, for a label; empty when it did not."""
         try:
-            # Not blocking, or a pipe without a writer would hold us here.
-            self._raw = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+            self._raw = os.fdopen(open_regular(path, follow=True), "rb")
         except IsADirectoryError:
             raise SourceError(f"{self.name} is a directory: pass a log file") from None
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno == errno.EINVAL:
+                raise SourceError(
+                    f"{self.name} is not a regular file: save the log to a file, then replay that"
+                ) from None
             why = error.strerror if isinstance(error, OSError) else "the name holds a NUL"
             raise SourceError(f"cannot open {clean(path)}: {why}: check the path") from None
         try:
-            status = os.fstat(self._raw.fileno())
-            self.modified_ns = status.st_mtime_ns
+            self.modified_ns = os.fstat(self._raw.fileno()).st_mtime_ns
             """ns since 1970."""
-            self._text = self._open_text(regular=modes.S_ISREG(status.st_mode))
+            self._text = self._open_text()
         except BaseException:
             self._raw.close()
             raise
 
-    def _open_text(self, regular: bool) -> io.TextIOWrapper:
-        if not regular:
-            raise SourceError(f"{self.name} is not a regular file: save the log to a file, then replay that")
+    def _open_text(self) -> io.TextIOWrapper:
         magic = self._raw.peek(8)[:8]
         if magic == _RING:
             raise SourceError(f"{self.name} is a daemon's ring: record it with 'gpumon record --last 1h -o FILE'")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from threading import Thread
 from typing import BinaryIO
 
 from gpumon.clock import SECOND
 from gpumon.recording.playback import Playback
+from gpumon.regular_file import open_regular
 from gpumon.sources.replay.form import Form
 from gpumon.sources.replay.parse_value import BadLine
 from gpumon.sources.replay.query import QueryForm
@@ -35,7 +37,7 @@ def tell_end(path: str, form: Form, until_ns: int, playback: Playback) -> None:
 def end_ns(path: str, form: Form) -> int:
     """Return the time of the last whole line, in ns since 1970; 0 where that cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(open_regular(path, follow=True), "rb") as file:
             tail = _unpacked_tail(file) if file.read(2) == _GZIP else _tail(file)
     except (OSError, EOFError, zlib.error):
         return 0
