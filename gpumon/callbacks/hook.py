@@ -55,7 +55,8 @@ class Hook:
         self._config = settings.pop("config", None)
         self._settings = settings
         self.run: ActiveRun | None = None
-        self._rests = False
+        self.rests = False
+        """Whether the training is over, and its run may continue with an evaluation."""
 
     def begin(
         self, epochs: int | None, base: int, env: Mapping[str, str] | None = None, loggers: Sequence[object] = ()
@@ -81,7 +82,7 @@ class Hook:
     def end(self, error: BaseException | None = None, *, failed: bool = False) -> None:
         """The training is over, by `error` where it is known; without one nothing happens."""
         if self.run is not None:
-            ended, self.run, self._rests = self.run, None, False
+            ended, self.run, self.rests = self.run, None, False
             _resting.discard(self)
             ended.end(error if error is not None or not failed else sys.exc_info()[1], failed=failed)
 
@@ -89,17 +90,18 @@ class Hook:
         """The training is over, and well; a validation or test that follows is of the same run."""
         if self.run is not None:
             self.run.pause()
-            self._rests = True
+            self.rests = True
             _resting.add(self)
 
     def goes_on(self) -> bool:
         """Whether a run rests, which now continues; else one must begin."""
-        if self.run is None or not self._rests:
+        if self.run is None or not self.rests:
             return False
-        self._rests = False
+        self.rests = False
         _resting.discard(self)
         self.run.must_end()
         self.run.begin_phase("")
+        end_with_cell(self)
         return True
 
     def plan(self, steps: object) -> None:
@@ -164,9 +166,11 @@ class Hook:
             self.run.log(metrics)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "run": None, "_rests": False, "_settings": without_log(self._settings)}
+        return {**self.__dict__, "run": None, "rests": False, "_settings": without_log(self._settings)}
 
     def __del__(self) -> None:
         # A callback that is dropped with its training, which did not come to its end: some say nothing of an exception.
-        if getattr(self, "run", None) is not None:
+        # After the end of the process there is nothing left to end, and this module may be gone.
+        run = getattr(self, "run", None)
+        if run is not None and run.on:
             self.end(failed=True)

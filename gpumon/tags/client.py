@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -375,9 +376,9 @@ class Board:
         self._lock = threading.RLock()  # another thread of the parent may have held it
         self._turn_off()
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # In a cycle the garbage collector may come to a board before the callback that would have closed it.
-        if getattr(self, "_map", None) is not None:
+        if getattr(self, "_map", None) is not None and not is_finalizing():  # then this module may be gone
             self.close(failed=self.must_end)
 
 

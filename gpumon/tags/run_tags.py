@@ -115,6 +115,8 @@ class RunTags:
 
     def begin_phase(self, name: str) -> str:
         """The phase `name` begins now; gives the one before, to go back to. For callbacks."""
+        if not self._board.on:
+            return ""
         self._memory.at_boundary()
         if self._first is None:
             # No row ends within what is over now.
@@ -272,13 +274,16 @@ class RunTags:
         return opened
 
     def _end_epoch(self, opened: object, *, left: bool = False) -> None:
-        if self._epoch is opened:
-            self._epoch = None
-            self._take_arrived()
-            self._memory.at_boundary()
-            self._board.end_epoch(left=left)
-            if self.listener is not None and self._board.on:
-                self.listener.epoch_ended(self._board.epoch, self._board.steps)
+        if self._epoch is not opened:
+            return
+        self._epoch = None
+        if not self._board.on:
+            return  # at the end of the process this module may be gone
+        self._take_arrived()
+        self._memory.at_boundary()
+        self._board.end_epoch(left=left)
+        if self.listener is not None:
+            self.listener.epoch_ended(self._board.epoch, self._board.steps)
 
     def _left_by_it(self) -> bool:
         """Whether the exception that ends the run left an epoch: nothing was published since, no time has passed."""

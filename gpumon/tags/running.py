@@ -81,7 +81,8 @@ class ActiveRun(RunTags):
             except GeneratorExit:
                 # Its loop was left, at the end of an epoch or within one: `finish` may know.
                 self._end_epoch(opened)
-                self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns())
+                if self.on:  # else the process may have ended, and this module be gone
+                    self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns())
                 raise
             self._end_epoch(opened)
 
@@ -193,7 +194,9 @@ class ActiveRun(RunTags):
 
         return call
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():
+            return  # this module may be gone
         board = getattr(self, "_board", None)
         if board is not None and board.on and board.events == 1 and not board.steps and not board.must_end:
             # Begun and dropped in one line: its author means the rest of the program.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,35 @@ def test_a_training_that_was_dropped_has_failed_where_the_garbage_collector_come
     del hook
     gc.collect()
     assert [one.run.state for one in told(live)] == [RunState.FAILED]
+
+
+def test_nothing_is_said_at_the_end_of_a_process_that_keeps_what_it_began(live: Path) -> None:
+    # Modules that something holds are emptied one by one, the last imported first: what json has outlives gpumon's.
+    script = """
+import atexit, json, sys
+json.held = [sys.modules]
+atexit.register(lambda: json.held.append(gpumon.run("begun at exit")))
+import gpumon
+from gpumon.callbacks.hook import Hook
+for name in ("rests", "trains"):
+    hook = Hook("test", name)
+    hook.begin(1, 0)
+    hook.begin_epoch(0)
+    if name == "rests":
+        hook.rest()
+    json.held.append(hook)
+run = gpumon.run("loop")
+for one in (run.epochs(3), run.epoch(1).gen, run.phase("validate").gen, run.steps([1, 2])):
+    json.held.append(iter(one))
+    next(json.held[-1])
+json.held += [run, *sys.modules.values()]
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    states = {one.run.name: one.run.state for one in told(live)}
+    assert (states["rests"], states["trains"], states["loop"]) == (
+        RunState.FINISHED, RunState.FAILED, RunState.FINISHED,
+    )  # fmt: skip
 
 
 def test_a_run_of_a_callback_that_was_dropped_before_its_first_epoch_has_failed(live: Path) -> None:
