@@ -1,4 +1,4 @@
-"""The end of a notebook's cell: no training outlives the cell in which it began, whatever stopped it.
+"""The end of a notebook's cell: no training goes on after the cell in which it began, whatever stopped it.
 
 A framework that is interrupted, by the stop button or an exception, may tell its callbacks nothing; and the kernel
 lives on, so that nothing else would end the run.
@@ -13,13 +13,17 @@ from typing import Any, Protocol
 
 
 class Ends(Protocol):
-    """A hook, which must end with the cell."""
+    """A hook, which must end with the cell unless its training is over."""
 
+    @property
+    def rests(self) -> bool: ...
     def end(self, error: BaseException | None = None, *, failed: bool = False) -> None: ...
 
 
 def end_with_cell(hook: Ends) -> None:
-    """End `hook` as failed or interrupted when the cell that runs now is over, if it has not ended by then.
+    """End `hook` as failed or interrupted when the cell that runs now is over, if its training is not over by then.
+
+    One that rests is left alone: an evaluation in a later cell belongs to its run.
 
     Nothing happens outside of IPython, and in other threads than the one that runs cells: they outlive them.
     """
@@ -31,7 +35,7 @@ def end_with_cell(hook: Ends) -> None:
     def over(result: Any = None) -> None:
         shell.events.unregister("post_run_cell", over)
         left = held()
-        if left is not None:
+        if left is not None and not left.rests:
             left.end(getattr(result, "error_in_exec", None), failed=True)
 
     shell.events.register("post_run_cell", over)
