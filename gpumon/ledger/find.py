@@ -11,7 +11,7 @@ from gpumon.ledger.records import RunRow
 from gpumon.text import cut
 
 LAST = ("last", "-1")
-"""Words for the newest run, unless a run is called so."""
+"""Words for the newest run, whatever runs are called: one of that name is found by its id."""
 _NAMED = 5
 """Candidates that are named."""
 _WIDE = 40
@@ -24,6 +24,11 @@ def find(ledgers: Ledgers, wanted: str, now: float, say: Callable[[str], object]
 
     `say` gets a line when others are of that name, too: scripts give all of theirs the same one.
     """
+    if wanted in LAST:
+        newest = ledgers.candidates(limit=1)
+        if not newest:
+            raise GpumonError(NOTHING)
+        return newest[0]
     candidates = ledgers.candidates(wanted)
     by_id = [found for found in candidates if found[1].id == wanted]
     by_name = [found for found in candidates if found[1].name == wanted]
@@ -36,10 +41,6 @@ def find(ledgers: Ledgers, wanted: str, now: float, say: Callable[[str], object]
         return by_name[0]
     if len(candidates) == 1:
         return candidates[0]
-    if wanted in LAST:
-        newest = ledgers.candidates(limit=1)
-        if newest:
-            return newest[0]
     if candidates:
         raise GpumonError(
             f"'{wanted}' is ambiguous. It matches {len(candidates)} runs: {_named(candidates, now)}. Give more "

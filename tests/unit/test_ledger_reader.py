@@ -353,11 +353,13 @@ def test_an_unknown_run_lists_the_newest(book: Book) -> None:
         find(ledgers, "bert", NOW)
 
 
-def test_a_run_that_is_called_last_is_that_run(book: Book) -> None:
-    training(book, "last-1", 1, name="last")
+@pytest.mark.parametrize("word", ["last", "-1"])
+def test_last_is_the_newest_run_whatever_runs_are_called(book: Book, word: str) -> None:
+    training(book, "last-1", 1, name=word)
     training(book, "vit-3", 1, began=BEGAN + 3)
     with Ledgers([str(book.path)]) as ledgers:
-        assert find(ledgers, "last", NOW)[1].id == "last-1"
+        assert find(ledgers, word, NOW)[1].id == "vit-3"
+        assert find(ledgers, "last-1", NOW)[1].id == "last-1"
 
 
 def test_the_reader_loads_nothing_heavy() -> None:
