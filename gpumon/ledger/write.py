@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
+from gpumon.clock import SECOND
 from gpumon.frame import RunState
 from gpumon.ledger.schema import STEP_ROWS
 
@@ -199,22 +200,38 @@ def _died(connection: sqlite3.Connection, key: str, since: int) -> set[str]:
 _WORST = f"CASE max({_BADNESS}) {_STATES} END"
 
 
+_ALIVE_FOR = 2 * SECOND
+"""A run that was seen running so long after another one began has not ended before that."""
+_RESUME = (
+    # The newest earlier run of this name that had come so far, or that did not end as it should. One whose end may
+    # only not be written yet is waited for: NULL until then.
+    "UPDATE run SET resumes = (SELECT CASE e.state WHEN 0 THEN NULL ELSE e.id END FROM run e "
+    "WHERE e.user = run.user AND e.name = run.name AND e.id != run.id AND e.started < run.started AND "
+    f"CASE e.state WHEN 0 THEN e.hostname = run.hostname AND e.updated <= run.started + {_ALIVE_FOR} "
+    "ELSE e.ended <= run.started AND (e.state != 1 OR "
+    "(SELECT max(epoch) FROM epoch JOIN rank ON rank.key = epoch.rank WHERE rank.run = e.id) >= run.first_epoch - 1) "
+    "END ORDER BY e.started DESC LIMIT 1) WHERE first_epoch > base AND resumes IS NULL"
+)
+
+
 def _sum_up(connection: sqlite3.Connection, run: str) -> None:
-    """Update a run from its ranks: it runs while one does, else it stands as the worst of them."""
+    """Update a run from its ranks: it runs while one does, else it stands as the worst of them.
+
+    It lasts from the begin of the first rank to the end of the last one.
+    """
     connection.execute(
         "UPDATE run SET (started, ended, state, seconds) = (SELECT min(started), "
         "CASE WHEN count(*) = count(ended) THEN max(ended) END, "
-        f"CASE WHEN count(*) = count(ended) THEN {_WORST} ELSE 0 END, max(seconds) FROM rank WHERE rank.run = run.id) "
+        f"CASE WHEN count(*) = count(ended) THEN {_WORST} ELSE 0 END, max(seconds + (started - "
+        "(SELECT min(started) FROM rank WHERE rank.run = run.id)) / 1e9) FROM rank WHERE rank.run = run.id) "
         "WHERE id = ? AND EXISTS (SELECT 1 FROM rank WHERE rank.run = run.id)",
         (run,),
     )
-    # It continues the newest run of this name that had come so far, or that did not end as it should.
+    connection.execute(f"{_RESUME} AND id = ?", (run,))
+    # Its end may decide which run a later one continues.
     connection.execute(
-        "UPDATE run SET resumes = (SELECT e.id FROM run e WHERE e.user = run.user AND e.name = run.name "
-        "AND e.id != run.id AND e.started < run.started AND e.state != 0 AND e.ended <= run.started AND "
-        "(e.state != 1 OR (SELECT max(epoch) FROM epoch JOIN rank ON rank.key = epoch.rank WHERE rank.run = e.id) "
-        ">= run.first_epoch - 1) ORDER BY e.started DESC LIMIT 1) "
-        "WHERE id = ? AND first_epoch > base AND resumes IS NULL",
+        f"{_RESUME} AND (user, name) = (SELECT user, name FROM run WHERE id = ?1 AND state != 0) "
+        "AND started > (SELECT started FROM run WHERE id = ?1)",
         (run,),
     )
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.clock import SECOND
 from gpumon.database.network import on_network
 from gpumon.database.write import NewerFile, open_to_write
 from gpumon.figures.run_series import thinned
@@ -363,6 +364,37 @@ def test_a_run_that_begins_later_goes_on_with_the_one_before(
     write(connection, batch(*run_rows("fresh", started=601)))
     found = dict(connection.execute("SELECT id, resumes FROM run").fetchall())
     assert found == {"old": None, "new": "old" if resumes else None, "fresh": None}
+    connection.close()
+
+
+@pytest.mark.parametrize(("seen_later", "resumes"), [(False, "first"), (True, "older")])
+def test_a_run_waits_for_the_end_of_the_one_before_it(
+    connection: sqlite3.Connection, seen_later: bool, resumes: str
+) -> None:
+    older = run_rows("older", started=100, ended=200, state=1)
+    write(connection, batch(*older, epoch_row("tag.older", epoch=9)))
+    begun = 600 + 100 * SECOND
+    write(
+        connection,
+        batch(*run_rows("first", started=300, updated=500), *run_rows("second", started=begun, first_epoch=7)),
+    )
+    assert connection.execute("SELECT resumes FROM run WHERE id = 'second'").fetchall() == [(None,)], (
+        "it may resume first"
+    )
+    if seen_later:  # both go on beside each other
+        write(connection, batch(*run_rows("first", started=300, updated=begun + 3 * SECOND)))
+        write(connection, batch(*run_rows("second", started=begun, first_epoch=7)))
+    else:
+        write(connection, batch(*run_rows("first", started=300, updated=begun, ended=begun - 1, state=3)))
+    assert connection.execute("SELECT resumes FROM run WHERE id = 'second'").fetchall() == [(resumes,)]
+    connection.close()
+
+
+def test_a_run_lasts_from_the_first_begin_of_its_ranks_to_the_last_end(connection: sqlite3.Connection) -> None:
+    for number, (begun, seconds) in enumerate(((0, 2.0), (1, 2.0), (2, 0.5))):
+        (run, rank) = run_rows("r", f"k{number}", rank=number, started=begun * SECOND)
+        write(connection, batch(run, LedgerRow("rank", {**rank.values, "seconds": seconds})))
+    assert connection.execute("SELECT seconds FROM run").fetchall() == [(3.0,)]
     connection.close()
 
 
