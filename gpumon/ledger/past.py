@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
+from typing import Any
 
 from gpumon.database.absent import why_absent
 from gpumon.errors import GpumonError, UsageError
@@ -33,6 +34,7 @@ from gpumon.run_about import Parameter
 from gpumon.text import clean, cut
 
 _WIDE = 40
+_OF_WHOLE = ("steps", "steps_per_second", "samples_per_second", "wait", "wait_share", "energy_per_step")
 _USAGE = tuple(column.name for column in USAGE if column.name != "seconds")
 
 
@@ -62,6 +64,29 @@ class PastEpoch:
     """Measured values by the names of `docs/runs.md`, such as `utilization_mean`, `energy`, `memory_used_peak`."""
     metrics: Mapping[str, float]
     """Numbers that the training logged in it."""
+
+    def _repr_html_(self) -> str:
+        return tables.html_of_one(self)
+
+
+@dataclass(frozen=True)
+class PastSteps:
+    """A row of steps of a run without epochs, joined over its ranks and devices. Fields as in `PastEpoch`."""
+
+    run: str
+    first_step: int
+    """Steps that were made before it."""
+    begun: float
+    ended: float
+    seconds: float
+    steps: int | None
+    steps_per_second: float
+    samples_per_second: float
+    wait: float
+    wait_share: float
+    energy_per_step: float
+    usage: Mapping[str, float]
+    metrics: Mapping[str, float]
 
     def _repr_html_(self) -> str:
         return tables.html_of_one(self)
@@ -158,9 +183,10 @@ class PastRun:
         return None if found is None else _epoch(self.id, found)
 
     @cached_property
-    def steps(self) -> RowTable[PastEpoch]:
-        """Rows of steps of a run without epochs; `epoch` of each is the number of steps that were made before."""
-        return RowTable(PastEpoch, [_epoch(self.id, found) for found in step_summaries(self._record)])
+    def steps(self) -> RowTable[PastSteps]:
+        """Rows of steps of a run without epochs, in their order."""
+        rows = step_summaries(self._record)
+        return RowTable(PastSteps, [PastSteps(self.id, found.epoch, **_measured(found)) for found in rows])
 
     @cached_property
     def usage(self) -> RowTable[PastUsage]:
@@ -186,7 +212,7 @@ class PastRuns(RowTable[PastRun]):
     """Runs, newest first."""
 
     def __init__(self, rows: Sequence[PastRun]) -> None:
-        super().__init__(PastRun, rows, lambda run: {f"config.{name}": value for name, value in run.config.items()})
+        super().__init__(PastRun, rows, _came_to)
 
     @property
     def epochs(self) -> RowTable[PastEpoch]:
@@ -286,13 +312,35 @@ def _run(ledger: Ledger, listed: RunSummary) -> PastRun:
 
 
 def _epoch(run: str, found: EpochSummary) -> PastEpoch:
-    return PastEpoch(
-        run=run, ordinal=found.ordinal, epoch=found.epoch if found.ordinal != WHOLE_RUN else WHOLE_RUN,
-        begun=found.begun, ended=found.ended, seconds=found.seconds, steps=found.steps,
-        steps_per_second=found.steps_per_second, samples_per_second=found.samples_per_second, wait=found.wait,
-        wait_share=found.wait_share, energy_per_step=found.energy_per_step,
-        usage={name: found.value(name) for name in _USAGE}, metrics=dict(found.metrics),
-    )  # fmt: skip
+    epoch = found.epoch if found.ordinal != WHOLE_RUN else WHOLE_RUN
+    return PastEpoch(run, found.ordinal, epoch, **_measured(found))
+
+
+def _measured(found: EpochSummary) -> dict[str, Any]:
+    """The fields that epochs, rows of steps and whole runs have in common."""
+    return {
+        "begun": found.begun,
+        "ended": found.ended,
+        "seconds": found.seconds,
+        "steps": found.steps,
+        "steps_per_second": found.steps_per_second,
+        "samples_per_second": found.samples_per_second,
+        "wait": found.wait,
+        "wait_share": found.wait_share,
+        "energy_per_step": found.energy_per_step,
+        "usage": {name: found.value(name) for name in _USAGE},
+        "metrics": dict(found.metrics),
+    }
+
+
+def _came_to(run: PastRun) -> dict[str, Any]:
+    """Columns of a table of runs besides the fields of each: its steps, its wait, what it logged last, its config."""
+    total = run.total
+    return {
+        **{name: getattr(total, name) for name in _OF_WHOLE},
+        **{f"logged.{name}": value for name, value in total.metrics.items()},
+        **{f"config.{name}": value for name, value in run.config.items()},
+    }
 
 
 def _typed(value: Parameter) -> str:

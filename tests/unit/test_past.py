@@ -133,6 +133,32 @@ def test_runs_become_a_frame_of_pandas_with_their_parameters(ledger: PastLedger)
     assert not [name for name in found.columns if "_ledger" in name]
 
 
+def test_a_frame_of_runs_can_be_ranked_by_steps_wait_and_what_was_logged_last(ledger: PastLedger, book: Book) -> None:
+    pytest.importorskip("pandas")
+    book.db.execute("""UPDATE rank SET metrics = '{"loss": 0.5}'""")
+    found = ledger.runs().to_pandas().set_index("id")
+    for run in ledger.runs():
+        total = run.total
+        assert total.steps
+        assert found.loc[run.id, "steps"] == total.steps
+        assert found.loc[run.id, "wait_share"] == pytest.approx(total.wait_share, nan_ok=True)
+        assert found.loc[run.id, "logged.loss"] == 0.5
+
+
+def test_rows_of_steps_say_where_they_begin_and_have_no_number_of_an_epoch(ledger: PastLedger, book: Book) -> None:
+    pytest.importorskip("pandas")
+    key = book.rank(book.run("pretrain-1"), steps=20)
+    for place in (0, 1):
+        book.add(
+            "step_row", rank=key, ordinal=place, first_step=10 * place, steps=10, begun=round(BEGAN * 1e9),
+            ended=round(BEGAN * 1e9), seconds=2.0, metrics="{}",
+        )  # fmt: skip
+    found = ledger.run("pretrain-1").steps.to_pandas()
+    assert list(found["first_step"]) == [0, 10]
+    assert list(found["steps"]) == [10, 10]
+    assert not {"epoch", "ordinal"} & set(found.columns)
+
+
 def test_tables_become_frames_of_polars(ledger: PastLedger, book: Book) -> None:
     polars = pytest.importorskip("polars")
     book.db.execute("UPDATE usage SET energy = NULL WHERE ordinal = 0 AND phase = ''")
