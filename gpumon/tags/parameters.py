@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeGuard
 
 from gpumon.run_about import MOST_PARAMETERS, NAME_LENGTH, VALUE_LENGTH, Parameter, bounded_text, bounded_value
 from gpumon.tags.secrets import MASK, is_secret_name, masked
@@ -22,6 +22,8 @@ _MOST_SEEN = 4 * MOST_PARAMETERS
 _LONGEST = 4096
 _TEXTS = ("datetime", "decimal", "fractions", "uuid", "ipaddress")
 """Modules of the standard library whose objects are short texts."""
+_CONFIGS = ("collections", "ml_collections", "omegaconf")
+"""Packages whose lists and dictionaries are read like Python's own. Others may compute each item."""
 _NAMES = ("dtype", "device")
 """Types of frameworks that stand for their name."""
 
@@ -38,7 +40,7 @@ def parameters(given: object, more: Mapping[str, object]) -> dict[str, Parameter
 
 
 def _is_listed(given: object) -> bool:
-    return isinstance(given, type) or (isinstance(given, str | list | tuple) and not hasattr(given, "_asdict"))
+    return isinstance(given, type | str) or (_is_list(given) and not hasattr(given, "_asdict"))
 
 
 def _flat(prefix: str, value: object, depth: int) -> Iterator[tuple[str, Parameter]]:
@@ -53,8 +55,8 @@ def _flat(prefix: str, value: object, depth: int) -> Iterator[tuple[str, Paramet
 
 def _parts(value: object, *, top: bool) -> Iterable[tuple[object, object]] | None:
     """Names and values that `value` holds; None where it is a value by itself."""
-    if isinstance(value, Mapping):
-        return ((name, value[name]) for name in value)
+    if isinstance(value, Mapping) or (_is_config(value) and hasattr(value, "keys")):
+        return ((name, _item(value, name)) for name in value)
     if isinstance(value, type):
         return None
     kind: Any = type(value)
@@ -65,9 +67,32 @@ def _parts(value: object, *, top: bool) -> Iterable[tuple[object, object]] | Non
     if kind.__name__.endswith("Namespace") or top:
         held = getattr(value, "__dict__", {})
         return ((name, held[name]) for name in list(held) if not str(name).startswith("_"))
-    if isinstance(value, list | tuple) and any(_parts(one, top=False) is not None for one in value[:_MOST_ITEMS]):
-        return enumerate(value)
+    if _is_list(value):
+        items = _items(value)
+        if any(_parts(one, top=False) is not None for one in items):
+            return enumerate(items)
     return None
+
+
+def _is_config(value: object) -> bool:
+    """Whether it is a container of a package for configurations: reading it takes no time."""
+    return type(value).__module__.partition(".")[0] in _CONFIGS
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple) or (_is_config(value) and isinstance(value, Sequence))
+
+
+def _items(values: Sequence[object]) -> list[object]:
+    return [_item(values, i) for i in range(min(len(values), _MOST_SEEN))]
+
+
+def _item(held: Any, key: object) -> object:
+    """What `held` has there; its reason where it gives none, such as a mandatory value that was not set."""
+    try:
+        return held[key]
+    except Exception as error:
+        return f"<{type(error).__name__}>"
 
 
 def _plain(value: object) -> Parameter:
@@ -75,7 +100,9 @@ def _plain(value: object) -> Parameter:
         if isinstance(value, str):
             return str.__str__(value)[:_LONGEST]
         return value
-    if isinstance(value, list | tuple | set | frozenset):
+    if _is_list(value):
+        return _listed(_items(value))
+    if isinstance(value, set | frozenset):
         return _listed(value)
     if isinstance(value, os.PathLike):
         return str(os.fspath(value))[:_LONGEST]

@@ -62,7 +62,8 @@ class Telling:
 
             found = parameters(given, more)
         except Exception as error:  # a mapping of the user's own, that may do anything
-            warn_once("config", f"run.config({type(given).__name__}): {type(error).__name__}: {error}")
+            kind = type(given).__name__
+            warn_once("config", f"run.config({kind}): its values could not be read ({type(error).__name__})")
             return
         if given is not None and not found and not _is_empty(given):
             warn_once("config", f"run.config({type(given).__name__}): give a dict, a namespace or a dataclass")

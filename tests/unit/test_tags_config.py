@@ -7,6 +7,7 @@ import enum
 import logging
 import os
 import subprocess
+from collections import UserDict, UserList, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,30 @@ def test_numbers_of_numpy_are_numbers_and_arrays_are_no_more_than_their_shape() 
     assert found == {"a": 0.5, "b": 3, "c": "<ndarray (2, 3)>", "d": True}
 
 
+class Listed(UserList[Any]):
+    """A list as packages for configurations have it."""
+
+
+class Unset(UserDict[str, Any]):
+    """A mapping with a mandatory value that was not set."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "unset":
+            raise LookupError("mandatory")
+        return super().__getitem__(name)
+
+
+def test_lists_of_packages_for_configurations_are_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Listed, "__module__", "omegaconf.listconfig")
+    given = {"betas": Listed([0.9, 0.999]), "schedule": Listed([{"lr": 1}, {"lr": 2}]), "held": deque([1, 2])}
+    assert parameters(given, {}) == {"betas": "0.9, 0.999", "schedule.0.lr": 1, "schedule.1.lr": 2, "held": "1, 2"}
+    assert parameters(Listed([1, 2]), {}) == {"arguments": "1, 2"}
+
+
+def test_a_value_that_cannot_be_read_leaves_the_others() -> None:
+    assert parameters(Unset(lr=0.1, unset="???"), {}) == {"lr": 0.1, "unset": "<LookupError>"}
+
+
 def test_nothing_is_read_from_a_gpu() -> None:
     class Tensor:
         shape = ()
@@ -117,7 +142,8 @@ def test_nothing_raises_into_the_training(run: ActiveRun, caplog: pytest.LogCapt
             run.config(given)
         run.note(object())  # type: ignore[arg-type]
         run.tag(None, "", 3)  # type: ignore[arg-type]
-    assert "boo" in caplog.text
+    assert "run.config(Hostile)" in caplog.text
+    assert "boo" not in caplog.text
     assert run.on
 
 
