@@ -17,6 +17,7 @@ from typing import Any
 from gpumon.callbacks.around import CHECKPOINT, Phase, marked
 from gpumon.callbacks.hook import Hook, failed, guarded
 from gpumon.callbacks.oldest import missing, require
+from gpumon.tags.loader import Samples
 
 try:
     import transformers
@@ -60,10 +61,13 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         self._hook.plan(state.max_steps)
         if args.world_size > 1:
             self._hook.wait_unknown()
+        # `state` has the size in use: `auto_find_batch_size` begins the training again with a smaller one.
+        batch = state.train_batch_size or args.train_batch_size
+        self._hook.samples(Samples(batch * args.gradient_accumulation_steps))
         self._hook.batch_of(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
         if state.global_step:
             self._hook.at_step(state.global_step)
-        self._hook.config(_known(args))
+        self._hook.config(_known(args, batch // max(1, args.n_gpu)))
 
     @guarded
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -196,13 +200,13 @@ def _mark_saving() -> None:
         setattr(kind._save_checkpoint, _MARKED, True)
 
 
-def _known(args: Any) -> dict[str, object]:
-    """Parameters of a training."""
+def _known(args: Any, batch: int) -> dict[str, object]:
+    """Parameters of a training with `batch` samples per device and pass."""
     precision = next((name for name in ("bf16", "fp16", "tf32") if getattr(args, name, None)), None)
     names = ("learning_rate", "gradient_accumulation_steps", "weight_decay", "warmup_steps", "max_grad_norm", "seed")
     return {
         "optimizer": str(getattr(args.optim, "value", args.optim)),
-        "batch_size": args.per_device_train_batch_size,
+        "batch_size": batch,
         "precision": precision or "fp32",
         "lr_scheduler": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
         **{name: getattr(args, name, None) for name in names},

@@ -26,7 +26,10 @@ def samples_of(loader: Any, times: int = 1) -> Samples | None:
     loader of the user's own raise.
     """
     loader = _unwrapped(loader)
-    batches = getattr(loader, "batch_sampler", None) or getattr(loader, "_index_sampler", None)
+    # `or` would ask for the length of the sampler, and that of an IterableDataset has none.
+    batches = getattr(loader, "batch_sampler", None)
+    if batches is None:
+        batches = getattr(loader, "_index_sampler", None)
     size = getattr(loader, "batch_size", None)
     batch = whole(getattr(batches, "batch_size", None) if size is None else size)
     if batch is None or batch <= 0:
@@ -57,5 +60,5 @@ def _unwrapped(loader: Any) -> Any:
 def _length(of: Any) -> int:
     try:
         return len(of)
-    except TypeError:  # a sampler without end
+    except Exception:  # a sampler without end, or one of the user's own
         return 0

@@ -74,8 +74,8 @@ class RunTags:
         self._memory = MemoryReader(board)
         self._rows = StepMarker()
         self._late = 0
-        self._loaders = 0
-        """Loaders that are in use: a batch of theirs counts as a step when it comes, before the step is made."""
+        self._loaders: list[int] = []
+        """Threads of the loaders in use: a batch of theirs counts as a step when it comes, before the step is made."""
         if board.on:
             board.cpu_time = CpuTime().seconds
         self.listener: EpochListener | None = None
@@ -161,8 +161,7 @@ class RunTags:
         """Publish that a step takes `times` batches of `loader`, where it knows their size. For callbacks too."""
         try:
             found = samples_of(loader, times)
-        except Exception as error:  # a loader of the user's own, whose attributes may do anything
-            warn_once("batch", f"the batch size is unknown: {type(error).__name__}: {error}")
+        except Exception:  # a loader of the user's own, whose attributes may do anything
             return
         if found is not None:
             self.samples(found)
@@ -325,7 +324,7 @@ class RunTags:
 
     def _made(self, now: int) -> RowEnd:
         board = self._board
-        return RowEnd(board.steps - (self._loaders > 0), now, board.wait_ns)
+        return RowEnd(board.steps - bool(self._loaders), now, board.wait_ns)
 
     def _take_arrived(self) -> None:
         for (epoch, row), metrics in sorted(self._pending.collect().items()):

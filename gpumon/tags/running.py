@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import wraps
 from itertools import count
 from numbers import Integral
+from threading import get_ident
 from time import monotonic_ns
 from types import TracebackType
 from typing import Generic, ParamSpec, TypeVar, cast, overload
@@ -100,7 +101,8 @@ class ActiveRun(RunTags):
     def steps(self, loader: Iterable[T]) -> Steps[T]:
         """Go through `loader`, counting a step for each batch and measuring how long the training waits for it.
 
-        `len()` is the loader's; what the loader raises passes through. Steps count over the whole run.
+        `len()` is the loader's; what the loader raises passes through. Steps count over the whole run. Two loaders that
+        are zipped make one step of each pair.
         """
         if not self._board.description.facts.batch:
             self.batch_of(loader)
@@ -223,8 +225,11 @@ class Steps(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         # What is done for each batch stands here, without a call but to the clock: a training step leaves
         # nothing of this in the caches, and then each function that is called costs as much as all the rest.
-        run, board, clock = self._run, self._run._board, monotonic_ns
-        run._loaders += 1
+        run, board, clock, thread = self._run, self._run._board, monotonic_ns, get_ident()
+        if thread in run._loaders:
+            yield from self._within()
+            return
+        run._loaders.append(thread)
         since = clock()
         try:
             for batch in self._loader:  # starts the workers of a DataLoader: that is waiting too
@@ -237,9 +242,43 @@ class Steps(Generic[T]):
                 yield batch
                 since = clock()
         finally:
-            run._loaders -= 1
+            run._loaders.remove(thread)
             if since:
                 board.wait_ns += clock() - since
+
+    def _within(self) -> Iterator[T]:
+        """The batches of a second loader that begins in the loop of another one.
+
+        Zipped with it, they belong to the other's steps: a step is counted once. In a loop of their own, such as a
+        validation in the middle of an epoch, each is a step: two of them come without one of the other between.
+        """
+        run, board, thread = self._run, self._run._board, get_ident()
+        others = run._loaders.count(thread)
+        run._loaders.append(thread)
+        held, seen = 0, -1
+        since = monotonic_ns()
+        try:
+            for batch in self._loader:
+                now = monotonic_ns()
+                board.wait_ns += now - since
+                since = 0
+                if run._loaders.count(thread) <= others:  # the other is over
+                    held, board.steps = 0, board.steps + 1
+                elif board.steps == seen:
+                    held, board.steps = 0, board.steps + 1 + held
+                else:
+                    held = 1
+                seen = board.steps
+                if now >= run._due:
+                    run._at_due(now)
+                yield batch
+                since = monotonic_ns()
+            if board.steps == seen:
+                board.steps += held
+        finally:
+            run._loaders.remove(thread)
+            if since:
+                board.wait_ns += monotonic_ns() - since
 
 
 def _copy_of(described: Description, epochs: int | None, step: int) -> ActiveRun:

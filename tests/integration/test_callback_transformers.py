@@ -122,6 +122,16 @@ def test_the_steps_that_are_planned_and_the_parameters_that_are_known_are_told(c
     assert known.items() <= {**cases["steps"].config, "optimizer": cases["steps"].config["optimizer"][:11]}.items()
 
 
+def test_the_batch_of_a_stream_and_of_a_smaller_second_try_are_those_in_use(cases: Cases) -> None:
+    assert cases["streamed"].run.facts.batch == 16, "two batches of eight"
+    tries = cases.all("shrunk")
+    sizes = [one.config["batch_size"] for one in tries]
+    assert (sizes[0], sizes[-1]) == (8, 4)
+    assert (tries[0].run.facts.batch, tries[-1].run.facts.batch) == (8, 4)
+    assert {one.run.state for one in tries[:-1]} == {RunState.FAILED}
+    assert tries[-1].run.state is RunState.FINISHED
+
+
 def test_what_is_logged_stays_with_its_epoch_and_running_times_are_left_out(cases: Cases) -> None:
     whole, log = cases["whole"], cases.seen["whole"]["log"]
     assert set(whole.run.metrics) == {"loss", "test_loss", "learning_rate", "grad_norm", "eval_loss"}

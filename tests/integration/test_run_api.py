@@ -158,6 +158,36 @@ def test_steps_count_over_the_whole_run_and_measure_the_wait(look: Look) -> None
     assert loading <= seen.wait <= monotonic() - began - training
 
 
+@pytest.mark.parametrize("lengths", [(3, 3), (3, 9), (9, 3)])
+def test_loaders_that_are_zipped_make_one_step_of_each_pair(look: Look, lengths: tuple[int, int]) -> None:
+    with gpumon.run("net") as run:
+        for _ in zip(run.steps(range(lengths[0])), run.steps(range(lengths[1])), strict=False):
+            pass
+        # The first one has given a batch more where the second one ends.
+        assert run._board.steps == min(lengths) + (lengths[0] > lengths[1])
+        for _ in run.steps(range(2)):
+            pass
+        assert run._board.steps == min(lengths) + (lengths[0] > lengths[1]) + 2
+
+
+@pytest.mark.parametrize("within", [0, 1, 2, 5])
+def test_a_loader_within_the_loop_of_another_counts_its_own_steps(look: Look, within: int) -> None:
+    with gpumon.run("net") as run:
+        for _ in run.steps(range(3)):
+            with run.phase("validate"):
+                assert len(list(run.steps(range(within)))) == within
+        assert run._board.steps == 3 + 3 * within
+
+
+def test_a_loader_whose_loop_was_left_open_changes_no_later_count(look: Look) -> None:
+    with gpumon.run("net") as run:
+        open_loop = iter(run.steps(range(5)))
+        next(open_loop)
+        for _ in range(2):
+            assert len(list(run.steps(range(4)))) == 4
+        assert run._board.steps == 1 + 2 * 4
+
+
 def test_the_wait_between_epochs_is_told_at_each_end(look: Look) -> None:
     with gpumon.run("net", epochs=1) as run:
         for _ in run.epochs():
@@ -665,7 +695,7 @@ def test_the_mean_batch_of_a_loader_whose_last_one_is_short_is_told_through_wrap
         assert {one.name: one.facts.batch for one in look().runs}["whole"] == 64
 
 
-def test_a_loader_whose_attributes_raise_is_gone_through_all_the_same() -> None:
+def test_a_loader_whose_attributes_raise_is_gone_through_silently(caplog: pytest.LogCaptureFixture) -> None:
     class Odd(_Loader):
         @property
         def batch_sampler(self) -> object:
@@ -674,6 +704,30 @@ def test_a_loader_whose_attributes_raise_is_gone_through_all_the_same() -> None:
     with gpumon.run("net") as run:
         assert list(run.steps(Odd(None))) == [0, 1]
         assert run._board.description.facts.batch == 0
+    assert not caplog.records
+
+
+class _Endless:
+    """The sampler of a stream, and what groups it: neither has a length."""
+
+    batch_size = 4
+    drop_last = False
+
+    def __len__(self) -> int:
+        raise TypeError("object of type '_InfiniteConstantSampler' has no len()")
+
+
+def test_the_size_of_a_batch_of_a_stream_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    class Stream(_Loader):
+        def __init__(self) -> None:
+            super().__init__(4)
+            self.batch_sampler = _Endless()
+            self.batch_sampler.sampler = _Endless()  # type: ignore[attr-defined]
+
+    with gpumon.run("net") as run:
+        assert list(run.steps(Stream())) == [0, 1]
+        assert run._board.description.facts.batch == 4
+    assert not caplog.records
 
 
 def test_the_size_of_a_batch_can_be_given_and_makes_sense() -> None:

@@ -93,7 +93,7 @@ def train(command: Sequence[object], live_dir: Path, *, may_abort: bool = False,
     )  # fmt: skip
     aborted = may_abort and "terminate called without an active exception" in done.stderr
     assert done.returncode == 0 or aborted, done.stdout[-3000:] + done.stderr[-3000:]
-    warned = [line for line in done.stderr.splitlines() if "GpuMonitor." in line or "in gpumon" in line]
+    warned = [line for line in done.stderr.splitlines() if line.startswith("gpumon:") or "GpuMonitor." in line]
     assert not warned, done.stderr
     return done.stdout
 

@@ -15,7 +15,7 @@ from typing import Any
 warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
-from torch.utils.data import Dataset  # noqa: E402
+from torch.utils.data import Dataset, IterableDataset  # noqa: E402
 from transformers import (  # noqa: E402
     BertConfig,
     BertForSequenceClassification,
@@ -74,22 +74,35 @@ class Texts(Dataset[Any]):
         return {"input_ids": self.words[index], "labels": int(self.words[index, 0] > 25)}
 
 
+class Stream(IterableDataset[Any]):
+    """Texts without a length."""
+
+    pause = 0.0
+
+    def __iter__(self) -> Any:
+        return iter([Texts(1)[0]] * 64)
+
+
 class Pause:
     """Makes each step of a model take as long as it is told."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, room: int = 0) -> None:
         self.seconds = seconds
+        self.room = room
+        """Samples that there is memory for, unless 0."""
         self.slept = 0
 
-    def __call__(self, module: Any, inputs: Any) -> None:
+    def __call__(self, module: Any, inputs: Any, named: Any) -> None:
+        if 0 < self.room < len(named["input_ids"]):
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
         began = time.monotonic_ns()
         time.sleep(self.seconds)
         self.slept += time.monotonic_ns() - began
 
 
 def train(
-    case: str, directory: str, *, resume: str | None = None, texts: Texts | None = None, pause: float = 0,
-    stop: int = 0, fail: int = 0, alone: bool = False, **settings: Any,
+    case: str, directory: str, *, resume: str | None = None, texts: Texts | Stream | None = None,
+    pause: float = 0, stop: int = 0, fail: int = 0, room: int = 0, alone: bool = False, **settings: Any,
 ) -> Any:  # fmt: skip
     """A training whose run is called `case`, or `alone` an evaluation without one."""
     told[case] = {"before": [], "after": []}
@@ -99,8 +112,8 @@ def train(
             max_position_embeddings=8,
         )
     )  # fmt: skip
-    work = Pause(pause)
-    model.register_forward_pre_hook(work)
+    work = Pause(pause, room)
+    model.register_forward_pre_hook(work, with_kwargs=True)
     arguments = TrainingArguments(
         directory, per_device_train_batch_size=8, report_to=[], disable_tqdm=True, use_cpu=True,
         **{"save_strategy": "no", **settings},
@@ -144,6 +157,8 @@ def main(directory: str) -> None:
     texts = Texts(48, pause=0.002)
     train("waits, logging each step", directory, num_train_epochs=1, texts=texts, pause=0.01, logging_steps=1)
     told["waits, logging each step"]["slept"] = texts.slept
+    train("streamed", directory, texts=Stream(), max_steps=3, gradient_accumulation_steps=2)
+    train("shrunk", directory, texts=Texts(16), num_train_epochs=1, auto_find_batch_size=True, room=4)
     with suppress(ValueError):
         train("caught", directory, num_train_epochs=2, fail=5)
     print(json.dumps(told), flush=True)
