@@ -31,6 +31,17 @@ def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: b
     return visible if alone or len(visible) == 1 else ()
 
 
+def framework_of(modules: Mapping[str, Any]) -> str:
+    """The framework of a training loop by hand: the one that this process has imported; "" where there is none.
+
+    Of several: JAX where its backend is up, since a JAX training may load its data with torch and TensorFlow imports
+    JAX by itself; else torch before TensorFlow, which TensorBoard imports.
+    """
+    if getattr(modules.get("jax._src.xla_bridge"), "_backends", None):
+        return "jax"
+    return next((name for name in ("torch", "tensorflow", "jax") if name in modules), "")
+
+
 def visible_uuids(visible: str) -> tuple[str, ...]:
     """The UUIDs that a variable such as CUDA_VISIBLE_DEVICES lists; empty when it lists numbers.
 

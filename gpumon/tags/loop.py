@@ -27,7 +27,7 @@ from gpumon.run_facts import LARGEST, RunFacts
 from gpumon.tags import ranks
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
-from gpumon.tags.devices import find_devices
+from gpumon.tags.devices import find_devices, framework_of
 from gpumon.tags.naming import default_name
 from gpumon.tags.running import ActiveRun
 from gpumon.tags.telling import telling
@@ -93,7 +93,7 @@ def run(
     described = Description(
         name=name,
         id=run_id or ranks.run_id(name, where, begun, ranks.parent_identity(starter=where.starter), _user()),
-        framework=framework if framework is not None else "torch" if "torch" in sys.modules else "",
+        framework=framework if framework is not None else framework_of(sys.modules),
         rank=where.rank,
         local_rank=where.local_rank,
         world_size=max(1, where.world_size),

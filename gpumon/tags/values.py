@@ -65,10 +65,15 @@ def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -
         if torch is not None and isinstance(value, torch.Tensor) and value.is_cuda and value.numel() == 1:
             # Inside a graph capture nothing may be queued or allocated that the graph should not replay.
             return None if torch.cuda.is_current_stream_capturing() else _Copy(torch, value)
-    except Exception as error:
-        warn_once(f"metric {name}", f"{name} is not shown: {type(error).__name__}: {error}")
-        return None
-    warn_once(f"metric {name}", f"{name} is not shown: reading a {kind.__name__} on {where} would wait for it")
+    except Exception:  # what is no number, or has no value yet; the texts of frameworks are about their own calls
+        where = ""
+    if "Tracer" in kind.__name__ or "Symbolic" in kind.__name__:
+        why = "a compiled function has no values while it is traced; log what it returns"
+    elif where:
+        why = f"reading a {kind.__name__} on {where} would wait for it"
+    else:
+        why = f"{kind.__name__} is no number"
+    warn_once(f"metric {name}", f"{name} is not shown: {why}")
     return None
 
 
@@ -127,7 +132,7 @@ class Pending:
                     arrived.setdefault(place, {})[name] = number.value()
             except Exception as error:  # a lost context, a tensor that is no number
                 waiting.clear()
-                warn_once(f"metric {name}", f"{name} is not shown: {type(error).__name__}: {error}")
+                warn_once(f"metric {name}", f"{name} is not shown: its value did not arrive ({type(error).__name__})")
             if not waiting:
                 self._waiting.pop(name, None)
         return arrived

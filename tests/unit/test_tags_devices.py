@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.tags.devices import find_devices
+from gpumon.tags.devices import find_devices, framework_of
 
 ONE = "GPU-11111111-1111-1111-1111-111111111111"
 TWO = "GPU-22222222-2222-2222-2222-222222222222"
@@ -77,3 +77,18 @@ def test_without_torch_the_environment_may_name_them(visible: str, alone: bool, 
 @pytest.mark.parametrize("torch", [None, SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace()), object()])
 def test_a_torch_of_another_shape_does_no_harm(torch: object) -> None:
     assert find_devices({"torch": torch}, {}) == ()
+
+
+@pytest.mark.parametrize(
+    ("loaded", "framework"),
+    [
+        ([], ""),
+        (["torch"], "torch"),
+        (["tensorflow", "jax"], "tensorflow"),  # TensorFlow imports JAX where it is installed
+        (["torch", "tensorflow"], "torch"),
+        (["jax"], "jax"),
+        (["torch", "jax", "jax._src.xla_bridge"], "jax"),
+    ],
+)
+def test_the_framework_of_a_loop_by_hand_is_the_one_in_use(loaded: list[str], framework: str) -> None:
+    assert framework_of({name: SimpleNamespace(_backends={"cpu": object()}) for name in loaded}) == framework

@@ -91,6 +91,18 @@ def test_what_is_no_number_is_left_out_with_one_warning(value: object, caplog: p
     assert len(caplog.records) <= 1
 
 
+@pytest.mark.parametrize("kind", ["DynamicJaxprTracer", "SymbolicTensor", "Vector"])
+def test_a_warning_is_one_line_without_the_text_of_a_framework(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(_: object) -> float:
+        raise TypeError("Abstract tracer value encountered\nThe problem arose with the `float` function")
+
+    with caplog.at_level(logging.WARNING, "gpumon"):
+        assert number_of("loss", type(kind, (), {"__float__": refuse})(), {}) is None
+    (record,) = caplog.records
+    assert len(record.getMessage().splitlines()) == 1
+    assert "arose" not in record.getMessage()
+
+
 def on_its_way(gpu: Gpu, number: float) -> Any:
     found = number_of("loss", Tensor(number), {"torch": gpu})
     assert not isinstance(found, float)
