@@ -53,7 +53,7 @@ def _flat(prefix: str, value: object, depth: int) -> Iterator[tuple[str, Paramet
         yield from _flat(f"{prefix}.{name}" if prefix else str(name), part, depth + 1)
 
 
-def _parts(value: object, *, top: bool) -> Iterable[tuple[object, object]] | None:
+def _parts(value: Any, *, top: bool) -> Iterable[tuple[object, object]] | None:
     """Names and values that `value` holds; None where it is a value by itself."""
     if isinstance(value, Mapping) or (_is_config(value) and hasattr(value, "keys")):
         return ((name, _item(value, name)) for name in value)
@@ -74,12 +74,12 @@ def _parts(value: object, *, top: bool) -> Iterable[tuple[object, object]] | Non
     return None
 
 
-def _is_config(value: object) -> bool:
+def _is_config(value: Any) -> bool:
     """Whether it is a container of a package for configurations: reading it takes no time."""
     return type(value).__module__.partition(".")[0] in _CONFIGS
 
 
-def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+def _is_list(value: Any) -> TypeGuard[Sequence[object]]:
     return isinstance(value, list | tuple) or (_is_config(value) and isinstance(value, Sequence))
 
 
