@@ -155,7 +155,7 @@ def _machine_app(
     from gpumon.known_users import local_accounts
     from gpumon_web.accounts import Accounts
     from gpumon_web.app import make_app
-    from gpumon_web.feed import Feed
+    from gpumon_web.feed import Feed, followed
     from gpumon_web.named_frames import named_frames
     from gpumon_web.named_work import meet_kept, named_work
     from gpumon_web.routes import Sources
@@ -184,7 +184,8 @@ def _machine_app(
         runs = Runs(feed, ledgers, work=work, prices=arguments.prices, is_own=is_own, played=played)
         sources = Sources(feed, runs, accounts, thread, recording)
         try:
-            yield lambda gate: make_app(sources, gate)
+            with followed(feed):
+                yield lambda gate: make_app(sources, gate)
         finally:
             work.close()
 

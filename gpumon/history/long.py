@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from math import ceil, floor, nan
 
 from gpumon.history.cell_lengths import coarse, deciding
@@ -56,6 +57,12 @@ class LongHistory(RecentHistory):
     def has(self, subject: str, metric: str) -> bool:
         """Whether any value is known."""
         return super().has(subject, metric) or any(tier.has(subject, metric) for tier in self._tiers)
+
+    def without_frames(self) -> LongHistory:
+        """Return a history over the same kept file, to which no frame has been added yet."""
+        found = copy(self)
+        found.clear()
+        return found
 
     def look_in(self, path: str) -> None:
         """Take what was kept from the file at `path` from now on; from none where that is empty."""

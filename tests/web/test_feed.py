@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import time
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ from gpumon.clock import SECOND
 from gpumon.frame import Origin, Sample
 from gpumon.history.tiers import SHAPES
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.origin import RECORDED
 from gpumon_web import fleet_summary
-from gpumon_web.feed import FIRST_WINDOW, POINTS, SPARK, shown
+from gpumon_web.feed import AT_ONCE, FIRST_WINDOW, POINTS, SPARK, followed, shown
 from gpumon_web.pages import fleet
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.months import fill
+from tests.programs import until
 from tests.web.served import Served
 
 
@@ -421,3 +424,67 @@ def test_the_mean_lately_is_of_as_long_as_anybody_saw() -> None:
     assert mean == pytest.approx(0.875, abs=0.02)
     assert known == pytest.approx(40, abs=1)
     assert fleet_summary.sums(served.known().gpus)["past"] == "88 % over 39 s"
+
+
+def long_ring() -> list[Any]:
+    """More frames than a question takes in itself: a GPU that worked, then was held idle, with a pause in between."""
+    return [
+        tick(n + 20 * (n > 200), [sample(0, utilization=0.5 if n < 300 else 0.0, energy=100.0 * n)], [process()])
+        for n in range(1, 400)
+    ]
+
+
+class TestFullRing:
+    def test_first_answer_does_not_read_it_all_and_says_so(self) -> None:
+        feed = Served(long_ring()).feed
+        with ExitStack() as stack:
+            feed.lock.acquire()  # the thread waits
+            stack.enter_context(followed(feed))
+            stack.callback(feed.lock.release)
+            feed.refresh()
+            times = feed.history.sampled()
+            assert len(times) == AT_ONCE
+            assert times[-1] == TIME / 1e9 + 419
+            assert feed.known()["begin"] == TIME / 1e9 + 1
+            assert feed.head()["left_out"] == feed.reading != ""
+            (gpu,) = feed.about["gpus"]
+            assert (gpu["since"], gpu["at_least"]) == (times[0], True)
+
+    def test_what_is_answered_then_is_the_same_as_if_it_was_read_at_once(self) -> None:
+        at_once, served = Served(long_ring()), Served(long_ring())
+        wanted = at_once.told("gpu", id=device().uuid)
+        with followed(served.feed):
+            before = served.told("gpu", id=device().uuid)
+            until(lambda: not served.told()["left_out"])
+            found = served.told("gpu", boot=before["boot"], since=before["seq"], id=device().uuid)
+            assert found["series"]["whole"] or before["series"] == wanted["series"]
+            assert served.told("gpu", id=device().uuid)["series"] == wanted["series"]
+            assert served.known().gpus[0].about == at_once.known().gpus[0].about
+            assert served.feed.known() == at_once.feed.known()
+
+    def test_frames_that_come_while_older_ones_are_read_are_not_lost(self) -> None:
+        served = Served(long_ring())
+        feed = served.feed
+        with followed(feed):
+            for n in range(420, 440):
+                served.writer.append(tick(n, [sample(0, utilization=0.25)]))
+                served.told()
+            until(lambda: not served.told()["left_out"])
+            with feed.lock:
+                times = feed.history.sampled()
+            assert times == [TIME / 1e9 + n for n in (*range(1, 201), *range(221, 440))]
+
+    def test_new_frames_are_read_while_nobody_asks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gpumon_web.feed.KEEPS_UP", 0.01)
+        served = Served([tick(1)])
+        with followed(served.feed):
+            served.writer.append(tick(2))
+            until(lambda: served.feed.newest == 2)
+
+    def test_what_is_played_is_read_at_once(self) -> None:
+        ticks = [one._replace(origin=Origin("replay", "R", capabilities=RECORDED)) for one in long_ring()]
+        served = Served(ticks)
+        with followed(served.feed):
+            assert served.told()["left_out"] == ""
+            with served.feed.lock:
+                assert served.feed.history.first_frame == TIME / 1e9 + 1

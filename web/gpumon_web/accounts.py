@@ -86,8 +86,8 @@ class Accounts:
         with self._feed.lock:
             origin = self._feed.live.origin()
             # Each viewer may be at another place of a recording.
-            begun = self._feed.history.begin if Capability.NOW in origin.capabilities else NAN
-            return why_no_history(origin, begun) or self._missing
+            begun = self._feed.known()["begin"] if Capability.NOW in origin.capabilities else NAN
+            return why_no_history(origin, NAN if begun is None else begun) or self._missing
 
     def _holding(self) -> Holding:
         """The GPUs that each user holds now, and "" those that may have a holder who is not known."""

@@ -1,6 +1,7 @@
 """The ring as pages read it: its newest frame, who is on which GPU, and lines of what is new.
 
-Nobody waits and nothing runs while nobody asks: the first question of a tick takes the new frames in. Frames have
+The first question of a tick takes the new frames in. A full ring takes seconds to read: a thread of `followed` reads
+the older frames while the newest are already answered with, and keeps up with the ring while nobody asks. Frames have
 numbers; `boot` tells that they begin anew.
 """
 
@@ -8,14 +9,18 @@ from __future__ import annotations
 
 import math
 import secrets
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from threading import Lock
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, Protocol
 
+from gpumon import units
 from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Driver, Frame, Origin
 from gpumon.history.grid import Grid, aligned
+from gpumon.history.long import LongHistory
 from gpumon.history.open import open_history
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import KEEP
@@ -39,6 +44,13 @@ PACE = 0.5
 """Seconds between points at least: a faster ring is for figures, not for a page that ticks."""
 COLUMNS = tuple(panel.metric.name for panel in GPU_PANELS)
 SPARK = "gpu.utilization"
+AT_ONCE = 60
+"""Frames that a question takes in itself, at most, where a thread reads the older ones."""
+PART = 30
+"""Frames that the thread takes in between two looks at what has changed."""
+KEEPS_UP = 10.0
+"""Seconds after which the thread takes in new frames that nobody has asked for."""
+READING = "the last hour is still being read: charts and idle times begin {ago} ago"
 ABOUT_EVERY = 5.0
 """Seconds after which what moves slowly is told again; at once when somebody comes, goes, or an epoch ends."""
 
@@ -79,6 +91,33 @@ class Frames(Protocol):
         """The file that keeps longer history of it, or empty."""
 
 
+class FrameState:
+    """All that pages know of a sequence of frames: history, epochs, logged values and what GPUs do."""
+
+    def __init__(self, history: LongHistory) -> None:
+        self.history = history
+        self.epochs = Epochs()
+        self.logged = Logged()
+        self.fleet = Fleet()
+        self.points: list[Point] = []
+        self._gap: float | None = None
+
+    def add(self, frame: Frame) -> None:
+        """Take in a frame; they come in order."""
+        before = self.history.end
+        self.history.add(frame)
+        self.epochs.add(frame)
+        self.logged.add(frame)
+        self.fleet.add(frame)
+        if before < self.history.pause < frame.time:
+            self._gap = self.history.pause
+        if not self.points or frame.time - self.points[-1].time >= PACE - frame.interval / 2:
+            if self._gap is not None:
+                self.points.append(Point(frame.number, self._gap))
+            self.points.append(Point(frame.number, frame.time))
+            self._gap = None
+
+
 class Feed:
     """The live data of the pages. Safe to use from several threads; one frame is taken in once.
 
@@ -97,22 +136,37 @@ class Feed:
         self._play = play
         self._extent = extent
         self.lock = Lock()
-        self.history = open_history(keep=keep, metrics=BY_NAME, patience=LOCKED_FOR)
-        self.epochs = Epochs()
-        self.logged = Logged()
-        self.fleet = Fleet()
+        self._known = FrameState(open_history(keep=keep, metrics=BY_NAME, patience=LOCKED_FOR))
+        self._first = Point(0, 0.0)
+        """The oldest frame of the ring when it was read first."""
+        self._unread: deque[Frame] | None = None
+        """Frames that the thread has yet to read, up to the newest; None where `_known` has all. Under `lock`."""
+        self._defers = False
+        self._wakes = Event()
         self.frame: Frame | None = None
         self._nonce = secrets.token_hex(4)
         self._restarts = 0
         self._newest = 0
-        self._points: list[Point] = []
         self._dropped = 0
-        self._gap: float | None = None
-        self._first = Point(0, 0.0)
         self.about: dict[str, Any] = {}
         """All that changes seldom. The caller holds `lock`."""
         self._about_at = 0.0
         self._outline: tuple[Any, ...] = ()
+
+    @property
+    def history(self) -> LongHistory:
+        """Values by time. The caller holds `lock`."""
+        return self._known.history
+
+    @property
+    def epochs(self) -> Epochs:
+        """Epochs of the runs in the ring. The caller holds `lock`."""
+        return self._known.epochs
+
+    @property
+    def logged(self) -> Logged:
+        """Values that trainings logged. The caller holds `lock`."""
+        return self._known.logged
 
     @property
     def boot(self) -> str:
@@ -139,7 +193,7 @@ class Feed:
             "ended": origin.ended,
             "label": origin.label,
             "problem": origin.problem,
-            "left_out": self.frame.left_out if self.frame else "",
+            "left_out": self._left_out(),
             **({"recorded": True} if is_recorded else {}),
             **({"play": self._play()} if self._play else {}),
             **self._log(),
@@ -148,6 +202,19 @@ class Feed:
     def _log(self) -> dict[str, Any]:
         begin, end = self._extent() if self._extent else (math.nan, math.nan)
         return {"log": [begin, end]} if begin < end else {}
+
+    def _left_out(self) -> str:
+        """What pages lack of the ring, for people."""
+        if self.frame is None:
+            return ""
+        return "; ".join(text for text in (self.frame.left_out, self.reading) if text)
+
+    @property
+    def reading(self) -> str:
+        """What is still missing while older frames are read, for people; empty where nothing is."""
+        if self._unread is None or self.frame is None:
+            return ""
+        return READING.format(ago=units.duration(self.frame.time - self.history.first_frame))
 
     def values(self, uuid: str) -> dict[str, float | None]:
         """The newest value of each metric that pages show. The caller holds `lock`."""
@@ -184,7 +251,8 @@ class Feed:
             times = [min(time, end) for time in next(iter(found.values())).times]
             lines = {name: [shown(value) for value in series.mean] for name, series in found.items()}
         else:
-            points = self._points[-1:] if is_whole else [point for point in self._points if point.number > since]
+            known = self._known.points
+            points = known[-1:] if is_whole else known[_after(known, since) :]
             times = [point.time for point in points]
             lines = {name: self._picked(uuid, metric, times) for name, (uuid, metric) in named.items() if times}
         every = max(PACE, self.frame.interval) if self.frame else PACE
@@ -204,58 +272,107 @@ class Feed:
         if not frames:
             return
         self.history.look_in(self.live.history_file())
-        if frames[0].number <= self._newest or (self.frame and frames[0].time < self.frame.time - 60):
+        is_anew = frames[0].number <= self._newest or (self.frame and frames[0].time < self.frame.time - 60)
+        if is_anew:
             self._begin_anew()
+        if is_anew or self.frame is None:
+            self._first = Point(frames[0].number, frames[0].time)
+            if len(frames) > AT_ONCE and self._is_followed():
+                self._unread = deque(frames)
+                self._wakes.set()
+                frames = frames[-AT_ONCE:]
+        if self._unread is not None and (not self._unread or self._unread[-1].number < frames[0].number):
+            self._unread.extend(frames)
         for frame in frames:
-            self._add(frame)
+            self._known.add(frame)
         self.frame = frames[-1]
         self._newest = self.frame.number
-        oldest = self.frame.time - 2 * FIRST_WINDOW
-        if self._points[0].time < oldest:
-            kept = bisect_left(self._points, oldest, key=lambda point: point.time)
-            self._dropped = self._points[kept - 1].number
-            del self._points[:kept]
+        oldest, points = self.frame.time - 2 * FIRST_WINDOW, self._known.points
+        if points[0].time < oldest:
+            kept = bisect_left(points, oldest, key=lambda point: point.time)
+            self._dropped = points[kept - 1].number
+            del points[:kept]
         key = outline(self.frame)
         if key != self._outline or not 0 <= self.frame.time - self._about_at < ABOUT_EVERY:
-            self._outline, self._about_at = key, self.frame.time
-            live, of = self.live, self.fleet.about
-            self.about = of(self.frame, self.epochs, live.origin(), live.driver(), live.hostname(), self.history)
+            self._outline = key
+            self._tell_about()
 
     def known(self) -> dict[str, Any]:
         """From when to when there are samples, and whether there were more before. The caller holds `lock`."""
         begin, end = self.history.begin, self.history.end
         if not is_known(begin):
             return {"begin": None, "end": None, "cut": False}
+        if self._unread is not None:
+            begin = min(begin, self._first.time)
         return {"begin": begin, "end": end, "cut": self._first.number > 1 or begin > self._first.time}
-
-    def _add(self, frame: Frame) -> None:
-        before = self.history.end
-        if not is_known(before):
-            self._first = Point(frame.number, frame.time)
-        self.history.add(frame)
-        self.epochs.add(frame)
-        self.logged.add(frame)
-        self.fleet.add(frame)
-        if before < self.history.pause < frame.time:
-            self._gap = self.history.pause
-        if not self._points or frame.time - self._points[-1].time >= PACE - frame.interval / 2:
-            if self._gap is not None:
-                self._points.append(Point(frame.number, self._gap))
-            self._points.append(Point(frame.number, frame.time))
-            self._gap = None
 
     def _begin_anew(self) -> None:
         self._restarts += 1
-        self._points.clear()
         self._dropped = 0
-        self._gap = None
-        self.history.clear()
-        self.logged.clear()
-        self.epochs = Epochs()
-        self.fleet = Fleet()
+        self._unread = None
+        self._known = FrameState(self.history.without_frames())
+
+    def _tell_about(self) -> None:
+        """Take what changes seldom from the newest frame."""
+        assert self.frame is not None
+        self._about_at = self.frame.time
+        live, of = self.live, self._known.fleet.about
+        self.about = of(self.frame, self.epochs, live.origin(), live.driver(), live.hostname(), self.history)
+
+    def _follow(self, ended: Event) -> None:
+        """Read the older frames of the ring, and new ones while nobody asks, until `ended`."""
+        while not ended.is_set():
+            with self.lock:
+                if self._is_followed():
+                    self.refresh()
+                interval = self.frame.interval if self.frame else 1.0
+            self._read_older(ended)
+            self._wakes.wait(min(KEEPS_UP, AT_ONCE / 2 * interval))
+            self._wakes.clear()
+
+    def _is_followed(self) -> bool:
+        """Whether a thread reads the ring besides; what is played may come faster than it reads."""
+        return self._defers and Capability.NOW in self.live.origin().capabilities
+
+    def _read_older(self, ended: Event) -> None:
+        """Take in the frames that were put off, beside what is answered with; then answer with all of them."""
+        with self.lock:
+            unread, state = self._unread, FrameState(self.history.without_frames())
+        while unread is not None and not ended.is_set():
+            with self.lock:
+                if self._unread is not unread:
+                    return  # the ring began anew
+                part = [unread.popleft() for _ in range(min(PART, len(unread)))]
+                if not part:
+                    self._restarts += 1
+                    self._dropped, self._known, self._unread = 0, state, None
+                    self._tell_about()
+                    return
+            for frame in part:
+                state.add(frame)
 
     def _picked(self, uuid: str, name: str, times: Sequence[float]) -> list[float | None]:
         return [shown(value) for value in self.history.at(uuid, name, times)]
+
+
+@contextmanager
+def followed(feed: Feed) -> Iterator[None]:
+    """Have a thread read the ring besides, so that no question has to wait for more than its newest frames."""
+    ended = Event()
+    thread = Thread(target=feed._follow, args=(ended,), name="ring", daemon=True)
+    feed._defers = True
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        feed._wakes.set()
+        thread.join()
+
+
+def _after(points: Sequence[Point], number: int) -> int:
+    """Where the points of frames after `number` begin."""
+    return bisect_right(points, number, key=lambda point: point.number)
 
 
 def whole_seconds(state: LiveState) -> int | None:

@@ -116,11 +116,11 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
                 if frame is None or sample is None:
                     return lambda: _packed(None)
                 newest, uuid = frame.time, sample.device.uuid
-                first, last = begin, end
+                first, last, known = begin, end, feed.known()
                 if first is None or last is None or not first < last:
-                    oldest = feed.history.begin
+                    oldest = known["begin"]
                     first, last = (max(oldest, newest - length) if length else oldest), newest
-                history, epochs, known = feed.history.whole(uuid), feed.epochs.only(uuid), feed.known()
+                history, epochs = feed.history.whole(uuid), feed.epochs.only(uuid)
                 processes = [one for one in frame.processes if one.uuid == uuid]
                 # A file that cannot be read now is not asked, and waited for, again by each part of the chart.
                 interval, log = frame.interval, "" if feed.history.problem else feed.live.history_file()

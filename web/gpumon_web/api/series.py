@@ -101,7 +101,7 @@ def _lines(feed: Feed, names: Sequence[str], wanted: Sequence[str], window: Wind
     with feed.lock:
         machine = feed.history.whole(HOST)
         of = [SubjectHistory(device, feed.history.whole(device.uuid)) for device in devices]
-        problem = feed.history.problem
+        problem = feed.history.problem or feed.reading
     if any(name.startswith("host.") for name in names):
         of.append(SubjectHistory(None, machine))
     request = series_json.SeriesAsked(names, *window, points)
