@@ -247,6 +247,18 @@ class Ledger:
                 rows.setdefault(row.text("run"), []).append(row)
         return {run_id: tag_names(of_run[:_MOST_ABOUT]) for run_id, of_run in rows.items()}
 
+    def listed_tags(self) -> dict[str, Sequence[str]]:
+        """Tags of every run that has some, by its id, both as `listed` shows them."""
+        words, rows = in_force().words, dict[tuple[str, str], list[Cells]]()
+        query = "SELECT id, user, tag, removed FROM tag JOIN run ON run.id = tag.run ORDER BY id, tag"
+        with self._reading():
+            for row in self._rows(query) if self._has("tag") else ():
+                rows.setdefault((row.text("id"), row.text("user")), []).append(row)
+        return {
+            words(run_id, user): [words(tag, user) for tag in tag_names(of_run[:_MOST_ABOUT])]
+            for (run_id, user), of_run in rows.items()
+        }
+
     def _tags(self, run_id: str) -> Sequence[str]:
         query = f"SELECT tag, removed FROM tag WHERE run = ? ORDER BY tag LIMIT {_MOST_ABOUT}"
         return tag_names(self._rows(query, run_id)) if self._has("tag") else ()
@@ -357,6 +369,13 @@ class Ledgers:
                 if (run := listed.run).id not in found or run.is_told_better_than(found[run.id][1].run):
                     found[run.id] = ledger, listed
         return sorted(found.values(), key=lambda each: -each[1].run.started)[: limit or None]
+
+    def listed_tags(self) -> dict[str, Sequence[str]]:
+        """As `Ledger.listed_tags`, of all of them."""
+        found: dict[str, Sequence[str]] = {}
+        for ledger in self._open:
+            found.update(ledger.listed_tags())
+        return found
 
     def candidates(self, beginning: str = "", limit: int = 0) -> list[tuple[Ledger, RunRow]]:
         """As `Ledger.candidates`, each with the ledger that has it."""

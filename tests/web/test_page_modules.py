@@ -36,7 +36,8 @@ MOST_PARTS = 86
 """Dash components in a layout: each is sent, put up and laid out before a page shows its first number."""
 ASSETS = Path(gpumon_web.__file__).parent / "assets"
 NAMING = (
-    "data-bind", "data-show", "data-unless", "data-dim", "data-empty-from", "data-subject", "data-outline",
+    "data-bind", "data-show", "data-unless", "data-dim", "data-empty-from", "data-searched", "data-subject",
+    "data-outline",
     "data-columns", "data-most", "data-titled", "data-needs", "data-ready", "data-period",
 )  # fmt: skip
 """Attributes that name a value."""
@@ -102,7 +103,7 @@ def document(page: Page) -> dict[str, Any]:
             return {**compared_document([str(book.path)], f"{RUN},other-3c4d", "", BEGAN + 90), "missing": ""}
     if page.kept_of is Kept.RUNS:
         return {
-            "runs": [FINISHED, RUNNING], "kept": [FINISHED["id"]], "not_kept": "", "problem": "",
+            "runs": [FINISHED, RUNNING], "total": 3011, "kept": [FINISHED["id"]], "not_kept": "", "problem": "",
             "choice": RunChoice(user="bob"), "users": ["alice", "bob"], "frameworks": ["keras"],
         }  # fmt: skip
     with TemporaryDirectory() as directory, Book(Path(directory)) as book:

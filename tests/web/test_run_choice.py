@@ -10,9 +10,11 @@ from playwright.sync_api import Browser, expect
 
 from gpumon.errors import GpumonError
 from gpumon.frame import RunState
+from gpumon.known_users import KnownUsers
 from gpumon.people import HIDDEN, People, under
 from gpumon_web import listed_runs
 from gpumon_web.listed_runs import list_of_runs
+from gpumon_web.pages.runs import NO_MATCH
 from gpumon_web.run_choice import RunChoice
 from tests.builders import run, tick
 from tests.programs import until
@@ -37,6 +39,7 @@ def book(directory: Path) -> str:
                       framework=("torch", "keras")[number // 3])  # fmt: skip
             found.add("parameter", run=name, kind=0, name="lr", place=0, value=("0.1", "0.2")[number % 2], rank=0)
             found.add("parameter", run=name, kind=0, name="act", place=1, value='"relu, x"', rank=0)
+        found.add("tag", run="net0-1a2b", tag="golden for alice", removed=0)
         return str(found.path)
 
 
@@ -70,6 +73,49 @@ def test_a_choice_is_among_all_runs_and_not_among_the_newest(tmp_path: Path, mon
     assert names(list_of_runs([path], {}, NOW, None)[0]) == ["net5", "net4"]
     assert names(list_of_runs([path], {}, NOW, None, RunChoice(framework="torch"))[0]) == ["net2", "net1"]
     assert names(list_of_runs([path], {}, NOW, None, RunChoice(where="lr=0.1"))[0]) == ["net4", "net2"]
+
+
+class TestSearch:
+    @pytest.mark.parametrize("words", ["NET0", "net0-1a", " alice ", "golden"])
+    def test_is_among_all_runs_by_name_id_user_and_tag(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+    ) -> None:
+        monkeypatch.setattr(listed_runs, "LISTED", 1)
+        path = book(tmp_path)
+        document, _ = list_of_runs([path], {}, NOW, None, RunChoice(q=words))
+        found = 3 if words.strip() == "alice" else 1
+        assert document is not None
+        assert (names(document), document["total"]) == (["net4"] if found == 3 else ["net0"], found)
+
+    def test_finds_no_name_that_is_not_shown(self, tmp_path: Path) -> None:
+        path = book(tmp_path)
+        people = People(HIDDEN, b"salt", known=KnownUsers(["alice"]))
+        with under(people):
+            assert names(list_of_runs([path], {}, NOW, None, RunChoice(q="alice"))[0]) == []
+            assert names(list_of_runs([path], {}, NOW, None, RunChoice(q="golden"))[0]) == ["net0"]
+
+    def test_finds_runs_of_which_only_the_ring_tells(self, tmp_path: Path) -> None:
+        row = {"user": "bob", "state": "running", "started": NOW, "framework": "", "label": ""}
+        live = {one: {**row, "name": one, "id": one} for one in ("vit", "gpt")}
+        document, _ = list_of_runs([book(tmp_path)], live, NOW, None, RunChoice(q="vi"))
+        assert (names(document), document and document["total"]) == (["vit"], 1)
+
+    def test_in_the_page_finds_runs_that_the_list_leaves_out(
+        self, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listed_runs, "LISTED", 2)
+        with on_a_port(Served([tick(1)], [book(tmp_path)])) as link, visit(browser, link) as visitor:
+            page = visitor.open("#/runs")
+            shown, field = page.locator("#page-runs tbody tr"), page.locator("#page-runs .search").first
+            expect(shown).to_have_count(2)
+            expect(page.get_by_text("2 of 6")).to_be_visible()
+            field.fill("net0")
+            expect(shown).to_have_count(1)
+            expect(page.get_by_text("of 6")).to_be_hidden()
+            field.fill("net77")
+            expect(page.get_by_text(NO_MATCH)).to_be_visible()
+            field.fill("")
+            expect(shown).to_have_count(2)
 
 
 def test_a_run_of_which_only_the_ring_tells_is_chosen_by_what_it_tells(tmp_path: Path) -> None:

@@ -24,11 +24,11 @@ Live = Mapping[str, Any]
 
 
 def listed(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any) -> Packed | str:
-    """Every run, the newest first, and why those of the past are missing if they are."""
+    """The newest runs, how many there are in all, and why those of the past are missing if they are."""
     document, version = list_of_runs(paths, live, now, known)
     if document is None:
         return UNCHANGED
-    return packed({"runs": document["runs"], "problem": document["problem"]}, version)
+    return packed({name: document[name] for name in ("runs", "total", "problem")}, version)
 
 
 def list_of_runs(
@@ -39,7 +39,7 @@ def list_of_runs(
     version = None if live else repr((_stamps(paths), len(met.names) if met else 0))
     if version is not None and version == known:
         return None, version
-    found = ChosenRuns((), (), ())
+    found = ChosenRuns((), (), (), ())
     problem, is_unread = "", False
     try:
         with Ledgers(paths) as ledgers:
@@ -47,11 +47,13 @@ def list_of_runs(
     except GpumonError as error:
         problem, is_unread = str(error), not isinstance(error, UsageError)
     rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(found.runs, now)["runs"]}
-    kept = [*rows]
+    kept, every = [*rows], {*found.ids}
     for run, row in live.items():
         if not choice.has(row, now) or (choice.where and run not in rows):
             rows.pop(run, None)
+            every.discard(run)
             continue
+        every.add(run)
         rows[run] = {**rows.get(run, {}), "live": row, "id": run, "name": row["name"], "user": row["user"],
                      "state": row["state"], "started": row["started"], "framework": row["framework"],
                      "label": row["label"]}  # fmt: skip
@@ -59,7 +61,8 @@ def list_of_runs(
         version = None  # what is said of these depends on the time, and a file that was locked is not changed
     newest_first = sorted(rows.values(), key=lambda row: -(row["started"] or 0.0))
     document = {
-        "runs": newest_first, "kept": kept, "problem": problem, "is_unread": is_unread, "choice": choice,
+        "runs": newest_first, "total": len(every), "kept": kept, "problem": problem, "is_unread": is_unread,
+        "choice": choice,
         "users": sorted({*found.users, *(row["user"] for row in live.values() if row["user"])}),
         "frameworks": sorted({*found.frameworks, *(row["framework"] for row in live.values() if row["framework"])}),
     }  # fmt: skip

@@ -110,19 +110,21 @@ def kept_figure(name: str, label: str, *, loading: str, empty: str, whole: str) 
 def table(
     name: str, caption: str, columns: Sequence[Column], order: str, *, down: bool = False, css: str = "",
     empty: str = "", empty_from: str = "", loading: str = "", no_match: str = "", dense_beyond: int = 0,
-    within: str = "", folds: str = "", few: int = 0,
+    within: str = "", folds: str = "", few: int = 0, searched: str = "",
 ) -> Component:  # fmt: skip
     """A table of the rows `name`, ordered by the column `order`: its head; the scripts own its body.
 
     `empty` (or the value `empty_from`), `loading` and `no_match` stand in its place without rows, before they came, and
     where a search finds none. `within` names the rows of groups, whose members are rows of this table;
     `folds` names rows that stand for neighbors, from the ordinal `first` to `last`, until they are opened.
-    `few`: so many rows are shown until somebody wants more.
+    `few`: so many rows are shown until somebody wants more. `searched` names the value with the words for which the
+    server has searched, where it has more rows than it sends.
     """
     head = html.Tr([_heading(column) for column in columns], role="row")
     named = data(
         rows=name, order=order, down="1" if down else "", empty=empty, loading=loading, no_match=no_match,
         dense=str(dense_beyond or ""), empty_from=empty_from, within=within, folds=folds, few=str(few or ""),
+        searched=searched,
     )  # fmt: skip
     parts = [
         html.Caption(caption, className="sr"),

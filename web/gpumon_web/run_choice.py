@@ -1,8 +1,8 @@
-"""Choices of a viewer among the runs: by state, user, framework, time and parameters, as the address has them."""
+"""Choices of a viewer among the runs, as the address has them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.errors import UsageError
@@ -27,6 +27,8 @@ class RunChoice(NamedTuple):
     """A name of `TIMES`."""
     where: str = ""
     """Parameters and their values, `NAME=VALUE`, with commas between them."""
+    q: str = ""
+    """Part of a name, a user, an id or a tag."""
 
     @property
     def is_any(self) -> bool:
@@ -47,6 +49,11 @@ class RunChoice(NamedTuple):
             raise UsageError("config is not searched while names are not shown")
         return [(name, value) for name, _, value in (part.partition("=") for part in found)]
 
+    @property
+    def words(self) -> str:
+        """`q` as it is searched for."""
+        return self.q.strip().lower()
+
     def has(self, run: Mapping[str, Any], now: float) -> bool:
         """Whether a run is meant by all but its parameters; `run` as lists of runs have it."""
         after = self.begun_after(now)
@@ -55,13 +62,20 @@ class RunChoice(NamedTuple):
             and self.user in ("", run["user"] or "")
             and self.framework in ("", run["framework"] or "")
             and (not is_known(after) or (run["started"] or 0.0) >= after)
+            and (not self.q or self.words in searched_text(run))
         )
 
 
+def searched_text(run: Mapping[str, Any]) -> str:
+    """The text of a run in which words are searched for."""
+    return " ".join((run["name"], run["user"] or "", run["id"], *(run.get("tags") or ()))).lower()
+
+
 class ChosenRuns(NamedTuple):
-    """These runs, newest first, and what there is to choose among."""
+    """The newest of these runs, the ids of all of them, and what there is to choose among."""
 
     runs: Sequence[RunSummary]
+    ids: Collection[str]
     users: Sequence[str]
     frameworks: Sequence[str]
 
@@ -72,18 +86,23 @@ def chosen_runs(ledgers: Ledgers, choice: RunChoice, now: float, limit: int) -> 
     users = sorted({row.user for _, row in rows} - {""})
     frameworks = sorted({row.framework for _, row in rows} - {""})
     if choice.is_any:
-        return ChosenRuns(ledgers.runs(limit=limit), users, frameworks)
-    fits = [one for one in rows if choice.has(_facts(one[1]), now)]
+        return ChosenRuns(ledgers.runs(limit=limit), [row.id for _, row in rows], users, frameworks)
+    tags = ledgers.listed_tags() if choice.q else {}
+    fits = [one for one in rows if choice.has(_facts(one[1], tags.get(one[1].id, ())), now)]
     if where := choice.parameters():
         told = ledgers.runs(where=where, since=choice.begun_after(now))
         wanted = {row.id for _, row in fits}
-        return ChosenRuns([one for one in told if one.run.id in wanted][:limit], users, frameworks)
-    return ChosenRuns([ledger.listed(row) for ledger, row in fits[:limit]], users, frameworks)
+        found = [one for one in told if one.run.id in wanted]
+        return ChosenRuns(found[:limit], [one.run.id for one in found], users, frameworks)
+    return ChosenRuns(
+        [ledger.listed(row) for ledger, row in fits[:limit]], [row.id for _, row in fits], users, frameworks
+    )
 
 
-def _facts(row: RunRow) -> dict[str, Any]:
+def _facts(row: RunRow, tags: Sequence[str]) -> dict[str, Any]:
     return {
         "state": row.state.name.lower(), "user": row.user, "framework": row.framework, "started": row.started,
+        "name": row.name, "id": row.id, "tags": tags,
     }  # fmt: skip
 
 

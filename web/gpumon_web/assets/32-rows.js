@@ -3,12 +3,13 @@
 "use strict";
 (function (g) {
   const CHUNK = 60;
+  const SETTLES = 250; // ms without a letter until the server is asked to search
   const t = g.text;
 
   // `table`: the element with data-rows; `rest` is called when somebody wants rows that are not here: to see them, or to
   // sort by them. Gives what draws it.
   g.rows = function (table, rest) {
-    const { rows: name, order: first, down: isDown, empty: nothing, loading, noMatch, dense, emptyFrom, few } = table.dataset;
+    const { rows: name, order: first, down: isDown, empty: nothing, loading, noMatch, dense, emptyFrom, few, searched } = table.dataset;
     const places = [...table.querySelectorAll("th[data-col]")];
     let heads = places;
     let shape = ""; // what the columns depend on
@@ -23,6 +24,7 @@
     let wanted = "";
     let isFolded = false;
     const handle = { button: null }; // the one that saves the rows
+    let asks = 0; // the timer of a search by the server
     let saves = null; // who waits for the rows that are not here yet
     table.parentElement.append(empty, more);
 
@@ -164,6 +166,7 @@
       });
       if (dense) { table.parentElement.classList.toggle("dense", order.length > Number(dense)); }
       if ((!all() || !g.feed.server) && loading) { g.put(empty, loading); }
+      else if (searched && (g.feed.value(searched) || "") !== wanted) { g.put(empty, "Searching all …"); }
       else if (wanted && lacks()) { g.put(empty, `${noMatch} ${t.count(total - source.rows.size)} rows are still to come …`); }
       else if ((wanted || plan) && order.length) { g.put(empty, noMatch); }
       else if (emptyFrom) { g.show(empty, "text", g.feed.value(emptyFrom)); } else { g.put(empty, nothing); }
@@ -218,6 +221,7 @@
       g.setArguments({ [named("q")]: wanted ? text.trim() : null }, begins && wanted !== "");
       draw(new Map());
       sought();
+      if (searched) { clearTimeout(asks); asks = setTimeout(() => g.moved(true), SETTLES); }
     }
     // What is sought may be among the rows that are not here yet.
     function sought() { if (wanted && lacks()) { rest(); } }

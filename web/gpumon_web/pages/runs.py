@@ -9,7 +9,7 @@ from gpumon import units
 from gpumon_web import levels
 from gpumon_web.compare_rows import FEWEST, MOST, PICK
 from gpumon_web.page import Cells, Column, KeptValues, Page, Rows
-from gpumon_web.run_choice import RunChoice, options
+from gpumon_web.run_choice import RunChoice, options, searched_text
 from gpumon_web.tokens import line, link, measured_on, pick, place, progress, run_address, run_name, run_state, text
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def layout() -> Component:
 
     found = table(
         "runs", "Runs", COLUMNS, "started", down=True, css="runs", loading="Loading the runs …",
-        empty_from="nothing", no_match=NO_MATCH,
+        empty_from="nothing", no_match=NO_MATCH, searched="sought",
     )  # fmt: skip
     picked = bound("picked", "picked", className="picked", role="status")
     sought = html.Div(
@@ -55,7 +55,7 @@ def layout() -> Component:
         [
             html.Div([html.H1("Runs"), picked, hidden_if("is_without", sought)], className="head"),
             hidden_if("is_without", html.Div([*tools, bound("config", "asked")], className="toolbar")),
-            card("Runs", problem, found, has_head=False),
+            card("Runs", problem, found, bound("listed", "text", html.P, className="left"), has_head=False),
         ]
     )
 
@@ -80,6 +80,8 @@ def kept(document: Cells) -> KeptValues:
                 "words": "Config, such as lr=0.1",
                 "text": choice.where,
             },
+            "sought": choice.words,
+            "listed": _listed(len(document["runs"]), document["total"]),
             "nothing": "" if told else NO_MATCH if not choice.is_any else document.get("none") or NO_RUNS,
             "is_without": not (document["runs"] or unread or told) and choice.is_any,  # there is nothing to choose from
             "picked": _picked(document),
@@ -87,6 +89,11 @@ def kept(document: Cells) -> KeptValues:
         },
         unread=unread,
     )
+
+
+def _listed(count: int, total: int) -> str:
+    """What a list leaves out, in a sentence; empty where it has all."""
+    return f"The newest {count:,} of {total:,} runs. Search and filters look through all of them." * (count < total)
 
 
 def _picked(document: Cells) -> Cells:
@@ -127,7 +134,7 @@ def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
         "energy": run.get("energy"),
         "gpus": gpus or len(ring.get("gpus") or ()) or None,  # of 0 none is known
         "framework": run["framework"] or units.MISSING,
-        "search": " ".join((run["name"], run["user"], run["id"], *run.get("tags", ()))).lower(),
+        "search": searched_text(run),
     }
 
 
