@@ -7,7 +7,7 @@ import os
 import secrets
 import stat
 
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, quoted
 from gpumon.regular_file import open_regular
 
 SHORTEST = 16
@@ -41,7 +41,9 @@ def token_from(file: str, *, make: bool, is_mounted: bool = False) -> str:
     if found.st_uid not in (os.getuid(), 0):
         raise GpumonError(f"the token file {file} belongs to another user: pass another --token-file")
     if stat.S_IMODE(found.st_mode) & (_GROUP_MAY_READ if is_mounted else _NOBODY_ELSE):
-        raise GpumonError(f"other users can read the token file {file}: write a new token into it, then chmod 600 it")
+        raise GpumonError(
+            f"other users can read the token file {file}: write a new token into it, then 'chmod 600 {quoted(file)}'"
+        )
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
         raise GpumonError(f"the token in {file} must have at least {SHORTEST} printable characters without spaces")
     if is_weak(token):

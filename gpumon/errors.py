@@ -3,6 +3,8 @@
 A message is one line for a person: what is wrong, and what to do about it.
 """
 
+import sys
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -33,16 +35,30 @@ class NotBegunError(GpumonError):
     """A file that a daemon makes is not there yet, or has nothing in it: its disk may be full."""
 
 
+def quoted(word: str) -> str:
+    """Return a path or name as a shell takes it."""
+    from shlex import quote  # for messages alone
+
+    return quote(word)
+
+
+def pip(arguments: str) -> str:
+    """Return a command of pip for the environment of this program: a bare `pip` may be another one's."""
+    return f"{quoted(sys.executable or 'python3')} -m pip {arguments}"
+
+
 class AlreadyRunning(GpumonError):
     """Another daemon writes this directory."""
 
     def __init__(self, directory: str, pid: int, *, for_command: bool = False) -> None:
+        option = f"--dir {quoted(directory)}"
         if for_command:
-            text = f"'gpumon run' (pid {pid}) samples for {directory} until its command ends: join it with 'gpumon tui'"
+            text = f"'gpumon run' (pid {pid}) samples for {directory} until its command ends"
+            text += f": join it with 'gpumon tui {option}'"
         else:
             text = (
                 f"a daemon already runs for {directory} (pid {pid}): "
-                "join it with 'gpumon tui', or stop it with 'gpumon daemon stop'"
+                f"join it with 'gpumon tui {option}', or stop it with 'gpumon daemon stop {option}'"
             )
         super().__init__(text)
         self.pid = pid
@@ -55,8 +71,10 @@ class BoardError(GpumonError):
 class MissingPackage(GpumonError, ImportError):
     """A Python package that is only for this is not installed."""
 
-    def __init__(self, what: str, package: str) -> None:
-        super().__init__(f"{what} requires {package}: install it with 'pip install {package}'")
+    def __init__(self, what: str, *packages: str) -> None:
+        them = "it" if len(packages) == 1 else "them"
+        command = pip(f"install {' '.join(packages)}")
+        super().__init__(f"{what} requires {', '.join(packages)}: install {them} with '{command}'")
 
 
 class FrameworkError(GpumonError, ImportError):

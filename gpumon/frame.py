@@ -17,7 +17,6 @@ from gpumon.origin import Driver as Driver
 from gpumon.origin import Origin as Origin
 from gpumon.process import Process as Process
 from gpumon.run_facts import RunFacts
-from gpumon.vendors import maker
 
 if TYPE_CHECKING:
     from gpumon.run_about import About
@@ -204,10 +203,7 @@ class Sample(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why there are no values, and what to do, for people."""
-        vendor = maker(self.device.name, self.device.uuid)
-        if vendor and vendor.reset and self.state is Availability.RESET_REQUIRED:
-            return f"{self.state.reason}: '{vendor.reset}'"
+        """Why there are no values, for people."""
         is_part = self.state is Availability.LOST and self.device.is_instance
         return "the driver lost this MIG instance" if is_part else self.state.reason
 

@@ -15,7 +15,7 @@ from gpumon.errors import RingError
 from gpumon.frame import NAN, Boundary, Driver, Frame, Origin, Process
 from gpumon.missing import is_known
 from gpumon.origin import Capability
-from gpumon.paths import Places, history_paths, places, ring_paths, why_unread
+from gpumon.paths import Places, dir_option, history_paths, is_missing, places, ring_paths, why_unread
 from gpumon.regular_file import open_regular
 from gpumon.ring.layout import RUNNING, Superblock
 from gpumon.ring.reader import Heartbeat, RingReader
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpumon.ring.sums import Sums
     from gpumon.window import Window
 
-NO_DAEMON = "no daemon is running: start one with 'gpumon daemon --detach'"
+NO_DAEMON = "no daemon is running"
 ENDED = "the recording has ended"
 WAITING = "waiting for the first sample"
 CATCHING_UP = "not live yet: the simulation makes up its last 10 minutes"
@@ -73,7 +73,7 @@ class Live:
         self,
         opener: Callable[[], int],
         note: str = "live",
-        missing: str = NO_DAEMON,
+        missing: str = "",
         generation: Callable[[], int] = lambda: 0,
         playback: "Playback | None" = None,
         where: Places | None = None,
@@ -89,7 +89,7 @@ class Live:
         self._reader: RingReader | None = None
         self._look_again = 0.0
         self._newest: tuple[RingReader | None, int, float] = (None, 0, NAN)
-        self._missing = self._problem = missing
+        self._missing = self._problem = missing or no_daemon(where or Places())
 
     def latest(self) -> Frame | None:
         """The newest frame, or None when there is none to be had."""
@@ -284,7 +284,7 @@ class Live:
             text = "no daemon has run since the machine was restarted"
             return state._replace(text=text, age=max(1.0, time.time() - since) if is_known(since) else inf)
         if heartbeat.state != RUNNING:
-            who = "the daemon" if self._missing == NO_DAEMON else "sampling in this process"
+            who = "the daemon" if self._missing.startswith(NO_DAEMON) else "sampling in this process"
             return state._replace(text=f"{who} stopped {duration(heartbeat.age)} ago")
         if heartbeat.age > max(3 * interval, _PATIENCE):
             seen = f"last seen {clock(since)} ({duration(heartbeat.age)} ago)"
@@ -343,6 +343,12 @@ class Live:
 
 def _is_beating(heartbeat: Heartbeat, interval: float) -> bool:
     return heartbeat.state == RUNNING and heartbeat.age <= max(3 * interval, _GIVEN_UP)
+
+
+def no_daemon(where: Places) -> str:
+    """Return that no daemon runs for these directories, and how to start one for them."""
+    missing = f" in {where.explicit}, which does not exist" if is_missing(where) else ""
+    return f"{NO_DAEMON}{missing}: start one with 'gpumon daemon --detach{dir_option(where)}'"
 
 
 def follow(where: Places) -> Live:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, quoted
 from gpumon.regular_file import open_regular
 from gpumon.trust import ROOT, is_directory_of, is_trusted
 
@@ -139,12 +139,26 @@ def why_unread(where: Places) -> str:
     """Return why a ring that may be there is not read, and what to do; empty where there is none."""
     for path in refused_rings(where):
         directory = os.path.dirname(path)
-        return f"{directory} belongs to another user or is writable by others: '--dir {directory}' shows it anyway"
+        return (
+            f"{directory} belongs to another user or is writable by others: '--dir {quoted(directory)}' shows it anyway"
+        )
     return next(map(why_closed, closed_rings(where)), "")
+
+
+def dir_option(where: Places) -> str:
+    """Return the option by which another command looks where this one does; empty where that is the default."""
+    return f" --dir {quoted(where.explicit)}" if where.explicit else ""
+
+
+def is_missing(where: Places) -> bool:
+    """Whether a directory was named that does not exist."""
+    return bool(where.explicit) and not os.path.lexists(where.explicit)
 
 
 def without_daemon(where: Places) -> str:
     """Return why a view reads no daemon, in a few words."""
+    if is_missing(where):
+        return f"no daemon: {where.explicit} does not exist"
     return "no daemon that may be read" if closed_rings(where) else "no daemon"
 
 

@@ -27,14 +27,22 @@ class Vendor(NamedTuple):
     listing: str = ""
     """The command that lists identifiers."""
     reset: str = ""
-    """The command that resets a GPU."""
+    """The command that resets a GPU. In commands `{gpu}` stands for the GPU, before what is done to it: one that is
+    cut, wrapped or pasted in part acts on no other GPU."""
+    links: str = ""
+    """The command that lists the links of a GPU."""
+    instances: str = ""
+    """The command that lists the profiles by which a GPU can be divided."""
+    undivide: str = ""
+    """The command that ends the division of a GPU."""
     looked_for: str = ""
     to_do: tuple[str, ...] = ()
     """Where no GPU of it is found: by what it was looked for, and what its owner can do."""
     clock_events: tuple[tuple[int, str], ...] = ()
     """Bits of `gpu.event_reasons`."""
     recoveries: tuple[tuple[int, str, str, bool], ...] = ()
-    """Numbers of `gpu.recovery_action`: what the driver requires, what to do, and whether nothing runs until then."""
+    """Numbers of `gpu.recovery_action`: what the driver requires, what to do, and whether nothing runs until then.
+    `{reset}` and `{restart}` stand for the clauses of `gpumon.remedies`."""
 
 
 NVIDIA = Vendor(
@@ -46,7 +54,10 @@ NVIDIA = Vendor(
     order=("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
     runtime="CUDA",
     listing="nvidia-smi -L",
-    reset="sudo nvidia-smi --gpu-reset",
+    reset="sudo nvidia-smi -i {gpu} --gpu-reset",
+    links="nvidia-smi nvlink -i {gpu} --status",
+    instances="sudo nvidia-smi mig -i {gpu} -lgip",
+    undivide="sudo nvidia-smi -i {gpu} -mig 0",
     looked_for="NVIDIA GPUs, through the driver's library libnvidia-ml.so.1",
     to_do=(
         "with an NVIDIA GPU: install its driver, or load it with 'sudo modprobe nvidia'",
@@ -64,10 +75,10 @@ NVIDIA = Vendor(
         (0x100, "display clock"),
     ),
     recoveries=(  # nvml.h, NVML_GPU_RECOVERY_ACTION_*; 5 is not the same in branches 580 and 615
-        (1, "a reset of the GPU", "End its processes, then 'sudo nvidia-smi --gpu-reset'.", True),
-        (2, "a restart of the machine", "Restart the machine.", True),
-        (3, "an end of traffic between GPUs", "End the processes that use several GPUs, then look again.", False),
-        (4, "a reset of the GPU when it is free", "A part of it is off until 'sudo nvidia-smi --gpu-reset'.", False),
+        (1, "a reset of the GPU", "{reset}", True),
+        (2, "a restart of the machine", "{restart}", True),
+        (3, "an end of traffic between GPUs", "end the processes that use several GPUs, then look again", False),
+        (4, "a reset of the GPU when it is free", "a part of it is off until it is reset: {reset}", False),
     ),
 )
 AMD = Vendor(

@@ -32,8 +32,11 @@ class Xid(NamedTuple):
         return self.severity != "info"
 
 
+_REBOOT = "Restart the machine, which ends everything on it"
 _RESTART = "Restart the application; where it returns with other applications, ask the vendor of the card."
-_RESET = "Reset the GPU, or restart the machine; where it returns, ask the vendor of the card."
+_RESET = (
+    "Reset the GPU, or restart the machine, which ends everything on it; where it returns, ask the vendor of the card."
+)
 _SPARE = "Reset the GPU when it is free."
 _NVLINK = "Reset the GPUs at both ends; where it returns, ask the vendor of the machine."
 _CATALOG = "See NVIDIA's Xid catalog."
@@ -76,7 +79,7 @@ XIDS: tuple[Xid, ...] = (
     Xid(74, "an error on an NVLink connection, of this GPU or of the one at the other end", "critical", _NVLINK),
     Xid(78, "a virtual GPU could not be started", "warning", "Update the drivers of host and guest."),
     Xid(79, "the GPU fell off the bus: it does not answer over PCIe any more", "critical",
-        "Restart the machine; check power, slot and temperature of the card; where it returns, ask its vendor."),
+        f"{_REBOOT}; check power, slot and temperature of the card; where it returns, ask its vendor."),
     Xid(80, "an application's commands arrived damaged", "info", _RESTART),
     *(Xid(code, _VIDEO, "info", _RESTART)
       for code in (60, 68, 82, 83, 84, 86, 88, 89, *range(96, 106), 139, 142)),
@@ -120,7 +123,7 @@ XIDS: tuple[Xid, ...] = (
     *(Xid(code, _SECURE, "warning", _CATALOG) for code in (166, 170)),
     Xid(167, "a fatal timeout on PCIe", "warning", _CATALOG),
     Xid(168, "errors in protected memory: the GPU may have less memory than before", "warning",
-        "Turn ECC on, or restart the machine."),
+        "Turn ECC on, or restart the machine, which ends everything on it."),
     Xid(169, "a controller inside the GPU halted (SEC2)", "warning", _CATALOG),
     Xid(171, "an uncorrectable error of the device memory", "warning", _SPARE),
     Xid(172, "an uncorrectable error of the memory inside the GPU", "warning", _SPARE),

@@ -20,14 +20,14 @@ from weakref import WeakValueDictionary
 from gpumon.callbacks.around import Phase
 from gpumon.callbacks.hook import Hook, failed, guarded
 from gpumon.callbacks.ignite_saving import mark_saving
-from gpumon.errors import FrameworkError
+from gpumon.errors import FrameworkError, pip
 
 try:
     from ignite.engine import Engine, Events
 except ModuleNotFoundError as error:
     if error.name not in ("ignite", "ignite.engine"):
         raise  # it is there, and lacks something itself
-    raise FrameworkError("ignite is not installed: 'pip install pytorch-ignite'") from None
+    raise FrameworkError(f"ignite is not installed: '{pip('install pytorch-ignite')}'") from None
 
 _training: WeakValueDictionary[int, GpuMonitor] = WeakValueDictionary()
 """By thread: whose training runs in it."""

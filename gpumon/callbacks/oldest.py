@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpumon.errors import FrameworkError
+from gpumon.errors import FrameworkError, pip
 
 OLDEST: Mapping[str, int] = {
     "keras": 3,
@@ -33,7 +33,9 @@ def is_too_old(framework: str, installed: str) -> bool:
 
 def missing(framework: str) -> FrameworkError:
     """Return the error to raise if `framework` is not installed."""
-    return FrameworkError(f"{framework} is not installed: 'pip install {framework}' ({OLDEST[framework]}.0 or newer)")
+    return FrameworkError(
+        f"{framework} is not installed: '{pip(f'install {framework}')}' ({OLDEST[framework]}.0 or newer)"
+    )
 
 
 _LONGEST = 6

@@ -14,14 +14,14 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.callbacks.hook import Hook, guarded
-from gpumon.errors import FrameworkError
+from gpumon.errors import FrameworkError, pip
 
 try:
     import sklearn
 except ModuleNotFoundError as error:
     if error.name != "sklearn":
         raise  # it is there, and lacks something itself
-    raise FrameworkError("scikit-learn is not installed: 'pip install scikit-learn' (1.9 or newer)") from None
+    raise FrameworkError(f"scikit-learn is not installed: '{pip('install scikit-learn')}' (1.9 or newer)") from None
 try:
     import sklearn.callback
 except ModuleNotFoundError as error:

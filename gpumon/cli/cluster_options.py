@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gpumon.errors import GpumonError, UsageError
+from gpumon.errors import MissingPackage, UsageError
 
 if TYPE_CHECKING:
     from gpumon.cluster.access import EngineAccess
@@ -31,13 +31,13 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def open_engine(arguments: argparse.Namespace) -> tuple[Engine, EngineAccess]:
-    """Return the engine of `--prometheus`, and the file that says how. Raises UsageError, GpumonError without httpx."""
+    """Return the engine of `--prometheus`, and how to reach it. Raises UsageError, MissingPackage without httpx."""
     if arguments.source is not None:
         raise UsageError("--prometheus shows other machines: leave out --source")
     try:
         from gpumon.cluster.engine import Engine
     except ImportError as error:
-        raise GpumonError(f"--prometheus requires {error.name}: pip install 'gpumon[cluster]'") from error
+        raise MissingPackage("--prometheus", error.name or "httpx") from error
     from gpumon.cluster.access import NO_ACCESS, read_access
 
     path = arguments.prometheus_config

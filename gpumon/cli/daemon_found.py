@@ -6,8 +6,8 @@ import os
 from itertools import takewhile
 from typing import NamedTuple
 
-from gpumon.errors import GpumonError
-from gpumon.live import NO_DAEMON, Live, follow
+from gpumon.errors import GpumonError, quoted
+from gpumon.live import Live, follow, no_daemon
 from gpumon.paths import LOCK, Places, closed_rings, live_dirs, refused_rings, why_closed
 from gpumon.procfs import is_alive
 from gpumon.ring.lock import Holder, holder_of
@@ -51,11 +51,11 @@ def find_daemon(where: Places) -> FoundDaemon:
     if refused:
         raise GpumonError(
             f"no daemon is running, but {refused[0]} was not looked at: it belongs to another user or is writable by "
-            f"others; '--dir {refused[0]}' looks at it anyway"
+            f"others; '--dir {quoted(refused[0])}' looks at it anyway"
         )
     for path in closed_rings(where):
         raise GpumonError(why_closed(path))
-    raise GpumonError(f"{NO_DAEMON} (looked in {', '.join(where.candidates())})")
+    raise GpumonError(f"{no_daemon(where)} (looked in {', '.join(where.candidates())})")
 
 
 def read_instead(where: Places, directory: str) -> FoundDaemon | None:

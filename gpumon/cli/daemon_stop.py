@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 
 from gpumon.cli.daemon_found import FoundDaemon, find_daemon
-from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.errors import EXIT_OK, GpumonError, quoted
 from gpumon.ledger.change import user_name
 from gpumon.paths import Places
 from gpumon.procfs import is_alive, read_stat
@@ -48,6 +48,8 @@ def refuse(found: FoundDaemon) -> None:
     if found.holder.for_command:
         raise GpumonError(f"{who} is 'gpumon run', and ends with its command: to stop it would end that, too")
     unit, manager = unit_of(found.pid)
+    if unit and not manager:
+        raise GpumonError(f"{who} is run by {unit}: stop or restart it with systemctl")
     if unit:
         raise GpumonError(f"{who} is run by {unit}: use '{manager} stop {unit}' or '{manager} restart {unit}'")
 
@@ -63,6 +65,8 @@ def environment_of(pid: int) -> dict[str, str]:
 def unit_of(pid: int) -> tuple[str, str]:
     """Return the unit of systemd whose main process this is, and the command for it; empty where it is none's.
 
+    Of a unit whose name is unknown or no plain word, the command is empty.
+
     A shell in a unit, such as a desktop's terminal, hands the id of its unit on, but not the pid of its main process.
     """
     env = environment_of(pid)
@@ -74,7 +78,9 @@ def unit_of(pid: int) -> tuple[str, str]:
     except OSError:
         path = ""
     unit = path.rpartition("/")[2]
-    return unit or "a unit of systemd", "systemctl --user" if "/user@" in path else "systemctl"
+    if not unit or quoted(unit) != unit:
+        return "a unit of systemd", ""
+    return unit, "systemctl --user" if "/user@" in path else "sudo systemctl"
 
 
 def _terminate(holder: Holder) -> None:
@@ -111,4 +117,5 @@ def _why_not(found: FoundDaemon) -> str:
     said = f"the daemon (pid {found.pid}) was sent SIGTERM and has not stopped within {_PATIENCE:g} s"
     if stat is not None and stat.state in _SUSPENDED:
         return f"{said}: it is suspended, and stops once 'kill -CONT {found.pid}' continues it"
-    return f"{said}: look again with 'gpumon daemon status', or end it with 'kill -KILL {found.pid}'"
+    look = f"'gpumon daemon status --dir {quoted(found.directory)}'"
+    return f"{said}: look again with {look}, or end it with 'kill -KILL {found.pid}'; trainings go on"

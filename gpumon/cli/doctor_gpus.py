@@ -17,13 +17,16 @@ from gpumon.live import Live, follow
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.origin import Capability
 from gpumon.paths import Places
+from gpumon.remedies import RESTART_MACHINE, reset
 from gpumon.units import counted
-from gpumon.vendors import maker
 
 GPUS = "GPUs"
 _PATIENCE = 20.0
 """Seconds that the driver has: without persistence mode, it may take some for each GPU to start."""
-_LONG = "it may hang ('dmesg' says more), or be slow to start its GPUs: 'sudo nvidia-smi -pm 1' keeps them started"
+_LONG = (
+    "it may hang ('dmesg' says more), or be slow to start its GPUs: 'sudo nvidia-smi -pm 1' keeps all GPUs of this "
+    "machine started"
+)
 
 
 class FoundGpus(NamedTuple):
@@ -60,7 +63,8 @@ def read_gpus(frame: Frame, origin: Origin, driver: Driver, by: str) -> FoundGpu
     if not answering and not asleep:
         reasons = ", ".join(sorted({sample.state.reason for sample in samples})) or "none was found"
         none = _none(origin.problem) if origin.problem else _silent(GPUS, Condition.FAULT, samples, reasons)
-        return FoundGpus([none])
+        to_reset = [sample for sample in samples if sample.state is Availability.RESET_REQUIRED]
+        return FoundGpus([none, *map(_silent_one, to_reset)])
     told: list[Check] = []
     if answering:
         told.append(_read(answering, samples, driver, by))
@@ -69,7 +73,7 @@ def read_gpus(frame: Frame, origin: Origin, driver: Driver, by: str) -> FoundGpu
         told.append(Check("asleep" if answering else GPUS, Condition.NOTE, text))
     for sample in samples:
         if sample.state not in (Availability.OK, Availability.ASLEEP):
-            told.append(_silent(f"GPU {sample.device.label}", Condition.WARNING, [sample], sample.state.reason))
+            told.append(_silent_one(sample))
     told += _refused(answering)
     if origin.notice:
         told.append(Check("processes", Condition.WARNING, origin.notice))
@@ -105,12 +109,15 @@ def _none(said: str) -> Check:
     return Check(GPUS, Condition.FAULT, text, remedy)
 
 
+def _silent_one(sample: Sample) -> Check:
+    return _silent(f"GPU {sample.device.label}", Condition.WARNING, [sample], sample.state.reason)
+
+
 def _silent(name: str, condition: Condition, samples: Sequence[Sample], text: str) -> Check:
     """Why some cannot be read, and what to do about the first of them."""
     remedy = "'dmesg' may say more"
     if samples and samples[0].state is Availability.RESET_REQUIRED:
-        vendor = maker(samples[0].device.name, samples[0].device.uuid)
-        remedy = f"end its processes, then '{vendor.reset}'" if vendor and vendor.reset else remedy
+        remedy = f"{reset(samples[0].device)}; or {RESTART_MACHINE}"
     elif samples and samples[0].state is Availability.NO_PERMISSION:
         remedy = "see its device file, and what this container or job may use"
     return Check(name, condition, text, remedy)

@@ -9,6 +9,7 @@ from importlib import metadata
 
 from gpumon.callbacks.oldest import OLDEST, is_too_old
 from gpumon.checkup import Check, Condition
+from gpumon.errors import pip
 
 _OTHERS = ("torch", "tensorflow", "jax", "pytorch-ignite", "scikit-learn")
 """Distributions beside those whose callback takes no version older than some."""
@@ -46,7 +47,10 @@ def _bindings(version_of: Callable[[str], str]) -> Iterator[Check]:
     version, other = version_of(_BINDINGS), version_of(_OTHER_BINDINGS)
     if other.startswith(_OWN_MODULE_BEFORE):
         text = f"the package {_OTHER_BINDINGS} {other} brings a module of the same name"
-        remedy = f"'pip uninstall {_OTHER_BINDINGS}', then 'pip install --force-reinstall {_BINDINGS}'"
+        remedy = (
+            f"'{pip(f'uninstall {_OTHER_BINDINGS}')}', then '{pip(f'install --force-reinstall {_BINDINGS}')}', in this "
+            "environment alone"
+        )
         yield Check(_BINDINGS, Condition.WARNING, text, remedy)
     else:
         yield Check(_BINDINGS, Condition.OK, version or "of an unknown version")

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from gpumon import __version__
 from gpumon.checkup import Check, Condition
 from gpumon.cli.daemon_found import FoundDaemon, find_daemon
+from gpumon.cli.daemon_stop import unit_of
 from gpumon.database.read import open_to_read, words_of
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, quoted
 from gpumon.ledger.change import user_name
 from gpumon.live import NO_DAEMON
 from gpumon.origin import Capability
@@ -53,7 +54,7 @@ def daemon_checks(where: Places, found: FoundDaemon | None, why_none: str) -> It
     name = "daemon"
     if found is None:
         text, _, remedy = why_none.partition(": ")
-        none = why_none.startswith(NO_DAEMON.partition(": ")[0])
+        none = why_none.startswith(NO_DAEMON)
         yield Check(name, Condition.NOTE if none else Condition.WARNING, text, remedy)
         return
     yield _daemon_check(name, found, where.uid)
@@ -117,7 +118,10 @@ def _again(found: FoundDaemon, uid: int) -> str:
     """Words on starting a daemon again, by this user or another."""
     if found.holder.uid != uid:
         return f"{user_name(found.holder.uid)} may restart it"
-    return "'gpumon daemon restart', or 'systemctl restart' for a unit"
+    unit, manager = unit_of(found.pid)
+    if unit:
+        return f"'{manager} restart {unit}'" if manager else f"restart {unit}, which runs it"
+    return f"'gpumon daemon restart --dir {quoted(found.directory)}'"
 
 
 def _tags_check(where: Places) -> Check:

@@ -23,7 +23,7 @@ from gpumon.clock import SECOND
 from gpumon.durations import positive_seconds
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.frame import Frame
-from gpumon.live import Live, follow
+from gpumon.live import Live, follow, no_daemon
 from gpumon.origin import Capability
 from gpumon.paths import history_paths
 from gpumon.recording.anonymize import Anonymizer
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _record(live, arguments, length, last, newest.number if newest else 0, histories)
     live.close()
     if last:
-        raise GpumonError("--last records what a daemon holds, and none runs: start one with 'gpumon daemon --detach'")
+        raise GpumonError(f"--last records what a daemon holds, and {no_daemon(where)}")
     with private_sampler(where, arguments) as own:
         return _record(own, arguments, length, None, 0)
 

@@ -18,7 +18,7 @@ from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.frame import NAN, Driver, Origin, nothing
 from gpumon.live import Live, follow
 from gpumon.origin import Capability
-from gpumon.paths import Places, closed_rings, ring_paths, without_daemon
+from gpumon.paths import Places, closed_rings, dir_option, ring_paths, without_daemon
 from gpumon.units import duration
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _look(where: Places, arguments: "Namespace") -> _Look:
     if own is None:
         problem = (
             f"the driver did not answer within {_PATIENCE:g} s: it hangs, or its GPUs are slow to wake. "
-            "'gpumon daemon --detach' waits for it"
+            f"'gpumon daemon --detach{dir_option(where)}' waits for it"
         )
     elif not (problem := own.origin().problem) or not (followed and _had_gpus(followed)):
         return _Look(own, note)

@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gpumon.errors import UsageError
+from gpumon.errors import UsageError, quoted
 from gpumon.settings_file import read_settings
 
 _TEXTS = ("token", "username", "password", "ca", "certificate", "key", "node-page")
@@ -63,7 +63,7 @@ def read_access(path: str) -> EngineAccess:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError):
         raise UsageError(f'{path} is no TOML file: write lines such as token = "..."') from None
     if mode & _OF_OTHERS:
-        raise UsageError(f"{path} can be read by others: chmod 600 {path}")
+        raise UsageError(f"{path} can be read by others: chmod 600 {quoted(path)}")
     return _checked(path, found)
 
 

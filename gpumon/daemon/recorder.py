@@ -224,7 +224,7 @@ class Recorder:
             raise self._gone() from error
         except IsADirectoryError as error:
             raise LostDirectory(
-                f"{self.directory}/{RING} is a directory: this daemon stops; remove it, and start it again"
+                f"{self.directory}/{RING} is a directory: this daemon stops; move it away, and start it again"
             ) from error
         finally:
             if former is not None:

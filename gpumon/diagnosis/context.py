@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.diagnosis.finding import Finding, Subject
-from gpumon.frame import NAN, RunState, Sample
+from gpumon.frame import NAN, Device, RunState, Sample
 from gpumon.metrics import BY_NAME, PCIE_LINK, Availability
 
 
@@ -56,9 +56,12 @@ class GpuContext(NamedTuple):
     """Whether it is lost, and another GPU has its number now."""
 
     @property
+    def device(self) -> Device:
+        return self.status.sample.device
+
+    @property
     def subject(self) -> Subject:
-        device = self.status.sample.device
-        return Subject("gpu", device.uuid, f"GPU {device.label}")
+        return Subject("gpu", self.device.uuid, f"GPU {self.device.label}")
 
     def value(self, metric: str) -> float:
         """A metric by its name; NaN where it is missing."""

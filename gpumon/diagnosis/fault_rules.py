@@ -11,6 +11,7 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.metrics import BY_NAME
+from gpumon.remedies import RESTART_MACHINE, command, reset, sentence
 from gpumon.vendors import Vendor, maker
 
 if TYPE_CHECKING:
@@ -33,9 +34,10 @@ def recovery_required(gpu: GpuContext) -> Iterator[Finding]:
     if gpu.is_current and BY_NAME["gpu.recovery_action"].warn <= action < inf:
         vendor = _vendor(gpu)
         known = {row[0]: row for row in vendor.recoveries} if vendor else {}
-        other = (0, f"recovery action {action:.0f}", "See the log of the kernel.", False)
+        other = (0, f"recovery action {action:.0f}", "see the log of the kernel", False)
         _, what, do, is_down = known.get(int(action), other)
         severity = Severity.CRITICAL if is_down else Severity.WARNING
+        do = sentence(do.format(reset=reset(gpu.device), restart=RESTART_MACHINE))
         evidence = {"recovery_action": action}
         yield Finding("recovery_required", severity, gpu.subject, f"the driver requires {what}", do, evidence)
 
@@ -64,7 +66,7 @@ def uncorrected_errors(gpu: GpuContext) -> Iterator[Finding]:
     severity = severity_of(metric, errors)
     if gpu.is_current and severity is not Severity.INFO and errors < inf:
         what = units.counted(int(errors), "uncorrected memory error")
-        action = f"Check the results of its runs, and reset it{_reset(gpu)}; if errors return, replace the card."
+        action = f"Check the results of its runs; {reset(gpu.device)}; if errors return, replace the card."
         summary = f"{what} since the driver was loaded"
         yield Finding("uncorrected_errors", severity, gpu.subject, summary, action, {metric.key: errors})
 
@@ -84,7 +86,7 @@ def memory_repair_pending(gpu: GpuContext) -> Iterator[Finding]:
     waiting = [metric for metric in _WAITING if severity_of(metric, gpu.value(metric.name)) is not Severity.INFO]
     if gpu.is_current and waiting:
         evidence = {metric.key: gpu.value(metric.name) for metric in waiting}
-        summary, action = "faulty memory is in use until the GPU is reset", f"Reset it when it is free{_reset(gpu)}."
+        summary, action = "faulty memory is in use until the GPU is reset", f"When it is free, {reset(gpu.device)}."
         yield Finding("memory_repair_pending", Severity.WARNING, gpu.subject, summary, action, evidence)
 
 
@@ -94,7 +96,10 @@ def nvlink_down(gpu: GpuContext) -> Iterator[Finding]:
     # None at all is no fault of a card without a bridge, which nobody can tell from one whose links are all down.
     if gpu.is_current and 0 < active < most:
         summary = f"{active:.0f} NVLink links are up, {most:.0f} on another GPU of this model"
-        action = "Check the links with 'nvidia-smi nvlink --status', and the log of the fabric manager."
+        vendor = _vendor(gpu)
+        with_command = command(gpu.device, vendor.links) if vendor and vendor.links else ""
+        look = f" with '{with_command}'" if with_command else ""
+        action = f"Check the links{look}, and the log of the fabric manager."
         evidence = {"nvlink_active": active, "most": most}
         yield Finding(NVLINK_DOWN, Severity.WARNING, gpu.subject, summary, action, evidence)
 
@@ -104,7 +109,11 @@ def slow_link(gpu: GpuContext) -> Iterator[Finding]:
     if gpu.is_current and gpu.status.state is not GpuState.FREE and (slow := gpu.slow_link):
         parts = [_SLOW[metric].format(now=now, most=most) for metric, now, most in slow]
         summary = f"under load its PCIe link has {' and '.join(parts)}"
-        action = "Reseat the card; check its slot, its riser and the settings of the firmware."
+        place = f" at {gpu.device.address} on the PCI bus" if gpu.device.address else ""
+        action = (
+            f"Check the settings of the firmware; with the machine off, reseat the card{place}, and check its slot and "
+            "riser."
+        )
         evidence = {"utilization": gpu.loaded.load} | {BY_NAME[metric].key: now for metric, now, _ in slow}
         yield Finding(SLOW_LINK, Severity.WARNING, gpu.subject, summary, action, evidence)
 
@@ -116,10 +125,4 @@ FAULT_RULES: tuple[Rule[GpuContext], ...] = (
 
 
 def _vendor(gpu: GpuContext) -> Vendor | None:
-    device = gpu.status.sample.device
-    return maker(device.name, device.uuid)
-
-
-def _reset(gpu: GpuContext) -> str:
-    vendor = _vendor(gpu)
-    return f" with '{vendor.reset}'" if vendor and vendor.reset else ""
+    return maker(gpu.device.name, gpu.device.uuid)

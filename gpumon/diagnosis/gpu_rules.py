@@ -13,11 +13,12 @@ from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.frame import NAN, Sample
 from gpumon.metrics import BY_NAME, PROCESSES, Availability, Unit
 from gpumon.missing import is_known
+from gpumon.remedies import RESTART_MACHINE, command, reset, sentence
+from gpumon.vendors import maker
 
 _VITAL = ("gpu.utilization", "gpu.memory_used", "gpu.power", "gpu.temperature", "gpu.clock_sm")
 """Metrics of which a GPU that works tells one at least."""
 _UNLISTED = "a process that the driver does not list"
-_MAKE_ANEW = "Make it anew with 'nvidia-smi mig', or reset its GPU."
 HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
 THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
 
@@ -27,7 +28,7 @@ def lost(gpu: GpuContext) -> Iterator[Finding]:
     sample = gpu.status.sample
     if sample.state is Availability.LOST and not gpu.is_lost_with_gpu:
         is_part = sample.device.is_instance
-        found = _unavailable(gpu, _MAKE_ANEW if is_part else "Reset it, or restart the machine.")
+        found = _unavailable(gpu, _make_instance(gpu) if is_part else _reset_or_restart(gpu))
         if gpu.is_replaced:
             found = found._replace(summary=f"{found.summary}: {sample.device.uuid}, whose number another one has now")
         yield found
@@ -38,7 +39,9 @@ def unavailable(gpu: GpuContext) -> Iterator[Finding]:
     sample = gpu.status.sample
     if sample.state is Availability.STALE:
         if not _silence(sample) < thresholds.SILENT or reported_fault(gpu) is not None:
-            yield _unavailable(gpu, "See 'dmesg' for what the driver reports; if it stays so, restart the machine.")
+            yield _unavailable(gpu, f"See 'dmesg' for what the driver reports; if it stays so, {RESTART_MACHINE}.")
+    elif sample.state is Availability.RESET_REQUIRED:
+        yield _unavailable(gpu, _reset_or_restart(gpu))
     elif sample.state not in (Availability.OK, Availability.ASLEEP, Availability.LOST):
         yield _unavailable(gpu, "")
 
@@ -54,7 +57,7 @@ def tells_nothing(gpu: GpuContext) -> Iterator[Finding]:
         return
     if any(sample.device.missing.get(one) is Availability.FAILED for one in _VITAL):
         summary = "the driver answers with errors: its state is unknown"
-        action = "See 'dmesg' for what the driver reports; if it stays so, reset it, or restart the machine."
+        action = f"See 'dmesg' for what the driver reports. If it stays so: {reset(gpu.device)}; or {RESTART_MACHINE}."
         yield Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, action)
 
 
@@ -97,7 +100,7 @@ def divided(gpu: GpuContext) -> Iterator[Finding]:
     """It is in MIG mode, and has no instance: nothing can run on it."""
     count = gpu.value("gpu.mig_instances")
     if gpu.is_current and gpu.status.state is GpuState.DIVIDED and count == 0:
-        action = "Make instances with 'nvidia-smi mig', or switch MIG off."
+        action = _make_instance(gpu, or_undivide=True)
         summary = "in MIG mode without an instance: nothing can run on it"
         yield Finding("divided", Severity.INFO, gpu.subject, summary, action, {"mig_instances": count})
 
@@ -159,6 +162,19 @@ def _unavailable(gpu: GpuContext, action: str) -> Finding:
 def _silence(sample: Sample) -> float:
     """Seconds since the driver was asked, which may be long after the last values; if unknown, their age."""
     return sample.unanswered if is_known(sample.unanswered) else sample.age
+
+
+def _reset_or_restart(gpu: GpuContext) -> str:
+    return sentence(f"{reset(gpu.device)}; or {RESTART_MACHINE}")
+
+
+def _make_instance(gpu: GpuContext, *, or_undivide: bool = False) -> str:
+    """How to make an instance on its GPU; `or_undivide`: or to end the division."""
+    vendor = maker(gpu.device.name, gpu.device.uuid)
+    if vendor is None or not (profiles := command(gpu.device, vendor.instances)):
+        return "Make an instance on this GPU, or end its division." if or_undivide else "Make the instance again."
+    off = f"; '{command(gpu.device, vendor.undivide)}' ends the division of this GPU" if or_undivide else ""
+    return f"Make an instance on this GPU, by a profile that '{profiles}' lists{off}."
 
 
 def _idle(gpu: GpuContext) -> float:

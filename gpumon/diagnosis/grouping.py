@@ -19,7 +19,7 @@ class FindingGroup(NamedTuple):
 
     @property
     def first(self) -> Finding:
-        """The finding whose severity, summary and action are those of all."""
+        """The finding whose severity and summary are those of all."""
         return self.findings[0]
 
     @property
@@ -32,6 +32,14 @@ class FindingGroup(NamedTuple):
         return _GPU + ", ".join(filter(None, (whole, *(name for name in names if not name.isdecimal()))))
 
     @property
+    def action(self) -> str:
+        """What to do: each remedy once, as a command names the GPU it acts on."""
+        actions = dict.fromkeys(one.action for one in self.findings if one.action)
+        if len(actions) < 2:
+            return next(iter(actions), "")
+        return " ".join(f"{one.subject.title}: {one.action}" for one in self.findings if one.action)
+
+    @property
     def ids(self) -> frozenset[str]:
         """The ids of the subjects."""
         return frozenset(one.subject.id for one in self.findings)
@@ -42,7 +50,7 @@ def grouped(findings: Iterable[Finding]) -> list[FindingGroup]:
     found: dict[object, list[Finding]] = {}
     for place, one in enumerate(findings):
         alone = one.subject.kind != "gpu"
-        key = place if alone else (one.kind, one.severity, one.summary, one.action)
+        key = place if alone else (one.kind, one.severity, one.summary)
         found.setdefault(key, []).append(one)
     return [FindingGroup(tuple(alike)) for alike in found.values()]
 

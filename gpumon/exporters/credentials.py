@@ -103,7 +103,7 @@ def _checker() -> Callable[[str, str], bool]:
     try:
         import bcrypt
     except ImportError as error:
-        raise MissingPackage("basic_auth_users", "gpumon[export]") from error
+        raise MissingPackage("basic_auth_users", "bcrypt") from error
 
     def check(password: str, hashed: str) -> bool:
         try:

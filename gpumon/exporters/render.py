@@ -21,7 +21,7 @@ try:
     from prometheus_client.registry import Collector
     from prometheus_client.utils import floatToGoString
 except ImportError as error:
-    raise MissingPackage("gpumon export", "gpumon[export]") from error
+    raise MissingPackage("gpumon export", "prometheus-client") from error
 
 _LEVEL = 1
 """Of gzip: higher ones take three times the time for a tenth less."""

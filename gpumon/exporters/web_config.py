@@ -88,7 +88,7 @@ def read_web_config(file: str) -> WebConfig:
     try:
         import yaml
     except ImportError as error:
-        raise MissingPackage("--web-config", "gpumon[export]") from error
+        raise MissingPackage("--web-config", "pyyaml") from error
     try:
         text = read_regular(file, _LARGEST, follow=True)
         found = yaml.safe_load(text)

@@ -64,7 +64,7 @@ def reading(path: str) -> Iterator[OpenFile]:
 def why_unreadable(path: str, error: Exception) -> str:
     """Return why a file cannot be read, and what to do."""
     if os.path.isdir(path):
-        return f"{path} is a directory: remove it, and the daemon makes a history there"
+        return f"{path} is a directory: move it away, and the daemon makes a history there"
     if not os.access(path, os.R_OK):
         return f"{path} cannot be read: permission denied"
     if isinstance(error, sqlite3.Error) and is_damage(error):

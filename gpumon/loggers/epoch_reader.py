@@ -18,7 +18,7 @@ from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
 from gpumon.ledger.step_summary import step_summaries
-from gpumon.live import NO_DAEMON, follow
+from gpumon.live import follow, no_daemon
 from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon.paths import Places, ledger_path, ledger_paths
@@ -134,7 +134,7 @@ class EpochReader:
                 # An ended daemon, and one that plays a recording, write no ledger.
                 state = self._daemon.state()
                 why = state.text if not state.live else "the daemon records no runs"
-                warn_once("log_to", f"log_to has nothing to write yet: {why or NO_DAEMON}")
+                warn_once("log_to", f"log_to has nothing to write yet: {why or no_daemon(self._where)}")
             while not self._over.is_set():
                 is_last = self._waited.is_set() and (self._is_last or not self._is_recorded())
                 self.look()

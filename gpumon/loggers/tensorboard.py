@@ -43,7 +43,7 @@ class TensorBoardDirectory(TensorBoardLogger):
         try:
             writer = import_module(module).SummaryWriter
         except ImportError:
-            package = "tensorboard" if "torch" in sys.modules else "torch and tensorboard, or tensorboardX"
+            package = "tensorboard" if "torch" in sys.modules else "tensorboardX"
             raise MissingPackage("log_to='tensorboard'", package) from None
         super().__init__(writer(directory))
 

@@ -16,7 +16,7 @@ from importlib.resources import files
 
 from gpumon import __version__, units
 from gpumon.analysis.epochs import Span
-from gpumon.errors import GpumonError
+from gpumon.errors import MissingPackage
 from gpumon.figures.dates import dated
 from gpumon.figures.run import Figure, figure
 from gpumon.figures.run_background import SHADES
@@ -48,7 +48,7 @@ def page(
     record: Record, traces: Sequence[RunTrace], now: float, history: FineHistory | None = None,
     prices: Prices | None = None,
 ) -> str:  # fmt: skip
-    """The report as HTML; `history` may have finer points than the traces. Raises GpumonError without Plotly."""
+    """The report as HTML; `history` may have finer points than the traces. Raises MissingPackage without Plotly."""
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, now)
     devices = _drawn(record, traces)
@@ -243,6 +243,6 @@ def _plotly() -> str:
     try:
         text = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     except (ImportError, OSError) as error:
-        raise GpumonError("the report requires Plotly: pip install plotly") from error
+        raise MissingPackage("the report", "plotly") from error
     # As text of an element it must not close it, nor open a comment in which a closing tag would be lost.
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")

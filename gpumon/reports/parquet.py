@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, pip
 
 Column = tuple[type, Sequence[object]]
 """The type of its values, `str`, `int` or `float`, and the values; None is missing."""
@@ -18,7 +18,7 @@ def parquet_bytes(columns: Mapping[str, Column]) -> bytes:
         pyarrow, writer = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
         raise GpumonError(
-            "Parquet requires pyarrow: install it with 'pip install pyarrow', or use --format csv"
+            f"Parquet requires pyarrow: install it with '{pip('install pyarrow')}', or use --format csv"
         ) from error
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
     arrays = {name: pyarrow.array(values, types[kind]) for name, (kind, values) in columns.items()}

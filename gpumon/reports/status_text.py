@@ -134,8 +134,8 @@ def _told(
     for group in grouped(found.findings()):
         # The line of a GPU that cannot be read says no more than why: what to do about it is in the finding.
         finding = group.first
-        if finding.kind not in _SHOWN_ELSEWHERE and (finding.kind != "unavailable" or finding.action):
-            action = f". {finding.action}" if finding.action else ""
+        if finding.kind not in _SHOWN_ELSEWHERE and (finding.kind != "unavailable" or group.action):
+            action = f". {group.action}" if group.action else ""
             yield f"{finding.severity.name.lower()}  {group.title}: {finding.summary}{action}"
     if frame.left_out:
         yield f"and {frame.left_out}"

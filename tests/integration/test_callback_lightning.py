@@ -230,7 +230,7 @@ else:
     [
         ("pytorch_lightning", "2.6.6", "True False"),
         ("pytorch_lightning", "1.9.5", "requires pytorch_lightning 2.0 or newer; 1.9.5 is installed"),
-        ("", "", "lightning is not installed: 'pip install lightning' (2.0 or newer)"),
+        ("", "", "-m pip install lightning' (2.0 or newer)"),
     ],
 )
 def test_one_of_the_packages_is_enough_and_what_is_missing_is_said(installed: str, version: str, said: str) -> None:

@@ -116,7 +116,7 @@ def test_no_gpu_that_answers_is_a_problem_with_what_to_do(source: Source, stub: 
     fail(stub, RESET_REQUIRED, gpu=0)
     assert source(2.0).problem == "", "the other one can be read"
     fail(stub, RESET_REQUIRED, gpu=1)
-    assert "nvidia-smi --gpu-reset" in source(3.0).problem
+    assert "must be reset" in source(3.0).problem
     fail(stub, 0, gpu=1)
     assert source(4.0).problem == ""
 

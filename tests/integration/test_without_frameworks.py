@@ -119,8 +119,8 @@ def test_a_hook_without_its_framework_says_in_a_line_what_is_needed(
 @pytest.mark.parametrize(
     ("hook", "version", "said"),
     [
-        ("ignite", "", "ignite is not installed: 'pip install pytorch-ignite'"),
-        ("sklearn", "", "scikit-learn is not installed: 'pip install scikit-learn' (1.9 or newer)"),
+        ("ignite", "", "-m pip install pytorch-ignite'"),
+        ("sklearn", "", "-m pip install scikit-learn' (1.9 or newer)"),
         (
             "sklearn",
             "1.5.2",

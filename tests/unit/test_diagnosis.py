@@ -441,3 +441,16 @@ def test_a_live_run_waits_for_a_share_of_the_phases_in_which_that_is_measured_as
     (found,) = findings([], ranks_of([one]), epochs, TIME / SECOND + 45, monotonic_ns=45 * SECOND)
     assert found.evidence["wait_share"] == pytest.approx(10 / 25)
     assert found.summary == f"waits for data {units.number(0.4, Unit.RATIO)} of its training"
+
+
+@pytest.mark.parametrize(
+    "broken", [
+        sample(3, Availability.LOST), sample(3, Availability.RESET_REQUIRED),
+        *(sample(3, **{**HEALTHY, name: 1.0}) for name in ("ecc_uncorrected", "remapping_pending", "recovery_action")),
+        sample(3, **{**HEALTHY, "recovery_action": 4.0}),
+    ],
+)  # fmt: skip
+def test_advice_to_reset_a_gpu_names_it_by_its_uuid(broken: Sample) -> None:
+    broken = broken._replace(device=broken.device._replace(name="NVIDIA H100", uuid="GPU-3c"))
+    (finding,) = of_gpu(broken)
+    assert "'sudo nvidia-smi -i GPU-3c --gpu-reset'" in finding.action

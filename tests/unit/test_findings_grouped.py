@@ -70,3 +70,11 @@ def test_of_gpus_that_do_not_answer_the_findings_tell() -> None:
 def test_where_no_gpu_can_be_read_nobody_says_that_nothing_needs_attention() -> None:
     assert not_judged([], tells_processes=True) == ["GPUs"]
     assert nothing_found(not_judged([], tells_processes=True)) == "Nothing found; not known here: GPUs."
+
+
+def test_gpus_in_one_group_keep_a_remedy_each() -> None:
+    found = [gone(gpu)._replace(action=f"Reset {gpu}.") for gpu in ("1", "4")]
+    (group,) = grouped(found)
+    assert group.action == "GPU 1: Reset 1. GPU 4: Reset 4."
+    (same,) = grouped(one._replace(action="Wait.") for one in found)
+    assert same.action == "Wait."

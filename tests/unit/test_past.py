@@ -193,7 +193,9 @@ def test_a_package_that_is_absent_is_named_in_one_line(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingPackage) as raised:
         getattr(ledger.runs(), method)()
-    assert str(raised.value) == f"{method} requires {package}: install it with 'pip install {package}'"
+    assert (
+        str(raised.value) == f"{method} requires {package}: install it with '{sys.executable} -m pip install {package}'"
+    )
 
 
 def test_everything_shows_itself_in_notebooks_without_harm(ledger: PastLedger) -> None:

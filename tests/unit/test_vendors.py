@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.metrics import Availability
+from gpumon.remedies import reset
 from gpumon.tags.devices import find_devices
 from gpumon.tags.matching import Claim, devices_of
 from gpumon.vendors import AMD, IDENTIFIERS, NVIDIA, VENDORS, Vendor, bare, maker, required, short_name, visible_devices
@@ -58,8 +59,8 @@ def test_a_gpu_that_must_be_reset_says_how_where_its_maker_has_a_command() -> No
     broken = sample(0, Availability.RESET_REQUIRED)
     nvidia = broken._replace(device=broken.device._replace(name="NVIDIA H100"))
     other = broken._replace(device=broken.device._replace(name="AMD Instinct MI300X"))
-    assert nvidia.reason == "the GPU must be reset: 'sudo nvidia-smi --gpu-reset'"
-    assert other.reason == "the GPU must be reset"
+    assert f"'sudo nvidia-smi -i {nvidia.device.uuid} --gpu-reset'" in reset(nvidia.device)
+    assert "nvidia-smi" not in reset(other.device)
 
 
 def test_what_all_makers_share_has_the_words_of_none() -> None:

@@ -95,5 +95,5 @@ def test_without_its_package_the_route_says_how_to_get_it(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     answer = one.client().get("/metrics", headers={"Accept": "text/plain"})
     assert answer.status_code == 501
-    assert b"pip install gpumon[export]" in answer.data
+    assert b"requires prometheus-client" in answer.data
     one.live.close()

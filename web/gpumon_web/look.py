@@ -64,7 +64,7 @@ def _note(group: FindingGroup) -> dict[str, str]:
         "level": levels.OF_SEVERITY[finding.severity],
         "about": group.title,
         "text": finding.summary,
-        "action": finding.action,
+        "action": group.action,
         "link": f"#/{finding.subject.kind}/{finding.subject.id}" if len(group.findings) == 1 else "#/fleet",
     }
 

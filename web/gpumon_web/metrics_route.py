@@ -37,7 +37,7 @@ def add_metrics(server: Flask, feed: Feed) -> None:
                 patience_of(request.headers.get(TIMEOUT, "")),
             )
         except MissingPackage as error:
-            return failure(request, 501, "Not installed", f"{error}.")
+            return failure(request, 501, "Not installed", f"On the server, {str(error).partition(': ')[0]}.")
         except TimeoutError:
             return failure(request, 503, "Too late", "Others are being answered.")
         answer = Response(found.body, content_type=found.content_type)

@@ -137,7 +137,7 @@ def _module_check(found: Installation) -> Check | None:
         remedy = (
             "the library is older: restart the container, or take it out of LD_LIBRARY_PATH"
             if _numbers(library) < _numbers(found.module)
-            else "the driver was updated: restart the machine, or unload and load the module"
+            else "the driver was updated: restart the machine, or end all that use its GPUs and reload the module"
         )
         return Check(name, Condition.FAULT, text, remedy)
     if found.gpus and not any(driver for _, driver in found.gpus):

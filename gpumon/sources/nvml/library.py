@@ -18,6 +18,7 @@ import pynvml
 from gpumon.errors import SourceError
 from gpumon.frame import Driver
 from gpumon.metrics import Availability
+from gpumon.remedies import RESTART_MACHINE
 from gpumon.sources.nvml.gpm_samples import GpmSamples
 from gpumon.sources.nvml.loader import SHARED, is_absent
 from gpumon.text import clean
@@ -55,11 +56,10 @@ _ADVICE: dict[int, str] = {
     int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED): "the NVIDIA driver is installed but not loaded: try 'nvidia-smi', "
     "or 'sudo modprobe nvidia'",
     int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH): "the NVIDIA driver was updated without restarting the machine "
-    "(library and kernel module differ): restart it",
+    f"(library and kernel module differ): {RESTART_MACHINE}",
     int(pynvml.NVML_ERROR_NO_PERMISSION): "no permission to use the NVIDIA driver: check the mode of /dev/nvidia*",
-    int(pynvml.NVML_ERROR_GPU_IS_LOST): "the driver lost a GPU: check 'dmesg' and restart the machine",
-    int(pynvml.NVML_ERROR_RESET_REQUIRED): "a GPU must be reset: stop its processes, then "
-    "'sudo nvidia-smi --gpu-reset', or restart the machine",
+    int(pynvml.NVML_ERROR_GPU_IS_LOST): f"the driver lost a GPU: check 'dmesg', then {RESTART_MACHINE}",
+    int(pynvml.NVML_ERROR_RESET_REQUIRED): "a GPU must be reset: 'gpumon status' says which, and how",
 }
 
 

@@ -18,6 +18,8 @@ STYLES: dict[Severity, Style] = {
     Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: theme.CRITICAL,
 }  # fmt: skip
 _INDENT = "  "
+_LETTERS = 4096
+"""Of one text: the advice of a group names each GPU."""
 UNKNOWN = "The current state is unknown."
 LAST_SEEN = "The current state is unknown; this is what was last seen."
 
@@ -45,8 +47,8 @@ def attention(
             Segment(f"  {one.severity.name.lower()}", style),
         ]
         lines.append(cut(head, cells))
-        for text, ink in ((one.summary, theme.PLAIN), (one.action, theme.DIM)):
-            lines += [[Segment(_INDENT + part, ink)] for part in wrapped(safe(text), cells - len(_INDENT))]
+        for text, ink in ((one.summary, theme.PLAIN), (group.action, theme.DIM)):
+            lines += [[Segment(_INDENT + part, ink)] for part in wrapped(safe(text, _LETTERS), cells - len(_INDENT))]
     return lines
 
 

@@ -19,7 +19,7 @@ from gpumon_tui.process_list.facts import ProcessFacts
 from gpumon_tui.renderables import process_columns
 from gpumon_tui.renderables.lean_section import LeanColumn, Told
 from gpumon_tui.renderables.placed import Placed
-from gpumon_tui.renderables.text_width import Line, fit, safe, width
+from gpumon_tui.renderables.text_width import SENTENCE, Line, fit, safe, width
 
 LEAST_SUBJECT, _SUBJECT = 14, 20
 """Cells of a finding's subject that are not given up for its sentence, on a narrow screen and on others."""
@@ -96,7 +96,7 @@ def finding_row(group: FindingGroup, cells: int, left: int, subject: int) -> Pla
     end = cells - left
     summary = safe(found.summary)
     at = row.put(at, fit(summary, max(0, end - at)).rstrip(), theme.PLAIN)
-    action = safe(found.action)
+    action = safe(group.action, SENTENCE)
     if cells >= ACTION_FROM and action and at + 3 + width(action) <= end:
         row.right(end, action, theme.DIM)
     return row

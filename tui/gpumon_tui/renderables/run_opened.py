@@ -16,7 +16,7 @@ from gpumon.ledger.epoch_summary import are_epochs_known, epochs_done
 from gpumon.missing import is_known
 from gpumon.reports.run_tables import OPEN, used_peak
 from gpumon_tui import palette, theme
-from gpumon_tui.renderables.attention import wrapped
+from gpumon_tui.renderables.attention import in_few_lines
 from gpumon_tui.renderables.run_list import SEVERE
 from gpumon_tui.renderables.section import margin
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
@@ -234,8 +234,8 @@ def head(run: OpenRun, state: str, cells: int, rows: int) -> list[Line]:
         glyph = "▲ " if finding.severity is Severity.CRITICAL else "△ "
         text = f"{finding.summary[:1].upper()}{finding.summary[1:]}. {finding.action}".rstrip()
         style = SEVERE[finding.severity]
-        parts = list(wrapped(safe(text, SENTENCE), max(1, cells - side - len(indent) - len(glyph))))
-        for place, part in enumerate(parts[:FINDING_LINES]):
+        parts = in_few_lines(safe(text, SENTENCE), max(1, cells - side - len(indent) - len(glyph)), FINDING_LINES)
+        for place, part in enumerate(parts):
             sign = Segment(glyph, style + Style(bold=True)) if not place else Segment(" " * len(glyph))
             found.append([Segment(indent), sign, Segment(part, theme.PLAIN)])
     found += [cut([Segment(indent), Segment(safe(text, SENTENCE), theme.DIM)], cells - side) for text in run.about[:3]]

@@ -23,7 +23,7 @@ from gpumon_tui.pages.chart.state import UNKNOWN, ChartState, Overlay, ReadOut
 from gpumon_tui.renderables.attention import STYLES, in_few_lines
 from gpumon_tui.renderables.cells import Tint, style_of
 from gpumon_tui.renderables.plot import BAND
-from gpumon_tui.renderables.text_width import Line, cut, fit, length, safe, width
+from gpumon_tui.renderables.text_width import SENTENCE, Line, cut, fit, length, safe, width
 from gpumon_tui.renderables.time_marks import phase_role
 from gpumon_tui.renderables.value_axis import Shown, shown
 from gpumon_tui.widgets.lines import Lines
@@ -213,7 +213,7 @@ def _attention(state: ChartState, cells: int, most: int) -> list[Line]:
         [Segment(f"{_SIGNS.get(worst.severity, ' ')} " if not at else "  ", style), Segment(text, style)]
         for at, text in enumerate(head)
     ]
-    advice = in_few_lines(safe(worst.action), cells - 2, max(_OF_ADVICE, most - len(lines)))
+    advice = in_few_lines(safe(worst.action, SENTENCE), cells - 2, max(_OF_ADVICE, most - len(lines)))
     lines += [[Segment(f"  {text}", theme.DIM)] for text in advice]
     return lines
 
