@@ -63,6 +63,7 @@ class HostSource:
 
     def read(self) -> list[float]:
         """Values in the order of `HOST_METRICS`."""
+        self.processes.forget()
         values, last = self._values, self._last
         values["host.cpu_utilization"] = self._cpu_share()
         for name, parse in self._parsers.items():

@@ -23,7 +23,9 @@ from gpumon.text import clean
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_FORGET_AFTER = 30.0
+_FORGET_EVERY = 10 * SECOND
+"""ns between two looks for processes that were not asked for since the last one: they ended, or have left their GPUs.
+"""
 _SHORTEST = SECOND // 10
 """ns over which a CPU share is told at least: the kernel counts in hundredths of a second. A process on several GPUs is
 asked for once for each, and from one to the next it has done nothing, or more than there are CPUs."""
@@ -37,22 +39,21 @@ class _Known:
     """A process that was asked for before."""
 
     __slots__ = (
-        "asked", "confinement", "cpu", "cpu_at", "described", "fd", "home", "is_still", "name", "ran_ns", "raw",
+        "asked", "confinement", "cpu", "cpu_at", "described", "fd", "is_still", "name", "path", "ran_ns", "raw",
         "read_at", "share", "started", "stat", "uid", "user",
     )  # fmt: skip
 
-    def __init__(self, home: int, fd: int, name: str, uid: int, started: float, pods: PodNames) -> None:
-        self.home = home
-        """Its directory: to ask for the owner of an open one costs half of what it does by its path."""
+    def __init__(self, path: str, fd: int, name: str, uid: int, started: float, confinement: Confinement) -> None:
+        self.path = path
+        """Its directory."""
         self.fd = fd
+        """Its open `stat`: the one descriptor that a process costs."""
         self.name = name
         self.uid = uid
         self.user = user_name(uid)
         self.started = started
-        self.confinement = _confinement(home)
+        self.confinement = confinement
         """Read once: runtimes put a process where it belongs before its program begins."""
-        if self.confinement.pod:
-            self.confinement = _with_name(self.confinement, pods)
         self.share = NAN
         self.cpu = 0.0
         self.cpu_at = 0
@@ -86,6 +87,8 @@ class ProcessTable:
         self._pods = pods or PodNames(clock)
         self._ran = ran or (cpu_time if proc == "/proc" else _unknown)
         self._known: dict[int, _Known] = {}
+        self._forgot = 0
+        """When processes were forgotten last, ns."""
         self._lock = Lock()
         """Of `_known` and the descriptors in it: one that another thread closes may be another file's at once."""
         self._boot = self._boot_time()
@@ -108,7 +111,7 @@ class ProcessTable:
             self._drop(pid)
             known = None
         if known is None:
-            known = self._open(pid, now)
+            known = self._open(pid)
             if known is None or not self._renew(pid, known, now):
                 return Described()
         known.asked = now
@@ -142,41 +145,50 @@ class ProcessTable:
             known.cpu, known.cpu_at = cpu, now
         return True
 
+    def forget(self) -> None:
+        """Close the descriptors of processes that have not been asked for since the last time but one; once a tick."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if now - self._forgot < _FORGET_EVERY:
+                return
+            for pid in [pid for pid, known in self._known.items() if known.asked < self._forgot]:
+                self._drop(pid)
+            self._forgot = now
+
     def close(self) -> None:
         """Close all descriptors."""
         with self._lock:
             for pid in list(self._known):
                 self._drop(pid)
 
-    def _open(self, pid: int, now: int) -> _Known | None:
-        self._forget(now)
-        opened: list[int] = []
+    def _open(self, pid: int) -> _Known | None:
+        path, opened = f"{self._proc}/{pid}", -1
         try:
-            opened.append(os.open(f"{self._proc}/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
-            opened.append(os.open("stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=opened[0]))
-            uid = _owner(opened[0])
-            raw = os.pread(opened[1], 2048, 0)
-            if self._has_own_pids and not _has_gpu_open(opened[0]):
-                raise ProcessLookupError
-        except OSError:  # there is none, it ended between two of these, or it is another one
-            for fd in opened:
-                os.close(fd)
+            home = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:  # there is none
             return None
+        try:
+            opened = os.open("stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=home)
+            raw = os.pread(opened, 2048, 0)
+            if self._has_own_pids and not _has_gpu_open(home):
+                raise ProcessLookupError
+            around = _confinement(home)
+        except OSError:  # it ended between two of these, or it is another one
+            if opened >= 0:
+                os.close(opened)
+            return None
+        finally:
+            os.close(home)
+        if around.pod:
+            around = _with_name(around, self._pods)
         stat = parse_stat(raw)
         name = clean(stat.name.decode("utf-8", "replace"), 64) if stat else ""
         started = self._boot + stat.started / _TICK if stat else NAN
-        known = self._known[pid] = _Known(opened[0], opened[1], name, uid, started, self._pods)
+        known = self._known[pid] = _Known(path, opened, name, _owner(path), started, around)
         return known
 
-    def _forget(self, now: int) -> None:
-        if len(self._known) > 64:
-            for pid in [pid for pid, known in self._known.items() if now - known.asked > _FORGET_AFTER * SECOND]:
-                self._drop(pid)
-
     def _drop(self, pid: int) -> None:
-        known = self._known.pop(pid)
-        os.close(known.fd)
-        os.close(known.home)
+        os.close(self._known.pop(pid).fd)
 
     def _boot_time(self) -> float:
         try:
@@ -191,7 +203,7 @@ class ProcessTable:
 
 def _read(known: _Known) -> bool:
     """Read what the machine tells of a process; return whether there is one. Nothing is parsed that is as it was."""
-    uid = _owner(known.home)  # before its `stat`, which tells whether it lives
+    uid = _owner(known.path)  # before its `stat`, which tells whether it lived then
     try:
         raw = os.pread(known.fd, 2048, 0)
     except OSError:  # ESRCH: it has ended
@@ -207,10 +219,10 @@ def _unknown(_: int) -> int:
     return -1
 
 
-def _owner(home: int) -> int:
+def _owner(path: str) -> int:
     """The user of a process, by its directory; -1 where it is hidden. Files in it may be root's instead: proc(5)."""
     try:
-        return os.fstat(home).st_uid
+        return os.stat(path).st_uid
     except OSError:
         return -1
 

@@ -265,6 +265,39 @@ def test_a_process_on_two_gpus_has_one_cpu_share_on_both(proc: Proc, clock: Fake
         assert both() == pytest.approx([2.0, 2.0], rel=0.02)
 
 
+def test_a_process_costs_one_descriptor_and_none_once_it_has_ended(proc: Proc, clock: FakeClock) -> None:
+    host = HostSource(clock, str(proc.root))
+    host.read()
+
+    def tick(pids: range) -> int:
+        for pid in pids:
+            host.processes.describe(pid)
+        host.read()
+        clock.advance(1)
+        return len(os.listdir("/proc/self/fd"))
+
+    before = tick(range(0))
+    for pid in range(100, 400):
+        proc.process(pid)
+    assert {tick(range(100, 400)) for _ in range(30)} == {before + 300}
+    for pid in range(100, 390):
+        proc.end(pid)
+    assert [tick(range(390, 400)) for _ in range(20)][-1] == before + 10
+    for pid in range(390, 400):
+        proc.end(pid)
+    assert [tick(range(0)) for _ in range(20)][-1] == before, "also where no other process comes"
+
+
+def test_a_process_that_is_seldom_asked_for_stays_open(proc: Proc, clock: FakeClock) -> None:
+    host, stat = HostSource(clock, str(proc.root)), proc.process(4711)
+    for second in range(4):  # as with --idle-interval
+        stat.write_text(line(4711, "python", cpu=120 * TICKS * second))
+        share = host.processes.describe(4711).cpu_utilization
+        host.read()
+        clock.advance(60)
+    assert share == 2.0
+
+
 def test_a_process_that_has_gone_is_nobody(proc: Proc, clock: FakeClock) -> None:
     proc.process(4711)
     table = ProcessTable(clock, str(proc.root))
@@ -429,19 +462,5 @@ def test_where_pids_are_not_those_of_the_machine_only_who_has_a_gpu_open_is_mean
     table = ProcessTable(clock, str(proc.root), has_own_pids=True)
     assert table.describe(4711)[0] == ("python" if is_it else "")
     assert table.describe(4711)[0] == ("python" if is_it else ""), "and again"
-    table.close()
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_descriptors_of_processes_that_nobody_asks_for_are_given_back(proc: Proc, clock: FakeClock) -> None:
-    table = ProcessTable(clock, str(proc.root))
-    for pid in range(1000, 1100):
-        proc.process(pid)
-    before = len(os.listdir("/proc/self/fd"))
-    for pid in range(1000, 1099):
-        table.describe(pid)
-    clock.advance(31)
-    table.describe(1099)
-    assert len(os.listdir("/proc/self/fd")) - before == 2, "its directory and its numbers"
     table.close()
     assert len(os.listdir("/proc/self/fd")) == before
