@@ -10,7 +10,7 @@ State directory: `--state-dir` or GPUMON_STATE_DIR; `/var/lib/gpumon` (a daemon 
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -209,13 +209,16 @@ def _written_at(path: str) -> float:
     return found
 
 
-def make_live_dir(where: Places, make: MakeDir | None = None) -> str:
+def make_live_dir(where: Places, make: MakeDir | None = None, full: Collection[str] = ()) -> str:
     """The directory for a daemon of this user, made when it is missing; `make` makes it, or only looks.
 
-    Raises GpumonError when none can be used, naming each and why.
+    `full`: directories without room for live data. Raises GpumonError when none can be used, naming each and why.
     """
     refusals = []
     for directory in where.candidates():
+        if directory in full:
+            refusals.append(f"{directory}: no room")
+            continue
         # Only root, or the service manager that made it for us, owns the machine-wide directory.
         if directory == where.system and not where.explicit and where.uid != 0 and not os.access(directory, os.W_OK):
             continue

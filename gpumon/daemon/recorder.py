@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from threading import Event
 
 from gpumon.clock import SECOND, Clock, Sign
@@ -17,14 +16,15 @@ from gpumon.origin import Capability
 from gpumon.paths import LOCK, RING
 from gpumon.ring.directory_writer import RowsExhausted
 from gpumon.ring.layout import STOPPED
-from gpumon.ring.lock import WriterLock
+from gpumon.ring.lock import NO_INODE, WriterLock, inode_at
 from gpumon.ring.reader import RingReader
 from gpumon.ring.sizes import SPARE_ROWS
-from gpumon.ring.writer import FRAME_LADDER, RingWriter
+from gpumon.ring.writer import FRAME_LADDER, NoRoom, RingWriter
 from gpumon.sampler import Sampler
 
 _CHECK_EVERY = SECOND
-_NONE = -1
+_RENEW_EVERY = 10 * SECOND
+"""ns between two tries to make a ring anew: each reads an hour of frames."""
 LAST_WORDS = 1.0
 """Seconds for what the ledger has not yet written, where a driver that hangs must not delay the end."""
 
@@ -56,16 +56,20 @@ class Recorder:
         self._frames = frames
         self._for_command = for_command
         self._lock = _lock(directory, for_command) if directory else None
-        self._inode = _inode(directory) if directory else _NONE
-        self._check_at = 0
+        self._inode = inode_at(directory) if directory else NO_INODE
+        self._check_at = self._renew_at = 0
+        self._told: set[str] = set()
+        """What is wrong with the directory, as the log has it; empty once all is well again."""
         self._heard = 0
         """Number of the newest frame at the last heartbeat."""
         self._log = DaemonLog(lambda text: self.say(text))
         self._calls = CallsFile(sampler.source, directory, self._tell) if directory else None
         self._publishes = True
-        """Whether a new ring has its name at once."""
+        """Whether a new ring has its name with its first frame."""
         self._former: RingWriter | None = None
         """A ring that has lost its place, for as long as it takes to make another."""
+        self._has_begun = False
+        """Whether there was a first ring."""
         self.has_caught_up = False
         """Whether a whole round of ticks is stored: the first one of a simulation begins minutes before now."""
         self._ended = -1
@@ -74,15 +78,30 @@ class Recorder:
         """Set once nothing is asked of the driver any more."""
 
     def store(self, tick: Tick) -> None:
-        """Append a tick, in a new ring when it does not fit the old one."""
-        if self.writer is None:
-            self.writer = self._make(tick)
-        try:
-            self.writer.append(tick)
-        except RowsExhausted:
-            self.writer = self._make(tick, SPARE_ROWS)
-            self.writer.append(tick)
+        """Append a tick, in a new ring when it does not fit the old one.
+
+        Raises what keeps the first ring from being made; later, a frame that cannot be stored is lost.
+        """
+        self.open_ring_for(tick)
+        if self.writer is not None:
+            try:
+                self.writer.append(tick)
+            except RowsExhausted:
+                if self._renew(tick, SPARE_ROWS):
+                    self.writer.append(tick)
+                else:
+                    self.writer.lost()
+            if self._publishes:
+                self._publish(self.writer)
         self.followers.add(tick)
+
+    def open_ring_for(self, tick: Tick) -> None:
+        """Make the ring for a tick where there is none; it has its name once the tick is stored."""
+        if self.writer is None and not self._has_begun:
+            self.writer = self._make(tick)
+            self._has_begun = True
+        elif self.writer is None:
+            self._renew(tick)
 
     def heartbeat(self) -> None:
         """After each round: tell readers that we live, and see that the directory is still ours.
@@ -90,21 +109,29 @@ class Recorder:
         Raises LostDirectory when another daemon took over, or the directory is gone.
         """
         writer, now = self.writer, self._clock.monotonic()
-        if writer is None:
+        if not self._has_begun:
             return
         self.has_caught_up = True
-        if writer.head == self._heard:  # else a new frame has said that we live
-            writer.heartbeat()
-        self._heard = writer.head
-        writer.tell_kept(self.followers.problem(LEDGER), self.followers.problem(HISTORY))
+        if writer is not None:
+            if writer.head == self._heard:  # else a new frame has said that we live
+                writer.heartbeat()
+            self._heard = writer.head
+            writer.tell_kept(self.followers.problem(LEDGER), self.followers.problem(HISTORY))
         if self._lock is None or now < self._check_at:
             return
         self._check_at = now + _CHECK_EVERY
-        self._log.round(writer, self.sampler.refused)
-        self._see_lock(self._lock)
-        if not (writer.is_at_path() and writer.intact()):
-            # Removed, replaced, cut or overwritten by somebody: the next tick starts a new file, with what is left.
-            self._former, self.writer = writer, None
+        if writer is not None:
+            self._log.round(writer, self.sampler.refused)
+        try:
+            self._see_lock(self._lock)
+            if writer is not None and not (writer.is_at_path() and writer.intact()):
+                # Removed, replaced, cut or overwritten by somebody: the next tick starts a new file, with what is left.
+                self._former, self.writer = writer, None
+        except OSError as error:  # no permission, a disk or a network that fails: it says nothing of what is there
+            self._tell_once(f"{self.directory} cannot be checked ({error.strerror or error}): sampling continues")
+        else:
+            if self.writer is not None:
+                self._told.clear()
         if self._calls is not None:
             self._calls.round(now)
 
@@ -112,9 +139,9 @@ class Recorder:
         if lock.is_mine():
             return
         assert self.directory is not None
-        found = _inode(self.directory)
+        found = inode_at(self.directory)
         # Where the state directory lies in it, what we keep there made a directory of its name anew.
-        if found == _NONE or (lock.is_removed() and found != self._inode):
+        if found == NO_INODE or (lock.is_removed() and found != self._inode):
             raise self._gone()
         if not lock.is_removed():
             raise LostDirectory(f"another daemon took over {self.directory}: this one stops")
@@ -122,6 +149,9 @@ class Recorder:
             self._lock = _lock(self.directory, self._for_command)  # only the lock was removed
         except AlreadyRunning as error:
             raise LostDirectory(f"another daemon took over {self.directory}: this one stops") from error
+        except GpumonError as error:
+            self._tell_once(f"the lock of {self.directory} cannot be made anew ({error}): sampling continues")
+            return
         lock.release()
 
     def _gone(self) -> LostDirectory:
@@ -140,17 +170,23 @@ class Recorder:
     def _tell(self, line: str) -> None:
         self.say(line)  # which is set later
 
-    def take_one(self) -> None:
+    def _tell_once(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self.say(line)
+
+    def take_one(self, ticks: Iterable[Tick] | None = None) -> None:
         """One round, without waiting; a new ring of what is no hardware is published once all of it is there.
 
-        A simulation begins with minutes that it makes up: who saw these come would take them for now.
+        `ticks`: those of a round that has begun. A simulation begins with minutes that it makes up: who saw these come
+        would take them for now.
         """
         self._publishes = Capability.LIVE in self.sampler.source.capabilities
-        for tick in self.sampler.ticks():
+        for tick in self.sampler.ticks() if ticks is None else ticks:
             self.store(tick)
         self._publishes = True
         if self.writer is not None:
-            self.writer.publish()
+            self._publish(self.writer)
 
     def begin_anew(self) -> None:
         """Begin another private ring with the next tick: what comes does not follow what is there."""
@@ -169,6 +205,10 @@ class Recorder:
     def close(self) -> None:
         """Stop: let go of what is sampled, the ring and the lock. The ring's file stays."""
         self.sampler.close()
+        self.leave()
+
+    def leave(self) -> None:
+        """Let go of the ring and the lock alone: sampling goes on elsewhere."""
         self.has_let_go.set()
         if self._calls is not None:
             self._calls.close()
@@ -178,6 +218,9 @@ class Recorder:
                 self._ended = os.dup(self.writer.fd)
             self.writer.close()
             self.writer = None
+        if self._former is not None:
+            os.close(self._former.fd)
+            self._former = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -191,18 +234,45 @@ class Recorder:
         if self._calls is not None:
             self._calls.close()
         self.followers.close_within(LAST_WORDS)
-        writer, lock = self.writer, self._lock
-        with suppress(OSError):  # a ring that cannot be written says by its silence that nobody does
-            if writer is not None:
-                writer.heartbeat(STOPPED)
-        if lock is not None:
-            lock.release()
+        if self.writer is not None:
+            self.writer.heartbeat(STOPPED)
+        if self._lock is not None:
+            self._lock.release()
+
+    def _renew(self, tick: Tick, spare: int = 0) -> bool:
+        """Put a new ring in the place of one that is lost or too small; false while that cannot be done."""
+        now = self._clock.monotonic()
+        if now < self._renew_at:
+            return False
+        try:
+            self.writer = self._make(tick, spare)
+        except (OSError, NoRoom) as error:
+            self._renew_at = now + _RENEW_EVERY
+            why = error.strerror if isinstance(error, OSError) else None
+            self._tell_once(f"{self.directory}/{RING} cannot be made anew ({why or error}): sampling continues")
+            return False
+        return True
+
+    def _publish(self, writer: RingWriter) -> None:
+        """Give a new ring its name; where that is not possible any more, the next check makes another."""
+        try:
+            writer.publish()
+        except IsADirectoryError as error:
+            raise LostDirectory(
+                f"{self.directory}/{RING} is a directory: this daemon stops; move it away, and start it again"
+            ) from error
+        except OSError as error:
+            if not self.has_caught_up:
+                raise  # it has just begun
+            self._tell_once(
+                f"{self.directory}/{RING} cannot be made anew ({error.strerror or error}): sampling continues"
+            )
 
     def _make(self, tick: Tick, spare: int = 0) -> RingWriter:
         interval, origin = self.sampler.interval_ns, tick.origin
         uuids = {sample.device.uuid for sample in tick.samples}
         if self.directory is None:
-            former, self.writer = self.writer, None
+            former = self.writer
             writer = RingWriter.private(
                 len(uuids), interval, self._frames or FRAME_LADDER[0],
                 former=former.fd if former else None, uuids=uuids, spare=spare,
@@ -210,36 +280,25 @@ class Recorder:
             if former is not None:
                 former.close()
             return writer
-        former, self._former = self.writer or self._former, None
+        former = self.writer or self._former
         # A recording begins anew each time, and a simulation with its runs; what was sampled from hardware goes on.
         goes_on = Capability.LIVE in origin.capabilities or (former and Capability.NOW in origin.capabilities)
         continues = origin.source if goes_on else None
-        self.writer = None
         try:
-            return RingWriter.create(
+            writer = RingWriter.create(
                 f"{self.directory}/{RING}", len(uuids), interval, continues=continues,
-                former=former.fd if former else None, uuids=uuids, spare=spare, publish=self._publishes,
+                former=former.fd if former else None, uuids=uuids, spare=spare, publish=False,
             )  # fmt: skip
         except FileNotFoundError as error:
             raise self._gone() from error
-        except IsADirectoryError as error:
-            raise LostDirectory(
-                f"{self.directory}/{RING} is a directory: this daemon stops; move it away, and start it again"
-            ) from error
-        finally:
-            if former is not None:
-                os.close(former.fd)
+        self._former = None
+        if former is not None:
+            os.close(former.fd)
+        return writer
 
 
 def _lock(directory: str, for_command: bool) -> WriterLock:
     return WriterLock(f"{directory}/{LOCK}", lambda: _heartbeat_age(f"{directory}/{RING}"), for_command=for_command)
-
-
-def _inode(directory: str) -> int:
-    try:
-        return os.stat(directory).st_ino
-    except OSError:
-        return _NONE
 
 
 def _heartbeat_age(path: str) -> float:

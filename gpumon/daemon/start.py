@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.holders import HolderWatch
@@ -17,10 +18,11 @@ from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
 from gpumon.daemon.use_counter import UseCounter
 from gpumon.errors import GpumonError
+from gpumon.frame import Tick
 from gpumon.history.limits import USUAL_LIMITS, HistoryLimits
 from gpumon.origin import Capability
 from gpumon.paths import PLAYED, RING, Places, history_path, ledger_path, make_live_dir, make_tag_dir
-from gpumon.ring.writer import NoRoom
+from gpumon.ring.writer import NO_ROOM, NoRoom
 from gpumon.sampler import Sampler
 from gpumon.sources.base import KnowsDevices
 
@@ -58,46 +60,70 @@ def open_daemon(
     sampler = make_sampler(
         spec, where, clock, interval, speed, playback=playback, gpm=gpm, idle_interval=idle_interval, job_dir=job_dir
     )
-    directory = make_live_dir(where)
     try:
-        return _start(sampler, where, clock, directory, say, limits=limits, for_command=for_command)
-    except NoRoom:
-        # The last rung of the ladder: the disk is slow, but better than nothing.
-        if where.explicit or not where.state:
-            raise
-        fallback = make_live_dir(where._replace(explicit=f"{where.state}/live"))
-        return _start(sampler, where, clock, fallback, say, limits=limits, for_command=for_command)
+        recorder, ticks = _open_ring(sampler, where, clock, say, for_command=for_command)
+    except BaseException:
+        sampler.close()  # who is refused may try again
+        raise
+    try:
+        holders = HolderWatch()
+        recorder.followers.append(UseCounter(lambda: recorder.writer, holders))
+        _open_ledger(recorder, where, clock, say)
+        _open_history(recorder, where, say, limits, holders)
+        with _no_fault_of_ours(recorder.directory or ""):
+            recorder.take_one(ticks)
+    except BaseException:
+        recorder.close()
+        raise
+    return recorder
+
+
+def _open_ring(
+    sampler: Sampler, where: Places, clock: Clock, say: Callable[[str], None], *, for_command: bool
+) -> tuple[Recorder, Iterable[Tick]]:
+    """Return a recorder with a ring in the first directory that has room for one, and its first round of ticks.
+
+    The source is read once, however many directories are full: closing and opening a driver again is told as an event.
+    """
+    full: list[str] = []
+    ticks: Iterator[Tick] | None = None
+    while True:
+        directory = make_live_dir(where, full=full)
+        with _no_fault_of_ours(directory):
+            recorder = None
+            try:
+                recorder = Recorder(sampler, clock, directory, for_command=for_command)
+                recorder.say = say
+                if ticks is None:
+                    if isinstance(sampler.source, KnowsDevices):
+                        before = newest_frames(f"{directory}/{RING}", 1, clock.monotonic())
+                        sampler.source.remember([sample for frame in before for sample in frame.samples])
+                    ticks = sampler.ticks()
+                    first = list(islice(ticks, 1))
+                for tick in first:  # none of a recording that has not begun
+                    recorder.open_ring_for(tick)
+                make_tag_dir(directory, everyone=where.uid == 0 and directory == where.system)
+            except BaseException as error:
+                if recorder is not None:
+                    recorder.leave()
+                is_full = isinstance(error, NoRoom) or (isinstance(error, OSError) and error.errno in NO_ROOM)
+                if where.explicit or not is_full:
+                    raise
+                full.append(directory)
+            else:
+                return recorder, chain(first, ticks)
+
+
+@contextmanager
+def _no_fault_of_ours(directory: str) -> Iterator[None]:
+    """Raise GpumonError for what a directory refuses."""
+    try:
+        yield
     except OSError as error:  # full, read-only, or something else has the name of one of our files
         what = f"{error.filename}: " if error.filename else ""
         raise GpumonError(
             f"cannot keep live data in {directory} ({what}{error.strerror or error}): pass another --dir"
         ) from error
-
-
-def _start(
-    sampler: Sampler, where: Places, clock: Clock, directory: str, say: Callable[[str], None], *, limits: HistoryLimits,
-    for_command: bool,
-) -> Recorder:  # fmt: skip
-    make_tag_dir(directory, everyone=where.uid == 0 and directory == where.system)
-    try:
-        recorder = Recorder(sampler, clock, directory, for_command=for_command)
-    except BaseException:
-        sampler.close()  # who is refused may try again
-        raise
-    recorder.say = say
-    holders = HolderWatch()
-    try:
-        recorder.followers.append(UseCounter(lambda: recorder.writer, holders))
-        _open_ledger(recorder, where, clock, say)
-        _open_history(recorder, where, say, limits, holders)
-        if isinstance(sampler.source, KnowsDevices):
-            before = newest_frames(f"{directory}/{RING}", 1, clock.monotonic())
-            sampler.source.remember([sample for frame in before for sample in frame.samples])
-        recorder.take_one()
-    except BaseException:
-        recorder.close()
-        raise
-    return recorder
 
 
 def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[[str], None]) -> None:

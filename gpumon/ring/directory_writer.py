@@ -188,6 +188,8 @@ class Directory:
     def resume(cls, rows: int, known: Known, kept: Collection[int]) -> Directory:
         """Continue the directory of a predecessor, with its devices in the rows `kept`."""
         directory = cls(rows)
+        # Of the frames that it continues, and so from the first: a daemon may be killed before it has one of its own.
+        directory.origin, directory.driver, directory.hostname = known.origin, known.driver, known.hostname
         for row, device in enumerate(device for row, device in sorted(known.devices.items()) if row in kept):
             directory.devices[row] = device
             directory._rows[device.uuid] = row

@@ -23,7 +23,8 @@ from gpumon.ring.fresh import open_fresh, remove_left_over
 _RECORD = 64
 _COMMAND = " command"
 """Ends the record of a process that samples for a command."""
-_NONE = -1
+NO_INODE = -1
+"""Of a path at which there is nothing."""
 SILENT_AFTER = 30.0
 """Seconds without a heartbeat after which a living owner counts as hung."""
 
@@ -83,24 +84,28 @@ class WriterLock:
                     raise AlreadyRunning(os.path.dirname(path), pid, for_command=runs_command) from None
                 _replace(path)
                 continue
-            # Between our open and our lock the path may have been given to another file.
-            if _inode(path) == os.fstat(fd).st_ino:
-                self._fd = fd
-                self._own_inode = os.fstat(fd).st_ino
-                record = f"{os.getpid()} {start_time()}{_COMMAND if for_command else ''}"
-                os.pwrite(fd, record.encode().ljust(_RECORD, b"\0"), 0)
-                remove_left_over(path)
-                return
+            try:
+                # Between our open and our lock the path may have been given to another file.
+                if inode_at(path) == os.fstat(fd).st_ino:
+                    record = f"{os.getpid()} {start_time()}{_COMMAND if for_command else ''}"
+                    os.pwrite(fd, record.encode().ljust(_RECORD, b"\0"), 0)
+                    self._fd = fd
+                    self._own_inode = os.fstat(fd).st_ino
+                    remove_left_over(path)
+                    return
+            except OSError:
+                os.close(fd)
+                raise
             os.close(fd)
         raise GpumonError(f"several daemons are starting in {os.path.dirname(path)}: try again")
 
     def is_mine(self) -> bool:
-        """Whether no other process has taken over."""
-        return _inode(self._path) == self._own_inode
+        """Whether no other process has taken over. Raises OSError where that cannot be seen."""
+        return inode_at(self._path) == self._own_inode
 
     def is_removed(self) -> bool:
-        """Whether the lock has lost its name: it was removed, and no other was made."""
-        return _inode(self._path) == _NONE
+        """Whether the lock has lost its name: it was removed, and no other was made. Raises OSError as `is_mine`."""
+        return inode_at(self._path) == NO_INODE
 
     def release(self) -> None:
         """Give the lock up; the file stays, as an empty one means nothing."""
@@ -132,8 +137,9 @@ def _replace(path: str) -> None:
         os.rename(fresh, path)
 
 
-def _inode(path: str) -> int:
+def inode_at(path: str) -> int:
+    """Return the inode at a path, NO_INODE where there is nothing. Raises OSError where that cannot be seen."""
     try:
         return os.stat(path).st_ino
-    except OSError:
-        return _NONE
+    except (FileNotFoundError, NotADirectoryError):
+        return NO_INODE

@@ -46,7 +46,7 @@ _BACKLOG = 8192
 _AT_ONCE = 64
 """Frames of another layout that are in memory together: not an hour of them."""
 _U32 = 0xFFFFFFFF
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
 
 class RingWriter:
@@ -171,12 +171,14 @@ class RingWriter:
         try:
             for _ in range(self._write(tick, number, waiting)):
                 self._boundaries.popleft()
-        except OSError as error:
-            if error.errno not in (*_NO_ROOM, errno.EIO):
-                raise
-            self.lost_writes += 1
-            self.is_failing = True
+        except OSError:  # full, read-only, failing, or a network's that has lost the file: not known before it is back
+            self.lost()
         return number
+
+    def lost(self) -> None:
+        """Count a frame that could not be stored."""
+        self.lost_writes += 1
+        self.is_failing = True
 
     def tell_kept(self, ledger: str, history: str) -> None:
         """Say with the next frame why no run is kept, and why no history; each is empty when all is well."""
@@ -186,7 +188,8 @@ class RingWriter:
         """Tell readers that the writer lives, without a new frame; one that cannot write is as good as silent."""
         if self.is_failing and state == RUNNING:
             return
-        os.pwrite(self.fd, HOT.pack(self.head, time.monotonic_ns(), state, self._version), HOT_OFFSET)
+        with suppress(OSError):  # then it is silent
+            os.pwrite(self.fd, HOT.pack(self.head, time.monotonic_ns(), state, self._version), HOT_OFFSET)
 
     def intact(self) -> bool:
         """Whether what explains the frames is as it was written: the file may have been cut or overwritten."""
@@ -200,11 +203,14 @@ class RingWriter:
         )
 
     def is_at_path(self) -> bool:
-        """Whether the path still leads to this very file: it may have been removed, or another put in its place."""
+        """Whether the path still leads to this very file: it may have been removed, or another put in its place.
+
+        Raises OSError where that cannot be seen.
+        """
         assert self.path is not None
         try:
             found = os.lstat(self.path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         own = os.fstat(self.fd)
         return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
@@ -354,7 +360,7 @@ def _fill(fd: int, path: str, rows: int) -> Layout:
             # All pages now: a hole that finds no page later would lose frames.
             os.posix_fallocate(fd, 0, layout.size)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in NO_ROOM:
                 raise
             os.ftruncate(fd, 0)
         else:
