@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
-from gpumon.analysis.rank_epochs import KnownEpoch, RankEpochs
+from gpumon.analysis.rank_epochs import KnownEpoch, RankEpochs, Span
 from gpumon.analysis.thresholds import OVERDUE
 from gpumon.analysis.waiting import Waited
-from gpumon.frame import NAN, TRAINING, Boundary, Frame, Mark, Run, RunState
+from gpumon.frame import NAN, Boundary, Frame, Mark, Run, RunState
 from gpumon.missing import is_known
 from gpumon.step_size import row_size
 
@@ -18,6 +20,8 @@ RUNS = 64
 INFINITY = float("inf")
 RECENT = 10
 """The usual duration of an epoch is that of so many finished ones."""
+_DRAWINGS = 64
+"""Sets of runs whose marks are kept up to date."""
 
 
 class EpochMark(NamedTuple):
@@ -27,15 +31,6 @@ class EpochMark(NamedTuple):
     epoch: int
     run: str
     """The run's id, which all its ranks share."""
-
-
-class Span(NamedTuple):
-    """A stretch of a phase that is not plain training, such as validation."""
-
-    begin: float
-    end: float
-    """Infinite while it goes on."""
-    phase: str
 
 
 class Stretch(NamedTuple):
@@ -67,6 +62,68 @@ class Drawn(NamedTuple):
     """Out-of-memory errors."""
 
 
+class StepMoments:
+    """Moments at which the steps of a run are known: (s since 1970, steps made), oldest first.
+
+    Each is made when it is looked at: most of thousands are not.
+    """
+
+    def __init__(self, boundaries: Sequence[Boundary], newest: Sequence[tuple[float, int]]) -> None:
+        self._boundaries = boundaries
+        self._newest = newest
+        """Those after the boundaries."""
+
+    def __len__(self) -> int:
+        return len(self._boundaries) + len(self._newest)
+
+    def __getitem__(self, place: int) -> tuple[float, int]:
+        """Return the moment at a place; those below 0 count from the end."""
+        at = range(len(self))[place] - len(self._boundaries)
+        if at >= 0:
+            return self._newest[at]
+        boundary = self._boundaries[at]
+        return boundary.time_ns / 1e9, boundary.step
+
+
+class _Drawing:
+    """Marks, spans and faults of the ranks of some runs, which take in only what is new."""
+
+    def __init__(self, ranks: Sequence[tuple[str, RankEpochs]]) -> None:
+        self._ranks = ranks
+        """The id of the run of each rank, and the epochs of the rank."""
+        self._rewritten = [rank.rewritten for _, rank in ranks]
+        self._taken = [len(rank.epochs) for _, rank in ranks]
+        """Epochs of each rank that are among the marks."""
+        self._by_number: dict[tuple[str, int], EpochMark] = {}
+        for run, rank in ranks:
+            for number, begin in rank.begins.items():
+                known = self._by_number.get((run, number))
+                if known is None or begin < known.time:
+                    self._by_number[run, number] = EpochMark(begin, number, run)
+        self._marks = sorted(self._by_number.values())
+
+    def is_of(self, ranks: Sequence[tuple[str, RankEpochs]]) -> bool:
+        """Whether this is of these ranks, and nothing that was taken from them has changed."""
+        return len(ranks) == len(self._ranks) and all(
+            one[0] == other[0] and one[1] is other[1] and one[1].rewritten == rewritten
+            for one, other, rewritten in zip(ranks, self._ranks, self._rewritten, strict=True)
+        )
+
+    def marks(self, open_ones: Iterable[EpochMark]) -> list[EpochMark]:
+        """Return the begins of epochs, oldest first, with those that only boards tell of."""
+        for place, (run, rank) in enumerate(self._ranks):
+            for epoch in rank.epochs[self._taken[place] :]:
+                _put(self._marks, self._by_number, EpochMark(epoch.begin, epoch.number, run))
+            self._taken[place] = len(rank.epochs)
+        marks, by_number = list(self._marks), dict[tuple[str, int], EpochMark]()
+        for mark in open_ones:
+            known = self._by_number.get((mark.run, mark.epoch))
+            if known is not None:
+                by_number.setdefault((mark.run, mark.epoch), known)
+            _put(marks, by_number, mark)
+        return marks
+
+
 class Epochs:
     """Boundaries by run; they may come late, twice, or not at all."""
 
@@ -76,6 +133,7 @@ class Epochs:
         self._on: dict[str, dict[str, None]] = {}
         self._drawn: dict[tuple[str, ...], Drawn] = {}
         """By keys, until something comes that may change them."""
+        self._drawings: dict[tuple[str, ...], _Drawing] = {}
 
     def add(self, frame: Frame) -> None:
         """Take in what a frame tells of runs."""
@@ -96,7 +154,10 @@ class Epochs:
     def take(self, boundaries: Iterable[Boundary]) -> None:
         """Take in boundaries of any runs."""
         for boundary in boundaries:
-            if self._ranks.setdefault(boundary.run, RankEpochs()).add(boundary):
+            rank = self._ranks.get(boundary.run)
+            if rank is None:
+                rank = self._ranks[boundary.run] = RankEpochs()
+            if rank.add(boundary):
                 self._drawn = {}
 
     def only(self, uuid: str) -> Epochs:
@@ -126,32 +187,42 @@ class Epochs:
 
     def marks(self, keys: Iterable[str]) -> list[EpochMark]:
         """Begins of epochs, oldest first; ranks of one run give one mark for each epoch."""
-        found: dict[tuple[str, int], EpochMark] = {}
-        for key in keys:
-            name = self._id(key)
-            for number, time in self._begins(key).items():
-                mark = found.get((name, number))
-                if mark is None or time < mark.time:
-                    found[name, number] = EpochMark(time, number, name)
-        return sorted(found.values())
+        place = tuple(keys)
+        # Ranks of which frames tell no boundary have their epoch from their board alone.
+        ranks = [(self._id(key), self._ranks.get(key, _NOTHING)) for key in place]
+        drawing = self._drawings.get(place)
+        if drawing is None or not drawing.is_of(ranks):
+            if len(self._drawings) >= _DRAWINGS:
+                self._drawings.clear()
+            drawing = self._drawings[place] = _Drawing(ranks)
+        found = [(self._id(key), self._open_epoch(key)) for key in place]
+        return drawing.marks(EpochMark(one.begin, one.number, run) for run, one in found if one is not None)
 
     def faults(self, keys: Iterable[str]) -> list[Boundary]:
         """Out-of-memory errors, oldest first."""
-        found = [boundary for key in keys for boundary in self._of(key) if boundary.mark is Mark.OUT_OF_MEMORY]
+        found = [boundary for key in keys if key in self._ranks for boundary in self._ranks[key].faults]
         return sorted(found, key=attrgetter("time_ns"))
 
     def spans(self, keys: Iterable[str]) -> list[Span]:
         """Stretches of validation, test, checkpoint and the like; one that goes on ends at infinity."""
-        spans = []
+        spans: list[Span] = []
         for key in keys:
-            boundaries = self._of(key)
-            ends = [boundary.time_ns / 1e9 for boundary in boundaries[1:]]
-            run = self._runs.get(key)
-            ends.append(INFINITY if run is None or run.state is RunState.RUNNING else run.updated)
-            for boundary, end in zip(boundaries, ends, strict=False):
-                if boundary.phase not in ("", TRAINING) and boundary.mark is not Mark.RUN_END:
-                    spans.append(Span(boundary.time_ns / 1e9, end, boundary.phase))
+            if key in self._ranks:
+                spans += self._ranks[key].spans
+                spans += self.open_span(key)
         return spans
+
+    def open_span(self, key: str) -> list[Span]:
+        """Return the newest phase of a run, unless it is training; it ends at infinity while the run goes on."""
+        rank, run = self._ranks.get(key), self._runs.get(key)
+        end = INFINITY if run is None or run.state is RunState.RUNNING else run.updated
+        return rank.open_span(end) if rank is not None else []
+
+    def spans_since(self, key: str, time: float) -> list[Span]:
+        """Return the spans of a run that end after a time (s since 1970), by bisection; oldest first."""
+        rank = self._ranks.get(key)
+        closed = rank.spans[bisect_right(rank.spans, time, key=attrgetter("end")) :] if rank is not None else []
+        return closed + self.open_span(key)
 
     def lasted(self, keys: Iterable[str]) -> tuple[float, float]:
         """Begin and end of some ranks of a run, from what is kept of them; the end is infinite while one runs.
@@ -167,14 +238,29 @@ class Epochs:
         known = [time for time in times if is_known(time)]
         return (min(known), max(known)) if known else (NAN, NAN)
 
-    def stretches(self, key: str, now: float) -> list[Stretch]:
-        """Return the epochs of a run, oldest first; one without a known end lasts until the run ended, or `now`."""
+    def epoch_count(self, key: str) -> int:
+        """Return how many epochs of a run are known."""
+        return len(self._known(key))
+
+    def count_above(self, key: str, number: int) -> int:
+        """Return how many of the newest epochs of a run have a higher number, up to the newest that has none."""
+        return sum(1 for _ in takewhile(lambda epoch: epoch.number > number, reversed(self._known(key))))
+
+    def begin_above(self, key: str, number: int) -> float:
+        """Return when the first epoch with a higher number began (s since 1970); NaN where none is known."""
+        return next((epoch.begin for epoch in self._known(key) if epoch.number > number), NAN)
+
+    def stretches(self, key: str, now: float, places: slice = slice(None)) -> list[Stretch]:
+        """Return epochs of a run, oldest first, of all or of some `places` among them.
+
+        One without a known end lasts until the run ended, or `now`.
+        """
         run = self._runs.get(key)
         over = run is not None and run.state is not RunState.RUNNING
         until = run.updated if run is not None and over else now
         return [
             Stretch(epoch.number, epoch.begin, epoch.end if is_known(epoch.end) else until, epoch.finished)
-            for epoch in self._known(key)
+            for epoch in self._known(key)[places]
         ]
 
     def steps(self, key: str, now: float) -> list[StepSpan]:
@@ -199,13 +285,13 @@ class Epochs:
         open_one = found.pop()
         return [*found, open_one._replace(end=until)] if run.step > open_one.first else found
 
-    def steps_known(self, key: str) -> list[tuple[float, int]]:
-        """Return moments (s since 1970) at which it is known how many steps a run had made, oldest first."""
-        run = self._runs.get(key)
-        known = [(boundary.time_ns / 1e9, boundary.step) for boundary in self._of(key)]
-        if run is not None and is_known(run.updated) and (not known or run.updated > known[-1][0]):
-            known.append((run.updated, run.step))
-        return known
+    def steps_known(self, key: str) -> StepMoments:
+        """Return the moments at which it is known how many steps a run had made, oldest first."""
+        run, boundaries = self._runs.get(key), self._of(key)
+        is_newer = run is not None and is_known(run.updated) and (
+            not boundaries or run.updated > boundaries[-1].time_ns / 1e9
+        )  # fmt: skip
+        return StepMoments(boundaries, [(run.updated, run.step)] if run is not None and is_newer else [])
 
     def duration(self, key: str) -> float:
         """Return the usual seconds from begin to begin of the last finished epochs of a run, or NaN.
@@ -213,11 +299,18 @@ class Epochs:
         The first of a process compiles and fills caches: it counts only until another one is over. One that took far
         longer than most, as when the machine was suspended, tells nothing of those to come; one that validates does.
         """
-        epochs, run = self._known(key), self._runs.get(key)
-        begins = {epoch.number: epoch.begin for epoch in epochs}
-        finished = [epoch for epoch in epochs if epoch.finished]
-        later = [epoch for epoch in finished if run is None or epoch.number != run.first_epoch]
-        recent = [begins.get(epoch.number + 1, epoch.end) - epoch.begin for epoch in (later or finished)[-RECENT:]]
+        run = self._runs.get(key)
+        begins: dict[int, float] = {}
+        later: list[float] = []
+        first: list[float] = []
+        for epoch in reversed(self._known(key)):
+            if epoch.finished:
+                seconds = begins.get(epoch.number + 1, epoch.end) - epoch.begin
+                (later if run is None or epoch.number != run.first_epoch else first).append(seconds)
+                if len(later) == RECENT:
+                    break
+            begins.setdefault(epoch.number, epoch.begin)
+        recent = (later or first)[:RECENT]
         if not recent:
             return NAN
         median = sorted(recent)[len(recent) // 2]
@@ -242,18 +335,21 @@ class Epochs:
         run = self._runs.get(key)
         return run.id if run else key
 
-    def _begins(self, key: str) -> dict[int, float]:
-        return {epoch.number: epoch.begin for epoch in self._known(key)}
-
     def _known(self, key: str) -> Sequence[KnownEpoch]:
         """The epochs of a rank, oldest first."""
-        rank, run = self._ranks.get(key) or RankEpochs(), self._runs.get(key)
-        # A boundary may have been overwritten before it was read; the board has the last one.
-        missing = run is not None and run.epoch >= 0 and is_known(run.epoch_started)
-        if run is None or not missing or any(epoch.number == run.epoch for epoch in rank.epochs):
+        rank, found = self._ranks.get(key, _NOTHING), self._open_epoch(key)
+        if found is None:
             return rank.epochs
-        found = rank.ends.get(run.epoch, KnownEpoch(NAN, run.epoch))._replace(begin=run.epoch_started)
-        return sorted((*rank.epochs, found))
+        epochs = list(rank.epochs)
+        insort(epochs, found)
+        return epochs
+
+    def _open_epoch(self, key: str) -> KnownEpoch | None:
+        """The epoch of which the board of a rank tells, and no boundary: that may have been overwritten unread."""
+        rank, run = self._ranks.get(key, _NOTHING), self._runs.get(key)
+        if run is None or run.epoch < 0 or not is_known(run.epoch_started) or run.epoch in rank.begins:
+            return None
+        return rank.ends.get(run.epoch, KnownEpoch(NAN, run.epoch))._replace(begin=run.epoch_started)
 
     def _of(self, key: str) -> Sequence[Boundary]:
         rank = self._ranks.get(key)
@@ -271,6 +367,21 @@ class Epochs:
         for key in (self._runs.keys() | self._ranks.keys()) - present - on_devices:
             self._runs.pop(key, None)
             self._ranks.pop(key, None)
+
+
+_NOTHING = RankEpochs()
+"""Of a rank of which no boundary has come; nothing is added to it."""
+
+
+def _put(marks: list[EpochMark], by_number: dict[tuple[str, int], EpochMark], mark: EpochMark) -> None:
+    """Put a mark in its place, in that of a later one of the same epoch if there is one."""
+    known = by_number.get((mark.run, mark.epoch))
+    if known is not None and known.time <= mark.time:
+        return
+    if known is not None:
+        del marks[bisect_left(marks, known)]
+    insort(marks, mark)
+    by_number[mark.run, mark.epoch] = mark
 
 
 def _drawn_of(run: Run) -> tuple[object, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from operator import itemgetter
 from typing import NamedTuple
 
 from gpumon.analysis.epochs import INFINITY, Epochs
@@ -14,6 +16,7 @@ QUIET = 5
 """Steps that have not come, after which a run makes none; at least `OVER`."""
 _SAME = 0.05
 """Seconds between two moments that are one."""
+_time = itemgetter(0)
 
 
 class RecentPace(NamedTuple):
@@ -36,12 +39,11 @@ def recent_pace(epochs: Epochs, key: str, now: float) -> RecentPace:
     if len(known) < 2:
         return RecentPace()
     end = known[-1]
-    settled = _settled(epochs, key, now)
-    if end[0] - settled >= PACE_FROM:
-        known = [one for one in known if one[0] >= settled]
-    begin = next((one for one in reversed(known) if end[0] - one[0] >= OVER), known[0])
+    settled = _settled(epochs, key)
+    first = bisect_left(known, settled, key=_time) if end[0] - settled >= PACE_FROM else 0
+    begin = known[max(first, bisect_right(known, end[0] - OVER, key=_time) - 1)]
     rate = _pace(epochs, key, begin, end, PACE_FROM)
-    beside = any(span.end == INFINITY for span in epochs.spans([key]))
+    beside = any(span.end == INFINITY for span in epochs.open_span(key))
     is_quiet = not beside and now - end[0] > max(OVER, QUIET / rate)
     return RecentPace() if is_quiet else RecentPace(rate, end[0] - begin[0])
 
@@ -51,22 +53,25 @@ def steps_per_second_in(epochs: Epochs, key: str, begin: float, end: float, *, i
 
     One that goes on, or broke off, `is_open`: nothing is said of its first seconds.
     """
-    known = [one for one in epochs.steps_known(key) if begin - _SAME <= one[0] <= end + _SAME]
-    if len(known) < 2 or known[0][0] > begin + _SAME:
+    known = epochs.steps_known(key)
+    first = bisect_left(known, begin - _SAME, key=_time)
+    behind = bisect_right(known, end + _SAME, key=_time)
+    if behind - first < 2 or not begin - _SAME <= known[first][0] <= begin + _SAME:
         return NAN
-    last = min(reversed(known), key=lambda one: abs(one[0] - end))  # not a board of just after it
-    return _pace(epochs, key, known[0], last, PACE_FROM if is_open else 0.0)
+    later = bisect_right(known, end, first, behind, key=_time)
+    beside = [known[place] for place in (later, later - 1) if first <= place < behind]
+    last = min(beside, key=lambda one: abs(one[0] - end))  # not a board of just after it
+    return _pace(epochs, key, known[first], last, PACE_FROM if is_open else 0.0)
 
 
-def _settled(epochs: Epochs, key: str, now: float) -> float:
+def _settled(epochs: Epochs, key: str) -> float:
     """When the second epoch of a process began (s since 1970); NaN before, and where nobody knows."""
     run = epochs.run(key)
-    later = [one.begin for one in epochs.stretches(key, now) if run is not None and one.epoch > run.first_epoch]
-    return later[0] if later else NAN
+    return epochs.begin_above(key, run.first_epoch) if run is not None else NAN
 
 
 def _pace(epochs: Epochs, key: str, begin: tuple[float, int], end: tuple[float, int], least: float) -> float:
-    spans = epochs.spans([key])
+    spans = epochs.spans_since(key, begin[0])
     beside = sum(max(0.0, min(span.end, end[0]) - max(span.begin, begin[0])) for span in spans)
     trained, steps = end[0] - begin[0] - beside, end[1] - begin[1]
     return steps / trained if trained > 0 and trained >= least and steps > 0 else NAN

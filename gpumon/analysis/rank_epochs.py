@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.waiting import WaitFold
 from gpumon.epoch_fold import EpochEnd, EpochFold
-from gpumon.frame import NAN, Boundary, Mark
+from gpumon.frame import NAN, TRAINING, Boundary, Mark
 
 KEEP = 4096
 """Boundaries kept of each rank, at most; beyond, the older half is dropped."""
@@ -29,6 +29,15 @@ class KnownEpoch(NamedTuple):
         return self.how is EpochEnd.FINISHED
 
 
+class Span(NamedTuple):
+    """A stretch of a phase that is not plain training, such as validation."""
+
+    begin: float
+    end: float
+    """Infinite while it goes on."""
+    phase: str
+
+
 class RankEpochs:
     """Boundaries of a rank by number, and the epochs that they make."""
 
@@ -36,6 +45,8 @@ class RankEpochs:
         self._by_number: dict[int, Boundary] = {}
         self.boundaries: list[Boundary] = []
         """In the order of their numbers."""
+        self.rewritten = 0
+        """Counts the times that something else than the end of `epochs`, `spans` or `faults` changed."""
         self._begin_anew()
 
     def add(self, boundary: Boundary) -> bool:
@@ -55,13 +66,19 @@ class RankEpochs:
         found = RankEpochs()
         found._by_number = dict(self._by_number)
         found.boundaries, found.epochs, found.ends = list(self.boundaries), list(self.epochs), dict(self.ends)
-        found.waits, found.in_force = self.waits.copy(), self.in_force
+        found.begins, found.spans, found.faults = dict(self.begins), list(self.spans), list(self.faults)
+        found.waits, found.in_force, found._before = self.waits.copy(), self.in_force, self._before
         return found
+
+    def open_span(self, end: float) -> list[Span]:
+        """Return the phase that the newest boundary begins, until `end` (s since 1970); nothing for training."""
+        return _span(self._before, end)
 
     def _fold_anew(self) -> None:
         ordered = sorted(self._by_number.values(), key=attrgetter("number"))
         self.boundaries = ordered[-KEEP // 2 :] if len(ordered) > KEEP else ordered
         self._by_number = {boundary.number: boundary for boundary in self.boundaries}
+        self.rewritten += 1
         self._begin_anew()
         for boundary in self.boundaries:
             self._take(boundary)
@@ -71,6 +88,12 @@ class RankEpochs:
         self._before: Boundary | None = None
         self.epochs: list[KnownEpoch] = []
         """Oldest first."""
+        self.begins: dict[int, float] = {}
+        """The time at which each epoch began, the last time for one that began again."""
+        self.spans: list[Span] = []
+        """Phases that are over, oldest first."""
+        self.faults: list[Boundary] = []
+        """Out-of-memory errors, oldest first."""
         self.ends: dict[int, KnownEpoch] = {}
         """Ends of epochs whose begin is lost, by number."""
         self.waits = WaitFold()
@@ -78,6 +101,9 @@ class RankEpochs:
         """The newest boundary, while an epoch is open."""
 
     def _take(self, boundary: Boundary) -> None:
+        self.spans += _span(self._before, boundary.time_ns / 1e9)
+        if boundary.mark is Mark.OUT_OF_MEMORY:
+            self.faults.append(boundary)
         before = self._before or boundary
         self._before = boundary
         phase, was_open = self._fold.phase, self._fold.open is not None
@@ -98,7 +124,9 @@ class RankEpochs:
         if change.revoked is not None:
             self._revoke(change.revoked)
         if change.begun:
+            self.rewritten += boundary.epoch in self.begins
             self.epochs.append(KnownEpoch(boundary.time_ns / 1e9, boundary.epoch))
+            self.begins[boundary.epoch] = boundary.time_ns / 1e9
 
     def _revoke(self, number: int) -> None:
         """The newest epoch of this number was aborted."""
@@ -108,3 +136,10 @@ class RankEpochs:
                 return
         if number in self.ends:
             self.ends[number] = self.ends[number]._replace(how=EpochEnd.ABORTED)
+
+
+def _span(boundary: Boundary | None, end: float) -> list[Span]:
+    """The phase that a boundary begins, unless it is training."""
+    if boundary is None or boundary.phase in ("", TRAINING) or boundary.mark is Mark.RUN_END:
+        return []
+    return [Span(boundary.time_ns / 1e9, end, boundary.phase)]

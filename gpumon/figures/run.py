@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpumon.analysis.epochs import Span
+from gpumon.analysis.rank_epochs import Span
 from gpumon.figures.axes import longest, numbers_of, placed, whole_stretches
 from gpumon.figures.escape import literal
 from gpumon.figures.logged import NAME_CELLS, Diverged, logged_lines

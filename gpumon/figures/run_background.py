@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpumon.analysis.epochs import Span
+from gpumon.analysis.rank_epochs import Span
 from gpumon.figures.axes import instant, longest, whole_stretches
 from gpumon.figures.bands import band_shape
 from gpumon.figures.marks import note, out_of_memory_caption, out_of_memory_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpumon.analysis.epochs import Span
+from gpumon.analysis.rank_epochs import Span
 from gpumon.frame import NAN, TRAINING
 from gpumon.ledger.combine import by_stretch, highest, mean, over_devices_each, seen_by, seen_share
 from gpumon.ledger.epoch_summary import EpochSummary

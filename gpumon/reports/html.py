@@ -15,7 +15,7 @@ from html import escape
 from importlib.resources import files
 
 from gpumon import __version__, units
-from gpumon.analysis.epochs import Span
+from gpumon.analysis.rank_epochs import Span
 from gpumon.errors import MissingPackage
 from gpumon.figures.dates import dated
 from gpumon.figures.run import Figure, figure

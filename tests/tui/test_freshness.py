@@ -27,7 +27,7 @@ from gpumon_tui.renderables.processes import no_process
 from tests.builders import sample
 from tests.fakes import FakeClock
 from tests.runs import BEGAN, Book, training
-from tests.tui.fakes import START, FakeFeed
+from tests.tui.fakes import START, FakeFeed, recent
 from tests.tui.screen import appears, play, text
 
 SILENT = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
@@ -439,6 +439,23 @@ def test_past_runs_are_shown_where_no_gpu_can_be_read() -> None:
     assert "Past runs" in screen
     assert "resnet50-1a2b" in screen
     assert "finished" in screen
+
+
+def test_a_view_that_is_late_does_not_blame_the_daemon() -> None:
+    feed, clock = recent(source="nvml", label=""), FakeClock(start=700 * SECOND)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        feed.advance(30)
+        clock.advance(30)
+        app.draw()
+        assert app.view.age == 0, "its samples came all the time"
+        app.poll()
+        assert (app.view.age, app.view.now) == (0, START + 729)
+        clock.advance(30)
+        app.draw()
+        assert app.view.age == pytest.approx(31, abs=1), "none came"
+
+    play(feed, (80, 24), script, clock=clock)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import pytest
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import EpochMark, Span
+from gpumon.analysis.epochs import EpochMark
+from gpumon.analysis.rank_epochs import Span
 from gpumon.frame import Boundary, Frame, Mark
 from gpumon.history.grid import Grid
 from gpumon.history.long import LongHistory

@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
 
+_TOGETHER = 0.05
+"""Seconds within which answers of the background thread are drawn together."""
+
+
 class GpumonApp(Stage):
     """gpumon in a terminal. `live=False` leaves asking the feed to the caller, for tests.
 
@@ -77,6 +81,10 @@ class GpumonApp(Stage):
         self._newest = self._taken = 0
         self.view.recent = lambda: self.instead.feed.since(max(0, self._newest - RECENT))
         self._latest: Frame | None = None
+        self._answered_at = 0.0
+        """Monotonic time at which the last answer was drawn."""
+        self._draw_waits = False
+        """Whether more answers are to be drawn in a moment."""
         self._offered: Sequence[tuple[str, str]] = ()
         self.intake = Intake(self.view)
         self.header = HeaderBar(self.view, HeaderPicture(self.view))
@@ -372,15 +380,26 @@ class GpumonApp(Stage):
         """Draw again, from another thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the view has ended meanwhile
-                self._loop.call_soon_threadsafe(self.draw)
+                self._loop.call_soon_threadsafe(self._draw_answer)
+
+    def _draw_answer(self) -> None:
+        """Draw at once, or together with the answers of the next moment: a list asks of each of its rows."""
+        wait = self._answered_at + _TOGETHER - monotonic()
+        if wait <= 0:
+            self._answered_at = monotonic()
+            self.draw()
+        elif not self._draw_waits and self._loop is not None:
+            self._draw_waits = True
+            self._loop.call_later(wait, self._draw_waiting)
+
+    def _draw_waiting(self) -> None:
+        self._draw_waits, self._answered_at = False, monotonic()
+        self.draw()
 
     def _judge_freshness(self) -> bool:
         """Whether the screen shows another age now than before."""
         view = self.view
-        now = self._clock.monotonic()
-        silence = 0.0 if self._player else (now - self._came) / SECOND  # no driver is asked for a recording
-        if self._latest is not None and Capability.LIVE in view.origin.capabilities:
-            silence = max(silence, (now - self._latest.monotonic_ns) / SECOND)  # of this machine's steady clock
+        silence = self._silence()
         behind = self._latest.time - view.frame.time if self._latest and view.frame and not view.plays else 0.0
         before = view.freshness
         judged = freshness(view.state, view.origin, view.frame, view.paused, silence, behind)
@@ -391,6 +410,18 @@ class GpumonApp(Stage):
             can_seek=bool(self._player and self._player.can_seek), can_restart=self.restart.is_offered,
         )  # fmt: skip
         return before[:2] != view.freshness[:2] or before.seconds != view.freshness.seconds
+
+    def _silence(self) -> float:
+        """Return for how many seconds the feed has had no new frame."""
+        if self._player:  # no driver is asked for a recording
+            return 0.0
+        now, came, latest = self._clock.monotonic(), self._came, self._latest
+        if now - came > self.view.state.interval * SECOND and (newer := self.instead.feed.since(self._newest)):
+            came, latest = now, newer[-1]  # this view is late, and not the feed
+        silence = (now - came) / SECOND
+        if latest is not None and Capability.LIVE in self.view.origin.capabilities:
+            silence = max(silence, (now - latest.monotonic_ns) / SECOND)  # of this machine's steady clock
+        return silence
 
     def _take_in(self) -> None:
         """Add waiting frames to what is known, and draw once all are."""

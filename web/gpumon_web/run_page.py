@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpumon.analysis.epochs import Span
+from gpumon.analysis.rank_epochs import Span
 from gpumon.analysis.epochs import Stretch as Seen
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.as_json import finding_json

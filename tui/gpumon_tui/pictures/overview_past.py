@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 READ_EVERY = 5.0
 """Seconds after which an epoch that goes on is read anew."""
+AWAITED = 16
+"""Newest epochs of a run that are looked through for one whose end the ledger does not have."""
 NAME_CELLS = 28
 """Cells of the name of their run, at most."""
 METRICS = ("gpu.utilization", "gpu.power")
@@ -67,7 +69,13 @@ class EpochPicture(SectionPicture):
         super().__init__(view)
         self.names_run = names_run
         """Whether nothing beside it does: the GPU under the cursor may be of another run, or of none."""
-        self._found: list[EpochLine] = []
+        self._ranks: Ranks | None = None
+        self._live_count = 0
+        """Newest epochs that are read from frames; the others are rows of the ledger."""
+        self._kept_count = 0
+        """Rows of the ledger below them."""
+        self._lines: dict[int, EpochLine] = {}
+        """Rows that are made: those on screen, and as many above and below for equal units and decimals."""
         self._name = ""
         self._metrics: Sequence[str] = ()
         self._columns: tuple[LeanColumn, ...] = ()
@@ -89,33 +97,57 @@ class EpochPicture(SectionPicture):
         shown = view.frame, view.selected_run, view.filling
         if self._shown != shown or view.filling or kept is not self._kept_shown:
             self._shown, self._kept_shown = shown, kept
-            self._take(ranks, kept)
-        return [one.title for one in self._found]
+            self._count(ranks, kept)
+        return range(self._live_count + self._kept_count)
 
-    def _take(self, ranks: Ranks | None, kept: OpenRun | None) -> None:
+    def _count(self, ranks: Ranks | None, kept: OpenRun | None) -> None:
+        """Find which epochs there are; none is made here."""
+        self._ranks, self._kept_count, self._lines = ranks, 0, {}
         self._name = ranks.first.name if ranks is not None else ""
         if ranks is None or self.view.filling:  # of half of the frames an epoch that is long over would go on
-            self._found = []
-        elif kept is not None:
-            self._metrics = kept.metrics
-            self._found = self._joined(ranks, kept)
-        else:
+            self._live_count = 0
+            return
+        key, epochs = ranks.first.key, self.view.epochs
+        if kept is None:
             loss = loss_name(ranks.first)
             self._metrics = (loss,) if loss else ()
-            self._found = _in_columns(self._live(ranks, self._stretches(ranks)), self._metrics)
-        self._columns = epoch_lines.columns(self._found, self._metrics)
-        self._decimals = units.pace_decimals(one.pace for one in self._found)
+            self._live_count = epochs.epoch_count(key)
+            return
+        last = kept.rows[-1]
+        self._metrics = kept.metrics
+        self._live_count = epochs.count_above(key, last.of.epoch - last.goes_on)
+        is_told = self._live_count > 0 and self._stretch(self._live_count - 1)[1].epoch == last.of.epoch
+        self._kept_count = len(kept.rows) - is_told
+        self._await_end(ranks)
+
+    def lines(self) -> list[Line]:
+        height = self.size.height
+        if height > 0:
+            top = max(0, min(self.top, self.many() - 1))
+            self._make(range(max(0, top - height), min(self.many(), top + 2 * height)))
+        return super().lines()
+
+    def _make(self, places: range) -> None:
+        """Make rows, and the columns by what they know."""
+        if len(self._lines) != len(places) or any(place not in self._lines for place in places):
+            lines = _in_columns([self._told(place) for place in places], self._metrics)
+            self._lines = dict(zip(places, lines, strict=True))
+            self._read.keep({line.title for line in lines})
+        self._columns = epoch_lines.columns(list(self._lines.values()), self._metrics)
+        self._decimals = units.pace_decimals(one.pace for one in self._lines.values())
 
     def row(self, place: int) -> Placed:
+        if place not in self._lines:  # rows have gone below those that were on screen
+            self._lines[place] = _in_columns([self._told(place)], self._metrics)[0]
         row = Placed()
-        put_row(row, self._places, epoch_lines.texts(self._found[place], self._columns, self._decimals))
+        put_row(row, self._places, epoch_lines.texts(self._lines[place], self._columns, self._decimals))
         return row
 
     def heading(self) -> Placed | None:
         return headings(self._places)
 
     def detail(self) -> Line:
-        if not self._found:
+        if not self.keys:
             return []
         told = by_ticks(self._kept_shown) if self._kept_shown is not None else ""
         told = "newest first" + (f"  ·  {told}" if told else "")
@@ -142,51 +174,55 @@ class EpochPicture(SectionPicture):
             return None
         return found if is_on_screen(found.record.run, ranks.first, view) else None
 
-    def _joined(self, ranks: Ranks, kept: OpenRun) -> list[EpochLine]:
-        """Epochs of a ledger, which is written some seconds later, and before them those that go on in frames."""
-        last = kept.rows[-1]
+    def _told(self, place: int) -> _ToldEpoch:
+        """The epoch at a place, the newest first: those of frames, and behind them those of the ledger.
 
-        def is_newer(one: Stretch) -> bool:
-            return one.epoch > last.of.epoch or (one.epoch == last.of.epoch and last.goes_on)
+        That is written some seconds later. What has ended is read from frames until the ledger has it, with the
+        driver's own samples.
+        """
+        kept = self._kept_shown
+        if kept is not None and place >= self._live_count:
+            row = kept.rows[self._kept_count - 1 - (place - self._live_count)]
+            return _ToldEpoch(epoch_lines.of_ledger(row), row.of.value("energy"), row.of.metrics)
+        told = self._live(place)
+        if kept is None:
+            return told
+        line = told.line._replace(is_settling=not told.line.goes_on)
+        if line.goes_on and line.title == kept.rows[-1].title:
+            # What a run waits and is idle its ledger knows best, and the opened run says.
+            ledger = epoch_lines.of_ledger(kept.rows[-1])
+            line = line._replace(wait=ledger.wait if is_known(ledger.wait) else line.wait, idle=ledger.idle)
+        return told._replace(line=line)
 
-        stretches = [one for one in self._stretches(ranks) if is_newer(one)]
-        self._await_end(ranks.first.id, stretches)
-        # What has ended is read from frames until the ledger has it, with the driver's own samples.
-        newer = [one._replace(line=one.line._replace(is_settling=not one.line.goes_on))
-                 for one in self._live(ranks, stretches)]  # fmt: skip
-        if newer and newer[-1].line.goes_on and newer[-1].line.title == last.title:
-            line = newer[-1].line  # what a run waits and is idle its ledger knows best, and the opened run says
-            told = epoch_lines.of_ledger(last)
-            wait = told.wait if is_known(told.wait) else line.wait
-            newer[-1] = newer[-1]._replace(line=line._replace(wait=wait, idle=told.idle))
-        known = [_ToldEpoch(epoch_lines.of_ledger(one), one.of.value("energy"), one.of.metrics) for one in kept.rows]
-        is_told = bool(newer) and newer[-1].line.title == last.title
-        return _in_columns([*newer, *known[-1 - is_told :: -1]], self._metrics)
-
-    def _await_end(self, run_id: str, newer: Sequence[Stretch]) -> None:
+    def _await_end(self, ranks: Ranks) -> None:
         """Ask the ledger anew for an epoch that has ended: it alone knows for sure with which values that was."""
-        ended = [one for one in newer if one.finished and one.end - one.begin >= OFTEN]
-        awaited = (run_id, ended[-1].epoch) if ended else ("", -1)
+        newest = self.view.epochs.stretches(
+            ranks.first.key, self.view.now, slice(-min(self._live_count, AWAITED), None)
+        ) if self._live_count else []  # fmt: skip
+        ended = [one for one in newest if one.finished and one.end - one.begin >= OFTEN]
+        awaited = (ranks.first.id, ended[-1].epoch) if ended else ("", -1)
         if ended and awaited != self._awaited:
-            self.view.kept.renew(run_id)
+            self.view.kept.renew(ranks.first.id)
         self._awaited = awaited
 
-    def _stretches(self, ranks: Ranks) -> list[Stretch]:
-        found = self.view.epochs.stretches(ranks.first.key, self.view.now)
-        self._read.keep([one.epoch for one in found])
-        return found
+    def _live(self, place: int) -> _ToldEpoch:
+        """An epoch as frames tell of it; places count from the newest."""
+        view, ranks = self.view, self._ranks
+        assert ranks is not None
+        before, one = self._stretch(place)
+        when = one.end if one.finished else view.now // READ_EVERY
+        shows = ranks.first.key, when, view.filling, ranks.gpus
+        line, joules = self._read.get(f"e{one.epoch}", shows, partial(self._line, ranks, one, before))
+        took = line.took if one.finished else one.end - one.begin
+        return _ToldEpoch(line._replace(took=took), joules, view.logged.of(ranks.first.id, one.epoch))
 
-    def _live(self, ranks: Ranks, stretches: Sequence[Stretch]) -> list[_ToldEpoch]:
-        """Epochs as frames tell of them, the newest first."""
-        view, run = self.view, ranks.first
-        lines = []
-        for before, one in zip([None, *stretches], stretches, strict=False):
-            when = one.end if one.finished else view.now // READ_EVERY
-            shows = run.key, when, view.filling, ranks.gpus
-            line, joules = self._read.get(one.epoch, shows, partial(self._line, ranks, one, before))
-            took = line.took if one.finished else one.end - one.begin
-            lines.append(_ToldEpoch(line._replace(took=took), joules, view.logged.of(run.id, one.epoch)))
-        return lines[::-1]
+    def _stretch(self, place: int) -> tuple[Stretch | None, Stretch]:
+        """An epoch of frames, and the one before it if that is known; places count from the newest."""
+        assert self._ranks is not None
+        epochs, key = self.view.epochs, self._ranks.first.key
+        at = epochs.epoch_count(key) - 1 - place
+        *before, one = epochs.stretches(key, self.view.now, slice(max(0, at - 1), at + 1))
+        return (before[0] if before else None), one
 
     def _line(self, ranks: Ranks, one: Stretch, before: Stretch | None) -> tuple[EpochLine, float]:
         """A row that says nothing of what was logged nor of energy yet, and the energy (J)."""

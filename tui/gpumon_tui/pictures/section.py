@@ -143,7 +143,8 @@ class SectionPicture(Picture):
 
     def _follow(self, room: int) -> None:
         """Bring the row under the cursor on screen when it moves; from then on the wheel decides."""
-        at = self.keys.index(self.selected) if self.selected in self.keys else -1
+        selected = self.selected
+        at = self.keys.index(selected) if selected is not None and selected in self.keys else -1
         if (self.selected, room) != self._followed and at >= 0 and self.active:
             self._followed = self.selected, room
             self.top = min(max(self.top, at - room + 1), at)

@@ -141,9 +141,14 @@ _KNOWN: Mapping[str, Callable[[ListedRun], bool]] = {
 """Whether a run has something for a column; one that a ledger has is told of a moment later."""
 
 
-def empty(columns: Sequence[TableColumn], runs: Sequence[ListedRun]) -> frozenset[int]:
-    """Return the places of columns for which no run has anything."""
-    titles = {title for title, has in _KNOWN.items() if not any(map(has, runs))} if runs else set(_KNOWN)
+def known(runs: Sequence[ListedRun]) -> frozenset[str]:
+    """Return the titles of columns that may be empty and for which some run has something."""
+    return frozenset(title for title, has in _KNOWN.items() if any(map(has, runs)))
+
+
+def empty(columns: Sequence[TableColumn], known: frozenset[str]) -> frozenset[int]:
+    """Return the places of columns for which no run has anything, by the titles that are `known`."""
+    titles = _KNOWN.keys() - known
     return frozenset(place for place, column in enumerate(columns) if column.title in titles)
 
 

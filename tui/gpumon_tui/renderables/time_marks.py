@@ -8,7 +8,8 @@ from math import ceil
 
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import EpochMark, Span
+from gpumon.analysis.epochs import EpochMark
+from gpumon.analysis.rank_epochs import Span
 from gpumon.frame import EVALUATION, Boundary
 from gpumon.history.grid import Grid
 from gpumon_tui import palette

@@ -42,6 +42,8 @@ class ListedRuns:
         """Whether every run is among those that were read last."""
         self._known: dict[str, tuple[str, RunSummary]] = {}
         """The ledger's file and the run, by id."""
+        self._rows: dict[str, tuple[RunSummary, ListedRun]] = {}
+        """Rows of runs that are over: nothing that is said of them depends on the time."""
         self._runs: list[ListedRun] = []
         self._stamps: object = None
 
@@ -59,8 +61,16 @@ class ListedRuns:
             self._known = self._read_all(ledgers)
             self.is_all = True
         self._stamps = stamped
-        self._runs = [_listed(one, now) for _, one in self._known.values()]
+        self._runs = [self._row(one, now) for _, one in self._known.values()]
         return self._runs
+
+    def _row(self, one: RunSummary, now: float) -> ListedRun:
+        of, row = self._rows.get(one.run.id, (None, None))
+        if row is None or of is not one:
+            row = _listed(one, now)
+            if one.run.state is not RunState.RUNNING:
+                self._rows[one.run.id] = one, row
+        return row
 
     def _read_all(self, ledgers: Ledgers) -> dict[str, tuple[str, RunSummary]]:
         found: dict[str, tuple[str, RunSummary]] = {}
@@ -72,7 +82,8 @@ class ListedRuns:
             if kept is None or path != ledger.path or not _is_same(run, kept.run):
                 found[run.id] = ledger.path, ledger.listed(run)
             else:
-                found[run.id] = path, kept._replace(tags=tags[path].get(run.id, ()))
+                told = tags[path].get(run.id, ())
+                found[run.id] = path, kept if kept.tags == told else kept._replace(tags=told)
         return found
 
 

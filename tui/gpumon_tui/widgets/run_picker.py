@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from functools import partial
-from heapq import merge
+from typing import NamedTuple
 
 from rich.segment import Segment
 
@@ -34,6 +35,21 @@ MOST = 80
 PlacedColumns = tuple[tuple[int, TableColumn], ...]
 
 
+class _PastRuns(NamedTuple):
+    """The runs of ledgers that match, with what is told of all of them: counted once for each answer and filter."""
+
+    runs: Sequence[ListedRun] = ()
+    places: Mapping[str, int] = {}
+    """Their places by id."""
+    running: int = 0
+    unseen: int = 0
+    written: float = NAN
+    """Until when ledgers tell of those that go on, s since 1970; NaN where there is none."""
+    most_energy: float = 0.0
+    known: frozenset[str] = frozenset()
+    """Titles of columns for which some have something."""
+
+
 class RunPicker:
     """The runs of frames and of ledgers; the cursor stays on its run when they are sorted anew."""
 
@@ -49,14 +65,18 @@ class RunPicker:
         self._selected: str | None = None
         """Id of the run that was selected when this list was drawn last: by now another page may have taken another."""
         self.shown: list[ListedRun] = []
+        self._past = _PastRuns()
+        """Those of `shown` that no frame tells of."""
+        self._live: Sequence[tuple[int, ListedRun]] = ()
+        """The others, each with its place among all."""
         self.page = 1
         """Rows on screen."""
         self._cursor = self._top = 0
         self._hidden = 0
-        self._energies: Memo[float] = Memo()
         self._most_energy = 0.0
         """The largest of the list (J): all have its unit."""
         self._sorted: Memo[list[ListedRun]] = Memo()
+        self._counted: Memo[_PastRuns] = Memo()
         self._drawn: Memo[Line] = Memo()
         self._heading: Memo[Line] = Memo()
         self._cells: Memo[Row] = Memo()
@@ -64,7 +84,20 @@ class RunPicker:
 
     def find(self, run_id: str) -> ListedRun | None:
         """The run of an id, if it is shown."""
-        return next((run for run in self.shown if run.id == run_id), None)
+        place = self._place_of(run_id)
+        return self.shown[place] if place is not None else None
+
+    def _place_of(self, run_id: str) -> int | None:
+        """The place of a run among those that are shown."""
+        for place, run in self._live:
+            if run.id == run_id:
+                return place
+        at = self._past.places.get(run_id)
+        if at is None:
+            return None
+        for place, _ in self._live:  # in the order of their places
+            at += place <= at
+        return at
 
     def is_over(self, run_id: str) -> bool:
         """Whether a run goes on no more, or is not known to."""
@@ -76,9 +109,9 @@ class RunPicker:
         if self._selected is not None and self.view.selected_run != self._selected:
             self.run = self.view.selected_run or self.run
         self.shown = self._runs()
-        place = next((place for place, run in enumerate(self.shown) if run.id == self.run), -1)
-        self._cursor = place if place >= 0 else max(0, min(self._cursor, len(self.shown) - 1))
-        if self.shown and not (place < 0 and keep):
+        place = self._place_of(self.run)
+        self._cursor = place if place is not None else max(0, min(self._cursor, len(self.shown) - 1))
+        if self.shown and not (place is None and keep):
             self.run = self.shown[self._cursor].id
         if any(ranks.first.id == self.run for ranks in self.view.ranks):
             self.view.selected_run = self.run
@@ -92,8 +125,7 @@ class RunPicker:
 
     def move_beside(self, run_id: str) -> None:
         """Move the cursor to the row after that of a run, or before the last."""
-        place = next((place for place, run in enumerate(self.shown) if run.id == run_id), 0)
-        self._cursor = place
+        self._cursor = place = self._place_of(run_id) or 0
         self.move(1 if place + 1 < len(self.shown) else -1)
 
     def turn_order(self, step: int) -> None:
@@ -173,19 +205,13 @@ class RunPicker:
 
     def _columns(self, cells: int) -> tuple[tuple[TableColumn, ...], PlacedColumns]:
         """All columns, and those that some run has something for and that have room."""
-        by = (
-            self.view.kept.listed().until,
-            self.words,
-            len(self.shown),
-            tuple(self.shown[: len(self.view.ranks)]),
-            cells,
-        )
+        known = self._past.known | run_list.known([run for _, run in self._live])
 
         def found() -> tuple[tuple[TableColumn, ...], PlacedColumns]:
             columns = run_list.columns(cells)
-            return columns, placed(columns, cells, run_list.empty(columns, self.shown))
+            return columns, placed(columns, cells, run_list.empty(columns, known))
 
-        return self._places.get(0, by, found)
+        return self._places.get(0, (known, cells), found)
 
     def _runs(self) -> list[ListedRun]:
         """The runs in their order: those of the frame as it tells of them, the others as a ledger does."""
@@ -199,16 +225,20 @@ class RunPicker:
 
         known = answer.until, frozenset(live_ids), self.order
         past = self._sorted.get(0, known, of_ledger)
-        matching = self._sorted.get(1, (known, self.words), lambda: run_list.matching(past, self.words))
-        by_id = {run.id: run for run in kept if run.id in live_ids} if live_ids else {}
+        self._past = self._counted.get(0, (known, self.words), lambda: _counted(run_list.matching(past, self.words)))
+        by_id = self._sorted.get(1, known[:2], lambda: [run for run in kept if run.id in live_ids]) if live_ids else []
+        of_kept = {run.id: run for run in by_id}
         live = [
-            run_list.of_frame(ranks, by_id.get(ranks.first.id), view.epochs, view.now, is_old=view.age > 0)
+            run_list.of_frame(ranks, of_kept.get(ranks.first.id), view.epochs, view.now, is_old=view.age > 0)
             for ranks in view.ranks
         ]
-        found = list(merge(sorted(run_list.matching(live, self.words), key=order.key), matching, key=order.key))
+        found, places = list(self._past.runs), []
+        for before, run in enumerate(sorted(run_list.matching(live, self.words), key=order.key)):
+            places.append((bisect_left(self._past.runs, order.key(run), key=order.key) + before, run))
+            found.insert(*places[-1])
+        self._live = places
         self._hidden = len(past) + len(live) - len(found)
-        of_past = self._energies.get(0, (known, self.words), lambda: _most_energy(matching))
-        self._most_energy = max(of_past, _most_energy(live))
+        self._most_energy = max(self._past.most_energy, _most_energy(live))
         return found
 
     def _title(self, cells: int, choosing: str) -> Line:
@@ -216,7 +246,8 @@ class RunPicker:
         more_past = "" if self.view.kept.is_all_listed else "+"  # the others are still being read
         answer = self.view.kept.listed()
         is_unread = answer.found is None and not answer.problem
-        running, lost = sum(not run.is_over for run in shown), sum(run.state == UNSEEN for run in shown)
+        live = _counted([run for _, run in self._live])
+        running, lost = live.running + self._past.running, live.unseen + self._past.unseen
         past = "…" if is_unread else f"{len(shown) - running - lost}{more_past}"
         told = [(str(running), view.running)] if running or not lost else []
         told += [(str(lost), UNSEEN)] if lost else []
@@ -224,7 +255,7 @@ class RunPicker:
         detail: Line = []
         for count, what in told if view.tells_processes else ():
             detail += [Segment("  " if detail else ""), Segment(count, STRONG), Segment(f" {what}", theme.DIM)]
-        written = min((run.written for run in shown if not run.is_over and is_known(run.written)), default=NAN)
+        written = min(filter(is_known, (live.written, self._past.written)), default=NAN)
         if cells >= WRITTEN_FROM and is_known(written):  # what frames tell of a run is of the header's clock
             detail += [Segment(f"  ·  util, wait and energy until {units.clock(written)}", theme.DIM)]
         if choosing:
@@ -262,6 +293,16 @@ class RunPicker:
         shows = run, detail, is_open, cells, room, most
         draw = partial(run_list.row, run, detail, self.view.now, is_open=is_open, cells=cells, room=room, most=most)
         return self._cells.get(run.id, shows, draw)
+
+
+def _counted(runs: Sequence[ListedRun]) -> _PastRuns:
+    going_on = [run for run in runs if not run.is_over]
+    return _PastRuns(
+        runs, {run.id: place for place, run in enumerate(runs)}, len(going_on),
+        sum(run.state == UNSEEN for run in runs),
+        min((run.written for run in going_on if is_known(run.written)), default=NAN),
+        _most_energy(runs), run_list.known(runs),
+    )  # fmt: skip
 
 
 def _most_energy(runs: Sequence[ListedRun]) -> float:

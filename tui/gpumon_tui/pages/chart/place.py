@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import itemgetter
+
 from rich.segment import Segment
 
 from gpumon.analysis.epochs import Drawn
@@ -63,15 +66,18 @@ def step_at(state: ChartState, key: str, time: float, newest: tuple[float, int] 
     `newest`: the time of the frame on screen, and the step that the run reports there.
     """
     known = state.view.epochs.steps_known(key)
-    if newest is not None:
-        if time >= newest[0]:
-            return f"{newest[1]:,}"
-        known = [*(one for one in known if one[0] < newest[0]), newest]
-    before = [one for one in known if one[0] <= time]
-    after = [one for one in known if one[0] > time]
-    if not before or not after:
+    if newest is not None and time >= newest[0]:
+        return f"{newest[1]:,}"
+    after = bisect_right(known, time, key=itemgetter(0))
+    if after == 0:
         return ""
-    (begin, first), (end, last) = before[-1], after[0]
+    begin, first = known[after - 1]
+    later = known[after] if after < len(known) else None
+    if newest is not None and (later is None or later[0] >= newest[0]):
+        later = newest
+    if later is None:
+        return ""
+    end, last = later
     if first == last or end <= begin:
         return f"{first:,}"
     return f"≈{round(first + (last - first) * (time - begin) / (end - begin)):,}"
