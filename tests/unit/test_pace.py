@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isnan
 
 import pytest
@@ -12,6 +13,7 @@ from gpumon.analysis.pace import recent_pace, steps_per_second_in
 from gpumon.frame import NAN, Boundary, Frame, Mark, Run
 from gpumon.ledger.epoch_summary import EpochSummary
 from tests.builders import frame_of, tick
+from tests.instructions import instructions
 
 
 def frame(runs: tuple[Run, ...], boundaries: tuple[Boundary, ...] = ()) -> Frame:
@@ -174,3 +176,54 @@ def test_an_epoch_that_goes_on_has_no_steps_per_second_in_its_first_seconds() ->
     assert isnan(epoch._replace(is_open=True).steps_per_second)
     assert epoch._replace(is_open=True, seconds=10.0).steps_per_second == 34.2
     assert epoch._replace(ended=0.045).steps_per_second == pytest.approx(7600), "its end is exact"
+
+
+def quick(epochs: int) -> tuple[Epochs, int]:
+    """A run of epochs of a second with a validation, and the number of its last boundary."""
+    known = Epochs()
+    known.take(
+        Boundary("a", 2 * n + k + 1, mark, n, 10 * n + 8 * k, phase, *[int((n + 0.8 * k) * 1e9)] * 2)
+        for n in range(epochs)
+        for k, (mark, phase) in enumerate([(Mark.EPOCH_BEGIN, "train"), (Mark.PHASE, "validate")])
+    )
+    known.add(frame((run(10 * epochs, epochs - 0.1, epoch=epochs - 1),)))
+    return known, 2 * epochs
+
+
+@pytest.mark.parametrize("work", [
+    lambda known, end: recent_pace(known, "a", end),
+    lambda known, end: steps_per_second_in(known, "a", end - 5.0, end - 4.0),
+    lambda known, end: known.duration("a"),
+    lambda known, end: known.stretches("a", end, slice(-30, None)),
+    lambda known, end: known.epoch_count("a"),
+    lambda known, end: known.drawn(["a"]),
+], ids=["recent pace", "pace of an epoch", "duration", "newest epochs", "count", "marks"])  # fmt: skip
+def test_what_is_told_of_a_run_takes_as_long_after_thousands_of_epochs(work: Callable[[Epochs, float], object]) -> None:
+    spent = []
+    for epochs in (100, 1900):
+        known, number = quick(epochs)
+        work(known, float(epochs))
+        known.take([Boundary("a", number + 1, Mark.EPOCH_BEGIN, epochs, 10 * epochs, "train", *[epochs * 10**9] * 2)])
+        spent.append(instructions(lambda known=known, end=float(epochs): work(known, end)))  # type: ignore[misc]
+    assert spent[1] < 1.5 * spent[0] + 300, "a bisection takes a few steps more"
+
+
+def test_marks_that_are_added_are_those_of_all_at_once() -> None:
+    added, whole = Epochs(), Epochs()
+    boundaries = [
+        Boundary(key, 2 * n + k + 1, mark, epoch, 10 * n, phase, *[int((n + late + 0.8 * k) * 1e9)] * 2)
+        for n, epoch in enumerate([0, 1, 2, 2, 3, 1, 4])
+        for key, late in (("a", 0.0), ("b", -0.1))
+        for k, (mark, phase) in enumerate([(Mark.EPOCH_BEGIN, "train"), (Mark.PHASE, "validate")])
+    ]
+    ranks = [run(0, 0.0)._replace(key=key, epoch=5, epoch_started=9.0) for key in "ab"]
+    for one in boundaries:
+        added.take([one])
+        added.add(frame(tuple(ranks)))
+        assert added.drawn("ab").marks == sorted(set(added.drawn("ab").marks))
+    whole.take(boundaries)
+    whole.add(frame(tuple(ranks)))
+    assert added.drawn("ab") == whole.drawn("ab")
+    assert [(mark.epoch, mark.time) for mark in whole.drawn("ab").marks] == [
+        (0, -0.1), (2, 2.9), (3, 3.9), (1, 4.9), (4, 5.9), (5, 9.0)
+    ]  # fmt: skip

@@ -75,6 +75,10 @@ class Asked:
         """Whether every question that was asked has its answer."""
         return not self._pending
 
+    def is_pending(self, question: Hashable) -> bool:
+        """Whether a question waits for its answer."""
+        return question in self._pending
+
     def known(self, question: Hashable) -> Answer[Any]:
         """The last answer to a question, which is not asked here."""
         return self._answers.get(question, NOT_YET)

@@ -6,12 +6,23 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon_tui.freshness import is_of_daemon
-from gpumon_tui.renderables.event_rows import EventRow, all_rows
+from gpumon_tui.renderables.event_rows import EventRow, all_rows, group_counts
 from gpumon_tui.view import View
 
 if TYPE_CHECKING:
     from gpumon.events.event import Occurrence
     from gpumon.events.query import LoggedEvent
+
+
+AT_ONCE = 500
+"""Events whose rows are made at once; those of more are made in the background thread."""
+
+
+class EventTable(NamedTuple):
+    """Rows of all events, the newest first, and how many of them each group has."""
+
+    rows: Sequence[EventRow] = ()
+    counts: Mapping[str, int] = {}
 
 
 class ToldEvents(NamedTuple):
@@ -38,6 +49,42 @@ class ToldEvents(NamedTuple):
         return all_rows(
             self.logged, self.seen, self.labels, is_of_now=self.is_of_now, now=self.now, runs=self.runs
         )  # fmt: skip
+
+    def table(self) -> EventTable:
+        """Return the rows with their counts."""
+        rows = self.rows()
+        return EventTable(rows, group_counts(rows))
+
+
+class EventTables:
+    """The table of the events that the view knows. One of thousands of rows is a moment late."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._table = EventTable()
+        self._of: tuple[Hashable, object] = None, None
+        self._number = 0
+        self._asked: tuple[Hashable, tuple[Hashable, object]] | None = None
+        """The question that is not answered yet, and what it is about."""
+
+    def get(self, logged: Sequence[LoggedEvent], seen: Sequence[Occurrence]) -> EventTable:
+        """Return the table; the same object while it shows the same."""
+        told, asked = told_events(self._view, logged, seen), self._view.kept.asked
+        of = told.shows, logged
+        if self._asked is not None and (table := asked.known(self._asked[0]).found) is not None:
+            self._table, self._of = table, self._asked[1]
+            asked.drop(self._asked[0])
+            self._asked = None
+        if of[0] == self._of[0] and logged is self._of[1]:
+            return self._table
+        if len(logged) + len(seen) <= AT_ONCE:
+            self._table, self._of, self._asked = told.table(), of, None
+        elif self._asked is None or not asked.is_pending(self._asked[0]):
+            self._number += 1
+            question = "event rows", id(self), self._number
+            self._asked = question, of
+            asked.ask(question, told._replace(labels=dict(told.labels)).table, float("inf"))
+        return self._table
 
 
 def told_events(view: View, logged: Sequence[LoggedEvent], seen: Sequence[Occurrence]) -> ToldEvents:

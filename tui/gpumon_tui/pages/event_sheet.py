@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from operator import attrgetter
 
 from rich.segment import Segment
@@ -29,7 +28,7 @@ from gpumon_tui.renderables.event_lines import (
     heading,
     row_line,
 )
-from gpumon_tui.renderables.event_rows import ALL, GROUPS, EventRow, is_of, matching
+from gpumon_tui.renderables.event_rows import ALL, GROUPS, EventRow, matching
 from gpumon_tui.renderables.event_strip import (
     STRIP_FROM,
     StripSpan,
@@ -41,7 +40,7 @@ from gpumon_tui.renderables.event_strip import (
 )
 from gpumon_tui.renderables.nothing_to_list import SHOW_ALL, all_hidden
 from gpumon_tui.renderables.text_width import Line, fit, safe
-from gpumon_tui.told_events import told_events
+from gpumon_tui.told_events import EventTables
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
@@ -78,10 +77,9 @@ class EventSheet(Lines):
         self.typing = FilterField(self)
         self.preview = EventPreview(view)
         self._all: Sequence[EventRow] = ()
-        self._counts: Counter[str] = Counter()
-        self._of: Hashable = None
+        self._counts: Mapping[str, int] = {}
+        self._tables = EventTables(view)
         self._chosen_of: Hashable = None
-        self._logged: object = None
         self._top = 0
         self._first = 0
         self._places: Sequence[EventPlace] = ()
@@ -116,7 +114,7 @@ class EventSheet(Lines):
     @property
     def groups(self) -> list[str]:
         """Groups that have events, and those of all and on screen."""
-        return [name for name in GROUPS if self._counts[name] or name in (ALL, self.group)]
+        return [name for name in GROUPS if self._counts.get(name) or name in (ALL, self.group)]
 
     def next_group(self, step: int) -> None:
         """Show another group."""
@@ -144,11 +142,9 @@ class EventSheet(Lines):
         self._how_bad = _WARN if Capability.NOW in view.origin.capabilities else _DIM
         answer = happened.logged(view.history_path) if is_here else None
         logged = (answer.found if answer else None) or ()
-        told = told_events(view, logged, seen)
-        if told.shows != self._of or logged is not self._logged:
-            self._of, self._logged = told.shows, logged
-            self._all = told.rows()
-            self._counts = Counter({name: sum(is_of(row, name) for row in self._all) for name in GROUPS})
+        table = self._tables.get(logged, seen)
+        if table.rows is not self._all:
+            self._all, self._counts = table.rows, table.counts
             self._chosen_of = None
         self.problem = self._why(is_here, answer.problem if answer else "", answer is None or answer.found is None)
         chosen_of = self.filter, self.group, self.gpu

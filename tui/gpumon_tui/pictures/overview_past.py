@@ -31,7 +31,7 @@ from gpumon_tui.renderables.overview_rows import loss_name
 from gpumon_tui.renderables.placed import Placed
 from gpumon_tui.renderables.run_opened import by_ticks
 from gpumon_tui.renderables.text_width import Line, fit, safe
-from gpumon_tui.told_events import told_events
+from gpumon_tui.told_events import EventTables
 from gpumon_tui.view import View
 
 if TYPE_CHECKING:
@@ -268,16 +268,15 @@ class EventPicture(SectionPicture):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self._joined: Memo[list[EventRow]] = Memo()
-        self._found: list[EventRow] = []
+        self._tables = EventTables(view)
+        self._found: Sequence[EventRow] = ()
 
     def rows(self) -> Sequence[Hashable]:
         view, happened = self.view, self.view.happened
         is_here = Capability.LIVE in view.origin.capabilities
         logged = (happened.logged(view.history_path).found if is_here else None) or ()
-        told = told_events(view, logged, tuple(happened.seen))
-        self._found = self._joined.get(0, told.shows, told.rows)
-        return [one.key for one in self._found]
+        self._found = self._tables.get(logged, tuple(happened.seen)).rows
+        return range(len(self._found))
 
     def row(self, place: int) -> Placed:
         one = self._found[place]

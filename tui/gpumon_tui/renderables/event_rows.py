@@ -249,6 +249,11 @@ def is_of(row: EventRow, group: str) -> bool:
     return group == ALL or row.event.kind.name in GROUPS[group]
 
 
+def group_counts(rows: Sequence[EventRow]) -> dict[str, int]:
+    """Return how many rows each group has."""
+    return {name: sum(is_of(row, name) for row in rows) for name in GROUPS}
+
+
 def is_on(row: EventRow, label: str) -> bool:
     """Whether a row is about the GPU of a number, alone or with others."""
     first, _, last = row.gpu.removeprefix("GPU ").partition("–")
