@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpumon.analysis.rank_epochs import Span
 from gpumon.analysis.epochs import Stretch as Seen
+from gpumon.analysis.rank_epochs import Span
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.past import findings
