@@ -35,10 +35,14 @@ class RunFacts(NamedTuple):
     """CPU time of the process and of those that it started, while the run lasted; told at its end."""
     job: str = ""
     """Number of the Slurm job that it runs in, by its own environment."""
+    folded: float = 0.0
+    """Epochs that have no row of their own: so many ended so quickly that they are in that of the one before."""
+    claimed: float = 0.0
+    """GPUs that it claims and does not have: the driver lists no process of its user there. Told by the sampler."""
 
     def settled(self) -> "RunFacts":
         """The facts as frames have them."""
-        return self._replace(batch=self.mean_batch or self.batch, mean_batch=0.0)
+        return self._replace(batch=self.mean_batch or self.batch, mean_batch=0.0, claimed=0.0)
 
 
 class Fact(NamedTuple):
@@ -69,6 +73,8 @@ RUN_FACTS: tuple[Fact, ...] = (
     Fact("planned_steps", column="planned_steps", key="steps_planned"),
     Fact("cpu_seconds", column="cpu_seconds", key="cpu_seconds"),
     Fact("job", most=64),
+    Fact("folded", column="folded_epochs"),
+    Fact("claimed", most=1024),
 )
 
 

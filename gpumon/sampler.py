@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpumon.clock import SECOND, Clock, Sign
-from gpumon.frame import NAN, Boundary, Mark, Process, Run, Sample, Tick
+from gpumon.frame import NAN, Boundary, Mark, Process, Run, RunState, Sample, Tick
 from gpumon.idleness import is_idle
 from gpumon.metrics import HOST_METRICS
 from gpumon.missing import is_known
@@ -21,7 +21,7 @@ from gpumon.sources.found import found
 from gpumon.sources.host import HostSource
 from gpumon.sources.surroundings import Surroundings
 from gpumon.tags.holding import with_holdings
-from gpumon.tags.matching import devices_of, stamp
+from gpumon.tags.matching import UnprovenClaims, devices_of, stamp
 from gpumon.tags.reader import Poll, TagReader
 
 _HELD_BACK = 4096
@@ -56,6 +56,7 @@ class Sampler:
         self._around = host.surroundings if host else Surroundings()
         self._tags = tags
         self._allocations = allocations
+        self._unproven = UnprovenClaims()
         self._boundaries: list[Boundary] = []
         self._processes: tuple[Sequence[Process], tuple[Any, ...], Sequence[Process]] = ((), (), ())
 
@@ -171,9 +172,15 @@ class Sampler:
             return [], []
         devices, processes = [sample.device for sample in reading.samples], self._identified(reading.processes)
         runs, refused = [], {}
+        self._unproven.forget(reading.monotonic_ns)
         for run in self._tags.at(reading.monotonic_ns):
-            match = devices_of(seen.claims[run.key], devices, processes)
-            runs.append(run._replace(gpus=match.devices))
+            claim = seen.claims[run.key]
+            doubted = self._unproven.doubted(claim.uid)
+            match = devices_of(claim, devices, processes, doubted, is_listed_whole=not self._around.has_own_pids)
+            if run.state is RunState.RUNNING:
+                self._unproven.take(claim.uid, match, reading.monotonic_ns)
+            claimed = sum(uuid not in match.devices for uuid in match.unproven)
+            runs.append(run._replace(gpus=match.devices, facts=run.facts._replace(claimed=claimed)))
             if match.refused:
                 refused[run.key] = match.refused
         self.refused = refused

@@ -110,6 +110,8 @@ class RunContext(NamedTuple):
     """Share of the time in which no kernel ran."""
     diverged: Sequence[str] = ()
     """Names of logged metrics that are NaN or infinite."""
+    claimed: int = 0
+    """GPUs that it claims although the driver lists no process of its user on them."""
 
 
 Context = TypeVar("Context")

@@ -126,6 +126,7 @@ def live_run(
         throttled_share=throttled,
         idle_share=idle,
         diverged=sorted({name for one in ranks.all for name, value in one.metrics.items() if not isfinite(value)}),
+        claimed=sum(int(one.facts.claimed) for one in ranks.all) if running else 0,
     )
 
 

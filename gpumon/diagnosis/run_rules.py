@@ -74,4 +74,20 @@ def mostly_idle(run: RunContext) -> Iterator[Finding]:
         yield Finding("mostly_idle", Severity.WARNING, run.subject, summary, action, {"idle_share": run.idle_share})
 
 
-RUN_RULES: tuple[Rule[RunContext], ...] = (out_of_memory, ended_badly, diverged, input_bound, throttled, mostly_idle)
+def claimed(run: RunContext) -> Iterator[Finding]:
+    """It names GPUs on which its user has no process."""
+    if run.claimed:
+        summary = f"claims {units.counted(run.claimed, 'GPU')} without a process there"
+        action = "It counts as using them once the driver lists a process of its user: check that it trains on the GPU."
+        yield Finding("claimed", Severity.WARNING, run.subject, summary, action, {"gpus": float(run.claimed)})
+
+
+RUN_RULES: tuple[Rule[RunContext], ...] = (
+    out_of_memory,
+    ended_badly,
+    diverged,
+    claimed,
+    input_bound,
+    throttled,
+    mostly_idle,
+)

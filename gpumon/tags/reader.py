@@ -96,10 +96,7 @@ class TagReader:
         self._users: dict[int, str] = {}
         self._ids = RunIds()
         self._runs: dict[str, tuple[Run, Watched]] = {}
-        try:
-            self._namespace = os.stat(f"{proc}/self/ns/time").st_ino
-        except OSError:
-            self._namespace = 0
+        self._namespaces = _namespace(proc, "time"), _namespace(proc, "pid")
 
     def poll(self) -> Poll:
         """Look at every board once."""
@@ -163,7 +160,7 @@ class TagReader:
             self._listings.popitem()[1].close()
 
     def _now(self) -> Times:
-        return Times(self._clock.monotonic(), self._clock.time(), self._namespace)
+        return Times(self._clock.monotonic(), self._clock.time(), *self._namespaces)
 
     def _end(self, place: Place, board: Watched, times: Times) -> _End:
         if place not in self._ended:
@@ -282,3 +279,10 @@ class TagReader:
             except KeyError:
                 self._users[uid] = str(uid)
         return self._users[uid]
+
+
+def _namespace(proc: str, kind: str) -> int:
+    try:
+        return os.stat(f"{proc}/self/ns/{kind}").st_ino
+    except OSError:
+        return 0

@@ -40,11 +40,12 @@ _WORDS = (
 
 
 class Times(NamedTuple):
-    """Now, on both clocks, ns; and the time namespace that the monotonic one belongs to."""
+    """Now, on both clocks, ns; and the time and pid namespaces of this process, 0 where they are unknown."""
 
     monotonic_ns: int
     time_ns: int
     namespace: int
+    pid_namespace: int = 0
 
 
 class Watched:
@@ -237,6 +238,7 @@ class Watched:
             visible=said.visible,
             order=said.order,
             world_size=said.world_size,
+            is_numbered_here=self.header.pid_namespace in (0, times.pid_namespace) or not times.pid_namespace,
         )
         run = Run(
             key=self.name,

@@ -285,6 +285,14 @@ def test_heat_is_found_in_the_history_and_only_of_a_gpu_that_answers() -> None:
     assert [one.kind for one in findings(gpu_statuses(late, []), [], None, late.time, history)] == ["unavailable"]
 
 
+def test_a_run_that_claims_gpus_without_a_process_there_is_a_finding() -> None:
+    ranks = [run(f"tag.{rank}", rank=rank, facts=RunFacts(claimed=2)) for rank in (0, 1)]
+    found = diagnose(RUN_RULES, [live_run(ranks_of(ranks)[0], Epochs(), TIME)])
+    assert [(one.kind, one.evidence) for one in found] == [("claimed", {"gpus": 4.0})]
+    over = [rank._replace(state=RunState.FINISHED) for rank in ranks]
+    assert not diagnose(RUN_RULES, [live_run(ranks_of(over)[0], Epochs(), TIME)])
+
+
 def test_a_live_run_that_logs_no_number_has_diverged() -> None:
     for accuracy, told in ((0.5, "loss is"), (math.nan, "accuracy and loss are")):
         one = run(epoch=3, started=TIME / SECOND, metrics={"loss": math.nan, "accuracy": accuracy})

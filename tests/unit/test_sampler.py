@@ -223,6 +223,21 @@ def test_samples_and_processes_get_the_run_in_force(clock: FakeClock) -> None:
     assert tags.asked == [tick.monotonic_ns], "as it was when the sample was taken"
 
 
+def test_a_claim_alone_takes_no_gpu_for_longer_than_a_minute(clock: FakeClock) -> None:
+    source, uuid = FakeSource(clock), builders.device().uuid
+    tags = FakeTags([builders.run(pid=4711, gpus=(uuid,))])
+    sampler = make(source, clock, tags=tags)
+    ticks = sampled(sampler, 63)
+    assert (ticks[0].samples[0].run, ticks[60].samples[0].run, ticks[62].samples[0].run) == (KEY, KEY, "")
+    assert [tick.runs[0].facts.claimed for tick in (ticks[60], ticks[62])] == [0, 1]
+    tags.runs = [builders.run("another", id="another", pid=4712, gpus=(uuid,))]
+    (tick,) = sampler.ticks()
+    assert (tick.samples[0].run, tick.runs[0].gpus) == ("", ()), "nor one run of the same user after the other"
+    source.processes = (builders.process(4712),)
+    (tick,) = sampler.ticks()
+    assert (tick.samples[0].run, tick.runs[0].facts.claimed) == ("another", 0)
+
+
 def test_a_device_that_was_read_after_a_run_had_ended_is_not_that_runs(clock: FakeClock) -> None:
     ended = clock.monotonic() + SECOND
 

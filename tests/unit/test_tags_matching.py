@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.clock import SECOND
 from gpumon.frame import Device, Process, Run, RunState, Sample
-from gpumon.metrics import Availability
-from gpumon.tags.matching import Claim, devices_of, stamp
+from gpumon.metrics import PROCESSES, Availability
+from gpumon.tags.devices import visible_uuids
+from gpumon.tags.matching import Claim, Match, UnprovenClaims, devices_of, stamp
 
 ONE, TWO, MIG = "GPU-1111-aaaa", "GPU-2222-bbbb", "MIG-3333-cccc"
 DEVICES = [Device(ONE, 0, "H200"), Device(TWO, 1, "H200"), Device(MIG, 2, "H200 MIG")]
@@ -23,7 +25,7 @@ def claim(pid: int = 7, devices: tuple[str, ...] = (), visible: str = "", order:
 
 def test_what_is_claimed_comes_first() -> None:
     found = devices_of(claim(devices=(TWO,)), DEVICES, [process(7, ONE, "ann"), process(7, TWO, "ann")])
-    assert found == ((TWO,), "")
+    assert (found.devices, found.refused) == ((TWO,), "")
 
 
 @pytest.mark.parametrize("uuid", ["GPU-1111", "GPU-1111-aaaa", "MIG-1111-aaaa"])
@@ -60,6 +62,10 @@ def test_without_a_claim_the_driver_is_asked_for_the_pid() -> None:
         (DEVICES[:2], "1", "", 1, (TWO,)),
         (DEVICES[:2], "1,0", "", 1, (TWO, ONE)),
         (DEVICES[:2], "1,-1,0", "", 1, (TWO,)),
+        (DEVICES[:2], "1,99,0", "", 1, (TWO,)),  # as CUDA reads it, the first that means none ends the list
+        (DEVICES[:2], "99,1", "", 1, ()),
+        (DEVICES[:2], "0,1,0", "", 1, ()),  # of a list that names one twice nothing is visible
+        (DEVICES[:2], "1,GPU-1111,0", "", 1, (TWO,)),
         (DEVICES[:2], "0,1", "", 2, ()),
         (DEVICES[:2], "1", "", 2, (TWO,)),
         (MIXED, "1", "", 1, ()),
@@ -72,6 +78,71 @@ def test_numbers_count_only_where_they_must_mean_what_the_driver_means(
     devices: list[Device], visible: str, order: str, ranks: int, expected: tuple[str, ...]
 ) -> None:
     assert devices_of(claim(visible=visible, order=order, ranks=ranks), devices, []).devices == expected
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        ("GPU-2222,GPU-1111", (TWO, ONE)),
+        ("GPU-2222,GPU-9999,GPU-1111", (TWO,)),
+        ("GPU-2222,0,GPU-1111", (TWO,)),
+        ("GPU-2222,GPU-2222-bbbb", ()),
+        ("GPU-,GPU-1111", ()),
+        ("MIG-3333,GPU-1111", (MIG, ONE)),
+    ],
+)
+def test_uuids_of_the_environment_count_as_cuda_reads_them(visible: str, expected: tuple[str, ...]) -> None:
+    named = claim(devices=visible_uuids(visible), visible=visible)
+    assert devices_of(named, DEVICES, []).devices == expected
+
+
+def test_devices_that_a_framework_names_do_not_hang_on_each_other() -> None:
+    assert devices_of(claim(devices=("GPU-9999", TWO)), DEVICES, []).devices == (TWO,)
+
+
+def test_numbers_of_another_pid_namespace_mean_nothing_here() -> None:
+    elsewhere = claim(visible="1")._replace(is_numbered_here=False)
+    assert devices_of(elsewhere, DEVICES[:2], []).devices == ()
+    assert devices_of(elsewhere, DEVICES[:2], [process(7, ONE, "ann")]).devices == (ONE,)
+    assert devices_of(elsewhere._replace(devices=(TWO,)), DEVICES[:2], []).devices == (TWO,), "a UUID is the same"
+
+
+LISTLESS = Device(ONE, 0, "H200", missing={PROCESSES: Availability.NO_PERMISSION})
+
+
+@pytest.mark.parametrize(
+    ("there", "device", "whole", "expected"),
+    [
+        ([], DEVICES[0], True, ()),
+        ([process(8, TWO, "ann")], DEVICES[0], True, ()),
+        ([process(7, ONE, "ann")], DEVICES[0], True, (ONE,)),
+        ([process(9, ONE, "ann")], DEVICES[0], True, (ONE,)),  # one that the training started
+        ([process(9, ONE, "")], DEVICES[0], True, (ONE,)),  # whose it is nobody knows
+        ([], LISTLESS, True, (ONE,)),
+        ([], DEVICES[0], False, (ONE,)),  # in a container
+    ],
+)
+def test_a_doubted_claim_holds_only_where_its_user_has_or_may_have_a_process(
+    there: list[Process], device: Device, whole: bool, expected: tuple[str, ...]
+) -> None:
+    for named in (claim(devices=(ONE,)), claim(visible="0")):
+        found = devices_of(named, [device], there, doubted=[ONE], is_listed_whole=whole)
+        assert found.devices == expected
+        assert bool(found.unproven) == (not expected)
+
+
+def test_a_user_has_no_more_time_with_one_run_after_the_other_than_with_one() -> None:
+    claims, alone = UnprovenClaims(), Match((ONE,), unproven=(ONE,))
+    for second in range(0, 61, 20):
+        claims.take(1000, alone, second * SECOND)
+    assert claims.doubted(1000) == []
+    claims.take(1000, alone, 61 * SECOND)
+    assert (claims.doubted(1000), claims.doubted(1001)) == ([ONE], [])
+    claims.take(1000, Match((ONE,)), 62 * SECOND)
+    assert claims.doubted(1000) == [], "the driver lists a process of the user"
+    claims.take(1000, alone, 63 * SECOND)
+    claims.forget(64 * SECOND + 3600 * SECOND)
+    assert not claims._times
 
 
 def test_numbers_are_refused_like_any_claim() -> None:
