@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,8 +37,9 @@ def trained(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     live_dir = tmp_path_factory.mktemp("between")
     with Stub(driver_library) as stub, daemon("--interval", "0.1", env=environment(live_dir, stub.env())):
         words = ["-m", "tests.trainings.evaluating", stub.uuid(0), EPOCH, live_dir]
-        train(words, live_dir, KERAS_BACKEND="torch")
-        told = {one.run.name: one for one in tagged(live_dir, len(FRAMEWORKS))}
+        with ThreadPoolExecutor(1) as pool:
+            training = pool.submit(train, words, live_dir, KERAS_BACKEND="torch")
+            told = {one.run.name: one for one in tagged(live_dir, len(FRAMEWORKS), training)}
         yield Trained(stub, told, {name: shown(live_dir, one.run) for name, one in told.items()})
 
 

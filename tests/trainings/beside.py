@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,11 @@ from gpumon.frame import Frame, Mark, Run, RunState
 from gpumon.live import follow
 from gpumon.paths import Places
 from gpumon.run_facts import PAUSED
-from tests.programs import environment, gpumon, status, until
+from tests.programs import PATIENCE, environment, gpumon, status, until
 from tests.trainings import Told, train
+
+TRAINING = 600.0
+"""Seconds that a training of all cases may take on a busy machine."""
 
 
 def watch(command: Sequence[object], live_dir: Path) -> tuple[dict[str, Any], str]:
@@ -39,19 +42,35 @@ def watch(command: Sequence[object], live_dir: Path) -> tuple[dict[str, Any], st
 
 def finished(live_dir: Path, ranks: int = 1) -> tuple[list[Run], list[Frame]]:
     """The ended runs by rank and begin, and all frames, once the daemon knows of the end of each rank."""
+    return _ended(live_dir, ranks)
+
+
+def _ended(live_dir: Path, count: int, training: Future[str] | None = None) -> tuple[list[Run], list[Frame]]:
+    """The same, while `training` goes on: a run that has ended leaves the frames after a minute."""
     live = follow(Places(explicit=str(live_dir)))
+    frames: list[Frame] = []
+    seen: dict[str, Run] = {}
 
-    def ended() -> list[Run]:
-        frame = live.latest()
-        return [run for run in frame.runs if run.state is not RunState.RUNNING] if frame else []
+    def ended() -> list[Run] | None:
+        is_over = training is None or training.done()
+        for frame in live.since(frames[-1].number if frames else 0):
+            frames.append(frame)
+            seen.update({run.key: run for run in frame.runs})
+        found = [run for run in seen.values() if run.state is not RunState.RUNNING]
+        if is_over and training is not None:
+            training.result()  # raises what it raised
+        return found if is_over and len(found) == count else None
 
-    runs = until(lambda: found if len(found := ended()) == ranks else None)
-    return sorted(runs, key=lambda run: (run.rank, run.started)), live.since(0)
+    runs = until(ended, timeout=PATIENCE if training is None else TRAINING)
+    return sorted(runs, key=lambda run: (run.rank, run.started)), frames
 
 
-def tagged(live_dir: Path, runs: int) -> list[Told]:
-    """All `runs` runs that have ended beside a daemon, by rank and begin, with what its ring has of them."""
-    ended, frames = finished(live_dir, runs)
+def tagged(live_dir: Path, runs: int, training: Future[str] | None = None) -> list[Told]:
+    """All `runs` runs that have ended beside a daemon, by rank and begin, with what its ring had of them.
+
+    `training`: in which they run, while it goes on.
+    """
+    ended, frames = _ended(live_dir, runs, training)
     boundaries = [boundary for frame in frames for boundary in frame.boundaries]
     return [Told(run, [b for b in boundaries if b.run == run.key]) for run in ended]
 
@@ -60,10 +79,11 @@ class TaggedCases:
     """Cases of a training process that has ended: what the daemon saw of them, and what the frameworks' hooks saw."""
 
     def __init__(self, module: str, live_dir: Path, count: int) -> None:
-        said = train(["-m", module], live_dir)
-        self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
+        with ThreadPoolExecutor(1) as pool:
+            training = pool.submit(train, ["-m", module], live_dir)
+            self._told = {one.run.name: one for one in tagged(live_dir, count, training)}
+        self.seen: dict[str, Any] = json.loads(training.result().splitlines()[-1])
         self.live_dir = live_dir
-        self._told = {one.run.name: one for one in tagged(live_dir, count)}
 
     def __getitem__(self, case: str) -> Told:
         return self._told[case]
