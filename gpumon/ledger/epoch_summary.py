@@ -96,13 +96,15 @@ class EpochSummary(NamedTuple):
         return self.energy_per_step / self.batch if self.batch > 0 else NAN
 
 
-def epochs_done(epochs: Sequence[EpochSummary], base: int) -> int:
+def epochs_done(record: Record, epochs: Sequence[EpochSummary]) -> int:
     """Return the number of epochs that a training has behind it, those before the first recorded one included.
 
-    The run that it resumes had these, or they ended before a recorder saw it. `base`: the number of the first epoch.
+    The run that it resumes had these, or they ended before a recorder saw it.
     """
+    base = record.run.base
     first = min((one.epoch for one in epochs if one.epoch >= 0), default=base)
-    return sum(is_known(one.ended) for one in epochs) + max(0, first - base)
+    folded = max((int(rank.facts.folded) for rank in record.ranks), default=0)
+    return sum(is_known(one.ended) for one in epochs) + folded + max(0, first - base)
 
 
 def are_epochs_known(record: Record, epochs: Sequence[EpochSummary]) -> bool:

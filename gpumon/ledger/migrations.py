@@ -157,7 +157,12 @@ ranks that give the same name, the lowest (`rank`) stands.
 because the training still has it. `run.name` is by the training until it is renamed.
 `forgotten`: keys of ranks whose run was deleted, and when (ns since 1970): their boards may lie there for a while."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+_SIXTH = """
+ALTER TABLE rank ADD COLUMN folded_epochs INTEGER
+"""
+"""`rank.folded_epochs`: epochs of a rank that are in the row of the one before, as they were too short and too many."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
 LEDGER_FILE = FileKind(
     "ledger",
     MIGRATIONS,

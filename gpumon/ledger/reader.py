@@ -28,6 +28,7 @@ from gpumon.ledger.settled import AWAITED, SettledEpochs, settled_epochs
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, outside_rows, phase_rows, step_rows, usage_rows
 from gpumon.missing import is_known
 from gpumon.people import SHOWN, in_force
+from gpumon.run_facts import facts_of_row
 from gpumon.text import clean
 
 NOTHING = "no runs recorded yet: 'gpumon daemon' records trainings that publish their epochs (docs/runs.md)"
@@ -219,9 +220,14 @@ class Ledger:
     def _done(self, run: RunRow, ended: int, first: int | None) -> int | None:
         """Epochs that ended in a run, those before the first one that was seen included; None if that is not known."""
         if first is not None:
-            return ended + max(0, first - run.first_epoch)
+            return ended + self._folded(run.id) + max(0, first - run.first_epoch)
         has_steps = "SELECT EXISTS(SELECT 1 FROM rank WHERE run = ? AND steps > 0)"
         return None if not ended and self._count(has_steps, self._as_written(run.id)) else ended
+
+    def _folded(self, run_id: str) -> int:
+        """Epochs that are in the rows of others."""
+        rows = self._rows("SELECT * FROM rank WHERE run = ?", self._as_written(run_id))
+        return max((int(facts_of_row(row).folded) for row in rows), default=0)
 
     def about(self, run_id: str) -> Particulars:
         """Parameters, program, notes and tags of a run."""

@@ -38,8 +38,14 @@ class StepCounts:
         return row.steps if row.phase in self._phases else None
 
     def whole(self, epochs: list[int | None]) -> int | None:
-        """Those of all epochs and between them; unknown where boundaries were lost: epochs may be missing then."""
+        """Those of all epochs and between them.
+
+        Where boundaries were lost, epochs may be missing: then what the training itself has counted, if it counts from
+        its begin; a framework that resumes another one does not.
+        """
         known = [steps for steps in (*epochs, self.between()) if steps is not None]
+        if known and not self._complete and counts_outside(self._record):
+            return most([rank.steps or None for rank in self._record.ranks])
         return sum(known) if known and self._complete else None
 
     def between(self) -> int | None:

@@ -103,7 +103,7 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
     if run.unseen(now):
         yield f"not seen by a daemon since {units.moment(run.updated)}"
     yield f"{units.moment(run.started)}, {units.span(run.lasted(now))}"
-    done = epochs_done(epochs, run.base)
+    done = epochs_done(record, epochs)
     told = str(done) if are_epochs_known(record, epochs) else units.MISSING
     counted = f"of {run.epochs} epochs done" if run.epochs else "epochs"
     before = run.epochs_before if epochs else 0

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from gpumon.errors import BoardError
 from gpumon.run_about import NOTHING_TOLD, ROOM, About
@@ -27,7 +28,30 @@ from gpumon.text import clean
 _SLOTS = tuple(slice(offset, offset + wire.STATE_SIZE) for offset in wire.STATES)
 OF_NO_EPOCH = -1
 """Number in place of an epoch's, of what is logged after the training."""
+EVENTS_AT_ONCE = 200
+"""Events that may be published at once, and EVENTS_A_SECOND after them: the board holds `wire.EVENT_COUNT`, which a
+reader that comes each second reads in time. Epochs for which there is no room are folded into the one before."""
+EVENTS_A_SECOND = 240
 _EVENT_HEAD = slice(wire.EVENT_HEAD, wire.EVENT_HEAD + 8)
+
+
+class _Place(NamedTuple):
+    """Where a training stood at a moment."""
+
+    epoch: int
+    monotonic_ns: int
+    time_ns: int
+    steps: int
+    wait_ns: int
+
+    @property
+    def times(self) -> tuple[int, int]:
+        """Of both clocks."""
+        return self.monotonic_ns, self.time_ns
+
+    @property
+    def row(self) -> RowEnd:
+        return RowEnd(self.steps, self.monotonic_ns, self.wait_ns)
 
 
 class Board:
@@ -72,6 +96,19 @@ class Board:
         self._metrics = list(wire.NOTHING_LOGGED)
         self._logged = list(wire.NOTHING_LOGGED)
         self._in_epoch = False
+        self._room = float(EVENTS_AT_ONCE)
+        """Events that may be published now."""
+        self._room_at = 0
+        self._begun: _Place | None = None
+        """Begin of the newest epoch, while the end of one that was published is held back; else None."""
+        self._ended = _Place(-1, 0, 0, 0, 0)
+        """End of the newest epoch that is over, while that is held back."""
+        self._has_folded = False
+        """Whether `_begun` is that of an epoch whose begin was not published."""
+        self._folded = 0
+        """Epochs without a row of their own."""
+        self._published = -1
+        """Number of the newest epoch whose begin was published."""
         self.trained = False
         """Whether the training is over: what is logged from now on belongs to no epoch."""
         self._paused = (0, 0)
@@ -117,26 +154,87 @@ class Board:
             self._failed(error)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Publish that `epoch` begins now. In no other phase it is the training's."""
+        """Publish that `epoch` begins now. In no other phase it is the training's.
+
+        While the end of the one before is held back, it is folded into that one.
+        """
         with self._lock:
             self._epoch = _int32(epoch)
-            self._epoch_begin = self._monotonic()
+            self._epoch_begin = now = self._monotonic()
             self._in_epoch = True
             self.trained = False
-            self._logged = list(wire.NOTHING_LOGGED)
             if self._phase == 0 or self.description.phases[self._phase] == PAUSED:
                 self._phase = 1
-            self._event(wire.EPOCH_BEGIN, self._epoch_begin)
+            if self.is_folding:
+                self._folded += self._has_folded
+                self._has_folded = True
+                self._begun = self._place(now)
+                return
+            self._logged = list(wire.NOTHING_LOGGED)
+            self._published = self._epoch
+            self._event(wire.EPOCH_BEGIN, now)
             self.publish()
 
     def end_epoch(self, *, left: bool = False) -> None:
-        """Publish that the epoch ends now; `left`: before its end, or that the one reported as over was left."""
+        """Publish that the epoch ends now; `left`: before its end, or that the one reported as over was left.
+
+        Where epochs are so short that there is no room for all of them, the end is held back.
+        """
         with self._lock:
             if self._phase == 1:
                 self._phase = 0
+            if not left and self._map is not None and not self._has_room():
+                if self._in_epoch:
+                    self._begun = self._begun or self._place(self._epoch_begin)
+                    self._ended = self._place(self._monotonic())
+                self._in_epoch = False
+                return
+            self._unfold()
             self._in_epoch = False
-            self._event(wire.EPOCH_ABORTED if left else wire.EPOCH_END)
+            self._event(wire.EPOCH_ABORTED if left else wire.EPOCH_END, epoch=self._published)
             self.publish()
+
+    @property
+    def is_folding(self) -> bool:
+        """Whether epochs are so short that the end of one is held back, and those that follow are folded into it."""
+        return self._begun is not None
+
+    def _has_room(self) -> bool:
+        """Whether an event more can be read in time."""
+        now = self._monotonic()
+        self._room = min(EVENTS_AT_ONCE, self._room + (now - self._room_at) * EVENTS_A_SECOND / 1e9)
+        self._room_at = now
+        return self._room >= 1
+
+    def _place(self, monotonic_ns: int) -> _Place:
+        return _Place(
+            self._epoch, monotonic_ns, monotonic_ns + self._now() - self._monotonic(), self.steps, self.wait_ns
+        )
+
+    def unfold(self) -> None:
+        """Publish where the open epoch began, if that is held back and it can be read in time."""
+        with self._lock:
+            if self.is_folding and self._has_room():
+                self._unfold()
+
+    def _unfold(self) -> None:
+        """Publish what is held back: the last of the folded epochs has a row of its own."""
+        begun, ended = self._begun, self._ended
+        if begun is None:
+            return
+        self._begun, phase = None, self._phase
+        if self._has_folded:
+            self._has_folded = False
+            self._phase = 0
+            self._event(wire.EPOCH_END, at=begun.times, end=begun.row, epoch=self._published)
+            self._phase, self._published = 1, begun.epoch
+            self._event(wire.EPOCH_BEGIN, at=begun.times, end=begun.row, epoch=begun.epoch)
+            if self._folded:
+                self.describe(facts=self.description.facts._replace(folded=self._folded))
+        if not self._in_epoch:
+            self._phase = 0
+            self._event(wire.EPOCH_END, at=ended.times, end=ended.row, epoch=self._published)
+        self._phase = phase
 
     def phase(self, name: str) -> str:
         """Publish that the phase `name` begins now; gives the name of the one before."""
@@ -144,6 +242,9 @@ class Board:
             return ""
         with self._lock:
             before = self.description.phases[self._phase]
+            if self.is_folding and name != PAUSED and not self._has_room():
+                return before
+            self._unfold()
             self._phase = self._phase_index(clean(name, WORD_LENGTH))
             self._event(wire.CHECKPOINT if name == "checkpoint" else wire.PHASE)
             self.publish()
@@ -227,9 +328,10 @@ class Board:
                 self._failed(error)
             if late:
                 self._event(wire.LOG, epoch=epoch, logged=logged, aux=step if of_row else 0)
-            elif not self._in_epoch and self._epoch_begin:
+            elif not self._in_epoch and self._epoch_begin and not self.is_folding:
                 self._event(wire.LOG)
-            self.publish()
+            if not self.is_folding or self._has_room():
+                self.publish()
 
     def describe(self, **changes: object) -> None:
         """Change fields of the description and publish it."""
@@ -273,6 +375,7 @@ class Board:
                 failed = interrupted = False  # whatever ends the process now: the training was over
             elif not withdrawn:
                 self._tell_cpu_time()
+            self._unfold()
             self._flags, aux = wire.FLAG_ENDED, 0
             for said, flag, word in (
                 (failed or interrupted, wire.FLAG_FAILED, wire.RUN_FAILED),
@@ -302,6 +405,7 @@ class Board:
             return
         with self._lock:
             number = self._events + 1
+            self._room -= 1
             peak, self.peak = self.peak, wire.NOT_KNOWN
             try:
                 event = wire.Event(

@@ -256,7 +256,8 @@ class RunTags:
         if self.listener is not None and self._board.on:
             self.listener.come_by()
         self._epoch = opened = object()
-        self._find_devices()
+        if not self._board.is_folding:
+            self._find_devices()
         if self._telling.is_pending:
             self._telling.look()
         try:
@@ -281,7 +282,7 @@ class RunTags:
         self._take_arrived()
         self._memory.at_boundary()
         self._board.end_epoch(left=left)
-        if self.listener is not None:
+        if self.listener is not None and not self._board.is_folding:
             self.listener.epoch_ended(self._board.epoch, self._board.steps)
 
     def _left_by_it(self) -> bool:
@@ -299,6 +300,7 @@ class RunTags:
             return
         self._due = now + STEP_EVERY
         self._late = 0
+        self._board.unfold()
         self._board.publish(now)
         if self._first is None and self._board.steps:
             self._mark_rows(now)

@@ -272,7 +272,8 @@ def test_500_epochs_of_2_to_20_ms_are_all_found_at_1_hz(start: Start, reader: Ta
 def test_as_many_events_as_a_board_holds_wait_for_the_latest_reader(start: Start, reader: TagReader) -> None:
     pairs = (wire.EVENT_COUNT - 1) // 2
     child = start(
-        f"import gpumon\nrun = gpumon.run('net')\nlist(run.epochs({pairs}))\n"
+        "import gpumon\nrun = gpumon.run('net')\n"
+        f"for _ in range({pairs}):\n    with run.phase('test'): pass\n"
         "last = run.epoch(0)\nlast.__enter__()\nprint('x', flush=True)\ninput()"
     )
     hear(child)
@@ -283,12 +284,14 @@ def test_as_many_events_as_a_board_holds_wait_for_the_latest_reader(start: Start
 
 def test_what_was_overwritten_is_counted_and_not_guessed(start: Start, reader: TagReader) -> None:
     child = start(
-        "import gpumon\nrun = gpumon.run('net', epochs=400)\nlist(run.epochs())\nprint('x', flush=True)\ninput()"
+        "import gpumon\nrun = gpumon.run('net', epochs=400)\nrun.begin_epoch(0)\n"
+        "for _ in range(400):\n    with run.phase('test'): pass\n"
+        "print('x', flush=True)\ninput()"
     )
     hear(child)
     poll = reader.poll()
     assert len(poll.boundaries) == wire.EVENT_COUNT
-    assert poll.runs[0].lost_events == 801 - wire.EVENT_COUNT
+    assert poll.runs[0].lost_events == 802 - wire.EVENT_COUNT
     assert reader.at(poll.boundaries[0].monotonic_ns - 1)[0].epoch == -1
 
 

@@ -357,5 +357,5 @@ def test_rows_of_steps_are_there_in_python(tmp_path: Path) -> None:
     kept(ledger, tmp_path)
     with PastLedger([str(tmp_path / "state" / "ledger.sqlite")]) as opened:
         past = opened.run()
-        assert [(row.epoch, row.steps, row.seconds) for row in past.steps] == [(0, 1, 1.0), (1, 1, 2.0)]
+        assert [(row.first_step, row.steps, row.seconds) for row in past.steps] == [(0, 1, 1.0), (1, 1, 2.0)]
         assert (past.between, len(past.epochs), past.steps.to_polars().height) == (None, 0, 2)

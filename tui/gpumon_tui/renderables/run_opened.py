@@ -256,7 +256,7 @@ def _epochs(run: OpenRun) -> str:
     of = run.record.run
     if of.epochs:
         stretches = run.rows.stretches
-        done = str(epochs_done(stretches, of.base)) if are_epochs_known(run.record, stretches) else units.MISSING
+        done = str(epochs_done(run.record, stretches)) if are_epochs_known(run.record, stretches) else units.MISSING
         return f"{done} of {of.epochs} epochs done"
     ended = sum(is_known(one.ended) for one in run.rows.stretches)
     return units.counted(ended, "epoch") if run.rows else "no epochs"

@@ -1,0 +1,164 @@
+"""Epochs that are too short and too many for a board: folded, so that none of what they came to is lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.frame import Boundary, Mark
+from gpumon.paths import Places
+from gpumon.tags.client import EVENTS_AT_ONCE, Board
+from gpumon.tags.description import Description
+from gpumon.tags.reader import TagReader
+from gpumon.tags.running import ActiveRun
+from gpumon.tags.wire import EVENT_COUNT
+
+MS = SECOND // 1000
+STEPS = 3
+
+
+class Clock:
+    """Time that passes only where a test says so."""
+
+    def __init__(self) -> None:
+        self.ns = 1000 * SECOND
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def run(tmp_path: Path, clock: Clock) -> Iterator[ActiveRun]:
+    (tmp_path / "tags").mkdir()
+    board = Board(lambda: str(tmp_path / "tags"), Description("net", "id"), clock, lambda: clock.ns + 5000 * SECOND)
+    made = ActiveRun(board)
+    yield made
+    made.finish()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[TagReader]:
+    found = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
+    yield found
+    found.close()
+
+
+class Rows:
+    """Epochs as a reader sees them that comes each second."""
+
+    def __init__(self, reader: TagReader) -> None:
+        self._reader = reader
+        self.boundaries: list[Boundary] = []
+        self.lost = self.folded = 0
+
+    def poll(self) -> None:
+        poll = self._reader.poll()
+        self.boundaries += poll.boundaries
+        self.lost, self.folded = poll.runs[0].lost_events, int(poll.runs[0].facts.folded)
+
+    @property
+    def rows(self) -> list[tuple[Boundary, Boundary]]:
+        marked = [b for b in self.boundaries if b.mark in (Mark.EPOCH_BEGIN, Mark.EPOCH_END)]
+        assert [b.mark for b in marked] == [Mark.EPOCH_BEGIN, Mark.EPOCH_END] * (len(marked) // 2)
+        return list(zip(marked[::2], marked[1::2], strict=True))
+
+
+def train(run: ActiveRun, clock: Clock, rows: Rows, lengths: list[int]) -> None:
+    """An epoch of each of these lengths, ns, and a poll each second."""
+    polled = clock.ns
+    for epoch in range(len(lengths)):
+        run.begin_epoch(epoch)
+        run.step(STEPS)
+        run.log(loss=float(epoch))
+        clock.ns += lengths[epoch]
+        run.end_epoch()
+        if clock.ns - polled >= SECOND:
+            polled = clock.ns
+            rows.poll()
+
+
+@pytest.mark.parametrize("length", [0, MS, 7 * MS])
+def test_no_epoch_is_lost_and_no_step_and_no_last_value(
+    run: ActiveRun, clock: Clock, reader: TagReader, length: int
+) -> None:
+    rows = Rows(reader)
+    train(run, clock, rows, [length] * 5000)
+    run.finish()
+    rows.poll()
+    assert rows.lost == 0
+    assert len(rows.rows) + rows.folded == 5000
+    assert sum(end.step - begin.step for begin, end in rows.rows) == 5000 * STEPS
+    (first, _), (_, last) = rows.rows[0], rows.rows[-1]
+    assert (first.epoch, last.epoch, last.metrics) == (0, 4999, {"loss": 4999.0})
+    times = [b.monotonic_ns for pair in rows.rows for b in pair]
+    assert times == sorted(times)
+    assert len(rows.rows) < 5000
+
+
+def test_epochs_of_some_milliseconds_have_a_row_each(run: ActiveRun, clock: Clock, reader: TagReader) -> None:
+    rows = Rows(reader)
+    train(run, clock, rows, [10 * MS] * 1000)
+    run.finish()
+    rows.poll()
+    assert (len(rows.rows), rows.folded, rows.lost) == (1000, 0, 0)
+
+
+def test_few_epochs_have_a_row_each_however_short(run: ActiveRun, clock: Clock, reader: TagReader) -> None:
+    rows = Rows(reader)
+    train(run, clock, rows, [0] * (EVENTS_AT_ONCE // 2 - 2))
+    run.finish()
+    rows.poll()
+    assert (len(rows.rows), rows.folded) == (EVENTS_AT_ONCE // 2 - 2, 0)
+
+
+def test_a_long_epoch_after_short_ones_is_a_row_of_its_own(run: ActiveRun, clock: Clock, reader: TagReader) -> None:
+    rows = Rows(reader)
+    train(run, clock, rows, [0] * 1000)
+    run.begin_epoch(1000)
+    began = clock.ns
+    clock.ns += SECOND
+    run._due = 0
+    run.step()
+    clock.ns += SECOND
+    run.end_epoch()
+    rows.poll()
+    begin, end = rows.rows[-1]
+    assert (begin.epoch, end.monotonic_ns - begin.monotonic_ns) == (1000, 2 * SECOND)
+    assert begin.monotonic_ns == began
+
+
+def test_an_exception_in_a_folded_epoch_leaves_that_epoch(run: ActiveRun, clock: Clock, reader: TagReader) -> None:
+    with pytest.raises(ValueError, match="boom"), run:
+        for epoch in run.epochs(1000):
+            if epoch == 900:
+                raise ValueError("boom")
+    rows = Rows(reader)
+    rows.poll()
+    left = [b for b in rows.boundaries if b.mark is Mark.EPOCH_ABORTED]
+    assert [b.epoch for b in left] == [900]
+
+
+def test_a_phase_between_short_epochs_never_costs_an_epoch(run: ActiveRun, clock: Clock, reader: TagReader) -> None:
+    rows = Rows(reader)
+    for epoch in range(3000):
+        run.begin_epoch(epoch)
+        with run.phase("validate"):
+            clock.ns += MS
+        run.end_epoch()
+        if epoch % 500 == 499:
+            rows.poll()
+    run.finish()
+    rows.poll()
+    assert rows.lost == 0
+    assert len(rows.rows) + rows.folded == 3000
+    assert rows.boundaries[-1].number < 3000 * 4
+    assert EVENT_COUNT > EVENTS_AT_ONCE
