@@ -8,7 +8,6 @@ import stat
 from contextlib import suppress
 
 NOT_REGULAR = "not a regular file"
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) -> int:
@@ -16,8 +15,10 @@ def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) 
 
     Raises OSError, also for what is no regular file.
     """
+    # Here, not at import: Windows lacks these, and trainings there import this module.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
     try:
-        fd = os.open(path, _READ | (0 if follow else os.O_NOFOLLOW), dir_fd=dir_fd)
+        fd = os.open(path, flags, dir_fd=dir_fd)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket
             raise _not_regular(path) from None

@@ -41,7 +41,7 @@ class GpuMonitor:
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `run_id`, `directory`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are those of `gpumon.run`."""
         self._hook = Hook("ignite", name, **settings)
         self._training = False
         self._alone = True

@@ -54,7 +54,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
     async_safe = True
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `run_id`, `log_to`, `directory`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`, `directory`) are those of `gpumon.run`."""
         super().__init__()
         self._hook = Hook(f"keras/{keras.backend.backend()}", name, **settings)
         self._new = True
@@ -104,7 +104,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         # Keras has waited for the ends of all batches.
         self._done += self._capped(max(self._ends, default=-1) + 1)
         self._hook.at_step(self._done)
-        self._hook.log(_ordered(logs))
+        self._hook.log(logs or {})
         self._hook.end_epoch()
         self._tell_rate()
 
@@ -181,7 +181,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
     def _leave(self, logs: Mapping[str, Any] | None) -> None:
         self._hook.phase(self._before)
         if not self._training:
-            self._hook.log(_ordered(logs))
+            self._hook.log(logs or {})
             if self._alone:
                 self._hook.end()
             else:
@@ -252,8 +252,3 @@ for _kind, _method in (
     _holder = getattr(keras.callbacks, _kind, None)
     if hasattr(_holder, _method):
         setattr(_holder, _method, marked(getattr(_holder, _method), _saving, CHECKPOINT))
-
-
-def _ordered(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Losses first: few names have room."""
-    return {name: (logs or {})[name] for name in sorted(logs or {}, key=lambda name: "loss" not in name)}

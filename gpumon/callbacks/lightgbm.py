@@ -43,7 +43,7 @@ class GpuMonitor:
     before_iteration = True
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `run_id`, `directory`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are those of `gpumon.run`."""
         self._hook = Hook("lightgbm", name, **settings)
 
     def __call__(self, env: Any) -> None:

@@ -31,7 +31,7 @@ class _Tags:
     """The hooks, whichever package calls them."""
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `run_id`, `log_to`) are those of `gpumon.run`.
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are those of `gpumon.run`.
 
         Raises FrameworkError where Lightning is missing or older than supported.
         """
@@ -202,12 +202,15 @@ def _import_installed() -> Any:
 
 
 def chosen(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of `trainer.callback_metrics` that is shown, losses first.
+    """Return the part of `trainer.callback_metrics` that is shown.
 
     A metric logged both by step and by epoch stands there three times, as itself and with a suffix.
     """
-    names = [name for name in metrics if re.sub("_(step|epoch)$", "", name) == name or _stem(name) not in metrics]
-    return {name: metrics[name] for name in sorted(names, key=lambda name: "loss" not in name)}
+    return {
+        name: value
+        for name, value in metrics.items()
+        if re.sub("_(step|epoch)$", "", name) == name or _stem(name) not in metrics
+    }
 
 
 def _stem(name: str) -> str:

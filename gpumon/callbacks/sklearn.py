@@ -43,7 +43,7 @@ class GpuMonitor:
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `run_id`, `directory`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are those of `gpumon.run`."""
         self._hook = Hook("sklearn", name, **settings)
         self._done = 0
         self._whole = False

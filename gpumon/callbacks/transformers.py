@@ -29,7 +29,6 @@ except ModuleNotFoundError as error:
 require("transformers", transformers.__version__)
 
 _MARKED = "_gpumon_marked"
-_FIRST = ("loss", "eval_loss", "learning_rate", "grad_norm")
 _TIMES = ("_runtime", "_per_second", "_time")
 _LEFT_OUT = ("epoch", "total_flos", "num_input_tokens_seen")
 
@@ -42,7 +41,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `run_id`, `log_to`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are those of `gpumon.run`."""
         self._hook = Hook("transformers", name, **settings)
         self._before: str | None = None
         self._phase = ""
@@ -111,7 +110,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         logs = logs or {}
         if "train_runtime" in logs:
             return  # the sums over the whole training belong to no epoch
-        self._hook.log({name: logs[name] for name in sorted(logs, key=_rank_of) if _is_shown(name)})
+        self._hook.log({name: value for name, value in logs.items() if _is_shown(name)})
         if self._before is None:
             # To log, the Trainer has waited for the GPU: what has passed since the step is no wait for data.
             self._logged = state.global_step
@@ -137,8 +136,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
 
     @guarded
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> None:
-        metrics = metrics or {}
-        self._hook.log({name: metrics[name] for name in sorted(metrics, key=_rank_of) if _is_shown(name)})
+        self._hook.log({name: value for name, value in (metrics or {}).items() if _is_shown(name)})
         self._end_phase()
 
     @guarded
@@ -211,11 +209,6 @@ def _known(args: Any, batch: int) -> dict[str, object]:
         "lr_scheduler": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
         **{name: getattr(args, name, None) for name in names},
     }
-
-
-def _rank_of(name: str) -> int:
-    """Few have room: the ones that everybody looks at come first."""
-    return _FIRST.index(name) if name in _FIRST else len(_FIRST)
 
 
 def _is_shown(name: str) -> bool:

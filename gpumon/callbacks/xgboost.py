@@ -35,7 +35,7 @@ class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # ty
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `run_id`, `directory`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `directory`) are those of `gpumon.run`."""
         super().__init__()
         self._hook = Hook("xgboost", name, **settings)
         self._begun = 0

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from gpumon.errors import BoardError
@@ -22,12 +23,18 @@ from gpumon.tags import lifetime, wire
 from gpumon.tags.board_file import make_board, supported, write_about, write_description
 from gpumon.tags.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description
 from gpumon.tags.step_rows import RowEnd
+from gpumon.tags.values import metric_rank
 from gpumon.tags.warn import warn_once
 from gpumon.text import clean
 
 _SLOTS = tuple(slice(offset, offset + wire.STATE_SIZE) for offset in wire.STATES)
 OF_NO_EPOCH = -1
 """Number in place of an epoch's, of what is logged after the training."""
+SETTLED_AFTER = 600_000_000_000
+"""ns after which no metric waits any more for more telling ones."""
+_MOST_WAITING = 64
+_SLOTS_BEFORE = {2: 3, 3: 5, 4: 5}
+"""Slots for metrics that tell more than those of a rank."""
 EVENTS_AT_ONCE = 200
 """Events that may be published at once, and EVENTS_A_SECOND after them: the board holds `wire.EVENT_COUNT`, which a
 reader that comes each second reads in time. Epochs for which there is no room are folded into the one before."""
@@ -115,6 +122,12 @@ class Board:
         """When it was paused last, ns: monotonic and wall clock."""
         self._memory = 0
         self._tail = wire.pack_tail(self._metrics)
+        self.chosen: tuple[str, ...] = ()
+        """Names of metrics, or patterns of them (`rewards/*`), that alone are shown; empty: the most telling ones."""
+        self._waiting: dict[str, float] = {}
+        """Metrics that get a slot if more telling ones leave them one, which the first epoch shows."""
+        self._epochs_begun = 0
+        self._settles_at = self._monotonic() + SETTLED_AFTER
         # Held for microseconds, and only around what happens a few times an epoch; a step never takes it.
         self._lock = threading.RLock()
         if directory is None:
@@ -159,6 +172,8 @@ class Board:
         While the end of the one before is held back, it is folded into that one.
         """
         with self._lock:
+            if self._epochs_begun and self._waiting:
+                self._settle()
             self._epoch = _int32(epoch)
             self._epoch_begin = now = self._monotonic()
             self._in_epoch = True
@@ -170,6 +185,7 @@ class Board:
                 self._has_folded = True
                 self._begun = self._place(now)
                 return
+            self._epochs_begun += 1
             self._logged = list(wire.NOTHING_LOGGED)
             self._published = self._epoch
             self._event(wire.EPOCH_BEGIN, now)
@@ -264,6 +280,7 @@ class Board:
         with self._lock:
             self.must_end = False
             self._tell_cpu_time()
+            self._settle()
             self._paused = self._monotonic(), self._now()
             self.trained = True
             self.phase(PAUSED)
@@ -296,7 +313,7 @@ class Board:
         self._event(wire.OUT_OF_MEMORY, aux=wire.device_mark(uuid), asked=asked, free=free)
 
     def log(self, metrics: Mapping[str, float], epoch: int | None = None, step: int = 0) -> None:
-        """Publish what was measured last, by name; names beyond the eighth are left out, with one warning.
+        """Publish what was measured last, by name. Eight names have room: the most telling ones (`metric_rank`).
 
         `epoch`: the one it belongs to, where that is not the open or the last one. What comes for an
         epoch that is over is published as a moment of its own, so that it is kept with that epoch, and so is what
@@ -307,15 +324,9 @@ class Board:
         if epoch is None and self.trained:
             epoch = OF_NO_EPOCH
         with self._lock:
+            if any(name not in self.description.metrics for name in metrics):
+                self._give_slots(metrics)
             names = self.description.metrics
-            fresh = [name for name in metrics if name not in names]
-            room = wire.MAX_METRICS - len(names)
-            if left_out := fresh[room:]:
-                said = ", ".join(left_out[:4]) + (f" and {len(left_out) - 4} more" if len(left_out) > 4 else "")
-                warn_once("metrics", f"a run shows at most {wire.MAX_METRICS} metrics; omitted: {said}")
-            if fresh[:room]:
-                self.describe(metrics=(*names, *fresh[:room]))
-                names = self.description.metrics
             of_row = 0 < step < 1 << 32  # as many bits as an event has for it
             late = of_row or (epoch is not None and epoch != self._epoch)
             logged = list(wire.NOTHING_LOGGED) if late else self._logged
@@ -332,6 +343,37 @@ class Board:
                 self._event(wire.LOG)
             if not self.is_folding or self._has_room():
                 self.publish()
+
+    def _give_slots(self, metrics: Mapping[str, float]) -> None:
+        """Give slots to those of `metrics` that have none: to each as long as enough are left for more telling ones."""
+        names, omitted = list(self.description.metrics), []
+        is_settled = self._epochs_begun > 1 or self.trained or self._monotonic() >= self._settles_at
+        for name in sorted((name for name in metrics if name not in names), key=metric_rank):
+            if self.chosen and not any(fnmatchcase(name, wanted) for wanted in self.chosen):
+                continue
+            least = 0 if is_settled or self.chosen else _kept_back(metric_rank(name), names)
+            if wire.MAX_METRICS - len(names) > least:
+                names.append(name)
+                self._waiting.pop(name, None)
+            elif is_settled or self.chosen:
+                omitted.append(name)
+            elif name in self._waiting or len(self._waiting) < _MOST_WAITING:
+                self._waiting[name] = metrics[name]
+        if omitted:
+            said = ", ".join(omitted[:4]) + (f" and {len(omitted) - 4} more" if len(omitted) > 4 else "")
+            warn_once(
+                "metrics",
+                f"a run shows at most {wire.MAX_METRICS} metrics, metrics=[…] chooses which; omitted: {said}",
+            )
+        if len(names) > len(self.description.metrics):
+            self.describe(metrics=tuple(names))
+
+    def _settle(self) -> None:
+        """Give the slots that are left to the metrics that wait for one."""
+        self._settles_at = 0
+        waiting, self._waiting = self._waiting, {}
+        if waiting:
+            self.log(waiting)
 
     def describe(self, **changes: object) -> None:
         """Change fields of the description and publish it."""
@@ -375,6 +417,8 @@ class Board:
                 failed = interrupted = False  # whatever ends the process now: the training was over
             elif not withdrawn:
                 self._tell_cpu_time()
+            if not withdrawn:
+                self._settle()
             self._unfold()
             self._flags, aux = wire.FLAG_ENDED, 0
             for said, flag, word in (
@@ -484,6 +528,11 @@ class Board:
         # In a cycle the garbage collector may come to a board before the callback that would have closed it.
         if getattr(self, "_map", None) is not None and not is_finalizing():  # then this module may be gone
             self.close(failed=self.must_end)
+
+
+def _kept_back(rank: int, names: Sequence[str]) -> int:
+    """Slots that a metric of this rank leaves to more telling ones that may come."""
+    return max(0, _SLOTS_BEFORE.get(rank, 0) - sum(metric_rank(name) < rank for name in names))
 
 
 def _int32(number: int) -> int:

@@ -52,6 +52,7 @@ def run(
     framework: str | None = None,
     batch: int | None = None,
     tags: str | Sequence[str] = (),
+    metrics: str | Sequence[str] = (),
     run_id: str | None = None,
     log_to: object = None,
     log_wait: float = LOG_WAIT,
@@ -64,7 +65,8 @@ def run(
     and call `finish()` at the end. `name` defaults to that of the script or notebook; `epochs` and
     `steps` are how many are planned, `steps` over the whole run; `batch` how many samples a step of this process has,
     where its loader does not say; `devices` are UUIDs (`GPU-…`, `MIG-…`) where gpumon cannot find them by itself;
-    `tags` are words to find the run by; `run_id` is shared by all ranks of a run and follows from the launcher by
+    `tags` are words to find the run by; `metrics` are names of logged numbers, or patterns such as `rewards/*`, that
+    alone are shown, where the most telling eight of them are not the right ones; `run_id` is shared by all ranks of a run and follows from the launcher by
     default.
 
     `log_to` names where gpumon writes its values of each epoch: "tensorboard", "wandb", "mlflow", "csv:PATH", a
@@ -118,10 +120,15 @@ def run(
     def again() -> ActiveRun:
         return run(
             name, epochs=planned, steps=planned_steps, devices=given, framework=framework, batch=samples,
-            tags=tags, run_id=run_id, log_to=log_to, log_wait=log_wait, directory=directory, env=env,
+            tags=tags, metrics=metrics, run_id=run_id, log_to=log_to, log_wait=log_wait, directory=directory, env=env,
         )  # fmt: skip
 
     board = Board(place, described)
+    wanted = (metrics,) if isinstance(metrics, str) else metrics
+    if isinstance(wanted, list | tuple | set | frozenset) and all(isinstance(one, str) for one in wanted):
+        board.chosen = tuple(wanted)
+    else:
+        warn_once("chosen", f"metrics={clean(repr(metrics), 80)}: give names of metrics, or omit it")
     told = telling(board, env, where.local_rank)
     told.begin()
     if tags:

@@ -131,7 +131,7 @@ class ActiveRun(RunTags):
             self.begin_phase(before)
 
     def log(self, metrics: Mapping[str, object] | None = None, /, *told: object, **more: object) -> None:
-        """Show numbers with the run, and keep them with its epoch: up to 8 names.
+        """Show numbers with the run, and keep them with its epoch: 8 names, the most telling ones or those chosen.
 
         An epoch keeps the last number of each name, and the course over time the last one of each point.
         A CUDA tensor is never waited for: its value shows with a later step or log. `step=`, or a second argument, as

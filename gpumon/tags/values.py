@@ -7,6 +7,7 @@ when the event has passed, on a later call.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from operator import index
@@ -16,6 +17,29 @@ from gpumon.tags.warn import warn_once
 
 _EPOCHS = 4
 """Epochs whose last number is waited for at once."""
+
+
+_FIRST = frozenset(("loss", "train_loss", "reward", "accuracy", "acc"))
+_MEASURES = frozenset(  # noqa: SIM905  # readable
+    "acc accuracy auc bleu bpb bpc cer dice elbo error f1 fid iou logloss loss mae map miou mse nll perplexity ppl "
+    "precision psnr r2 recall return reward rewards rmse rouge score ssim wer".split()
+)
+_HELD_OUT = frozenset(("dev", "eval", "test", "val", "valid", "validation"))
+_DETAILS = frozenset(("max", "min", "runtime", "second", "std", "steps", "time"))
+
+
+def metric_rank(name: str) -> int:
+    """How much a logged metric tells, by its name: 0 for a loss, reward or accuracy, up to 4 for a detail.
+
+    Before others come those of a held-out set (`eval_loss`, `val/acc`), then what measures anything.
+    """
+    if name.lower() in _FIRST:
+        return 0
+    words = re.split("[^a-z0-9]+", name.lower())
+    if words[-1] in _DETAILS:
+        return 4
+    measures, is_held_out = not _MEASURES.isdisjoint(words), not _HELD_OUT.isdisjoint(words[:1])
+    return 1 if measures and is_held_out else 2 if measures or is_held_out else 3
 
 
 class Arriving(Protocol):

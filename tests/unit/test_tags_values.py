@@ -10,12 +10,23 @@ from typing import Any
 import pytest
 
 from gpumon.tags import warn
-from gpumon.tags.values import Pending, number_of
+from gpumon.tags.values import Pending, metric_rank, number_of
 
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warn, "_told", set())
+
+
+def test_metrics_are_ranked_by_what_they_tell() -> None:
+    ranks: list[tuple[str, ...]] = [
+        ("loss", "accuracy", "reward"),
+        ("eval_loss", "val/acc", "test_f1"),
+        ("train_loss_step", "rewards/format/mean", "perplexity", "eval_samples"),
+        ("learning_rate", "grad_norm", "kl", "m0", ""),
+        ("reward_std", "eval_runtime", "completions/length/max"),
+    ]
+    assert [{metric_rank(name) for name in names} for names in ranks] == [{0}, {1}, {2}, {3}, {4}]
 
 
 class Tensor:
