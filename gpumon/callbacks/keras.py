@@ -54,7 +54,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
     async_safe = True
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`, `directory`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `metrics`, `run_id`, `log_to`) are those of `gpumon.run`."""
         super().__init__()
         self._hook = Hook(f"keras/{keras.backend.backend()}", name, **settings)
         self._new = True

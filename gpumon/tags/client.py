@@ -33,8 +33,8 @@ OF_NO_EPOCH = -1
 SETTLED_AFTER = 600_000_000_000
 """ns after which no metric waits any more for more telling ones."""
 _MOST_WAITING = 64
-_SLOTS_BEFORE = {2: 3, 3: 5, 4: 5}
-"""Slots for metrics that tell more than those of a rank."""
+_FOR_HELD_OUT, _FOR_MEASURES = 3, 5
+"""Slots for metrics of a rank below 2, and for those below 3."""
 EVENTS_AT_ONCE = 200
 """Events that may be published at once, and EVENTS_A_SECOND after them: the board holds `wire.EVENT_COUNT`, which a
 reader that comes each second reads in time. Epochs for which there is no room are folded into the one before."""
@@ -532,7 +532,8 @@ class Board:
 
 def _kept_back(rank: int, names: Sequence[str]) -> int:
     """Slots that a metric of this rank leaves to more telling ones that may come."""
-    return max(0, _SLOTS_BEFORE.get(rank, 0) - sum(metric_rank(name) < rank for name in names))
+    least, of = (0, 0) if rank < 2 else (_FOR_HELD_OUT, 2) if rank == 2 else (_FOR_MEASURES, 3)
+    return max(0, least - sum(metric_rank(name) < of for name in names))
 
 
 def _int32(number: int) -> int:

@@ -66,8 +66,8 @@ def run(
     `steps` are how many are planned, `steps` over the whole run; `batch` how many samples a step of this process has,
     where its loader does not say; `devices` are UUIDs (`GPU-…`, `MIG-…`) where gpumon cannot find them by itself;
     `tags` are words to find the run by; `metrics` are names of logged numbers, or patterns such as `rewards/*`, that
-    alone are shown, where the most telling eight of them are not the right ones; `run_id` is shared by all ranks of a run and follows from the launcher by
-    default.
+    alone are shown, where the most telling eight of them are not the right ones; `run_id` is shared by all ranks of a
+    run and follows from the launcher by default.
 
     `log_to` names where gpumon writes its values of each epoch: "tensorboard", "wandb", "mlflow", "csv:PATH", a
     logger, a function of a dict and the epoch's number, or a list of these (docs/runs.md). The end of the run waits

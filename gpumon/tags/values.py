@@ -20,10 +20,11 @@ _EPOCHS = 4
 
 
 _FIRST = frozenset(("loss", "train_loss", "reward", "accuracy", "acc"))
-_MEASURES = frozenset(  # noqa: SIM905  # readable
-    "acc accuracy auc bleu bpb bpc cer dice elbo error f1 fid iou logloss loss mae map miou mse nll perplexity ppl "
-    "precision psnr r2 recall return reward rewards rmse rouge score ssim wer".split()
-)
+_MEASURES = frozenset((
+    "acc", "accuracy", "auc", "bleu", "bpb", "bpc", "cer", "dice", "elbo", "error", "f1", "fid", "iou", "logloss",
+    "loss", "mae", "map", "miou", "mse", "nll", "perplexity", "ppl", "precision", "psnr", "r2", "recall", "return",
+    "reward", "rewards", "rmse", "rouge", "score", "ssim", "wer",
+))  # fmt: skip
 _HELD_OUT = frozenset(("dev", "eval", "test", "val", "valid", "validation"))
 _DETAILS = frozenset(("max", "min", "runtime", "second", "std", "steps", "time"))
 

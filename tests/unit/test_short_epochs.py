@@ -137,10 +137,14 @@ def test_a_long_epoch_after_short_ones_is_a_row_of_its_own(run: ActiveRun, clock
 
 
 def test_an_exception_in_a_folded_epoch_leaves_that_epoch(run: ActiveRun, clock: Clock, reader: TagReader) -> None:
-    with pytest.raises(ValueError, match="boom"), run:
-        for epoch in run.epochs(1000):
-            if epoch == 900:
-                raise ValueError("boom")
+    def train() -> None:
+        with run:
+            for epoch in run.epochs(1000):
+                if epoch == 900:
+                    raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        train()
     rows = Rows(reader)
     rows.poll()
     left = [b for b in rows.boundaries if b.mark is Mark.EPOCH_ABORTED]
