@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from typing import Any
 
 from gpumon.regular_file import read_regular
 
@@ -23,3 +24,15 @@ def read_settings(path: str) -> bytes:
     if len(content) > MOST_BYTES:
         raise OSError(errno.EFBIG, "too large for a settings file", path)
     return content
+
+
+def read_toml(path: str) -> dict[str, Any]:
+    """Read and parse the file. Raises OSError where it cannot be read, ValueError for what is no TOML."""
+    import tomllib
+
+    try:
+        return tomllib.loads(read_settings(path).decode())
+    except UnicodeDecodeError:
+        raise ValueError("not a text in UTF-8") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

@@ -14,7 +14,7 @@ from gpumon.clock import LONGEST, SHORTEST
 from gpumon.errors import UsageError
 from gpumon.origin import Capability
 from gpumon.paths import Places, places
-from gpumon.settings_file import read_settings, settings_path
+from gpumon.settings_file import read_toml, settings_path
 from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _number(name: str, value: Any) -> float:
         return 1.0
     try:
         number = NAN if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = NAN
     if not isfinite(number):
         raise ValueError(f"{name} must be a number, not {_written(value)}")
@@ -253,7 +253,10 @@ def _written(value: Any) -> str:
     """A value as the file has it."""
     if isinstance(value, bool):
         return str(value).lower()
-    return f"'{value}'" if isinstance(value, str) else f"{value}"
+    try:
+        return f"'{value}'" if isinstance(value, str) else f"{value}"
+    except ValueError:  # Python writes no number of thousands of digits
+        return "a number of thousands of digits"
 
 
 def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
@@ -261,11 +264,9 @@ def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     path = settings_path(env, "config.toml")
     if not path or not os.path.exists(path):
         return path, {}
-    import tomllib
-
     try:
-        found = tomllib.loads(read_settings(path).decode())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        found = read_toml(path)
+    except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else None
         raise UsageError(f"cannot read {path}: {why or error}") from error
     known = (*_CHECKS, COST, GROUPS)

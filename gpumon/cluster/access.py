@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gpumon.errors import UsageError, quoted
-from gpumon.settings_file import read_settings
+from gpumon.settings_file import read_toml
 
 _TEXTS = ("token", "username", "password", "ca", "certificate", "key", "node-page")
 _NAMES = (*_TEXTS, "headers")
@@ -57,10 +56,10 @@ def read_access(path: str) -> EngineAccess:
     """Read the TOML file of `--prometheus-config`. Raises UsageError, which never repeats what stands in it."""
     try:
         mode = os.stat(path).st_mode
-        found = tomllib.loads(read_settings(path).decode())
+        found = read_toml(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError):
+    except ValueError:
         raise UsageError(f'{path} is no TOML file: write lines such as token = "..."') from None
     if mode & _OF_OTHERS:
         raise UsageError(f"{path} can be read by others: chmod 600 {quoted(path)}")
