@@ -59,6 +59,8 @@ is 0)."""
 SLOT = struct.Struct("<QIIQqqIHHHHIIIII")
 """The fields of `SlotHead`."""
 CRC_FROM = 16
+_LAST_NUMBER = 1 << 62
+"""No frame has this number or a later one."""
 _ROW = struct.Struct("<BxHIIqq")
 ROWS = {1: struct.Struct("<BxHII"), 2: _ROW, 3: _ROW, 4: _ROW}
 """Of each layout: availability, for how long it is unanswered (tenths of a second and 1; 0, as before layout 4.3, is
@@ -103,6 +105,8 @@ class Area(NamedTuple):
     begin: int
     slot_size: int
     slots: int
+    least: int = 0
+    """Bytes that each record has at least."""
 
     @property
     def end(self) -> int:
@@ -166,21 +170,26 @@ class Layout(NamedTuple):
         return self.host_at + 8 * len(self.host)
 
     @property
-    def value_size(self) -> int:
-        """Bytes of a slot of values."""
+    def values_end(self) -> int:
+        """Bytes that a slot of values uses."""
         wide = set(self.wide)
         widths = [8 if name in wide else 4 for name in self.gpu], [8 if name in wide else 4 for name in self.host]
-        return round_up(self.metrics_at + sum(widths[0]) * self.rows + sum(widths[1]), 8)
+        return self.metrics_at + sum(widths[0]) * self.rows + sum(widths[1])
+
+    @property
+    def value_size(self) -> int:
+        """Bytes of a slot of values."""
+        return round_up(self.values_end, 8)
 
     @property
     def full(self) -> Area:
         """Frames with all their parts."""
-        return Area(self.header_size, self.slot_size, self.n_slots)
+        return Area(self.header_size, self.slot_size, self.n_slots, self.variable_at)
 
     @property
     def values(self) -> Area:
         """Frames with their values alone."""
-        return Area(self.full.end, self.value_size, self.n_values)
+        return Area(self.full.end, self.value_size, self.n_values, self.values_end)
 
     @property
     def events(self) -> Area:
@@ -369,12 +378,15 @@ def _parse_schema(schema: bytes) -> _Schema:
     return _Schema(rows, tuple(gpu), tuple(host), tuple(wide), values, events, sums)
 
 
-def frame_number(raw: bytes) -> int:
-    """The number of the one whole frame that `raw` holds, else 0. Looks only at this private copy."""
+def frame_number(raw: bytes, least: int = SLOT.size) -> int:
+    """The number of the one whole frame of `least` bytes or more that `raw` holds, else 0.
+
+    Looks only at this private copy.
+    """
     if len(raw) < SLOT.size:
         return 0
     seq, crc, length, number = struct.unpack_from("<QIIQ", raw)
-    if number == 0 or seq != 2 * number or not SLOT.size - CRC_FROM <= length <= len(raw) - CRC_FROM:
+    if not 0 < number < _LAST_NUMBER or seq != 2 * number or not least - CRC_FROM <= length <= len(raw) - CRC_FROM:
         return 0
     return number if crc32(memoryview(raw)[CRC_FROM : CRC_FROM + length]) == crc else 0
 

@@ -224,7 +224,7 @@ class RingReader:
         for area in (self._full, self._values):
             for slot in range(area.slots):
                 raw = os.pread(self.fd, area.slot_size, area.at(slot))
-                number = frame_number(raw)
+                number = frame_number(raw, area.least)
                 if number and number % area.slots == slot:
                     yield number, raw
 
@@ -235,7 +235,7 @@ class RingReader:
         raw = os.pread(self.fd, min(area.slot_size, FIRST_READ), at)
         if len(raw) == FIRST_READ and slot_head(raw).length > FIRST_READ - CRC_FROM:
             raw = os.pread(self.fd, area.slot_size, at)
-        return raw if frame_number(raw) == number else None
+        return raw if frame_number(raw, area.least) == number else None
 
     def _column(self, metric: str) -> tuple[Area, tuple[int, struct.Struct]]:
         """Where the values of a GPU metric are: the area, the offset in its slots, and what they are."""

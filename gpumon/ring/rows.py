@@ -9,6 +9,7 @@ from gpumon.frame import NAN, Sample, by_number
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.ring.directory import Known
 
+_STATES = frozenset(Availability)
 _GPU_NAMES = tuple(metric.name for metric in GPU_METRICS)
 _HOST_NAMES = tuple(metric.name for metric in HOST_METRICS)
 
@@ -31,7 +32,8 @@ def read_samples(
             continue
         values = grid[row::count] if order is None else _reorder(grid[row::count], order)
         run = known.runs.get(run_id)
-        sample = Sample(device, Availability(state), values, run.key if run else "", age / 1000, *stamps)
+        known_state = Availability(state) if state in _STATES else Availability.FAILED
+        sample = Sample(device, known_state, values, run.key if run else "", age / 1000, *stamps)
         found.append(sample._replace(unanswered=(tenths - 1) / 10) if tenths else sample)
     found.sort(key=lambda sample: by_number(sample.device))
     return tuple(found)
