@@ -8,6 +8,7 @@ from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS, Account, DeviceUse
+from gpumon.database.cells import REAL, typed_rows
 from gpumon.history.read import reading
 from gpumon.history.tiers import HOUR
 from gpumon.people import in_force
@@ -61,10 +62,11 @@ def read_users(path: str, begin: float, end: float) -> list[str]:
     """Return the names of those who held a GPU in hours of this window, by name. Raises GpumonError."""
     asked = "SELECT DISTINCT user FROM account WHERE hour >= ? AND hour < ?"
     with reading(path) as file:
-        rows = file.connection.execute(asked, (begin / HOUR, end / HOUR)).fetchall() if file.has_people else []
+        rows = file.connection.execute(asked, (begin / HOUR, end / HOUR)) if file.has_people else ()
+        users = [user for (user,) in typed_rows(rows, str)]
     people = in_force()
-    people.meet(str(user) for (user,) in rows)
-    return sorted({people.name(str(user)) for (user,) in rows} - {""})
+    people.meet(users)
+    return sorted({people.name(user) for user in users} - {""})
 
 
 def _read(connection: sqlite3.Connection, begin: float, end: float, only: str) -> KeptAccounts:
@@ -73,27 +75,28 @@ def _read(connection: sqlite3.Connection, begin: float, end: float, only: str) -
     accounts: dict[tuple[int, str], list[Account]] = {}
     people, users = in_force(), set[str]()
     connection.execute("BEGIN")  # both tables as they are at one moment
-    for hour, device, user, *sums in connection.execute(
-        f"SELECT hour, device, user, {', '.join(USER_COLUMNS)} FROM account WHERE {where}"
-        " ORDER BY held DESC, user", window,
-    ):  # fmt: skip
-        users.add(str(user))
-        accounts.setdefault((hour, device), []).append(Account(people.name(str(user)), *sums))
+    rows = connection.execute(
+        f"SELECT hour, device, user, {', '.join(USER_COLUMNS)} FROM account WHERE {where} ORDER BY held DESC, user",
+        window,
+    )
+    for hour, device, user, *sums in typed_rows(rows, int, str, str, *[REAL] * len(USER_COLUMNS)):
+        users.add(user)
+        accounts.setdefault((hour, device), []).append(Account(people.name(user), *sums))
     people.meet(users)
+    rows = connection.execute(
+        f"SELECT hour, device, {', '.join(DEVICE_COLUMNS)} FROM device_hour WHERE {where} ORDER BY hour, device", window
+    )
     hours = [
-        HourUse(hour * HOUR, str(device), DeviceUse(*sums), accounts.get((hour, device), ()))
-        for hour, device, *sums in connection.execute(
-            f"SELECT hour, device, {', '.join(DEVICE_COLUMNS)} FROM device_hour WHERE {where}"
-            " ORDER BY hour, device", window,
-        )
-    ]  # fmt: skip
+        HourUse(hour * HOUR, device, DeviceUse(*sums), accounts.get((hour, device), ()))
+        for hour, device, *sums in typed_rows(rows, int, str, *[REAL] * len(DEVICE_COLUMNS))
+    ]
     rows = connection.execute(
         "SELECT uuid, number, name, first FROM (SELECT device, min(hour) AS first FROM device_hour GROUP BY device)"
         " JOIN device ON uuid = device"
     )
     known = {
-        str(uuid): KnownDevice(str(uuid), int(number), str(name), float(first) * HOUR)
-        for uuid, number, name, first in rows
+        uuid: KnownDevice(uuid, number, name, first * HOUR)
+        for uuid, number, name, first in typed_rows(rows, str, int, str, int)
     }
     devices = [known.get(uuid, KnownDevice(uuid)) for uuid in {hour.device: None for hour in hours}]
     return KeptAccounts(hours, sorted(devices, key=lambda one: (one.number, one.uuid)))

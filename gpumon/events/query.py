@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpumon.clock import SECOND
+from gpumon.database.cells import REAL, typed_rows
 from gpumon.events.event import EventSubject, details_of
 from gpumon.events.kinds import BY_NAME, XID, EventKind
 from gpumon.frame import NAN
@@ -73,13 +74,13 @@ def devices_of_events(path: str) -> list[str]:
     """Return the UUIDs of the GPUs that any event is about. Raises GpumonError."""
     with reading(path) as file:
         asked = "SELECT DISTINCT device FROM event WHERE device != ''"
-        return [str(uuid) for (uuid,) in (file.connection.execute(asked) if file.has_people else ())]
+        return [uuid for (uuid,) in typed_rows(file.connection.execute(asked) if file.has_people else (), str)]
 
 
 def _read(
     connection: sqlite3.Connection, begin: float, end: float, wanted: EventFilter, limit: int
 ) -> list[LoggedEvent]:
-    devices = [(str(uuid), number) for uuid, number in connection.execute("SELECT uuid, number FROM device")]
+    devices = [*typed_rows(connection.execute("SELECT uuid, number FROM device"), str, int)]
     where, values = ["time >= ?", "time < ?"], [_ns(begin), _ns(end)]
     chosen: list[str | int] = [*values]
     if wanted.device:
@@ -96,17 +97,17 @@ def _read(
         where.append(f"kind IN ({', '.join('?' * len(wanted.kinds))})")
         chosen += wanted.kinds
     numbers = {uuid: numbered(uuid, number) for uuid, number in devices}
-    rows = connection.execute(
+    found_rows = connection.execute(
         "SELECT time, kind, device, user, run, cause, lasted, until, details FROM event"
         f" WHERE {' AND '.join(where)} ORDER BY time DESC, kind DESC LIMIT ?", (*chosen, limit if is_named else -1),
-    ).fetchall()  # fmt: skip
-    people.meet({str(row[3]) for row in rows})
+    )  # fmt: skip
+    rows = [*typed_rows(found_rows, int, str, str, str, str, str, REAL | None, int | None, str)]
+    people.meet({row[3] for row in rows})
     found = []
     for time, kind, device, user, run, cause, lasted, until, details in reversed(rows):
-        known = BY_NAME.get(str(kind)) or EventKind(str(kind), str(kind).replace("_", " "), "info", "")
-        name = str(user)
-        plain = people.plain(details_of(details), name)
-        of = EventSubject(str(device), people.name(name), people.words(str(run), name), str(cause))
+        known = BY_NAME.get(kind) or EventKind(kind, kind.replace("_", " "), "info", "")
+        plain = people.plain(details_of(details), user)
+        of = EventSubject(device, people.name(user), people.words(run, user), cause)
         if not is_named and (wanted.user not in ("", of.user) or wanted.run not in ("", of.run)):
             continue
         found.append(

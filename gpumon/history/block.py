@@ -133,6 +133,8 @@ def present(data: bytes, metrics: int) -> list[bool]:
 
 def cells_of(data: bytes, metrics: int, count: int) -> dict[int, HistoryCell]:
     """All cells of a block, by their places. Raises BadBlock."""
+    if not metrics:
+        raise BadBlock("a block of history is damaged: it has no metrics")
     gap = [nan] * count
     nothing = MetricCells(gap, gap, gap, gap, [0.0] * count)
     found = [unpack(data, metrics, place, count) or nothing for place in range(metrics)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpumon.database.cells import typed_rows
 from gpumon.errors import GpumonError
 from gpumon.frame import Device
 from gpumon.history.read import OpenFile, reading
@@ -18,12 +19,8 @@ def device_table(file: OpenFile) -> dict[str, Device]:
     rows = file.connection.execute("SELECT uuid, number, name FROM device") if file.has_people else ()
     # A MIG instance has no number of its own, and which one of its GPU it was the table does not tell.
     return {
-        str(uuid): Device(
-            str(uuid),
-            -1 if str(uuid).startswith(PARTS) else max(-1, int(number)),
-            clean(str(name), _MOST_NAME) or UNKNOWN_MODEL,
-        )
-        for uuid, number, name in rows
+        uuid: Device(uuid, -1 if uuid.startswith(PARTS) else max(-1, number), clean(name, _MOST_NAME) or UNKNOWN_MODEL)
+        for uuid, number, name in typed_rows(rows, str, int, str)
     }
 
 

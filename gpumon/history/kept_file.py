@@ -5,7 +5,6 @@ Who asks is a view: a file that is missing, damaged or of a newer gpumon answers
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -16,6 +15,7 @@ from math import inf, nan
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
+from gpumon.database.cells import parse_names, typed_rows
 from gpumon.database.write import NewerFile
 from gpumon.history.block import BadBlock, present, unpack
 from gpumon.history.line import Line
@@ -146,7 +146,7 @@ class KeptFile:
                 " UNION SELECT max(number) FROM block WHERE tier = ?2 AND number BETWEEN ?3 AND ?4)",
                 (shape.cells, shape.number, oldest, latest),
             ).fetchall()
-            if begin is not None:
+            if isinstance(begin, int) and isinstance(end, int):
                 found[shape.number] = Reach(begin * shape.step, (end + 1) * shape.step)
         return found
 
@@ -167,12 +167,12 @@ class KeptFile:
             " WHERE tier = ? AND number BETWEEN ? AND ? AND subject = ? ORDER BY number",
             (shape.number, since, end // shape.cells, subject),
         )
-        names: dict[str, list[str]] = {}
-        for number, named, crc, data in rows:
+        names: dict[str, Sequence[str]] = {}
+        for number, named, crc, data in typed_rows(rows, int, str, int, bytes):
             if zlib.crc32(data) != crc:
                 continue  # a gap
             if named not in names:
-                names[named] = json.loads(named)
+                names[named] = parse_names(named)
             _fill(lines, number * shape.cells, shape.cells, data, names[named])
         for name, line in lines.items():
             self._lines[shape.number, subject, name] = line
@@ -214,15 +214,15 @@ class KeptFile:
 
 def _metrics(db: sqlite3.Connection, shape: TierShape, subject: str) -> frozenset[str]:
     """The metrics of the newest block of a subject."""
-    row = db.execute(
+    rows = db.execute(
         "SELECT metrics, data FROM block JOIN schema ON schema.id = block.schema"
         " WHERE tier = ? AND subject = ? ORDER BY number DESC LIMIT 1",
         (shape.number, subject),
-    ).fetchone()
-    if row is None:
-        return frozenset()
-    names = json.loads(row[0])
-    return frozenset(name for name, there in zip(names, present(row[1], len(names)), strict=False) if there)
+    )
+    for named, data in typed_rows(rows, str, bytes):
+        names = parse_names(named)
+        return frozenset(name for name, there in zip(names, present(data, len(names)), strict=False) if there)
+    return frozenset()
 
 
 def _subjects(db: sqlite3.Connection, begin: float, end: float) -> list[str]:
@@ -232,10 +232,11 @@ def _subjects(db: sqlite3.Connection, begin: float, end: float) -> list[str]:
         f" AND number BETWEEN CAST(?1 / {shape.block} AS INTEGER) AND CAST(?2 / {shape.block} AS INTEGER)"
         for shape in SHAPES
     )
-    return [str(subject) for (subject,) in db.execute(f"{asked} ORDER BY subject", (begin, end))]
+    rows = db.execute(f"{asked} ORDER BY subject", (begin, end))
+    return [subject for (subject,) in typed_rows(rows, str)]
 
 
-def _fill(lines: dict[str, Line], first: int, cells: int, data: bytes, names: list[str]) -> None:
+def _fill(lines: dict[str, Line], first: int, cells: int, data: bytes, names: Sequence[str]) -> None:
     for name, line in lines.items():
         if name in names:
             try:

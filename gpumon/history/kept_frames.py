@@ -6,14 +6,14 @@ Who was there is not kept, so processes are missing with their reason.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
+from gpumon.database.cells import parse_names, typed_rows
 from gpumon.database.write import NewerFile
 from gpumon.frame import NAN, Device, Frame, Sample, by_number
 from gpumon.history.block import BadBlock, cells_of
@@ -25,8 +25,6 @@ from gpumon.history.tiers import SHAPES, TierShape
 from gpumon.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
 from gpumon.missing import UNKNOWN_MODEL, is_known
 from gpumon.recording.content import KnownParts
-
-_MOST_NAMES = 1024
 
 
 class KeptFrame(NamedTuple):
@@ -87,11 +85,12 @@ def _blocks(
             " WHERE tier = ? AND number BETWEEN ? AND ?",
             (shape.number, first, last),
         )
-        for number, subject, named, crc, data in rows:
+        for number, subject, named, crc, data in typed_rows(rows, int, str, str, int, bytes):
             if zlib.crc32(data) == crc:
-                names = tuple(map(str, json.loads(named)))[:_MOST_NAMES]
-                yield number, str(subject), names, cells_of(data, len(names), shape.cells)
-    except (sqlite3.Error, BadBlock, ValueError, TypeError):
+                names = parse_names(named)
+                with suppress(BadBlock):  # a gap
+                    yield number, subject, names, cells_of(data, len(names), shape.cells)
+    except (sqlite3.Error, ValueError):
         return  # what was read is there
 
 

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gpumon.database.cells import typed_rows
 from gpumon.database.damage import moved_aside
 from gpumon.history.read import OpenFile, reading
 from gpumon.history.tiers import HOUR, PROCESS_SHAPES, SHAPES, TierShape
@@ -77,32 +78,31 @@ def overview(path: str) -> Overview:
         tiers = [size for shape in SHAPES if (size := _size(file.connection, shape))]
         asked = _SUBJECTS if file.has_people else _SUBJECTS[:1]
         rows = file.connection.execute(f"{' UNION '.join(asked)} ORDER BY 1")
-        subjects = [clean(str(subject), 100) for (subject,) in rows]
+        subjects = [clean(subject, 100) for (subject,) in typed_rows(rows, str)]
         others = _others(file) if file.has_people else ()
     return Overview(path, _bytes(path), tiers, subjects, others, moved_aside(path))
 
 
 def _size(connection: sqlite3.Connection, shape: TierShape) -> TierSize | None:
-    begin, end, size = connection.execute(
+    rows = connection.execute(
         "SELECT min(number * ?1 + first), max(number * ?1 + last), sum(length(data)) FROM block"
         " WHERE tier = ?2 AND number BETWEEN 0 AND ?3 AND first >= 0 AND last < ?1",
         (shape.cells, shape.number, _LATEST // shape.block),
-    ).fetchone()
-    return None if begin is None else TierSize(shape, begin * shape.step, (end + 1) * shape.step, size)
+    )
+    for begin, end, size in typed_rows(rows, int, int, int):
+        return TierSize(shape, begin * shape.step, (end + 1) * shape.step, size)
+    return None
 
 
 def _others(file: OpenFile) -> list[TableSize]:
     found = []
     for name, table, first, last, scale, length in _OTHERS if file.has_processes else _OTHERS[:_BEFORE_PROCESSES]:
         asked = f"SELECT min({first}), max({last}), count(*) FROM {table}"
-        begin, end, rows = file.connection.execute(asked).fetchone()
-        if rows:
+        for begin, end, rows in typed_rows(file.connection.execute(asked), int, int, int):
             found.append(TableSize(name, begin * scale, end * scale + length, rows))
     for shape in PROCESS_SHAPES if file.has_processes else ():
-        begin, end, size = file.connection.execute(
-            "SELECT min(begin), max(end), sum(length(data)) FROM process_block WHERE tier = ?", (shape.number,)
-        ).fetchone()
-        if size:
+        asked = "SELECT min(begin), max(end), sum(length(data)) FROM process_block WHERE tier = ?"
+        for begin, end, size in typed_rows(file.connection.execute(asked, (shape.number,)), int, int, int):
             found.append(TableSize(f"processes {shape.step} s", begin * 1e-9, end * 1e-9, 0, size))
     return found
 

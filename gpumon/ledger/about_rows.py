@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from gpumon.database.cells import parse_json
 from gpumon.ledger.decode import Cells
 from gpumon.ledger.records import NoteRow, Particulars
-from gpumon.ledger.table_columns import parsed_json
 from gpumon.people import in_force
 from gpumon.run_about import NAME_LENGTH, NOTE_LENGTH, TAG_LENGTH, About, Parameter, bounded_text, bounded_value
 
@@ -110,5 +110,5 @@ def _written(value: str) -> tuple[str, ...]:
 
 
 def _value(row: Cells) -> Parameter:
-    found = parsed_json(row.get("value"))
+    found = parse_json(row.get("value"))
     return bounded_value(found) if isinstance(found, str | int | float) else None

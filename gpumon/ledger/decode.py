@@ -12,10 +12,11 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
+from gpumon.database.cells import parse_json
 from gpumon.frame import NAN, Mark, RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, RunRow, RunTrace
-from gpumon.ledger.table_columns import metrics_of, parsed_json
+from gpumon.ledger.table_columns import metrics_of
 from gpumon.people import in_force
 from gpumon.run_facts import facts_of_row
 from gpumon.text import clean
@@ -140,7 +141,7 @@ def mark_row(cells: Cells) -> MarkRow | None:
 
 def trace_row(cells: Cells) -> RunTrace | None:
     """A row of `trace`, unpacked; None for one that is damaged."""
-    names, points = parsed_json(cells.get("columns")), cells.whole("points")
+    names, points = parse_json(cells.get("columns")), cells.whole("points")
     packed, step = cells.get("cells"), cells.real("step")
     if not isinstance(names, list) or not isinstance(packed, bytes) or not (0 < points <= _POINTS and step > 0):
         return None

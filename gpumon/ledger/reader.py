@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
+from gpumon.database.damage import unreadable
 from gpumon.database.read import open_to_read, words_of
 from gpumon.errors import GpumonError, NotBegunError
 from gpumon.frame import NAN, RunState
@@ -302,6 +303,8 @@ class Ledger:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise _unreadable(self.path, error) from error
+        except UnicodeDecodeError as error:
+            raise _unreadable(self.path, unreadable(error)) from error
 
     def _rows(self, query: str, *values: object) -> list[Cells]:
         found: list[Cells] = self._db.execute(query, values).fetchall()

@@ -6,11 +6,11 @@ a column in which all are, is taken as it is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from gpumon.database.cells import parse_json
 from gpumon.frame import NAN
 from gpumon.json_value import parse_logged
 from gpumon.ledger.records import EpochRow, LivePeak, PhaseRow, StepRow, UsageRow
@@ -156,7 +156,7 @@ def _rows(kind: type[T], **columns: Sequence[Any]) -> list[T]:
 
 def metrics_of(cell: object) -> Mapping[str, float]:
     """Numbers by name, from JSON; what is neither a number nor a word for one was not logged."""
-    found = parsed_json(cell) if cell != "{}" else None
+    found = parse_json(cell) if cell != "{}" else None
     if not isinstance(found, dict):
         return _NO_METRICS
     numbers = {_name(name): value if type(value) is float else parse_logged(value) for name, value in found.items()}
@@ -167,14 +167,6 @@ def metrics_of(cell: object) -> Mapping[str, float]:
 def _name(text: str) -> str:
     """The name of a metric as it may be shown: each epoch has the same ones."""
     return clean(text, _SHORT)
-
-
-def parsed_json(cell: object) -> object:
-    """A cell as JSON; None for what is none."""
-    try:
-        return json.loads(cell) if isinstance(cell, str) else None
-    except (ValueError, RecursionError):
-        return None
 
 
 def _waits(table: ResultColumns) -> Sequence[float]:
@@ -192,7 +184,7 @@ def _peaks(table: ResultColumns) -> Sequence[LivePeak]:
 
 
 def _spans(cell: object) -> tuple[tuple[float, float], ...]:
-    found = parsed_json(cell)
+    found = parse_json(cell)
     pairs = [pair for pair in found[:_SPANS] if isinstance(pair, list)] if isinstance(found, list) else []
     known = [[float(one) for one in pair if isinstance(one, float | int) and 0 <= one < _INFINITE] for pair in pairs]
     return tuple((pair[0], pair[1]) for pair in known if len(pair) == 2)

@@ -11,6 +11,7 @@ from math import inf
 from operator import mul
 
 from gpumon.clock import SECOND
+from gpumon.database.cells import typed_rows
 from gpumon.history.tiers import PROCESS_SHAPES
 from gpumon.process_history.cell import Cell, PlacedCell, fold
 from gpumon.process_history.cells import pack
@@ -45,7 +46,7 @@ def _within(connection: sqlite3.Connection, begin: int, end: int) -> Iterator[Se
         "SELECT data, crc FROM process_block WHERE tier = ? AND begin < ? AND end > ? ORDER BY begin",
         (_FINE.number, end, begin),
     )
-    for data, crc in rows:
+    for data, crc in typed_rows(rows, bytes, int):
         with suppress(BadProcessBlock):  # a gap
             yield from (stretch for stretch in unpack(data, crc) if begin <= stretch.middle_ns < end)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
+from gpumon.database.cells import typed_rows
 from gpumon.history.read import reading
 from gpumon.people import in_force
 from gpumon.process_history.kept import newest, reach
@@ -44,8 +45,8 @@ def held_spans(path: str, device: str, begin: float, end: float) -> list[HeldSpa
             (device, round(min(end * SECOND, _LATEST)), MOST),
         )
         found = [
-            HeldSpan(first / SECOND, max(until, last / SECOND) if number in present else last / SECOND, int(pid),
-                     people.name(clean(str(user), _MOST_TEXT)) if user else "")
-            for number, first, last, pid, user in rows
+            HeldSpan(first / SECOND, max(until, last / SECOND) if number in present else last / SECOND, pid,
+                     people.name(clean(user, _MOST_TEXT)) if user else "")
+            for number, first, last, pid, user in typed_rows(rows, int, int, int, int, str)
         ]  # fmt: skip
     return sorted(span for span in found if span.end >= begin)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from math import nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
+from gpumon.database.cells import REAL, typed_rows
 from gpumon.history.tiers import HOUR, PROCESS_SHAPES, TierShape
 from gpumon.process_history import cells, stretches
 from gpumon.process_history.cell import Cell, empty, hold
@@ -70,10 +71,8 @@ class FileReach(NamedTuple):
 def reach(db: sqlite3.Connection) -> FileReach:
     """Return from when to when the file has processes. Raises sqlite3.Error."""
     # The one that was written last: after the clock was set back, an older one may end later.
-    row = db.execute(
-        "SELECT end FROM process_block WHERE tier = ? ORDER BY rowid DESC LIMIT 1", (_FINE.number,)
-    ).fetchone()
-    until = row[0] if row else None
+    ends = db.execute("SELECT end FROM process_block WHERE tier = ? ORDER BY rowid DESC", (_FINE.number,))
+    until = next((end for (end,) in typed_rows(ends, int)), None)
     # One that a wrong clock has put in another year is not the begin of anything.
     ((fine,),) = db.execute(
         "SELECT min(begin) FROM process_block WHERE tier = ? AND begin >= ? - ?",
@@ -88,13 +87,13 @@ def reach(db: sqlite3.Connection) -> FileReach:
 def known(db: sqlite3.Connection, begin: float, end: float) -> list[KnownProcess]:
     """Return the processes that may have been there between two times (s since 1970). Raises sqlite3.Error."""
     rows = db.execute(f"{_SELECT} WHERE last >= ? AND first <= ?", (_ns(begin - _BEHIND), _ns(end)))
-    return [_process(*row) for row in rows]
+    return _processes(rows)
 
 
 def known_of(db: sqlite3.Connection, device: str, pid: int) -> list[KnownProcess]:
     """Return the processes of a pid on a GPU. Raises sqlite3.Error."""
     rows = db.execute(f"{_SELECT} WHERE pid = ? AND device = ? ORDER BY id", (pid, device))
-    return [_process(*row) for row in rows]
+    return _processes(rows)
 
 
 def pieces(
@@ -105,7 +104,7 @@ def pieces(
         "SELECT begin, crc, data FROM process_block WHERE tier = ? AND begin < ? AND end > ? ORDER BY begin",
         (shape.number, _ns(end), _ns(begin)),
     )
-    for block, crc, data in rows:
+    for block, crc, data in typed_rows(rows, int, int, bytes):
         with suppress(BadProcessBlock):  # a gap
             found = _fine(data, crc, wanted) if shape is _FINE else _coarse(block, data, crc, wanted)
             yield from (piece for piece in found if begin <= (piece.begin + piece.end) / 2 < end)
@@ -113,12 +112,11 @@ def pieces(
 
 def newest(db: sqlite3.Connection) -> frozenset[int]:
     """Return the numbers of the processes that were there when the file was written last. Raises sqlite3.Error."""
-    row = db.execute(
-        "SELECT data, crc FROM process_block WHERE tier = ? ORDER BY rowid DESC LIMIT 1", (_FINE.number,)
-    ).fetchone()
+    rows = db.execute("SELECT data, crc FROM process_block WHERE tier = ? ORDER BY rowid DESC LIMIT 1", (_FINE.number,))
     with suppress(BadProcessBlock):
-        found = stretches.unpack(*row) if row else []
-        return frozenset(found[-1].numbers if found else ())
+        for data, crc in typed_rows(rows, bytes, int):
+            found = stretches.unpack(data, crc)
+            return frozenset(found[-1].numbers if found else ())
     return frozenset()
 
 
@@ -138,16 +136,20 @@ def _coarse(block: int, data: bytes, crc: int, wanted: Collection[int] | None) -
         yield Piece(number, begin, begin + _COARSE.step, cell)
 
 
+def _processes(rows: Iterable[Sequence[Any]]) -> list[KnownProcess]:
+    return [_process(*row) for row in typed_rows(rows, int, str, int, REAL | None, str, int, int, *[str] * len(TEXTS))]
+
+
 def _process(
     number: int, device: str, pid: int, started: float | None, kind: str, first: int, last: int, *texts: str
 ) -> KnownProcess:
     begun = nan if started is None else float(started)
-    kind, *names = (clean(str(text), _MOST_TEXT) for text in (kind, *texts))
-    return KnownProcess(number, str(device), int(pid), begun, kind, first / SECOND, last / SECOND, *names)
+    kind, *names = (clean(text, _MOST_TEXT) for text in (kind, *texts))
+    return KnownProcess(number, device, pid, begun, kind, first / SECOND, last / SECOND, *names)
 
 
-def _seconds(ns: int | None) -> float:
-    return nan if ns is None else ns / SECOND
+def _seconds(ns: object) -> float:
+    return ns / SECOND if isinstance(ns, int) else nan
 
 
 def _ns(seconds: float) -> int:
