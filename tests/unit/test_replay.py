@@ -23,6 +23,7 @@ from gpumon.metrics import PROCESSES, Availability
 from gpumon.origin import RECORDED
 from gpumon.sources.base import Reading
 from gpumon.sources.replay import ReplaySource
+from gpumon.sources.replay.foreign import COMMAND
 from tests.fakes import FakeClock
 from tests.fuzzing import examples
 
@@ -641,3 +642,89 @@ def test_any_heading_with_any_cells_replays_or_is_refused(
     tmp_path: Path, names: list[str], cells: list[list[str]]
 ) -> None:
     survives(tmp_path, "\n".join([", ".join(names), *(", ".join(row) for row in cells)]).encode())
+
+
+TABLE = """\
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: 12.4     |
+|-----------------------------------------+------------------------+----------------------+
+"""
+PMON = """\
+# gpu        pid  type    sm    mem    enc    dec    jpg    ofa    command
+# Idx          #   C/G     %      %      %      %      %      %    name
+    0      12345     C    90     40      -      -      -      -    python
+"""
+APPS = "timestamp, gpu_uuid, pid, process_name, used_memory [MiB]\n2025/07/27 00:00:00.000, GPU-1, 7, python, 5 MiB\n"
+
+
+class TestForeignFiles:
+    """A file that has no row for each GPU is named, with the command that makes one that has."""
+
+    @pytest.mark.parametrize(
+        ("content", "what"),
+        [
+            (f"Sun Jul 27 00:00:00 2025\n{TABLE}", "the table of 'nvidia-smi'"),
+            (f"Every 2.0s: nvidia-smi    host: Sun Jul 27\n\n{TABLE}", "'watch'"),
+            ('<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log>\n<nvidia_smi_log>\n', "XML"),
+            ("\n==============NVSMI LOG==============\n\nTimestamp : Sun Jul 27\nDriver Version : 550\n", "-q'"),
+            (PMON, "processes"), (PMON.replace("# gpu", "#Date Time gpu"), "processes"), (APPS, "processes"),
+            ("GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n", "-L'"),
+            ("# HELP DCGM_FI_DEV_FB_USED gpu mem used\n# TYPE DCGM_FI_DEV_FB_USED gauge\nx 1\n", "Prometheus"),
+            ('{"gpus": []}\n', "JSON"), ("#Entity   GPUTL  MCUTL\nGPU 0     90     40\n", "dcgmi"),
+        ],
+    )  # fmt: skip
+    def test_is_named(self, tmp_path: Path, content: str, what: str) -> None:
+        with pytest.raises(SourceError) as caught:
+            ReplaySource(write(tmp_path, content), clock=FakeClock(0))
+        assert what in str(caught.value)
+        assert COMMAND in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "heading",
+        [
+            "step,epoch,loss,lr,pstate",
+            "timestamp,name,loss,accuracy,lr",
+            "# the gpu used mem and sm",
+            "a,b,c,power.draw",
+        ],
+    )
+    def test_some_columns_of_ours_are_not_enough(self, tmp_path: Path, heading: str) -> None:
+        row = ",".join("1" * len(heading.split(",")))
+        with pytest.raises(SourceError, match="no header"):
+            ReplaySource(write(tmp_path, f"{heading}\n" + f"{row}\n" * 30), clock=FakeClock(0))
+
+    def test_what_the_command_writes_is_played(self, tmp_path: Path) -> None:
+        names = COMMAND.partition("--query-gpu=")[2].partition(" ")[0].split(",")
+        cells = {"timestamp": stamp(0), "index": "0", "uuid": "GPU-1", "name": "NVIDIA H100"}
+        row = ", ".join(cells.get(name, "5") for name in names)
+        (reading,) = replayed(tmp_path, ", ".join(names) + f"\n{row}\n")
+        assert len(reading.samples) == 1
+
+
+class TestRepeatedRows:
+    """A line that stands in a log twice is one row."""
+
+    LOG = "\n".join(
+        [
+            "index, timestamp, power.draw [W]",
+            *(f"{gpu}, {stamp(t * 1000 + 250)}, {100 + t}" for t in range(9) for gpu in (0, 1)),
+        ]
+    )
+
+    @pytest.mark.parametrize("lines", [1, 2])
+    def test_at_the_end(self, tmp_path: Path, lines: int) -> None:
+        again = "\n".join([self.LOG, *self.LOG.splitlines()[-lines:], ""])
+        readings = replayed(tmp_path, again)
+        assert [[row.state for row in one.samples] for one in readings] == [[Availability.OK] * 2] * 9
+        assert powers(readings) == powers(replayed(tmp_path, self.LOG))
+
+    def test_in_the_middle(self, tmp_path: Path) -> None:
+        lines = self.LOG.splitlines()
+        assert powers(replayed(tmp_path, "\n".join([*lines[:7], lines[6], *lines[7:]]))) == powers(
+            replayed(tmp_path, self.LOG)
+        )
+
+    def test_values_that_stay_are_rows_of_their_own(self, tmp_path: Path) -> None:
+        still = "\n".join(["index, timestamp, power.draw [W]", *(f"0, {stamp(t * 500)}, 100" for t in range(9)), ""])
+        assert len(replayed(tmp_path, still)) == 9

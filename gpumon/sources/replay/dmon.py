@@ -109,6 +109,13 @@ def words(text: str) -> list[str]:
     return text.replace(",", " ").split()
 
 
+def _is_heading(names: list[str]) -> bool:
+    """Whether these are the columns of dmon: those of pmon, and of prose, have some of them as well."""
+    first = [name for name in names[:3] if name not in ("date", "time")][:1]
+    is_of_processes = bool({"pid", "type", "command"} & set(names))
+    return first == ["gpu"] and bool(COLUMNS.keys() & set(names)) and not is_of_processes
+
+
 def heading(text: str, before: Form | None, modified: int) -> DmonForm | None:
     """The columns, when `text` is a heading of such a log, and `before` when it repeats that.
 
@@ -119,6 +126,6 @@ def heading(text: str, before: Form | None, modified: int) -> DmonForm | None:
     if known is not None and names and _UNITS.issuperset(names):
         known.units(names)
         return known
-    if "gpu" not in names or not COLUMNS.keys() & set(names):
+    if not _is_heading(names):
         return None
     return known if known is not None and known.same(names) else DmonForm(names, modified)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gpumon.errors import SourceError
 from gpumon.regular_file import open_regular
+from gpumon.sources.replay.foreign import COMMAND
 from gpumon.text import clean
 
 _GZIP = b"\x1f\x8b"
@@ -69,7 +70,7 @@ class LogFile:
         except (EOFError, OSError, zlib.error) as error:
             raise SourceError(f"{self.name}: unreadable ({_why(error)}): copy the file again") from None
         if not head:
-            raise SourceError(f"{self.name} is empty: log with 'nvidia-smi --query-gpu=... --format=csv -l 1 -f FILE'")
+            raise SourceError(f"{self.name} is empty: log with '{COMMAND}'")
         encoding = next((encoding for bom, encoding in _BOMS if head.startswith(bom)), "utf-8")
         # Every byte below a space but tab and line ends is foreign to a log.
         foreign = 0 if encoding == "utf-16" else sum(byte < 32 and byte not in b"\t\n\r\x1b" for byte in head)

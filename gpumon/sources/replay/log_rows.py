@@ -9,15 +9,18 @@ from itertools import chain, islice
 from gpumon.clock import SECOND
 from gpumon.errors import SourceError
 from gpumon.sources.replay import dmon, query
+from gpumon.sources.replay.foreign import COMMAND, describe
 from gpumon.sources.replay.form import Form, Row
 from gpumon.sources.replay.lines import LogFile, LogLine
 from gpumon.sources.replay.parse_value import BadLine
 
 _FREE = 10
+_PREFACE = 20
+"""Lines in front of a heading."""
 _SHARE = 100
 _SLEW = SECOND
 """A clock that is set right may go back by so much; more is an error of the log."""
-_ADVICE = "name a log of 'nvidia-smi --query-gpu=... --format=csv' or of 'nvidia-smi dmon'"
+_ADVICE = f"log with '{COMMAND}', or with 'nvidia-smi dmon -o DT'"
 
 
 class LogRows:
@@ -50,7 +53,7 @@ class LogRows:
         last = -1
         first = True
         ending = ""
-        preface = 0
+        preface: list[str] = []
         for line in self._log:
             text = line.text.strip()
             if not text:
@@ -60,12 +63,12 @@ class LogRows:
             if form is not None:
                 first = first or not form.identified
                 self.form = form
+            elif self.form is None:
+                preface.append(text)
+                if len(preface) > _PREFACE:
+                    break
             elif text.startswith("#"):
                 continue
-            elif self.form is None:
-                preface += 1
-                if preface > _FREE:
-                    break
             else:
                 row = self._row(self.form, line, text, last, ending)
                 if row is not None:
@@ -75,7 +78,9 @@ class LogRows:
                         ending = _ending(text)
                         last = row.time_ns if row.time_ns is not None else last
         if self.form is None:
-            raise SourceError(f"{self._log.name}: line 1: no header: log without 'noheader', or {_ADVICE}")
+            if what := describe(preface):
+                raise SourceError(f"{self._log.name} is {what}, not a log with a row for each GPU: {_ADVICE}")
+            raise SourceError(f"{self._log.name}: line 1: no header of an nvidia-smi log (omit 'noheader'): {_ADVICE}")
 
     def _row(self, form: Form, line: LogLine, text: str, last: int, ending: str) -> Row | None:
         """The row in a line, or what holds its place, or None."""

@@ -80,6 +80,17 @@ _MODELS = ("name", "gpu_name")
 _DRIVERS = ("driver_version",)
 _KNOWN = {*COLUMNS, *_TIMES, *_UUIDS, *_BUSES, *_INDEXES, *_MODELS, *_DRIVERS}
 
+_FAMILIES = {
+    *(name.partition(".")[0] for name in _KNOWN), "accounting", "addressing_mode", "board_id", "c2c", "compute_cap",
+    "compute_mode", "count", "display_active", "display_attached", "display_mode", "dramencryptionmode",
+    "driver_model", "encoder", "fabric", "gom", "gpu_part_number", "gpu_recovery_action", "gpu_serial", "gsp",
+    "hostname", "inforom", "iommu", "mig", "module", "pci", "persistence_mode", "platform", "protected_memory",
+    "remapped_rows", "reset_status", "retired_pages", "serial", "vbios_version", "vgpu_device_capability",
+    "vgpu_driver_capability",
+}  # fmt: skip
+"""First parts of nvidia-smi's names. A heading is its own where at least half of the columns have one of these: other
+programs write `timestamp` and `name`, too."""
+
 
 class QueryForm:
     """The columns that a heading line names."""
@@ -140,7 +151,9 @@ def heading(text: str) -> QueryForm | None:
             return None
         names.append(match[1])
         units.append((match[2] or "").strip().lower())
-    return QueryForm(names, units) if _KNOWN.intersection(names) else None
+    known = sum(name in _KNOWN or name.partition(".")[0] in _FAMILIES for name in names)
+    is_query = _KNOWN.intersection(names) and "pid" not in names and 2 * known >= len(names)
+    return QueryForm(names, units) if is_query else None
 
 
 def _cells(text: str) -> list[str]:
