@@ -126,5 +126,5 @@ def _meant(name: str) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    streams.say(f"gpumon: {clean(message, 1024)}")
+    streams.say(f"gpumon: {clean(streams.shortened(message), 1200)}")
     return code

@@ -146,7 +146,7 @@ def _file_check(name: str, path: str) -> Check:
         text = f"none yet in {os.path.dirname(path)}: it begins with the first {first}"
         return Check(name, Condition.NOTE, text)
     except (sqlite3.Error, OSError) as error:
-        why = error.strerror if isinstance(error, OSError) else words_of(error)
+        why = error.strerror if isinstance(error, OSError) else words_of(error, path)
         return Check(name, Condition.WARNING, f"{path} cannot be read: {why}")
     if damage:
         text = f"{path} is damaged: {damage}"

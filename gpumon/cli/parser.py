@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
+
+from gpumon.cli.streams import of_words, output_width, shortened
 
 
 def parser_of(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -20,17 +21,32 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, "expected one argument")
         return super()._get_values(action, arg_strings)
 
+    def error(self, message: str) -> NoReturn:
+        super().error(shortened(message))
+
     def print_help(self, file: Any = None) -> None:
         """Write the help; raises OSError where argparse of Python 3.11 would lose both the text and the error."""
         (file or sys.stdout).write(self.format_help())
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Asks the terminal itself for its width: argparse imports shutil for it, each time, before any help is wanted."""
+class _Formatter(argparse.HelpFormatter):
+    """Wraps paragraphs to the terminal. A line that is indented, or that ends a sentence, keeps its end.
+
+    Asks the terminal itself for its width: argparse imports shutil for it, each time, before any help is wanted.
+    """
 
     def __init__(self, prog: str) -> None:
-        try:
-            width = os.get_terminal_size().columns - 2
-        except OSError:
-            width = 78
+        width = (output_width() or 80) - 2
         super().__init__(prog, max_help_position=26, width=min(max(width, 40), 100))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        goes_on = False
+        for line in text.splitlines():
+            is_prose = bool(line) and not line[0].isspace()
+            if goes_on and is_prose:
+                lines[-1] += f" {line}"
+            else:
+                lines.append(line)
+            goes_on = is_prose and not line.endswith((".", ":"))
+        return "".join(f"{indent}{line}\n" for line in of_words("\n".join(lines), width - len(indent)).split("\n"))

@@ -112,6 +112,8 @@ class _Recording:
         self._first = self._last = 0.0
         self._devices = 0
         self._number = 0
+        self._values_only = 0
+        """Frames without processes and runs."""
 
     def take_last(self, seconds: float, histories: Sequence[str]) -> None:
         """Record what the ring holds of the last seconds and, before that, what kept history has."""
@@ -163,6 +165,11 @@ class _Recording:
             raise GpumonError(f"no frame was recorded, because none came: {self._live.state().text}")
         if self.missed:
             say(f"gpumon: {counted(self.missed, 'frame')} missed, because this process was held up")
+        if self._values_only:
+            say(
+                f"gpumon: {self._values_only} of {counted(writer.frames, 'frame')} have no processes and no runs: "
+                "the daemon keeps these of the newest minutes only"
+            )
         print(
             f"recorded {counted(writer.frames, 'frame')} of {counted(self._devices, 'GPU')} "
             f"in {duration(self._last - self._first)} into {clean(path)}, {bytes_binary(writer.size)}"
@@ -175,6 +182,7 @@ class _Recording:
             if self._number and frame.number:
                 self.missed += max(0, frame.number - self._number - 1)
             recorded = Recorded(frame, context if frame.is_full else context._replace(part=part))
+            self._values_only += not frame.is_full
             self._writer.add(self._anonymizer.recorded(recorded) if self._anonymizer else recorded)
             self._first, self._last = self._first or frame.time, frame.time
             self._devices = max(self._devices, sum(not sample.device.is_instance for sample in frame.samples))

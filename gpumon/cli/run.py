@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from contextlib import suppress
 from time import monotonic_ns
@@ -29,6 +30,9 @@ from gpumon.text import clean
 
 if TYPE_CHECKING:
     from gpumon.launcher.watcher import Watcher
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+"""A word in front of a command that sets a variable of its environment."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +55,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    env = dict(os.environ)
+    while words and (assignment := _ASSIGNMENT.fullmatch(words[0])):  # as a shell takes them
+        env[assignment[1]] = assignment[2]
+        words = words[2:] if words[1:2] == ["--"] else words[1:]
     if not words:
         raise UsageError("no command to run. Example: gpumon run -- python train.py")
-    env = dict(os.environ)
     if arguments.dir:
         env["GPUMON_DIR"] = os.path.abspath(arguments.dir)  # its trainings publish where we look
     if arguments.auto:

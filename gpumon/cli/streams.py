@@ -19,6 +19,9 @@ _PLAIN = {
     "·": "-", "–": "-", "−": "-", "…": "..", "°": "", "×": "x", "µ": "u", "∞": "inf", "±": "+-", "→": "->", "▸": ">",
     **dict.fromkeys("█▉▊▋▌", "#"), **dict.fromkeys("▍▎▏", "-"), **dict.fromkeys("─━", "-"), "│": "|",
 }  # fmt: skip
+_USUAL_COLUMNS, _USUAL_LINES = 80, 24
+_LONGEST_WORD, _KEPT_OF_WORD, _LONGEST_MESSAGE = 256, 60, 1024
+"""Letters of a word of an error, those that are shown of a longer one, and letters of a whole error."""
 _NO_OUTPUT = (errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
@@ -48,7 +51,7 @@ def is_output(error: OSError) -> bool:
 def say(text: str) -> None:
     """Write a line to stderr, where anybody reads it; to a terminal, in lines of whole words."""
     try:
-        cells = os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else 0
+        cells = terminal_size(sys.stderr.fileno())[0] if sys.stderr.isatty() else 0
         print(of_words(text, cells) if cells else text, file=sys.stderr, flush=True)
     except (OSError, ValueError):
         silence(sys.stderr)
@@ -69,13 +72,22 @@ def of_words(text: str, cells: int) -> str:
     return "\n".join(found)
 
 
+def terminal_size(fd: int) -> tuple[int, int]:
+    """Return columns and lines of a terminal; where it says 0, as serial consoles do, those of most.
+
+    Raises OSError where there is no terminal.
+    """
+    size = os.get_terminal_size(fd)
+    return size.columns or _USUAL_COLUMNS, size.lines or _USUAL_LINES
+
+
 def output_width() -> int:
     """Return the width of the terminal in cells; 0, for as wide as it gets, where the output goes elsewhere."""
     wanted = os.environ.get("COLUMNS", "")
-    if wanted.isdigit():
+    if wanted.isascii() and wanted.isdigit() and int(wanted):
         return int(wanted)
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns
+        return terminal_size(sys.stdout.fileno())[0]
     except (OSError, ValueError):
         return 0
 
@@ -83,6 +95,13 @@ def output_width() -> int:
 def terminal_width() -> int:
     """Return the width of the terminal in cells; 0 where the output is none, whatever the environment says."""
     return output_width() if sys.stdout.isatty() else 0
+
+
+def shortened(message: str) -> str:
+    """Return the message of an error with its longest words cut: what somebody typed may be thousands of letters."""
+    words = [word if len(word) <= _LONGEST_WORD else f"{word[:_KEPT_OF_WORD]}…" for word in message.split(" ")]
+    text = " ".join(words)
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE // 2]} … {text[-_KEPT_OF_WORD:]}"
 
 
 def let_go(stream: TextIO | None) -> None:

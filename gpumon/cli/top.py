@@ -20,7 +20,7 @@ from gpumon.analysis.gpu_status import ANSWERS, why_none
 from gpumon.cli.cluster_options import CLUSTER_TICK, PERIODS, add_cluster
 from gpumon.cli.followed_frames import FollowedFrames
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, resolve_options
-from gpumon.cli.streams import output_width, terminal_width
+from gpumon.cli.streams import output_width, terminal_size, terminal_width
 from gpumon.clock import SECOND
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, UsageError
 from gpumon.frame import NAN, Frame
@@ -170,7 +170,7 @@ def with_hint(text: list[str], width: int, height: int, instead: str) -> list[st
 def _height() -> int:
     """Lines of the terminal; 0 where it does not tell."""
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).lines
+        return terminal_size(sys.stdout.fileno())[1]
     except (OSError, ValueError):
         return 0
 

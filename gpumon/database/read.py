@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import sqlite3
 from urllib.parse import quote
 
 from gpumon.database.damage import require_regular_files, unreadable
+from gpumon.regular_file import open_regular
 
 LOCKED = "another program has locked it; try again once that has ended"
 """Why a file cannot be read, and what to do: a copy or a compaction of it may go on."""
+NO_LOCKS = "its file system has no locks; pass a --state-dir on a local disk, or mount it with locks"
+_OF_LOCKS = (
+    "SQLITE_BUSY",
+    "SQLITE_LOCKED",
+    "SQLITE_PROTOCOL",
+    "SQLITE_IOERR_LOCK",
+    "SQLITE_IOERR_RDLOCK",
+    "SQLITE_IOERR_SHMLOCK",
+)
+_NOWHERE = 1 << 62
+"""An offset that no file reaches, nor SQLite locks."""
+_LOCKABLE: dict[str, int] = {}
+"""Descriptors of files that were found to have locks, by path."""
 _CLOSED_TO_US = ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY", "SQLITE_READONLY_CANTINIT")
 
 
@@ -24,12 +40,32 @@ def wait_at_most(seconds: float) -> None:
     Patience.seconds = seconds
 
 
-def words_of(error: Exception) -> str:
-    """Return the words of an error of a file for people."""
+def words_of(error: Exception, path: str) -> str:
+    """Return the words of an error of the file at `path` for people."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    is_locked = getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-    return LOCKED if is_locked else str(error)
+    if not getattr(error, "sqlite_errorname", "").startswith(_OF_LOCKS):
+        return str(error)
+    return LOCKED if _has_locks(path) else NO_LOCKS
+
+
+def _has_locks(path: str) -> bool:
+    """Whether the file system of a file has locks: SQLite tells ENOLCK, too, as a lock of another program."""
+    if path not in _LOCKABLE:
+        try:
+            fd = open_regular(path)
+        except OSError:
+            return True
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _NOWHERE)
+            fcntl.lockf(fd, fcntl.LOCK_UN, 1, _NOWHERE)
+        except OSError as error:
+            if error.errno == errno.ENOLCK:
+                os.close(fd)
+                return False
+        # Open for good: closing it would drop all locks that SQLite has on this file in this process.
+        _LOCKABLE[path] = fd
+    return True
 
 
 def open_to_read(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from gpumon.database.damage import is_damage, move_aside
+from gpumon.database.read import words_of
 from gpumon.database.write import FileKind, NewerFile, open_to_write
 from gpumon.regular_file import open_regular
 
@@ -91,8 +92,7 @@ class StateFile:
                 return True
             return False
         if not self.problem:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else error
-            self.problem = f"cannot write {self.path} ({why})"
+            self.problem = f"cannot write {self.path} ({words_of(error, self.path)})"
             self._say(f"{self.problem}: {self._kind.meanwhile}")
         return False
 

@@ -69,4 +69,4 @@ def why_unreadable(path: str, error: Exception) -> str:
         return f"{path} cannot be read: permission denied"
     if isinstance(error, sqlite3.Error) and is_damage(error):
         return f"{path} is damaged ({error}): the daemon moves it aside and begins a new history"
-    return f"{path} cannot be read: {words_of(error)}"
+    return f"{path} cannot be read: {words_of(error, path)}"

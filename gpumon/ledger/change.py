@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from gpumon.clock import SECOND
 from gpumon.database.damage import require_regular_files
+from gpumon.database.read import words_of
 from gpumon.database.write import BUSY, transaction
 from gpumon.errors import GpumonError, UsageError
 from gpumon.frame import RunState
@@ -100,7 +101,7 @@ class LedgerChange:
                 for statement, values in changes:
                     self._db.execute(statement, values)
         except sqlite3.Error as error:
-            raise GpumonError(f"cannot change {self._path}: {error}") from error
+            raise GpumonError(f"cannot change {self._path}: {words_of(error, self._path)}") from error
 
     def _lives(self, run: RunRow, hostname: str) -> bool:
         """Whether a process of a run that no daemon sees is still there."""
@@ -145,7 +146,7 @@ def _opened(path: str) -> sqlite3.Connection:
         db.execute("PRAGMA foreign_keys = ON")
     except sqlite3.Error as error:
         db.close()
-        raise GpumonError(f"cannot change {path}: {error}") from error
+        raise GpumonError(f"cannot change {path}: {words_of(error, path)}") from error
     if version != VERSION:
         db.close()
         raise GpumonError(

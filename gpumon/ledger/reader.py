@@ -417,5 +417,5 @@ def _opened(path: str) -> tuple[sqlite3.Connection, int]:
 def _unreadable(path: str, error: sqlite3.Error | OSError) -> GpumonError:
     # A ProgrammingError: it was closed.
     if isinstance(error, OSError | sqlite3.OperationalError | sqlite3.ProgrammingError):
-        return GpumonError(f"cannot read {path}: {words_of(error)}")
+        return GpumonError(f"cannot read {path}: {words_of(error, path)}")
     return GpumonError(f"{path} is damaged ({error}): move it away; the daemon creates a new one at its next start")

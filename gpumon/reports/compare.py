@@ -26,6 +26,7 @@ from gpumon.missing import is_known
 from gpumon.reports.compare_whole import BETWEEN, CPU, WHOLE, WholeRun, unknown_energy
 from gpumon.reports.config_differences import config_differences, config_document, config_lines
 from gpumon.reports.measure import OF_TIME_AND_MEMORY, STEPS_PER_SECOND, Measure, energy_per, paces, usage_measure
+from gpumon.reports.room import sentence, wrapped
 from gpumon.reports.run_json import SCHEMA, known
 from gpumon.reports.text_table import TextColumn, draw
 
@@ -240,28 +241,29 @@ def lines(comparison: Comparison, width: int) -> Iterator[str]:
     ):
         without = ", without the first (warm-up)" if left_out else ""
         epochs = f"{units.counted(count, 'epoch')}{without}" if by_epochs else "whole run"
-        yield "  ·  ".join((f"{letter}  {record.run.name}", record.run.id, record.run.user, epochs))
+        yield from wrapped((f"{letter}  {record.run.name}", record.run.id, record.run.user, epochs), width)
     yield ""
     yield from config_lines(config_differences(records), letters(len(records)), width)
     if by_epochs:
         yield from _table(comparison.lines, width)
         yield ""
-        yield "Medians over epochs. In brackets: 95 % interval of the difference (bootstrap over epochs)."
+        yield from sentence(
+            "Medians over epochs. In brackets: 95 % interval of the difference (bootstrap over epochs).", width
+        )
         if has_too_few(comparison):
-            yield NO_INTERVAL
+            yield from sentence(NO_INTERVAL, width)
         beside = [line for line in comparison.whole if line.measure in (*BETWEEN, *CPU)]
         if beside:
             yield ""
             yield from _table(beside, width, single=True)
             yield ""
-            yield f"Of whole runs: {SINGLE}"
+            yield from sentence(f"Of whole runs: {SINGLE}", width)
     else:
         yield from _table(comparison.whole, width, single=True)
         yield ""
-        yield f"Whole runs: {SINGLE}"
-    yield from comparison.notes
-    for doubt in comparison.doubts:
-        yield f"Caution: {doubt}"
+        yield from sentence(f"Whole runs: {SINGLE}", width)
+    for note in (*comparison.notes, *(f"Caution: {doubt}" for doubt in comparison.doubts)):
+        yield from sentence(note, width)
 
 
 def _table(compared: Sequence[MeasureComparison], width: int, *, single: bool = False) -> Iterator[str]:

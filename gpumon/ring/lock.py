@@ -84,6 +84,11 @@ class WriterLock:
                     raise AlreadyRunning(os.path.dirname(path), pid, for_command=runs_command) from None
                 _replace(path)
                 continue
+            except OSError as error:
+                os.close(fd)
+                raise GpumonError(
+                    f"cannot lock {path}: {error.strerror or error}; pass a --dir on a local disk"
+                ) from None
             try:
                 # Between our open and our lock the path may have been given to another file.
                 if inode_at(path) == os.fstat(fd).st_ino:

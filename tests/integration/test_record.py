@@ -89,6 +89,7 @@ def test_the_last_minutes_of_a_daemon_are_recorded_at_once(simulating: dict[str,
     assert set(parts) <= {"values", "frames"}
     assert parts == sorted(parts, reverse=True)
     assert parts[-1] == "frames"
+    assert f"{parts.count('values')} of {len(parts)} frames" in done.stderr  # have no processes and no runs
     done = gpumon("record", "-o", str(path), "--last", "2h", "--force", env=simulating)
     assert done.returncode == 0
     assert "the daemon holds frames since " in done.stderr

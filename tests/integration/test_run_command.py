@@ -659,3 +659,18 @@ def test_the_table_is_plain_text_whatever_names_hold() -> None:
     table = text("evil\x1b[31m", Ended(0), 1.0, CommandReport(problem="bad\x1b]0;x\x07"), color=False)
     assert "\x1b" not in table
     assert "\x07" not in table
+
+
+def test_variables_in_front_of_the_command_are_set_as_a_shell_sets_them(env: dict[str, str]) -> None:
+    words = [
+        "run",
+        "CUDA_VISIBLE_DEVICES=0,1",
+        "EMPTY=",
+        "--",
+        "sh",
+        "-c",
+        'echo "<$CUDA_VISIBLE_DEVICES> <$EMPTY> $1"',
+    ]
+    done = gpumon(*words, "sh", "A=B", env=env)
+    assert (done.returncode, done.stdout) == (0, "<0,1> <> A=B\n"), done.stderr
+    assert gpumon("run", "A=B", env=env).returncode == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpumon import units
+from gpumon.database.read import NO_LOCKS
 from gpumon.frame import RunState
 from tests.programs import environment, gpumon
 from tests.runs import BEGAN, HOSTILE, Book, training
@@ -182,6 +184,41 @@ def test_a_ledger_that_is_none_is_one_line(env: dict[str, str]) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "is damaged" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+WITHOUT_LOCKS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+static int refuse(const char *name, int fd, int command, void *argument) {
+    if (command == F_SETLK || command == F_SETLKW || command == F_GETLK) { errno = ENOLCK; return -1; }
+    return ((int (*)(int, int, ...)) dlsym(RTLD_NEXT, name))(fd, command, argument);
+}
+#define WRAP(name) int name(int fd, int command, ...) { \\
+    va_list list; va_start(list, command); void *argument = va_arg(list, void *); va_end(list); \\
+    return refuse(#name, fd, command, argument); }
+WRAP(fcntl)
+WRAP(fcntl64)
+"""
+
+
+def test_a_file_system_without_locks_is_not_told_as_the_lock_of_another_program(
+    env: dict[str, str], filled: Book, tmp_path: Path
+) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler here")
+    (tmp_path / "nolock.c").write_text(WITHOUT_LOCKS)
+    library = str(tmp_path / "nolock.so")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, str(tmp_path / "nolock.c"), "-ldl"], check=True)
+    for words in (["runs"], ["runs", "rename", "last", "other"]):
+        done = gpumon(*words, env={**env, "LD_PRELOAD": library})
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert NO_LOCKS in line
+        assert str(filled.path) in line
 
 
 @pytest.mark.parametrize("arguments", [(), ("list",), ("show",), ("compare",), ("report",), ("export",)])

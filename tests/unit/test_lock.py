@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.errors import AlreadyRunning
+from gpumon.errors import AlreadyRunning, GpumonError
 from gpumon.ring.lock import SILENT_AFTER, WriterLock
 
 HOLDER = """
@@ -87,3 +88,12 @@ def test_a_lock_that_says_nothing_of_its_owner_does_not_stop_anybody(path: str) 
 def test_it_can_be_taken_again_after_its_release(path: str) -> None:
     WriterLock(path).release()
     assert WriterLock(path).is_mine()
+
+
+def test_a_file_system_without_locks_is_told_as_that(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(fd: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("gpumon.ring.lock.fcntl.flock", flock)
+    with pytest.raises(GpumonError, match=f"{path}.*No locks available"):
+        WriterLock(path)

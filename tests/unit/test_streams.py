@@ -2,10 +2,89 @@
 
 from __future__ import annotations
 
-from gpumon.cli.streams import of_words
+import argparse
+import fcntl
+import os
+import pty
+import struct
+import termios
+from collections.abc import Iterator
+from importlib import import_module
+
+import pytest
+
+from gpumon.cli import COMMANDS, main
+from gpumon.cli.parser import parser_of
+from gpumon.cli.streams import of_words, shortened, terminal_size
 
 
 def test_a_line_breaks_between_words_and_a_path_stays_whole() -> None:
     path = "/a/directory/with/a/name/that/no/terminal/has/room/for"
     assert of_words(f"cannot read {path}: it is not there", 20) == f"cannot read\n{path}:\nit is not there"
     assert of_words("one\n two  three", 40) == "one\n two  three"
+
+
+@pytest.mark.parametrize(
+    ("told", "columns", "lines"), [((0, 0), 80, 24), ((24, 0), 80, 24), ((0, 40), 40, 24), ((50, 132), 132, 50)]
+)
+def test_a_terminal_that_does_not_tell_its_size_has_the_usual_one(
+    told: tuple[int, int], columns: int, lines: int
+) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *told, 0, 0))
+        assert terminal_size(theirs) == (columns, lines)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def parsers(name: str) -> Iterator[argparse.ArgumentParser]:
+    """The parser of a command, and those of all below it."""
+    module = import_module(f"gpumon.cli.{name}")
+    parser = parser_of(name, module.__doc__)
+    module.add_options(parser)
+    waiting = [parser]
+    while waiting:
+        yield (one := waiting.pop())
+        for action in one._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                waiting += action.choices.values()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_is_no_wider_than_the_terminal_and_breaks_no_word(
+    name: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for parser in parsers(name):
+        shown = parser.format_help()
+        too_wide = [line for line in shown.splitlines() if len(line) > columns and " " in line.strip()]
+        assert [line for line in too_wide if "gpumon " not in line] == []  # an example is copied as it stands
+        assert set((parser.description or "").split()) <= set(shown.split())
+
+
+class TestLongTexts:
+    """What somebody typed is thousands of letters: an error shows its beginning."""
+
+    def test_are_cut(self) -> None:
+        assert shortened(f"no such run: {'x' * 5000}. Try another") == f"no such run: {'x' * 60}… Try another"
+
+    def test_are_cut_in_many_words(self) -> None:
+        assert len(shortened("a b " * 5000)) < 1200
+
+    def test_a_path_stays_whole(self) -> None:
+        text = f"cannot read /{'directory/' * 20}file: it is not there"
+        assert shortened(text) == text
+
+    @pytest.mark.parametrize(
+        "words",
+        [["x" * 5000], ["runs", "--limit", "x" * 5000], ["runs", "x" * 5000], ["runs", "--" + "x" * 5000],
+         ["runs", "show", "x" * 5000], ["status", "--interval", "x" * 5000], ["tui", "--source", "x" * 5000],
+         ["history", "totals", "--since", "y" * 5000], ["record", "-o", "/dev/null", "--for", "z" * 5000]],
+        ids=lambda words: " ".join(words)[:20],
+    )  # fmt: skip
+    def test_in_an_option_are_not_echoed_whole(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(words) in (1, 2)
+        assert len(capsys.readouterr().err) < 2500

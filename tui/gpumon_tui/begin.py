@@ -32,7 +32,8 @@ def begun(
     with taken(sys.__stdin__.fileno(), screen.fileno()) as terminal:
         with suppress(Exception):
             remembered = Remembered(path_of(os.environ))
-            size = os.get_terminal_size(screen.fileno())
+            told = os.get_terminal_size(screen.fileno())
+            size = os.terminal_size((told.columns or 80, told.lines or 24))  # as Textual takes a serial console's 0 × 0
             there = first_terminal(os.environ, screen.encoding, remembered.get("theme"), size)
             view = first_view(feed, there.look, remembered, interval=interval, has_simulation=has_simulation)
             view.is_readonly = readonly

@@ -134,7 +134,10 @@ def _changing(path: str) -> Iterator[list[NamedToken]]:
     except OSError as error:
         raise GpumonError(f"cannot write {path}: {error.strerror or error}") from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise GpumonError(f"cannot lock {path}.lock: {error.strerror or error}") from error
         tokens = read_tokens(path)
         yield tokens
         try:
