@@ -79,6 +79,7 @@ class FoldedFrames:
             step = next((one for one in STEPS if one >= _SPACINGS * usual), STEPS[-1])
             self.step, self._first = float(step), Grid(0, step, 1).at(times[0])
             self._next = self._first
+        step = self._lengthen_for(times[-1])
         later = next((one for one in STEPS if one > step), step)
         due = Grid(0, step, 1).at(times[-1]) - self._first > self._most
         whole = later if due else step  # longer cells begin where one of them does
@@ -95,6 +96,20 @@ class FoldedFrames:
         if due and later > step:
             self._lengthen(later)
         return places[-1]
+
+    def _lengthen_for(self, time: float) -> int:
+        """Lengthen cells at once where the next length is not enough, as after a pause of days; return their length.
+
+        Rows since the last whole cell are lost in it.
+        """
+        step = int(self.step)
+        longer = [one for one in STEPS if one > step]
+        wanted = next(
+            (one for one in longer if Grid(0, one, 1).at(time) - self._first * step // one <= self._most), STEPS[-1]
+        )
+        if longer and wanted > longer[0]:
+            self._lengthen(wanted)
+        return int(self.step)
 
     def _append(
         self, place: tuple[str, str], values: Sequence[float], rows: Sequence[int], held: Mapping[int, int]
@@ -126,7 +141,7 @@ class FoldedFrames:
         """Short cells that the first long one lacks."""
         found = {place: _joined(line, step, many, before) for place, line in self._lines.items()}
         self._lines, self.step = found, float(step)
-        self._first, self._next = self._first // many, self._next // many
+        self._first, self._next = self._first // many, -(-self._next // many)
 
 
 def _held(times: Sequence[float], places: Sequence[int], pauses: Collection[float]) -> dict[int, int]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import nan
 
 from gpumon.frame import Frame
 from gpumon.history.block import MetricCells
 from gpumon.history.cell import HistoryCell, weights
 from gpumon.history.collect import Block, Collector, columns_of, values_of_frame
-from gpumon.history.line import Line
+from gpumon.history.line import SparseLine
 from gpumon.history.tiers import SHAPES
 
 FINEST = SHAPES[0]
@@ -32,27 +31,19 @@ def frame_cells(frames: Iterable[Frame]) -> FrameCells:
     return found
 
 
-def lines_of(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict[str, Line]:
+def lines_of(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict[str, SparseLine]:
     """Return lines of some metrics of a subject; none where it has no cells."""
-    own = cells.get(subject, {})
+    own = sorted(cells.get(subject, {}).items())
     if not own:
         return {}
     columns = columns_of(subject)
-    first, count = min(own), max(own) - min(own) + 1
-    seconds = {number: weights(cell, columns.counters) for number, cell in own.items()}
+    numbers = [number for number, _ in own]
+    seconds = [weights(cell, columns.counters) for _, cell in own]
     found = {}
     for name in metrics:
         place = columns.names.index(name)
-        low, mean, high, last, known = ([nan] * count for _ in MetricCells._fields)
-        for number, cell in own.items():
-            at = number - first
-            low[at], mean[at], high[at], last[at] = (
-                cell.low[place],
-                cell.mean[place],
-                cell.high[place],
-                cell.last[place],
-            )
-            known[at] = seconds[number][place]
-        found[name] = Line(FINEST.step, first, first + count)
-        found[name].fill(first, MetricCells(low, mean, high, last, known))
+        low, mean, high, last = (
+            [values[place] for values in column] for column in zip(*(c[:4] for _, c in own), strict=True)
+        )
+        found[name] = SparseLine(FINEST.step, numbers, MetricCells(low, mean, high, last, [s[place] for s in seconds]))
     return found

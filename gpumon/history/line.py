@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from math import ceil, inf, nan
 
@@ -31,6 +32,15 @@ class Line:
 
     def __len__(self) -> int:
         return len(self.low)
+
+    def part(self, first: int, end: int) -> slice:
+        """Return the place of the cells from number `first` to before `end`."""
+        count = len(self)
+        return slice(min(max(0, first - self.first), count), min(max(0, end - self.first), count))
+
+    def stretches(self) -> Sequence[range]:
+        """Return the numbers of the cells there are, in their order."""
+        return [range(self.first, self.first + len(self))] if len(self) else []
 
     def moved(self, first: int, end: int, again: int) -> Line:
         """Copy what there is into a line from `first` to `end`; from cell `again` on it is to be filled in anew."""
@@ -114,3 +124,24 @@ class Line:
                 seen[bucket] = weight * share
             elif bounds[bucket + 1] > bounds[bucket]:  # the middle of a cell is in it, of which the rest is elsewhere
                 seen[bucket] *= share
+
+
+class SparseLine(Line):
+    """Some cells by their `numbers`, in order: of frames whose clock was set, they may lie years apart."""
+
+    def __init__(self, step: int, numbers: Sequence[int], cells: MetricCells) -> None:
+        super().__init__(step, 0, len(numbers))
+        self.fill(0, cells)
+        self._numbers = numbers
+
+    def part(self, first: int, end: int) -> slice:
+        return slice(bisect_left(self._numbers, first), bisect_left(self._numbers, end))
+
+    def stretches(self) -> Sequence[range]:
+        found: list[range] = []
+        for number in self._numbers:
+            if found and number == found[-1].stop:
+                found[-1] = range(found[-1].start, number + 1)
+            else:
+                found.append(range(number, number + 1))
+        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, floor, inf
 from typing import NamedTuple
 
@@ -58,19 +58,26 @@ def _parts(lines: Sequence[Line], begin: float, end: float) -> Iterator[WindowSu
 def _whole(lines: Sequence[Line], first: int, last: int) -> Iterator[WindowSum]:
     """Cells from `first` to before `last`, each of them as a whole."""
     *finer, line = lines
-    reaching = [fine for fine in finer if len(fine)]
-    if not reaching:
-        yield _cells(line, first, last)
-        return
-    begin = floor(min(fine.first * fine.step for fine in reaching) / line.step)
-    end = ceil(max((fine.first + len(fine)) * fine.step for fine in reaching) / line.step)
-    begin, end = min(max(begin, first), last), max(min(end, last), first)
-    yield _cells(line, first, begin)
-    for number in range(begin, end):
-        own = _cells(line, number, number + 1)
-        fine = window_sum(reaching, number * line.step, (number + 1) * line.step)
-        yield fine if fine.known >= _AS_MUCH * own.known else own
-    yield _cells(line, max(begin, end), last)
+    for begin, end in _reached(finer, line.step):
+        begin, end = max(begin, first), min(end, last)
+        if begin < end:
+            yield _cells(line, first, begin)
+            for number in range(begin, end):
+                own = _cells(line, number, number + 1)
+                fine = window_sum(finer, number * line.step, (number + 1) * line.step)
+                yield fine if fine.known >= _AS_MUCH * own.known else own
+            first = end
+    yield _cells(line, first, last)
+
+
+def _reached(lines: Iterable[Line], step: int) -> list[tuple[int, int]]:
+    """Return the first and the last number (not included) of the cells of `step` seconds in which these have any."""
+    spans = {
+        (cells.start * line.step // step, -(-cells.stop * line.step // step))
+        for line in lines
+        for cells in line.stretches()
+    }
+    return sorted(spans)
 
 
 def _cut(lines: Sequence[Line], number: int, begin: float, end: float) -> WindowSum:
@@ -90,7 +97,7 @@ def _cut(lines: Sequence[Line], number: int, begin: float, end: float) -> Window
 
 def _cells(line: Line, first: int, last: int) -> WindowSum:
     """The sum of whole cells, by their numbers."""
-    part = slice(min(max(0, first - line.first), len(line)), min(max(0, last - line.first), len(line)))
+    part = line.part(first, last)
     weight = line.weight[part]
     known = sum(weight)
     return WindowSum(sum(line.total[part]), known, 0.0, max(line.high[part]), min(line.low[part])) if known else _NONE

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from gpumon.accounting.book import AccountBook
+from gpumon.analysis.holders import HolderWatch
 from gpumon.clock import SECOND
+from gpumon.events.book import EventBook
 from gpumon.frame import Frame, Sample, Tick
 from gpumon.history.cell import HistoryCell
-from gpumon.history.collect import values_of
-from gpumon.history.query import HOST
+from gpumon.history.collect import Collector, values_of
+from gpumon.history.kept_file import KeptFile
+from gpumon.history.open import open_history
+from gpumon.history.query import HOST, Query
 from gpumon.history.recorder import HistoryRecorder
 from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
+from gpumon.history.totals import window_totals
 from gpumon.metrics import Availability
+from gpumon.process_history.part import ProcessPart
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.programs import PATIENCE, until
 from tests.unit.test_history_earlier import GPUS, cells, grown
@@ -161,3 +170,60 @@ def test_two_devices_that_claim_one_uuid_are_never_mixed() -> None:
     rows = values_of(at(1, samples=twins)).rows
     assert [row.subject for row in rows] == [HOST, GPUS[0]]
     assert rows[1].values[UTILIZATION] == 0.5
+
+
+YEARS = 10 * 365 * DAY
+WRONG = {"behind": [-YEARS] * 4, "ahead": [YEARS] * 4, "each another year": [n * YEARS / 20 for n in range(-20, 20)]}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+class TestYearsOff:
+    """A clock that is years off for seconds, or a forged ring, chooses no allocation."""
+
+    @staticmethod
+    def ticks(wrong: list[float]) -> list[Tick]:
+        before = [at(n) for n in range(50)]
+        off = [at(50 + n, set_by) for n, set_by in enumerate(wrong)]
+        return [*before, *off, *(at(n) for n in range(50 + len(wrong), 400))]
+
+    @staticmethod
+    @contextmanager
+    def small() -> Iterator[None]:
+        """Nothing in it takes more than 20 MB at once."""
+        tracemalloc.start()
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 20e6, f"{peak / 1e6:.0f} MB"
+
+    def test_costs_totals_no_memory(self, wrong: list[float]) -> None:
+        frames = [frame_of(one, number) for number, one in enumerate(self.ticks(wrong), 1)]
+        with self.small():
+            found = window_totals(KeptFile(""), frames, BEGIN - 12 * YEARS, BEGIN + 12 * YEARS)
+            today = window_totals(KeptFile(""), frames, BEGIN, BEGIN + 400)
+        energy = found.devices[GPUS[0]]["energy"]
+        assert 350 < energy.seconds - energy.missing_seconds <= 400
+        assert WATTS * 340 <= today.devices[GPUS[0]]["energy"].value <= WATTS * 400
+
+    def test_costs_those_who_follow_each_tick_no_memory(self, wrong: list[float]) -> None:
+        ticks = self.ticks(wrong)
+        blocks: list[object] = []
+        collector, accounts, events, holders = Collector(blocks.append), AccountBook(), EventBook(), HolderWatch()
+        processes = ProcessPart()
+        with self.small():
+            collector.add_all([*map(values_of, ticks)])
+            collector.finish()
+            for one in ticks:
+                judged = holders.judged(one)
+                accounts.add(one, judged)
+                events.add(one, judged)
+                processes.add(one)
+        assert len(blocks) < 40 * len(wrong) + 40
+
+    def test_costs_views_and_players_no_memory(self, wrong: list[float]) -> None:
+        long = open_history(keep=60)
+        with self.small():
+            for number, one in enumerate(self.ticks(wrong), 1):
+                long.add(frame_of(one, number))
+            query = Query(GPUS[0], ("gpu.utilization",), BEGIN - 12 * YEARS, BEGIN + 12 * YEARS, points=100)
+            assert len(long.query(query)["gpu.utilization"].times) <= 101
