@@ -59,7 +59,7 @@ class ProcessNumbers:
 
     def __init__(self, resolve: Callable[[ProcessLife], int]) -> None:
         self.changed: list[ProcessLife] = []
-        """Those that are gone, or whose texts or start are other ones, since this list was emptied."""
+        """Those that are gone, or whose texts, start or first look are other ones, since this list was emptied."""
         self._resolve = resolve
         self._live: dict[tuple[str, int], ProcessLife] = {}
         self._who: list[tuple[object, ...]] = []
@@ -97,7 +97,9 @@ class ProcessNumbers:
             life = left.get(key)
             if life is not None and life.may_be(process) and (look.follows or life.started == process.started):
                 left.pop(key, None)
-                if life.see(process):
+                if life.see(process) or look.begin_ns < life.first_ns:
+                    # It cannot have come later than it is seen: the clock was ahead then.
+                    life.first_ns, life.last_ns = min(life.first_ns, look.begin_ns), look.begin_ns
                     self.changed.append(life)
             else:
                 life = ProcessLife(process, look.begin_ns)

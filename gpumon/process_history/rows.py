@@ -22,7 +22,8 @@ _INSERT = (
     f" VALUES (?, ?, ?, ?, ?, ?, ?{', ?' * len(TEXTS)})"
 )
 _RENAMED = ", ".join(f"{text} = ?" for text in TEXTS)
-_UPDATE = f"UPDATE process SET started = ?, last = max(last, ?), {_RENAMED} WHERE id = ?"
+# Of a clock that was ahead: looks are written in their order, so that the newest one is the last.
+_UPDATE = f"UPDATE process SET started = ?, first = min(first, ?), last = ?, {_RENAMED} WHERE id = ?"
 
 
 class ProcessRows:
@@ -44,7 +45,7 @@ class ProcessRows:
 
     def update(self, connection: sqlite3.Connection, lives: Iterable[ProcessLife]) -> None:
         """Write what is new of some processes."""
-        rows = [(life.started, life.last_ns, *_texts(life), life.number) for life in lives]
+        rows = [(life.started, life.first_ns, life.last_ns, *_texts(life), life.number) for life in lives]
         connection.executemany(_UPDATE, rows)
 
 

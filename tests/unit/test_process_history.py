@@ -444,6 +444,23 @@ def test_what_a_clock_that_is_set_back_shows_twice_is_there(path: Path) -> None:
     assert line(path, 0, 490, 50).mean[5] == GIB
 
 
+@pytest.mark.parametrize(
+    "ahead", [range(40), range(100, 140), range(10**6)], ids=["first", "meanwhile", "until the end"]
+)
+@pytest.mark.parametrize("restart", [340, 60, 20], ids=["none", "late", "early"])
+def test_a_process_is_known_whenever_its_clock_was_ahead(path: Path, ahead: range, restart: int) -> None:
+    """As before a machine has asked for the time."""
+    ticks = [at(s, [one()], time_ns=(BEGIN + s + HOUR * (s in ahead)) * SECOND) for s in range(340)]
+    keep(path, ticks[:restart])
+    keep(path, ticks[restart:])
+    shift = HOUR * (339 in ahead)
+    right = [s for s in range(340) if s not in ahead or shift]
+    (use,) = uses(path, right[0] - 10 + shift, right[-1] + 30 + shift)
+    assert use.held == pytest.approx(len(right), abs=4)
+    assert BEGIN + shift <= use.process.first <= BEGIN + right[0] + shift
+    assert use.process.last == pytest.approx(BEGIN + 340 + shift, abs=12), "and no time that is still to come"
+
+
 def test_names_are_harmless_in_the_file_and_behind_it(path: Path) -> None:
     keep(path, steady(0, 20, one(name="\x1b[2J" + "x" * 500, user="eve\n\u202e")))
     (use,) = uses(path)
