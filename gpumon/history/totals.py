@@ -126,7 +126,8 @@ def window_totals(
     known = dict.fromkeys(subjects) or dict.fromkeys([*file.subjects(begin, end), *filter(None, cells)])
     found = {}
     for subject in known:
-        tiers = [lines_of(cells, subject, _METRICS), *(file.lines(shape, subject, _METRICS) for shape in SHAPES)]
+        tiers: list[Mapping[str, Line]] = [lines_of(cells, subject, _METRICS)]
+        tiers += [file.lines(shape, subject, _METRICS) for shape in SHAPES]
         lines = {name: [tier[name] for tier in tiers if name in tier] for name in _METRICS}
         found[subject] = totals_of(lines, begin, end)
     return WindowTotals(begin, end, found, file.problem)
