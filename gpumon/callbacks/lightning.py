@@ -14,8 +14,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from time import monotonic_ns
 from typing import Any
@@ -25,6 +27,8 @@ from gpumon.callbacks.hook import Hook, failed, guarded
 from gpumon.callbacks.oldest import missing, require
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+_CALLBACKS = tuple(f"{package}.callbacks.callback" for package in PACKAGES)
+"""Modules that define the class Callback."""
 
 
 class _Tags:
@@ -178,8 +182,37 @@ class GpuMonitor(_Tags):
     """Shows a Lightning training in gpumon: its epochs, steps, phases, logged metrics and how it ended.
 
     Publishes from every rank. Its state needs no place in a checkpoint. The Callback class of each Lightning
-    that is loaded joins its bases (`adopt_callbacks`), so that either Trainer takes it.
+    that is or will be loaded joins its bases, so that either Trainer takes it, and whoever asks for its class.
     """
+
+
+def _adopt(callback: type) -> None:
+    if not issubclass(GpuMonitor, callback):
+        GpuMonitor.__bases__ = (*GpuMonitor.__bases__, callback)
+
+
+class _Adopting:
+    """Finder of modules that finds none by itself: it has GpuMonitor adopt the Callback of a Lightning that is loaded.
+
+    Imports by their order of names put gpumon before lightning.
+    """
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return the spec that the other finders give of a module with a Callback."""
+        if name not in _CALLBACKS:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next((found for finder in others if (found := finder.find_spec(name, path, target)) is not None), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            with suppress(Exception):  # a loader that takes no attribute: an instance adopts it
+                spec.loader.exec_module = partial(_loaded, spec.loader.exec_module)  # type: ignore[method-assign,union-attr]
+        return spec
+
+
+def _loaded(load: Callable[[Any], None], module: Any) -> None:
+    load(module)
+    with suppress(Exception):  # a Lightning of another shape: an instance says what is missing
+        _adopt(module.Callback)
 
 
 def adopt_callbacks() -> None:
@@ -190,8 +223,7 @@ def adopt_callbacks() -> None:
     """
     for module in [sys.modules[name] for name in PACKAGES if name in sys.modules] or [_import_installed()]:
         require(module.__name__.partition(".")[0], getattr(module, "__version__", ""))
-        if not issubclass(GpuMonitor, module.Callback):
-            GpuMonitor.__bases__ = (*GpuMonitor.__bases__, module.Callback)
+        _adopt(module.Callback)
 
 
 def _import_installed() -> Any:
@@ -263,3 +295,8 @@ def _watch_fetching(trainer: Any, tags: _Tags | None) -> None:
             loop.__dict__.pop(name, None)
         else:
             setattr(loop, name, watch(getattr(loop, name)))
+
+
+for _module in [sys.modules[name] for name in _CALLBACKS if name in sys.modules]:
+    _adopt(_module.Callback)
+sys.meta_path.insert(0, _Adopting())

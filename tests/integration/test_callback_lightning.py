@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -239,3 +240,20 @@ def test_one_of_the_packages_is_enough_and_what_is_missing_is_said(installed: st
         text=True, check=True, timeout=PATIENCE,
     )  # fmt: skip
     assert said in done.stdout
+
+
+EARLY = """
+import sys
+from gpumon.callbacks.lightning import GpuMonitor
+assert not {"torch", "lightning", "pytorch_lightning"} & {*sys.modules}, "it imports no framework"
+import lightning.pytorch
+assert issubclass(GpuMonitor, lightning.pytorch.Callback)
+import pytorch_lightning
+assert issubclass(GpuMonitor, pytorch_lightning.Callback)
+assert issubclass(GpuMonitor, lightning.pytorch.Callback)
+"""
+
+
+def test_the_class_is_a_callback_of_each_lightning_from_its_import_on() -> None:
+    need("torch", "lightning", "pytorch_lightning")
+    subprocess.run([sys.executable, "-c", EARLY], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
