@@ -49,6 +49,8 @@ IN_USE = "in use"
 """Title of the part `others` without a known run: some of it may be of no process that the driver lists."""
 THIS_RUN = "this run"
 """Title of the part `context` if the run's framework reports nothing: it is then all memory of the run."""
+WITH_CONTEXT = "context and others"
+"""Title of the part `others` where it is unknown how much the run's processes have besides their framework's memory."""
 BREAKDOWN_METRICS = tuple(
     f"gpu.{key}"
     for key in ("memory_total", "memory_used", "memory_reserved", "run_allocated", "run_reserved", "run_used")
@@ -110,6 +112,8 @@ def titles(divided: Iterable[MemoryBreakdown]) -> dict[str, str]:
         found["context"] = THIS_RUN
         if not any(is_known(one.context) for one in splits):
             found["others"] = IN_USE
+    elif not any(is_known(one.context) for one in splits):
+        found["others"] = WITH_CONTEXT
     return found
 
 

@@ -11,7 +11,7 @@ from gpumon.diagnosis.context import Rule, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.frame import NAN
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import DeviceRow, Record
+from gpumon.ledger.records import DeviceRow, Record, UsageRow
 from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
@@ -88,11 +88,20 @@ def different_heat(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
 def others_hold_memory(run: ComparedRun) -> Iterator[Finding]:
     """Memory on one of its GPUs was not its own: of other processes, or of none that the driver lists."""
     rows = run.record.whole_epochs
-    held = [more for row in rows if is_known(more := row.value("memory_used_peak") - row.value("run_used_peak"))]
+    held = [more for row in rows if is_known(more := row.value("memory_used_peak") - _own_peak(row))]
     others = max(held, default=0.0)
     if others > OTHERS_HOLD:
         summary = f"up to {units.number(others, Unit.BYTES)} on a GPU of {run.name} were not of that run"
         yield _doubt("others_hold_memory", summary, {"bytes": others})
+
+
+def _own_peak(row: UsageRow) -> float:
+    """The most that the run held there; NaN where the driver does not say it.
+
+    Its list is seconds older than the use of the memory: of a run that grows, its framework tells more.
+    """
+    used, reserved = row.value("run_used_peak"), row.value("run_reserved_peak")
+    return max(used, reserved) if is_known(used) and is_known(reserved) else used
 
 
 def incompletely_sampled(run: ComparedRun) -> Iterator[Finding]:

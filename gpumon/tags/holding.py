@@ -46,8 +46,10 @@ def _filled(
         values[place] = _sum(NAN if entry is None else _bytes(getattr(entry, field)) for entry in held.values())
     listed = {process.pid: process.memory_used for process in processes if process.uuid == uuid and process.pid in here}
     # The driver's list is seconds old at times, may fail, and does not show the processes of every container.
+    # A process that grows holds more by now than the list says.
     hidden = PROCESSES in sample.device.missing or any(
-        entry is not None and _holds(entry) and pid not in listed for pid, entry in held.items()
+        entry is not None and _holds(entry) and (pid not in listed or _bytes(entry.reserved) > listed[pid])
+        for pid, entry in held.items()
     )
     values[_USED] = NAN if hidden else _sum(listed.values())
     return sample._replace(values=values)

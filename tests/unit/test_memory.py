@@ -53,6 +53,9 @@ def test_a_run_whose_framework_tells_nothing_is_this_run_and_not_its_libraries()
     assert named(run_allocated=20.0, run_reserved=30.0, run_used=31.0) == {
         "allocated": 20.0, "cached": 10.0, "context and libraries": 1.0, "not of this run": 19.0, "free": 30.0,
     }  # fmt: skip
+    assert named(run_allocated=20.0, run_reserved=30.0) == {
+        "allocated": 20.0, "cached": 10.0, "context and others": 20.0, "free": 30.0,
+    }  # fmt: skip
     assert named() == {"in use": 50.0, "free": 30.0}, "nobody has said that it is of processes"
 
 

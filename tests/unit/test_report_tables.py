@@ -472,7 +472,10 @@ def test_ratios_differ_by_points(book: Book) -> None:
         ({"usage": {"temperature_start": 35.0}}, "GPU start temperatures differ by more than 10"),
         ({"epochs": 7}, "different numbers of planned epochs: A 6, B 7"),
         ({"epochs": 5000}, "different numbers of planned epochs: A 6, B 5,000"),
-        ({"usage": {"run_used_peak": 20 * GIB}}, "up to 22.0 GiB on a GPU of B were not of that run"),
+        (
+            {"usage": {"run_used_peak": 20 * GIB, "run_reserved_peak": 18 * GIB}},
+            "up to 22.0 GiB on a GPU of B were not of that run",
+        ),
         ({"usage": {"sampled": 1.0}}, "B: 5 of 5 epochs are incompletely sampled"),
         ({"label": "SIMULATED"}, "A live, B SIMULATED"),
         ({"driver": "999.1"}, "different drivers"),
@@ -483,6 +486,12 @@ def test_what_makes_runs_not_alike_is_said(book: Book, other: dict[str, Any], do
     training(book, "b-2", **{"epochs": 6, **other})
     found = compared(book, "a-1", "b-2")
     assert any(doubt in one for one in found.doubts), found.doubts
+
+
+def test_memory_of_a_run_that_grew_after_the_drivers_list_is_not_that_of_others(book: Book) -> None:
+    training(book, "a-1", 6)
+    training(book, "b-2", 6, usage={"run_used_peak": 20 * GIB, "run_reserved_peak": 41.5 * GIB})
+    assert not [one for one in compared(book, "a-1", "b-2").doubts if "not of that run" in one]
 
 
 def test_other_steps_in_an_epoch_are_said(book: Book) -> None:

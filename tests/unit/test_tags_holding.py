@@ -97,6 +97,12 @@ def test_what_the_driver_does_not_list_of_a_process_that_holds_memory_is_not_kno
     assert values(runs, told, [holder(1, 9.0)])[3] == 9.0
 
 
+def test_what_a_process_uses_is_not_known_while_its_framework_holds_more_than_an_older_list_says() -> None:
+    run = training("a", 1)
+    assert isnan(values([run], {"a": [told_of(ONE, 5, 12, 2)]}, [holder(1, 9.0)])[3])
+    assert values([run], {"a": [told_of(ONE, 5, 9, 2)]}, [holder(1, 9.0)])[3] == 9.0
+
+
 def test_nothing_told_and_nothing_listed_is_unknown_and_not_zero() -> None:
     assert all(isnan(value) for value in values([training("a", 1)], {}))
     assert all(isnan(value) for value in values([training("a", 0)], {}, [holder(0, 9.0)])[:3])
