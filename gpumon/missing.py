@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 NAN = float("nan")
+LARGEST = 2.0**65
+"""More bytes, joules or nanoseconds than any machine has: such a value of a file is missing."""
 UNKNOWN_MODEL = "unknown model"
 """The name of a GPU whose model nobody has told."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from math import isfinite
 from types import UnionType
 from typing import Any
+
+from gpumon.missing import LARGEST
 
 REAL = int | float
 """The type of a number, for `typed_rows`."""
@@ -14,10 +15,10 @@ _MOST_NAMES = 1024
 
 
 def typed_rows(rows: Iterable[Sequence[Any]], *types: type | UnionType) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows in which each cell is of its type and each float is finite; the others are missing."""
+    """Yield the rows in which each cell is of its type, and no number beyond reason; the others are missing."""
     for row in rows:
         for cell, kind in zip(row, types, strict=True):
-            if not isinstance(cell, kind) or (isinstance(cell, float) and not isfinite(cell)):
+            if not isinstance(cell, kind) or (isinstance(cell, float) and not -LARGEST < cell < LARGEST):
                 break
         else:
             yield tuple(row)

@@ -17,6 +17,7 @@ from gpumon.frame import NAN, Mark, RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, RunRow, RunTrace
 from gpumon.ledger.table_columns import metrics_of
+from gpumon.missing import LARGEST
 from gpumon.people import in_force
 from gpumon.run_facts import facts_of_row
 from gpumon.text import clean
@@ -44,7 +45,7 @@ class Cells(dict[str, Any]):
     def real(self, name: str) -> float:
         """The cell as a number; NaN when there is none."""
         cell = self.get(name)
-        return float(cell) if isinstance(cell, float | int) else NAN
+        return float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN
 
     def time(self, name: str) -> float:
         """The cell, in nanoseconds, as seconds since 1970."""

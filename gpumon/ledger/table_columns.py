@@ -15,21 +15,28 @@ from gpumon.frame import NAN
 from gpumon.json_value import parse_logged
 from gpumon.ledger.records import EpochRow, LivePeak, PhaseRow, StepRow, UsageRow
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, USAGE, WHOLE_EPOCH
-from gpumon.missing import is_known
+from gpumon.missing import LARGEST, is_known
 from gpumon.text import clean
 
 T = TypeVar("T", EpochRow, PhaseRow, StepRow, UsageRow)
 _SPANS = 64
 _INFINITE = float("inf")
 _NO_METRICS: Mapping[str, float] = {}
+_COUNTED = frozenset({"ordinal", "epoch", "begun", "steps", "times", "first_step"})
 _SHORT = 64
 """Letters of a metric's name."""
 
 
 class ResultColumns:
-    """The rows of one query by column; a column that is not there is unknown in every row."""
+    """The rows of one query by column; a column that is not there is unknown in every row.
+
+    A row is missing where a number that each has, such as its epoch, is none.
+    """
 
     def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        for place in [place for place, name in enumerate(names) if name in _COUNTED]:
+            if not {type(row[place]) for row in rows} <= {int}:
+                rows = [row for row in rows if isinstance(row[place], int)]
         self.size = len(rows)
         cells = list(zip(*rows, strict=True)) if rows else [()] * len(names)
         self._columns: dict[str, Sequence[Any]] = dict(zip(names, cells, strict=True))
@@ -52,9 +59,9 @@ class ResultColumns:
     def real(self, name: str) -> Sequence[float]:
         """Numbers; NaN where there is none."""
         cells = self.raw(name)
-        if set(map(type, cells)) <= {float}:
+        if set(map(type, cells)) <= {float} and -LARGEST < min(cells, default=0.0) <= max(cells, default=0.0) < LARGEST:
             return cells
-        return [float(cell) if isinstance(cell, float | int) else NAN for cell in cells]
+        return [float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN for cell in cells]
 
     def time(self, name: str) -> Sequence[float]:
         """Nanoseconds as seconds since 1970."""

@@ -59,8 +59,8 @@ is 0)."""
 SLOT = struct.Struct("<QIIQqqIHHHHIIIII")
 """The fields of `SlotHead`."""
 CRC_FROM = 16
-_LAST_NUMBER = 1 << 62
-"""No frame has this number or a later one."""
+_BEYOND = 1 << 62
+"""No frame has this number or time (ns), nor a later one."""
 _ROW = struct.Struct("<BxHIIqq")
 ROWS = {1: struct.Struct("<BxHII"), 2: _ROW, 3: _ROW, 4: _ROW}
 """Of each layout: availability, for how long it is unanswered (tenths of a second and 1; 0, as before layout 4.3, is
@@ -385,8 +385,13 @@ def frame_number(raw: bytes, least: int = SLOT.size) -> int:
     """
     if len(raw) < SLOT.size:
         return 0
-    seq, crc, length, number = struct.unpack_from("<QIIQ", raw)
-    if not 0 < number < _LAST_NUMBER or seq != 2 * number or not least - CRC_FROM <= length <= len(raw) - CRC_FROM:
+    seq, crc, length, number, monotonic, time = struct.unpack_from("<QIIQqq", raw)
+    if (
+        number == 0
+        or max(number, abs(monotonic), abs(time)) >= _BEYOND
+        or seq != 2 * number
+        or not least - CRC_FROM <= length <= len(raw) - CRC_FROM
+    ):
         return 0
     return number if crc32(memoryview(raw)[CRC_FROM : CRC_FROM + length]) == crc else 0
 
