@@ -37,6 +37,7 @@ class RunState(IntEnum):
     FAILED = 2  # its own code raised
     DIED = 3  # the process exited without reporting: killed, or out of memory
     INTERRUPTED = 4  # stopped by the user: Ctrl-C, SIGINT, the stop button of a notebook
+    STOPPED = 5  # ended before its end without a failure: a pruned trial, `run.stop()`, a loop that was left
 
 
 ENDED_BADLY = (RunState.FAILED, RunState.DIED)  # otherwise than their users wanted

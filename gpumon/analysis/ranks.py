@@ -9,7 +9,9 @@ from gpumon.missing import is_known
 
 TOGETHER = 10.0
 """Seconds within which runs began together."""
-_WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.RUNNING, RunState.FINISHED)
+_WORST = (
+    RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.RUNNING, RunState.STOPPED, RunState.FINISHED,
+)  # fmt: skip
 
 
 class Ranks(NamedTuple):

@@ -66,7 +66,7 @@ class Hook:
         `env`: the environment, where the framework knows more of its ranks than stands there. `loggers`: those of the
         training, for which `log_to` has the framework's name.
         """
-        self.end(failed=True)  # no framework begins a second before the first has ended as it should
+        self.end(failed=True, late=True)  # no framework begins a second before the first has ended as it should
         for other in list(_resting):
             other.end()  # nothing follows it any more
         # A framework that trains until it is stopped plans as many as fit into an integer.
@@ -79,12 +79,18 @@ class Hook:
         self.run.must_end()
         end_with_cell(self)
 
-    def end(self, error: BaseException | None = None, *, failed: bool = False) -> None:
-        """The training is over, by `error` where it is known; without one nothing happens."""
+    def end(
+        self, error: BaseException | None = None, *, failed: bool = False, stopped: bool = False, late: bool = False
+    ) -> None:
+        """The training is over, by `error` where it is known; without one nothing happens.
+
+        `stopped`: before its end, on purpose; `late`: some time ago, as its framework reported nothing.
+        """
         if self.run is not None:
             ended, self.run, self.rests = self.run, None, False
             _resting.discard(self)
-            ended.end(error if error is not None or not failed else sys.exc_info()[1], failed=failed)
+            known = error if error is not None or not failed else sys.exc_info()[1]
+            ended.end(known, failed=failed, stopped=stopped, late=late)
 
     def rest(self) -> None:
         """The training is over, and well; a validation or test that follows is of the same run."""
@@ -173,4 +179,4 @@ class Hook:
         # After the end of the process there is nothing left to end, and this module may be gone.
         run = getattr(self, "run", None)
         if run is not None and run.on:
-            self.end(failed=True)
+            self.end(failed=True, late=True)

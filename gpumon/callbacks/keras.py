@@ -145,7 +145,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         while earlier is not None and earlier.params is not self.params:  # else both are of one list
             if is_fitting(earlier._model):
                 return earlier
-            earlier._hook.end(failed=True)
+            earlier._hook.end(failed=True, late=True)
             earlier._outer, earlier = None, earlier._outer
         return None
 

@@ -15,6 +15,7 @@ from time import monotonic_ns
 from typing import Any
 
 from gpumon.callbacks.around import CHECKPOINT, Phase, marked
+from gpumon.callbacks.caller import frames
 from gpumon.callbacks.hook import Hook, failed, guarded
 from gpumon.callbacks.oldest import missing, require
 from gpumon.tags.loader import Samples
@@ -29,6 +30,8 @@ except ModuleNotFoundError as error:
 require("transformers", transformers.__version__)
 
 _MARKED = "_gpumon_marked"
+_PRUNING = "_report_to_hp_search"
+"""The method of the Trainer that prunes a trial of a search: to callbacks it looks like the end of a training."""
 _TIMES = ("_runtime", "_per_second", "_time")
 _LEFT_OUT = ("epoch", "total_flos", "num_input_tokens_seen")
 
@@ -71,7 +74,10 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
     @guarded
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._training, self._before, self._phase = False, None, ""
-        self._hook.rest()
+        if any(frames(_PRUNING)):
+            self._hook.end(stopped=True)  # `TrialPruned` follows
+        else:
+            self._hook.rest()
 
     @guarded
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -16,7 +16,7 @@ _MOST_GPUS = 64
 """GPUs that an event of a run names."""
 _RUNNING = RunState.RUNNING
 """To look it up in its class, for each run at each tick, takes longer than all else that is done with it."""
-_WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.FINISHED)
+_WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.STOPPED, RunState.FINISHED)
 
 
 class _Process:

@@ -124,7 +124,7 @@ class PastRun:
     hostname: str
     framework: str
     state: str
-    """`running`, `finished`, `failed`, `interrupted` or `died`; `unseen` where no daemon watches it."""
+    """`running`, `finished`, `failed`, `interrupted`, `stopped` or `died`; `unseen` where no daemon watches it."""
     started: float
     ended: float
     """NaN while it runs."""

@@ -36,7 +36,7 @@ _ONCE = frozenset(("note", "tag"))
 _BY_TRAINING_ONCE = frozenset(("name", "resumes", "ended", "state", "started", "seconds"))
 """Columns of `run` that stay as they came first: it may have been renamed, or they follow from its ranks."""
 _ORDER = {table: i for i, table in enumerate(KEYS)}
-_BY_BADNESS = (RunState.FINISHED, RunState.INTERRUPTED, RunState.FAILED, RunState.DIED)
+_BY_BADNESS = (RunState.FINISHED, RunState.STOPPED, RunState.INTERRUPTED, RunState.FAILED, RunState.DIED)
 """A run stands as the worst of its ranks, and these are in that order."""
 _BADNESS = f"CASE state {' '.join(f'WHEN {state:d} THEN {i}' for i, state in enumerate(_BY_BADNESS))} END"
 _STATES = " ".join(f"WHEN {i} THEN {state:d}" for i, state in enumerate(_BY_BADNESS))

@@ -35,6 +35,7 @@ _STATES = {
     RunState.FAILED: "failed: exited with an error",
     RunState.DIED: "died: process exited without reporting (killed or OOM)",
     RunState.INTERRUPTED: "interrupted: stopped by its user (Ctrl-C)",
+    RunState.STOPPED: "stopped before its end",
 }
 
 

@@ -86,6 +86,8 @@ class Board:
         """The framework's peak of allocated bytes, where it was read for the next event and for no other."""
         self.must_end = False
         """Whether it is a failure to be open still when it is dropped, or when the process ends."""
+        self.is_left = False
+        """Whether its loop was left within an epoch, and no other epoch has begun since."""
         self.cpu_time: Callable[[], float] | None = None
         """CPU seconds of the run until now; asked when it ends."""
         self._monotonic = monotonic
@@ -116,6 +118,8 @@ class Board:
         """Epochs without a row of their own."""
         self._published = -1
         """Number of the newest epoch whose begin was published."""
+        self._sign = self._over = (0, 0)
+        """The last sign of life of the training, and when it was over, if that is not now: ns, monotonic and wall."""
         self.trained = False
         """Whether the training is over: what is logged from now on belongs to no epoch."""
         self._paused = (0, 0)
@@ -158,8 +162,9 @@ class Board:
         # No shared buffer: threads that meet here write whole records, one after the other.
         self._number = number = self._number + 1
         try:
+            self._sign = sign = monotonic_ns or self._monotonic(), self._now()
             head = wire.pack_head(
-                number, monotonic_ns or self._monotonic(), self._now(), _int64(self.steps),
+                number, *sign, _int64(self.steps),
                 min(self.wait_ns, wire.NOT_KNOWN), self._epoch_begin, self._epoch, self._phase, self._flags,
             )  # fmt: skip
             mapped[_SLOTS[number & 1]] = wire.pack_state(head, self._tail)
@@ -177,7 +182,7 @@ class Board:
             self._epoch = _int32(epoch)
             self._epoch_begin = now = self._monotonic()
             self._in_epoch = True
-            self.trained = False
+            self.trained = self.is_left = False
             if self._phase == 0 or self.description.phases[self._phase] == PAUSED:
                 self._phase = 1
             if self.is_folding:
@@ -284,6 +289,10 @@ class Board:
             self._paused = self._monotonic(), self._now()
             self.trained = True
             self.phase(PAUSED)
+
+    def set_back(self) -> None:
+        """What follows is of the last sign of life: the training was over then, and nobody noticed."""
+        self._over = self._sign
 
     @property
     def events(self) -> int:
@@ -404,17 +413,19 @@ class Board:
         if omitted:
             warn_once("omitted", f"a run keeps {ROOM} bytes of parameters and notes: {omitted} of them are omitted")
 
-    def close(self, *, failed: bool = False, interrupted: bool = False, withdrawn: bool = False) -> None:
+    def close(
+        self, *, failed: bool = False, interrupted: bool = False, stopped: bool = False, withdrawn: bool = False
+    ) -> None:
         """Publish the end of the run and let go. The file stays, so that a daemon can read the end.
 
         The daemon that has read it removes it; without a daemon, the next training of this user does. `withdrawn`: the
-        run is to show nowhere, as if it had never begun.
+        run is to show nowhere, as if it had never begun. `stopped`: before its end; what failed is not also stopped.
         """
         with self._lock:
             if self._map is None:
                 return
             if paused := self.description.phases[self._phase] == PAUSED:
-                failed = interrupted = False  # whatever ends the process now: the training was over
+                failed = interrupted = stopped = False  # whatever ends the process now: the training was over
             elif not withdrawn:
                 self._tell_cpu_time()
             if not withdrawn:
@@ -425,6 +436,7 @@ class Board:
                 (failed or interrupted, wire.FLAG_FAILED, wire.RUN_FAILED),
                 (interrupted, wire.FLAG_INTERRUPTED, wire.RUN_INTERRUPTED),
                 (withdrawn, wire.FLAG_WITHDRAWN, wire.RUN_WITHDRAWN),
+                (stopped and not failed, wire.FLAG_STOPPED, wire.RUN_STOPPED),
             ):
                 self._flags, aux = self._flags | flag * said, aux | word * said
             self._phase = 0
@@ -451,6 +463,8 @@ class Board:
             number = self._events + 1
             self._room -= 1
             peak, self.peak = self.peak, wire.NOT_KNOWN
+            if at is None and self._over[0]:
+                at = self._over
             try:
                 event = wire.Event(
                     mark=mark,
@@ -527,7 +541,7 @@ class Board:
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # In a cycle the garbage collector may come to a board before the callback that would have closed it.
         if getattr(self, "_map", None) is not None and not is_finalizing():  # then this module may be gone
-            self.close(failed=self.must_end)
+            self.close(failed=self.must_end, stopped=self.is_left)
 
 
 def _kept_back(rank: int, names: Sequence[str]) -> int:

@@ -18,9 +18,12 @@ class Lasting(Protocol):
     """A resource that must not outlive its process: a board."""
 
     must_end: bool
+    """Whether it has failed if it is still open at the end of the process."""
+    is_left: bool
 
     def leave(self) -> None: ...
-    def close(self, *, failed: bool = False, interrupted: bool = False) -> None: ...
+    def set_back(self) -> None: ...
+    def close(self, *, failed: bool = False, interrupted: bool = False, stopped: bool = False) -> None: ...
 
 
 class Ending(NamedTuple):
@@ -29,6 +32,12 @@ class Ending(NamedTuple):
     failed: bool = False
     interrupted: bool = False
     """By its user: it has also failed."""
+    stopped: bool = False
+    """On purpose, by its program."""
+
+
+_STOPS = (("optuna", "TrialPruned"), ("asyncio", "CancelledError"), ("trio", "Cancelled"))
+"""Exceptions of libraries by which a program stops something on purpose: the package, and the class."""
 
 
 _open: weakref.WeakSet[Lasting] = weakref.WeakSet()
@@ -39,7 +48,16 @@ def ending(error: BaseException | None) -> Ending:
     """Return the way a run ends that `error` has left; None: it was left without an error."""
     if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
         return Ending()
+    if is_stop(error):
+        return Ending(stopped=True)
     return Ending(failed=True, interrupted=isinstance(error, KeyboardInterrupt))
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether `error` is how a program stops something on purpose, and no failure as long as something catches it."""
+    if isinstance(error, StopIteration | StopAsyncIteration | GeneratorExit):
+        return True
+    return any((kind.__module__.partition(".")[0], kind.__name__) in _STOPS for kind in type(error).__mro__)
 
 
 def watch(board: Lasting) -> None:
@@ -59,9 +77,12 @@ def keep(board: Lasting) -> None:
 
 def close_all() -> None:
     """End what is still open."""
-    failed, interrupted = ending(_brought_down())
+    how = ending(_brought_down())
+    failed = how.failed or how.stopped  # nothing has caught it
     for board in [*_open]:
-        board.close(failed=failed or board.must_end, interrupted=interrupted)
+        if board.must_end and not failed:
+            board.set_back()  # its exception was caught long ago
+        board.close(failed=failed or board.must_end, interrupted=how.interrupted, stopped=board.is_left)
     _kept.clear()
 
 

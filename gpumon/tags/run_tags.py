@@ -24,6 +24,8 @@ from gpumon.tags.wire import NOT_KNOWN
 
 UNWINDING = 1_000_000_000
 """ns within which the exception that has left an epoch comes to the end of the run."""
+AT_ONCE = 100_000_000
+"""ns between the ends of the loops over batches and over epochs, where both are left at once."""
 _MOST_LATE = 16
 """Logs for rows that are over, between two steps that are published; more of them count to the open row."""
 STEP_EVERY = 50_000_000
@@ -35,6 +37,15 @@ class UnclosedEpoch(NamedTuple):
 
     event: int
     """Number of the event that ended it."""
+    at_ns: int
+    """ns, monotonic."""
+
+
+class LeftLoader(NamedTuple):
+    """A loop over batches that was left before the last one."""
+
+    event: int
+    """Number of the newest event then."""
     at_ns: int
     """ns, monotonic."""
 
@@ -70,6 +81,14 @@ class RunTags:
         self._first: int | None = None
         self._batch_given = board.description.facts.batch > 0
         self._unclosed = UnclosedEpoch(0, 0)
+        self._left_loader: LeftLoader | None = None
+        """The last loop over batches of the open epoch, if it was left before its end."""
+        self._has_loader = False
+        """Whether the open epoch has a loop over batches."""
+        self._epoch_step = 0
+        """Steps before the open epoch."""
+        self._fewest = 0
+        """Steps of the shortest epoch that was gone through; 0 before the first."""
         self._pending = Pending()
         self._memory = MemoryReader(board)
         self._rows = StepMarker()
@@ -229,11 +248,19 @@ class RunTags:
         """Change what is said of this run, by the fields of `Description`; for callbacks."""
         self._board.describe(**changes)
 
-    def end(self, error: BaseException | None = None, *, failed: bool = False) -> None:
-        """End the run, which `error` has left. For callbacks."""
+    def end(
+        self, error: BaseException | None = None, *, failed: bool = False, stopped: bool = False, late: bool = False
+    ) -> None:
+        """End the run, which `error` has left; `stopped`: before its end, on purpose. For callbacks.
+
+        `late`: nobody noticed when it ended, so that it ends with its last sign of life.
+        """
+        if late:
+            self._board.set_back()
         how = ending(error)
-        failed = failed or how.failed
-        broken = failed or error is not None  # by sys.exit(0) too, which is no failure
+        stopped = stopped or how.stopped
+        failed = how.failed or (failed and not how.stopped)
+        broken = failed or how.stopped or error is not None  # by sys.exit(0) too, which is no failure
         # Asked first: what is published below is no sign that the training has gone on.
         left = broken and self._left_by_it()
         if failed:
@@ -241,14 +268,14 @@ class RunTags:
         self._take_arrived()
         self._telling.look()
         if self._epoch is not None:
-            self._end_epoch(self._epoch, left=broken)
+            self._end_epoch(self._epoch, left=broken or stopped)
         elif left:
             self._board.end_epoch(left=True)
         self._memory.at_boundary()
         listener = self.listener if self._board.on else None
-        self._board.close(failed=failed, interrupted=how.interrupted)
+        self._board.close(failed=failed, interrupted=how.interrupted, stopped=stopped)
         if listener is not None:
-            listener.run_ended(self._board.steps if self._first is None else 0, waits=not broken)
+            listener.run_ended(self._board.steps if self._first is None else 0, waits=not (broken or stopped))
 
     def _begin_epoch(self, number: object) -> object:
         if self._epoch is not None:
@@ -270,6 +297,7 @@ class RunTags:
             if epoch:
                 self._board.describe(first_epoch=epoch)
         self._memory.at_boundary()
+        self._left_loader, self._has_loader, self._epoch_step = None, False, self._board.steps
         self._board.begin_epoch(epoch)
         return opened
 
@@ -279,11 +307,24 @@ class RunTags:
         self._epoch = None
         if not self._board.on:
             return  # at the end of the process this module may be gone
+        steps = self._board.steps - self._epoch_step
+        if steps > 0 and not left:
+            self._fewest = min(self._fewest or steps, steps)
         self._take_arrived()
         self._memory.at_boundary()
         self._board.end_epoch(left=left)
         if self.listener is not None and not self._board.is_folding:
             self.listener.epoch_ended(self._board.epoch, self._board.steps)
+
+    def _is_within_epoch(self) -> bool:
+        """Whether the loop of the open epoch, which is left now, has batches before it, as far as its steps show."""
+        steps = self._board.steps - self._epoch_step
+        if not self._has_loader:
+            return 0 < steps < self._fewest
+        if self._fewest and steps >= self._fewest:
+            return False  # its user makes no more of them in an epoch
+        left = self._left_loader
+        return left is not None and left.event == self._board.events and monotonic_ns() - left.at_ns < AT_ONCE
 
     def _left_by_it(self) -> bool:
         """Whether the exception that ends the run left an epoch: nothing was published since, no time has passed."""

@@ -20,7 +20,7 @@ from gpumon.run_facts import LARGEST
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.lifetime import keep
-from gpumon.tags.run_tags import RunTags, UnclosedEpoch
+from gpumon.tags.run_tags import LeftLoader, RunTags, UnclosedEpoch
 from gpumon.tags.telling import Telling
 from gpumon.tags.values import number_of, whole
 from gpumon.tags.warn import warn_once
@@ -80,9 +80,11 @@ class ActiveRun(RunTags):
             try:
                 yield item
             except GeneratorExit:
-                # Its loop was left, at the end of an epoch or within one: `finish` may know.
-                self._end_epoch(opened)
-                if self.on:  # else the process may have ended, and this module be gone
+                if not self.on:
+                    raise  # the process may have ended, and this module be gone
+                self._board.is_left = left = self._is_within_epoch()
+                self._end_epoch(opened, left=left)
+                if not left:  # at the end of the epoch, as far as is known here: `finish` may know
                     self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns())
                 raise
             self._end_epoch(opened)
@@ -172,10 +174,22 @@ class ActiveRun(RunTags):
         return board.steps if told is None else min(max(1, told), board.steps)
 
     def finish(self, *, failed: bool = False) -> None:
-        """End the run: as interrupted while a KeyboardInterrupt is handled. A second call does nothing."""
+        """End the run: as interrupted while a KeyboardInterrupt is handled. A second call does nothing.
+
+        While another exception is handled that has left an epoch, it is stopped: only `with` knows whether that fails.
+        """
         error = sys.exc_info()[1]
-        interrupted = isinstance(error, KeyboardInterrupt)
-        self.end(error if failed or interrupted else None, failed=failed)
+        if failed or isinstance(error, KeyboardInterrupt):
+            self.end(error, failed=failed)
+        else:
+            is_left = self._board.is_left or self._epoch is not None or self._left_by_it()
+            self.end(stopped=error is not None and is_left)
+
+    def stop(self) -> None:
+        """End the run before its end, on purpose, as a trial that is pruned: it is stopped, and has not failed."""
+        if self._epoch is not None and not self._is_within_epoch():
+            self._end_epoch(self._epoch)
+        self.end(stopped=True)
 
     def __enter__(self) -> ActiveRun:
         return self
@@ -230,6 +244,8 @@ class Steps(Generic[T]):
             yield from self._within()
             return
         run._loaders.append(thread)
+        run._has_loader = True
+        begun, is_over = board.steps, False
         since = clock()
         try:
             for batch in self._loader:  # starts the workers of a DataLoader: that is waiting too
@@ -241,10 +257,13 @@ class Steps(Generic[T]):
                     run._at_due(now)
                 yield batch
                 since = clock()
+            is_over = True
         finally:
             run._loaders.remove(thread)
             if since:
                 board.wait_ns += clock() - since
+            if not is_over and board.on and not 0 < _length(self._loader) <= board.steps - begun:
+                run._left_loader = LeftLoader(board.events, clock())
 
     def _within(self) -> Iterator[T]:
         """The batches of a second loader that begins in the loop of another one.
@@ -279,6 +298,14 @@ class Steps(Generic[T]):
             run._loaders.remove(thread)
             if since:
                 board.wait_ns += monotonic_ns() - since
+
+
+def _length(loader: object) -> int:
+    """Batches of a loader; 0 where it does not say."""
+    try:
+        return len(cast("Sequence[object]", loader))
+    except Exception:  # without end, or with a length that may do anything
+        return 0
 
 
 def _copy_of(described: Description, epochs: int | None, step: int) -> ActiveRun:

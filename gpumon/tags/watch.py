@@ -35,6 +35,7 @@ _WORDS = (
     (wire.FLAG_FAILED, wire.RUN_FAILED),
     (wire.FLAG_INTERRUPTED, wire.RUN_INTERRUPTED),
     (wire.FLAG_WITHDRAWN, wire.RUN_WITHDRAWN),
+    (wire.FLAG_STOPPED, wire.RUN_STOPPED),
 )
 """Ends of a run: its state, and its last event."""
 
@@ -214,7 +215,8 @@ class Watched:
 
     def _ended_by(self, aux: int) -> None:
         failed = RunState.INTERRUPTED if aux & wire.RUN_INTERRUPTED else RunState.FAILED
-        self._word = failed if aux & wire.RUN_FAILED else RunState.FINISHED
+        well = RunState.STOPPED if aux & wire.RUN_STOPPED else RunState.FINISHED
+        self._word = failed if aux & wire.RUN_FAILED else well
         self.withdrawn = bool(aux & wire.RUN_WITHDRAWN)
 
     def _end(self, state: wire.State | None, alive: bool) -> RunState:

@@ -34,9 +34,9 @@ largest free block: bytes; all ones where not known.
 
 Event: u32 crc32 of the 132 bytes that follow, seeded with its number; `<HHQQQqQiIQQ8d` = mark, phase,
 number, monotonic, wall clock, step, time waited, epoch, aux (of RUN_END: 1 when it failed, 2 when it was
-withdrawn, 5 when it was interrupted; of OUT_OF_MEMORY: mark of the device), bytes asked for, bytes free (of
-OUT_OF_MEMORY), and what was logged in this epoch. The time waited, here and in a state, is 0 until it is
-measured and all ones where the training does not know it.
+withdrawn, 5 when it was interrupted, 8 when it was stopped before its end; of OUT_OF_MEMORY: mark of the
+device), bytes asked for, bytes free (of OUT_OF_MEMORY), and what was logged in this epoch. The time waited,
+here and in a state, is 0 until it is measured and all ones where the training does not know it.
 
 Supplement: u32 crc32 of the 12 bytes that follow, seeded with the event's number; `<HHQ` = which of the event's
 metrics are set (as in a state), 0, the framework's peak of allocated bytes until then, over all devices (all ones
@@ -113,9 +113,11 @@ FLAG_ENDED = 1
 FLAG_FAILED = 2
 FLAG_WITHDRAWN = 4
 FLAG_INTERRUPTED = 8
+FLAG_STOPPED = 16
 RUN_FAILED = 1
 RUN_WITHDRAWN = 2
 RUN_INTERRUPTED = 4
+RUN_STOPPED = 8
 """Aux of a RUN_END event. A run is withdrawn when another one reports more of the same: it shows nowhere. One that was
 interrupted has also failed, for readers that do not know the difference."""
 

@@ -221,6 +221,17 @@ def test_after_an_exception_the_run_ends_with_the_process_or_the_next_training(c
     assert one.run.step == 5
 
 
+def test_a_training_that_failed_unnoticed_ends_with_its_last_sign_of_life(cases: Cases) -> None:
+    ends = [one.monotonic_ns for one in cases["caught"].boundaries if one.mark in (Mark.EPOCH_ABORTED, Mark.RUN_END)]
+    assert len(ends) == 2
+    assert max(ends) <= cases.seen["caught"]["raised"], "and not with the begin of the next training"
+
+
+def test_a_trial_that_a_search_prunes_is_stopped(cases: Cases) -> None:
+    assert cases["pruned"].run.state is RunState.STOPPED
+    assert "EPOCH_ABORTED" in [mark for mark, *_ in cases["pruned"].marks()]
+
+
 OLD = """
 import sys, types
 module = sys.modules["transformers"] = types.ModuleType("transformers")

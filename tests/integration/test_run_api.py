@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -419,6 +420,146 @@ def test_a_run_that_its_user_stops_is_interrupted(look: Look, by: str, monkeypat
         lifetime.close_all()
     assert look().runs[0].state.name == "INTERRUPTED"
     assert look().boundaries == []
+
+
+TrialPruned = type("TrialPruned", (Exception,), {"__module__": "optuna.exceptions"})
+
+
+@pytest.mark.parametrize(
+    "error", [TrialPruned(), type("Mine", (TrialPruned,), {})(), StopIteration(), GeneratorExit(), CancelledError()]
+)
+def test_an_exception_that_stops_on_purpose_is_no_failure(look: Look, error: BaseException) -> None:
+    with suppress(type(error)), gpumon.run("net") as run:
+        run.begin_epoch(0)
+        raise error
+    assert (look().runs[0].state, look().runs[0].epoch) == (RunState.STOPPED, 0)
+
+
+def test_one_that_nothing_catches_is_a_failure(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = gpumon.run("net")
+    monkeypatch.setattr(sys, "last_value", TrialPruned(), raising=False)
+    lifetime.close_all()
+    assert (look().runs[0].state, run.on) == (RunState.FAILED, False)
+
+
+def test_stop_ends_a_run_before_its_end_and_everything_after_it_works(look: Look) -> None:
+    with suppress(TrialPruned), gpumon.run("net", epochs=9) as run:
+        for epoch in run.epochs():
+            for _ in run.steps([1, 2, 3]):
+                pass
+            if epoch == 1:
+                run.stop()
+                raise TrialPruned
+    poll = look()
+    assert poll.runs[0].state is RunState.STOPPED
+    assert [mark for mark, *_ in told(poll)].count("EPOCH_END") == 2, "it was stopped at the end of one"
+
+
+def by_return(run: ActiveRun, batches: int, at: int) -> None:
+    for epoch in run.epochs():
+        for number, _ in enumerate(run.steps(range(batches))):
+            if (epoch, number) == (1, at):
+                return
+
+
+def by_break(run: ActiveRun, batches: int, at: int) -> None:
+    for epoch in run.epochs():
+        for number, _ in enumerate(run.steps(range(batches))):
+            if (epoch, number) == (1, at):
+                break
+        if epoch == 1:
+            break
+
+
+def by_interrupt(run: ActiveRun, batches: int, at: int) -> None:
+    with suppress(KeyboardInterrupt):
+        for epoch in run.epochs():
+            for number, _ in enumerate(run.steps(range(batches))):
+                if (epoch, number) == (1, at):
+                    signal.raise_signal(signal.SIGINT)
+
+
+def by_step(run: ActiveRun, batches: int, at: int) -> None:
+    for epoch in run.epochs():
+        for number in range(batches):
+            if (epoch, number) == (1, at):
+                return
+            run.step()
+
+
+@pytest.mark.parametrize("leave", [by_return, by_break, by_interrupt, by_step])
+def test_an_epoch_that_is_left_in_its_middle_did_not_end(
+    look: Look, leave: Callable[[ActiveRun, int, int], None]
+) -> None:
+    with gpumon.run("net", epochs=3) as run:
+        leave(run, 10, 4)
+    assert [mark for mark, *_ in told(look()) if mark.startswith("EPOCH_")] == [
+        "EPOCH_BEGIN", "EPOCH_END", "EPOCH_BEGIN", "EPOCH_ABORTED",
+    ]  # fmt: skip
+
+
+def ends_early(run: ActiveRun) -> None:
+    """Early stopping, at the end of an epoch of which a part is trained."""
+    for epoch in run.epochs():
+        for number, _ in enumerate(run.steps(range(10))):
+            if number == 4:
+                break
+        if epoch == 1:
+            break
+
+
+def logs_then_ends(run: ActiveRun) -> None:
+    for _ in run.epochs(2):
+        for number, _ in enumerate(run.steps(range(10))):
+            if number == 4:
+                break
+        run.log(loss=1.0)
+        with run.phase("validate"):
+            pass
+        if run._board.epoch:
+            break
+
+
+def at_the_last_batch(run: ActiveRun) -> None:
+    for epoch in run.epochs():
+        for number, _ in enumerate(run.steps(range(10))):
+            if number == 9:
+                break
+        if epoch == 1:
+            break
+
+
+@pytest.mark.parametrize("train", [ends_early, logs_then_ends, at_the_last_batch])
+def test_an_epoch_that_is_left_at_its_end_has_ended(look: Look, train: Callable[[ActiveRun], None]) -> None:
+    with gpumon.run("net", epochs=3) as run:
+        train(run)
+    assert [mark for mark, *_ in told(look()) if mark.startswith("EPOCH_")] == ["EPOCH_BEGIN", "EPOCH_END"] * 2
+
+
+@pytest.mark.parametrize("end", ["dropped", "at exit", "finally", "finish"])
+def test_a_run_without_with_that_an_exception_left_has_not_finished(look: Look, end: str) -> None:
+    kept: list[ActiveRun] = []
+
+    def train() -> None:
+        run = gpumon.run("net", epochs=3)
+        if end != "dropped":
+            kept.append(run)
+        try:
+            for _ in run.epochs():
+                for batch in run.steps([1, 2, 3]):
+                    if batch == 2:
+                        raise KeyError
+        finally:
+            if end == "finally":
+                run.finish()
+
+    with suppress(KeyError):
+        train()
+    if end == "at exit":
+        lifetime.close_all()
+    elif end == "finish":
+        kept[0].finish()  # its user says that this is the end
+    assert look().runs[0].state is (RunState.FINISHED if end == "finish" else RunState.STOPPED)
 
 
 def test_an_exception_before_the_run_was_entered_is_its_failure(look: Look, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class Before(TrainerCallback):  # type: ignore[misc]
         self.times = times
         self.stop = stop
         self.fail = fail
+        self.monitor: Any = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         control.should_epoch_stop = state.global_step == self.stop
@@ -46,6 +47,25 @@ class Before(TrainerCallback):  # type: ignore[misc]
 
 class After(Before):
     """The other neighbor."""
+
+
+class TrialPruned(Exception):  # as Optuna's
+    """Ends a trial of a search."""
+
+
+TrialPruned.__module__ = "optuna.exceptions"
+
+
+class Pruning(After):
+    """Does what `Trainer._report_to_hp_search` does for a trial that is pruned."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        def _report_to_hp_search() -> None:
+            self.monitor.on_train_end(args, state, control)
+            raise TrialPruned
+
+        if state.global_step == self.fail:
+            _report_to_hp_search()
 
 
 def hook(name: str) -> Any:
@@ -102,7 +122,8 @@ class Pause:
 
 def train(
     case: str, directory: str, *, resume: str | None = None, texts: Texts | Stream | None = None,
-    pause: float = 0, stop: int = 0, fail: int = 0, room: int = 0, alone: bool = False, **settings: Any,
+    pause: float = 0, stop: int = 0, fail: int = 0, room: int = 0, alone: bool = False, after: type[After] = After,
+    **settings: Any,
 ) -> Any:  # fmt: skip
     """A training whose run is called `case`, or `alone` an evaluation without one."""
     told[case] = {"before": [], "after": []}
@@ -118,11 +139,11 @@ def train(
         directory, per_device_train_batch_size=8, report_to=[], disable_tqdm=True, use_cpu=True,
         **{"save_strategy": "no", **settings},
     )  # fmt: skip
+    neighbor, monitor = after(told[case]["after"], stop=stop, fail=fail), GpuMonitor(case)
+    neighbor.monitor = monitor
     trainer = Trainer(
         model, arguments, train_dataset=texts or Texts(64), eval_dataset=Texts(16, pause=texts.pause if texts else 0),
-        callbacks=[
-            Before(told[case]["before"]), GpuMonitor(case), After(told[case]["after"], stop=stop, fail=fail),
-        ],
+        callbacks=[Before(told[case]["before"]), monitor, neighbor],
     )  # fmt: skip
     if alone:
         trainer.evaluate()
@@ -159,8 +180,11 @@ def main(directory: str) -> None:
     told["waits, logging each step"]["slept"] = texts.slept
     train("streamed", directory, texts=Stream(), max_steps=3, gradient_accumulation_steps=2)
     train("shrunk", directory, texts=Texts(16), num_train_epochs=1, auto_find_batch_size=True, room=4)
+    with suppress(TrialPruned):
+        train("pruned", directory, num_train_epochs=2, fail=5, after=Pruning)
     with suppress(ValueError):
         train("caught", directory, num_train_epochs=2, fail=5)
+    told["caught"]["raised"] = time.monotonic_ns()
     print(json.dumps(told), flush=True)
     train("failed", directory, num_train_epochs=2, fail=5)
 

@@ -24,7 +24,7 @@ LONGEST = 60
 _NO_TITLE = ("", "dumb", "linux", "unknown", "vt100")
 _SAID = {
     RunState.FINISHED: "finished", RunState.FAILED: "failed", RunState.INTERRUPTED: "was interrupted",
-    RunState.DIED: "died",
+    RunState.STOPPED: "was stopped", RunState.DIED: "died",
 }  # fmt: skip
 
 

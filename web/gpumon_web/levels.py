@@ -31,6 +31,7 @@ _OF_RUN: Mapping[RunState, str] = {
     RunState.RUNNING: "ok",
     RunState.FINISHED: "",
     RunState.INTERRUPTED: "",
+    RunState.STOPPED: "",
     RunState.FAILED: "bad",
     RunState.DIED: "bad",
 }

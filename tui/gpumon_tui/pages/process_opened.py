@@ -148,7 +148,7 @@ class ProcessDetail:
             phase = f", {safe(run.phase)}" if run.phase else ""
             found.append(KnownFact("epoch", f"{epoch}{phase}"))
         elif past := facts.runs.get(process.run):
-            was = "was " if past.state is RunState.INTERRUPTED else ""
+            was = "was " if past.state in (RunState.INTERRUPTED, RunState.STOPPED) else ""
             found.append(KnownFact("run", f"was of {safe(past.name)}, which {was}{past.state.name.lower()}"))
         if where := whereabouts(process):
             found.append(KnownFact(TITLE.split(" ")[0].lower(), safe(where)))

@@ -70,6 +70,7 @@ STATES = {
     RunState.FAILED: ("failed", theme.CRITICAL),
     RunState.DIED: ("died", theme.CRITICAL),
     RunState.INTERRUPTED: ("interrupted", theme.DIM),
+    RunState.STOPPED: ("stopped", theme.DIM),
 }
 """The ends of runs, in the place of the time left."""
 

@@ -35,7 +35,7 @@ PREVIEW_FROM, PREVIEWED = 8, 20
 """Rows below the list from which a past run under the cursor is told of there; and those kept for it on a tall page."""
 OF_WHEN = {
     RunState.DIED: "when it died", RunState.FAILED: "when it failed", RunState.INTERRUPTED: "when it was interrupted",
-    RunState.FINISHED: "when it finished",
+    RunState.STOPPED: "when it was stopped", RunState.FINISHED: "when it finished",
 }  # fmt: skip
 """The moment that the rows of a run's ranks are of, where it is not that of the frame: it goes on no more."""
 WHEEL = 3

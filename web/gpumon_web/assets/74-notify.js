@@ -5,7 +5,10 @@
 (function (g) {
   const KEY = "gpumon-notify";
   const GAP = 150; // s: a tab that is hidden may ask once in a minute only
-  const ENDED = { finished: "has finished", failed: "has failed", died: "has died", interrupted: "was interrupted" };
+  const ENDED = {
+    finished: "has finished", failed: "has failed", died: "has died", interrupted: "was interrupted",
+    stopped: "was stopped",
+  };
   let isOn = false;
   let last = null; // what was seen: boot, time, runs, and the GPUs that were used
 
