@@ -94,7 +94,10 @@ def run(
 
     described = Description(
         name=name,
-        id=run_id or ranks.run_id(name, where, begun, ranks.parent_identity(starter=where.starter), _user()),
+        id=ranks.of_attempt(
+            run_id or ranks.run_id(name, where, begun, ranks.parent_identity(starter=where.starter), _user()),
+            where.attempt,
+        ),
         framework=framework if framework is not None else framework_of(sys.modules),
         rank=where.rank,
         local_rank=where.local_rank,

@@ -4,7 +4,8 @@ All ranks of one job derive the same run id without communication: a hash over w
 launcher gave each of them, and over how many runs the process has begun before.
 
 Variables: torchrun, https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables;
-Slurm, https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES; Open MPI 4 and 5
+Slurm, https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES (SLURM_RESTART_COUNT:
+https://slurm.schedmd.com/sbatch.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES); Open MPI 4 and 5
 (OMPI_COMM_WORLD_*, PMIX_NAMESPACE); MPICH and Intel MPI (PMI_*, MPI_LOCALRANKID).
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gpumon.procfs import read_stat
+from gpumon.tags.description import ID_LENGTH
 
 
 class RankPlace(NamedTuple):
@@ -31,6 +33,8 @@ class RankPlace(NamedTuple):
     """Whether the identity needs the process that started the ranks to be unique; all of them are on one machine."""
     starter: bool = False
     """Whether this rank itself started the others (Lightning's `ddp`): it stands for their parent."""
+    attempt: int = 0
+    """How often a launcher has started the ranks anew; agents of different nodes may count differently."""
     spawn_group: str = ""
     """Tells ranks that multiprocessing began together from those that the same parent began before."""
 
@@ -54,7 +58,7 @@ def place(env: Mapping[str, str], modules: Mapping[str, Any] | None = None, proc
 
 
 def run_id(name: str, where: RankPlace, begun: int, parent: str, uid: int) -> str:
-    """An id that all ranks of a run share, and no other run has.
+    """An id that all ranks of a run share, and no other run has but for later attempts (see `of_attempt`).
 
     `begun` counts the runs that this process began before; `parent` names the process that started
     the ranks for ever, see `parent_identity`.
@@ -73,6 +77,12 @@ def run_id(name: str, where: RankPlace, begun: int, parent: str, uid: int) -> st
     else:
         mark = os.urandom(4).hex()
     return f"{slug(name)}-{mark}"
+
+
+def of_attempt(id: str, attempt: int) -> str:
+    """The id of a run in a later attempt of its launcher: `net-1f2e3d4c~2` in the second one."""
+    behind = f"~{attempt + 1}" if attempt else ""
+    return id[: ID_LENGTH - len(behind)] + behind
 
 
 def slug(name: str) -> str:
@@ -144,14 +154,19 @@ def _started_others(env: Mapping[str, str], proc: str) -> bool:
 
 def _torch_job(env: Mapping[str, str], rank: int, size: int, local_rank: int | None) -> RankPlace:
     address, elastic = env.get("MASTER_ADDR", ""), env.get("TORCHELASTIC_RUN_ID", "")
-    # The restart count stays out: agents on different nodes may count differently.
-    identity = ("torch", address, env.get("MASTER_PORT", ""), elastic, env.get("SLURM_JOB_ID", ""))
+    identity = ("torch", address, env.get("MASTER_PORT", ""), elastic, *_slurm_job(env))
     local_size = _number(env, "LOCAL_WORLD_SIZE", "LOCAL_SIZE")
     one_machine = address in _LOOPBACK or address == socket.gethostname() if local_size is None else local_size == size
     strong = elastic not in ("", "none")
     if local_rank is None:
         local_rank = rank if one_machine else 0
-    return RankPlace(rank, local_rank, size, identity, one_machine and not strong)
+    attempt = _number(env, "TORCHELASTIC_RESTART_COUNT") or 0
+    return RankPlace(rank, local_rank, size, identity, one_machine and not strong, attempt=attempt)
+
+
+def _slurm_job(env: Mapping[str, str]) -> tuple[str, ...]:
+    """The job, and how often it was requeued: all its nodes count alike."""
+    return env.get("SLURM_JOB_ID", ""), env.get("SLURM_RESTART_COUNT", "0")
 
 
 def _slurm(env: Mapping[str, str]) -> RankPlace | None:
@@ -159,7 +174,7 @@ def _slurm(env: Mapping[str, str]) -> RankPlace | None:
     # Without a step this is the batch script itself: one process, however many tasks the job may start.
     if rank is None or size is None or not env.get("SLURM_STEP_ID"):
         return None
-    identity = ("slurm", env.get("SLURM_JOB_ID", ""), env["SLURM_STEP_ID"])
+    identity = ("slurm", *_slurm_job(env), env["SLURM_STEP_ID"])
     return RankPlace(rank, _number(env, "SLURM_LOCALID") or 0, size, identity)
 
 
@@ -169,7 +184,7 @@ def _open_mpi(env: Mapping[str, str]) -> RankPlace | None:
         return None
     job = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_ess_base_jobid", "")
     local = _number(env, "OMPI_COMM_WORLD_LOCAL_RANK") or 0
-    return RankPlace(rank, local, size, ("ompi", job, env.get("SLURM_JOB_ID", "")), not job)
+    return RankPlace(rank, local, size, ("ompi", job, *_slurm_job(env)), not job)
 
 
 def _pmi(env: Mapping[str, str]) -> RankPlace | None:
@@ -178,4 +193,4 @@ def _pmi(env: Mapping[str, str]) -> RankPlace | None:
         return None
     job = env.get("PMI_JOBID", "")
     local = _number(env, "MPI_LOCALRANKID", "PMI_LOCAL_RANK") or 0
-    return RankPlace(rank, local, size, ("pmi", job, env.get("SLURM_JOB_ID", "")), not job)
+    return RankPlace(rank, local, size, ("pmi", job, *_slurm_job(env)), not job)

@@ -132,7 +132,13 @@ class TagReader:
             if is_over:
                 # Shown long enough; a run that ended before the first poll is shown once.
                 self._forget(place, board, self._end(place, board, times))
-        named = [Named(run.id, board.uid, run.pid) for run, board in self._runs.values()]
+        named = [
+            Named(
+                run.id, board.uid, run.pid, key, run.rank, run.world_size, run.started,
+                is_over=run.state is not RunState.RUNNING,
+            )
+            for key, (run, board) in self._runs.items()
+        ]  # fmt: skip
         ids = self._ids.of(named, lambda pid: start_time(pid, self._proc))
         for (key, (run, board)), id in zip(list(self._runs.items()), ids, strict=True):
             if id != run.id:

@@ -1,6 +1,7 @@
 """Ids of runs, of which each is one user's: a user may give a run the id of another user's.
 
-What has the same id is shown as ranks of one run, with the epochs of the lowest.
+What has the same id is shown as ranks of one run, with the epochs of the lowest. A launcher that starts its ranks
+again may give them the same id: each attempt is a run of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ class Named(NamedTuple):
     """Its owner, by the kernel."""
     pid: int
     """0 where it is not known, as of a run that has ended."""
+    key: str = ""
+    """Of its board."""
+    rank: int = 0
+    world_size: int = 1
+    began: float = 0.0
+    """Seconds since 1970, by its own clock."""
+    is_over: bool = False
 
 
 class RunIds:
@@ -28,6 +36,8 @@ class RunIds:
 
     def __init__(self) -> None:
         self._owners: dict[str, int] = {}
+        self._attempts: dict[str, tuple[str, int]] = {}
+        """By key: the id without its attempt, and the number of that from 1."""
 
     def of(self, runs: Sequence[Named], start_time: Callable[[int], int]) -> list[str]:
         """Return the ids under which runs are shown: of those of another user than the first, with that user behind.
@@ -43,7 +53,35 @@ class RunIds:
         for run in runs_by_age:
             owners.setdefault(run.id, run.uid)
         self._owners = owners
-        return [run.id if owners[run.id] == run.uid or not run.id else _of_user(run) for run in runs]
+        owned = [run.id if owners[run.id] == run.uid or not run.id else _of_user(run) for run in runs]
+        return self._of_attempts(runs, owned)
+
+    def _of_attempts(self, runs: Sequence[Named], ids: Sequence[str]) -> list[str]:
+        """`ids` of `runs`, with a number behind those of a later attempt. What a run was called once, it stays."""
+        known = {run.key for run in runs}
+        self._attempts = {key: attempt for key, attempt in self._attempts.items() if key in known}
+        if len(self._attempts) < len(known):
+            shown = {run.key: (run, _of_attempt(*self._attempts[run.key])) for run in runs if run.key in self._attempts}
+            fresh = [(run, id) for run, id in zip(runs, ids, strict=True) if run.key not in self._attempts]
+            for run, id in sorted(fresh, key=lambda one: one[0].began):
+                number = max([n for of, n in self._attempts.values() if of == id], default=1)
+                while id and any(
+                    its == _of_attempt(id, number) and _is_earlier(one, run) for one, its in shown.values()
+                ):
+                    number += 1
+                self._attempts[run.key] = id, number
+                shown[run.key] = run, _of_attempt(id, number)
+        return [_of_attempt(*self._attempts[run.key]) for run in runs]
+
+
+def _is_earlier(one: Named, run: Named) -> bool:
+    """Whether two of one id are the same rank, in two attempts."""
+    return one.rank == run.rank and (one.is_over or run.world_size > 1)
+
+
+def _of_attempt(id: str, number: int) -> str:
+    behind = f"~{number}" if number > 1 else ""
+    return id[: ID_LENGTH - len(behind)] + behind
 
 
 def _of_user(run: Named) -> str:

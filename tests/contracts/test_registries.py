@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from math import isnan
 from pathlib import Path
@@ -14,12 +15,17 @@ import pytest
 
 import gpumon.cli
 import gpumon.sources
+from gpumon.analysis import ranks
 from gpumon.cli import COMMANDS
 from gpumon.cli.options import DEFAULT_SOURCE, add_source
 from gpumon.clock import SECOND
 from gpumon.errors import SourceError, UsageError
+from gpumon.events import run_watch
+from gpumon.frame import RunState
+from gpumon.ledger import write
 from gpumon.metrics import FROM_TRAININGS, GPU_METRICS, HOST_METRICS, PROCESSES, Availability
 from gpumon.origin import Capability
+from gpumon.reports import status_text
 from gpumon.sources.base import Described, Request, Source
 from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.nvml.library import Library
@@ -34,6 +40,10 @@ from gpumon.sources.registry import (
     open_source,
 )
 from gpumon.sources.sim.scenarios import SCENARIOS
+from gpumon_tui import terminal_news
+from gpumon_tui.renderables import overview_rows
+from gpumon_tui.widgets import runs_sheet
+from gpumon_web import levels
 from tests.fakes import FakeClock, Inline
 
 ROOT = Path(__file__).parents[2]
@@ -176,3 +186,24 @@ def test_a_command_explains_itself_and_its_options(name: str) -> None:
     assert callable(command.run)
     unexplained = [action.dest for action in parser._actions if not action.help and action.dest != argparse.SUPPRESS]
     assert unexplained == []
+
+
+def test_every_state_of_a_run_has_its_words_in_every_view() -> None:
+    states = set(RunState)
+    assert set(ranks._WORST) == states
+    assert set(status_text._STATES) == set(levels._OF_RUN) == states
+    ends = states - {RunState.RUNNING}
+    for words in (overview_rows.STATES, terminal_news._SAID, runs_sheet.OF_WHEN, run_watch._WORST, write._BY_BADNESS):
+        assert set(words) == ends
+    schema = json.loads((Path(status_text.__file__).parent / "status.schema.json").read_text())
+    names = {state.name.lower() for state in states}
+    assert any(set(enum) == names for enum in _enums(schema))
+
+
+def _enums(schema: object) -> Iterator[list[str]]:
+    if isinstance(schema, dict):
+        yield from ([schema["enum"]] if "enum" in schema else [])
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _enums(part)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gpumon.frame import RunState
 from gpumon.tags.ranks import place, run_id
 from tests.conftest import ROOT
-from tests.programs import PATIENCE, environment
+from tests.programs import PATIENCE, environment, gpumon, until
 from tests.trainings import Told, need, told, train
 
 EXAMPLES = ROOT / "examples"
@@ -141,3 +144,51 @@ def test_ranks_of_one_parent_are_told_apart_by_when_multiprocessing_began_them()
 
     first, second = ({spawned(rank, before + rank) for rank in range(4)} for before in (1, 5))
     assert (len(first), len(second), len(first | second)) == (1, 1, 2)
+
+
+RESTARTED = """
+import os, pathlib, signal, sys, time
+import gpumon
+attempt, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"])
+with gpumon.run("elastic", epochs=3) as run:
+    for epoch in run.epochs(start=attempt):
+        run.step()
+        if epoch == 1:
+            pathlib.Path(sys.argv[1], f"{attempt}-{rank}").touch()
+            while not pathlib.Path(sys.argv[1], f"{attempt}-{1 - rank}").exists():
+                time.sleep(0.01)
+            if not attempt:
+                os.kill(os.getpid(), signal.SIGKILL) if rank else time.sleep(600)
+"""
+
+
+def test_each_attempt_of_torchrun_is_a_run_that_resumes_the_one_before(watched: Path, tmp_path: Path) -> None:
+    need("torch")
+    env = environment(watched)
+    # One of the same name, which the second attempt does not resume.
+    source = "import gpumon\nwith gpumon.run('elastic') as run: list(run.epochs(3))"
+    subprocess.run([sys.executable, "-c", source], env=env, check=True, timeout=PATIENCE)
+    until(lambda: [run for run in listed(env) if run["state"] == "finished"])
+    script = tmp_path / "elastic.py"
+    script.write_text(RESTARTED)
+    port = ["--master-port", free_port()]
+    train(["-m", "torch.distributed.run", "--nproc-per-node", 2, "--max-restarts", 1, *port, script, tmp_path], watched)
+    found = until(lambda: runs if len(runs := over(env)) == 3 else None)
+    second, first = found[:2]
+    assert second["id"] == f"{first['id']}~2"
+    assert (first["state"], second["state"]) == ("died", "finished")
+    assert until(lambda: listed(env)[0]["resumes"]) == first["id"]
+    shown = json.loads(gpumon("runs", "show", second["id"], "--json", env=env).stdout)
+    assert [rank["rank"] for rank in shown["ranks"]] == [0, 1]
+    assert [epoch["epoch"] for epoch in shown["epochs"]] == [1, 2]
+
+
+def listed(env: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Runs of the ledger, newest first; none before there is one."""
+    done = gpumon("runs", "--json", env=env)
+    runs: list[dict[str, Any]] = json.loads(done.stdout)["runs"] if not done.returncode else []
+    return runs
+
+
+def over(env: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [run for run in listed(env) if run["state"] != "running"]

@@ -314,6 +314,8 @@ def test_one_row_that_makes_no_sense_does_not_take_the_others_with_it(connection
         ([2, 1], (RunState.FAILED, 301)),
         ([3, 2], (RunState.DIED, 301)),
         ([4, 1], (RunState.INTERRUPTED, 301)),
+        ([5, 1], (RunState.STOPPED, 301)),
+        ([5, 4], (RunState.INTERRUPTED, 301)),
         ([3, 4], (RunState.DIED, 301)),
         ([2, 4], (RunState.FAILED, 301)),
     ],

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpumon.tags.ranks import RankPlace, parent_identity, place, run_id, slug
+from gpumon.tags.description import ID_LENGTH
+from gpumon.tags.ranks import RankPlace, of_attempt, parent_identity, place, run_id, slug
 
 TORCHRUN = {
     "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4",
@@ -71,6 +72,21 @@ def test_a_launch_on_one_machine_without_an_id_of_its_own_takes_its_parent() -> 
     weak = {**TORCHRUN, "LOCAL_WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "none"}
     assert len(ids(weak, 8)) == 1
     assert ids(weak, 8, parent="10/1") != ids(weak, 8, parent="77/2")
+
+
+def test_a_later_attempt_has_the_id_of_the_first_with_its_number_behind() -> None:
+    where = place({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2"})
+    first = place({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "0"})
+    assert run_id("net", where, 0, "1/1", 1000) == run_id("net", first, 0, "1/1", 1000), "nodes may count differently"
+    assert (of_attempt("net-1", first.attempt), of_attempt("net-1", where.attempt)) == ("net-1", "net-1~3")
+    assert of_attempt("n" * ID_LENGTH, 1) == "n" * (ID_LENGTH - 2) + "~2"
+
+
+def test_a_job_that_was_requeued_has_another_id() -> None:
+    again = {"SLURM_RESTART_COUNT": "1"}
+    assert len({*ids(SLURM, 4, key="SLURM_PROCID"), *ids({**SLURM, **again}, 4, key="SLURM_PROCID")}) == 2
+    torch = {**TORCHRUN, "SLURM_JOB_ID": "99"}
+    assert len({*ids(torch, 8), *ids({**torch, **again}, 8)}) == 2
 
 
 def test_two_jobs_have_different_ids() -> None:
