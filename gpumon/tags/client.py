@@ -20,7 +20,16 @@ from gpumon.errors import BoardError
 from gpumon.run_about import NOTHING_TOLD, ROOM, About
 from gpumon.run_facts import PAUSED
 from gpumon.tags import lifetime, wire
-from gpumon.tags.board_file import make_board, supported, write_about, write_description
+from gpumon.tags.board_file import (
+    BoardFile,
+    is_open,
+    is_there,
+    lock_again,
+    make_board,
+    supported,
+    write_about,
+    write_description,
+)
 from gpumon.tags.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description
 from gpumon.tags.step_rows import RowEnd
 from gpumon.tags.values import metric_rank
@@ -39,6 +48,9 @@ EVENTS_AT_ONCE = 200
 """Events that may be published at once, and EVENTS_A_SECOND after them: the board holds `wire.EVENT_COUNT`, which a
 reader that comes each second reads in time. Epochs for which there is no room are folded into the one before."""
 EVENTS_A_SECOND = 240
+_LOOK_EVERY, _LOOK_AGAIN = 1_000_000_000, 10_000_000_000
+"""ns between two looks at the file of a board; and after one that failed."""
+_never_closed: list[mmap.mmap] = []
 _EVENT_HEAD = slice(wire.EVENT_HEAD, wire.EVENT_HEAD + 8)
 
 
@@ -93,7 +105,9 @@ class Board:
         self._monotonic = monotonic
         self._now = now
         self._map: mmap.mmap | None = None
-        self._fd = -1
+        self._file: BoardFile | None = None
+        self._directory = directory
+        self._look_at = 0
         self._number = 0
         self._events = 0
         self._version = 0
@@ -148,6 +162,28 @@ class Board:
             lifetime.watch(self)
             self._event(wire.RUN_BEGIN)
             self.publish()
+
+    def see_to_file(self) -> None:
+        """Make the board anew where its directory was removed, and lock it again where its descriptor was closed.
+
+        Looks every second at most. What cannot be done now is tried again later.
+        """
+        file, now = self._file, self._monotonic()
+        if file is None or now < self._look_at or self._directory is None:
+            return
+        self._look_at = now + _LOOK_EVERY
+        try:
+            if not is_there(file.path, file.place):
+                with self._lock:
+                    before = os.path.basename(file.path), file.mapped
+                    made = make_board(self._directory(), self.description, self._monotonic, self._now, before)
+                    self._file, self._map, self.path = made, made.mapped, made.path
+                    _let_go(file)
+                    self.publish()  # what another thread wrote meanwhile
+            else:
+                self._file = lock_again(file)
+        except Exception:  # no directory, no room, no descriptor
+            self._look_at = now + _LOOK_AGAIN
 
     @property
     def on(self) -> bool:
@@ -520,7 +556,7 @@ class Board:
 
     def _create(self, directory: str) -> None:
         made = make_board(directory, self.description, self._monotonic, self._now)
-        self._fd, self._map, self.path, self._version = made.fd, made.mapped, made.path, 1
+        self._file, self._map, self.path, self._version = made, made.mapped, made.path, 1
 
     def _failed(self, error: Exception) -> None:
         self._turn_off()
@@ -529,9 +565,9 @@ class Board:
     def _turn_off(self) -> None:
         # The mapping is left to the last reference: a thread may be in the middle of a write.
         self._map = None
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        file, self._file = self._file, None
+        if file is not None:
+            _let_go(file)
 
     def leave(self) -> None:
         """In a forked child: let go of what is the parent's, silently."""
@@ -548,6 +584,14 @@ def _kept_back(rank: int, names: Sequence[str]) -> int:
     """Slots that a metric of this rank leaves to more telling ones that may come."""
     least, of = (0, 0) if rank < 2 else (_FOR_HELD_OUT, 2) if rank == 2 else (_FOR_MEASURES, 3)
     return max(0, least - sum(metric_rank(name) < of for name in names))
+
+
+def _let_go(file: BoardFile) -> None:
+    """Close the descriptors of a board that are still its own; those of others stay as they are."""
+    if is_open(file.fd, file.place):
+        os.close(file.fd)
+    if file.mapped_fd != -1 and not is_open(file.mapped_fd, file.place):
+        _never_closed.append(file.mapped)  # it would close whatever has its number now
 
 
 def _int32(number: int) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from gpumon.procfs import start_time
+from gpumon.procfs import read_stat, start_time
 from gpumon.tags.sweep import lock_holder
 from gpumon.tags.wire import BoardHeader
 
-__all__ = ["BoardOwner", "lock_holder", "process_by_namespace", "read_process"]
+__all__ = ["BoardOwner", "is_running", "lock_holder", "process_by_namespace", "read_process"]
 
 
 class BoardOwner(NamedTuple):
@@ -38,6 +38,24 @@ def read_process(proc: str, pid: int) -> BoardOwner | None:
     except (OSError, ValueError, IndexError):
         return None
     return None if uid is None else BoardOwner(uid, pid if inner is None else inner)
+
+
+def is_running(proc: str, header: BoardHeader, uid: int, pid: int = 0) -> bool:
+    """Whether the process that made a board of `uid` still runs, by its start time: the lock may be lost before.
+
+    `pid`: its own here, where it is known.
+    """
+    if not pid:
+        try:
+            if os.stat(f"{proc}/self/ns/pid").st_ino != header.pid_namespace:
+                return False
+        except OSError:
+            return False
+        pid = header.pid
+    found, process = read_stat(pid, proc), read_process(proc, pid)
+    if found is None or process is None or process.uid != uid:
+        return False
+    return found.started == header.started and found.state not in ("Z", "X")
 
 
 def process_by_namespace(proc: str, header: BoardHeader, uid: int) -> int:

@@ -207,7 +207,9 @@ class TagReader:
         unread = 0
         for entry in listing.portion():
             place = (directory, entry.name)
-            if place in self._boards:
+            if (board := self._boards.get(place)) is not None:
+                if entry.inode() != board.inode:
+                    self._continue(listing.fd, place, place)
                 continue
             if place in self._forgotten:
                 listing.seen.add(entry.name)
@@ -223,6 +225,9 @@ class TagReader:
                     unread += place not in self._refused
                     continue
                 opened[uid] += 1
+                if (lost := self._lost_board(place)) is not None:
+                    self._continue(listing.fd, lost, place)
+                    continue
                 boards[uid] += self._open(listing.fd, place, times)
         if listing.is_done:
             self._forget_vanished(directory, listing.seen)
@@ -241,6 +246,27 @@ class TagReader:
             return False
         self._refused.forget(place)
         return True
+
+    def _lost_board(self, place: Place) -> Place | None:
+        """The place of a removed board of the same name: its process may have made the one at `place` for it."""
+        for other, board in self._boards.items():
+            if other[1] == place[1] and board.is_removed():
+                return other
+        return None
+
+    def _continue(self, directory: int, lost: Place, place: Place) -> None:
+        """Follow the board at `lost`, which is gone, in the one at `place`."""
+        board = self._boards[lost]
+        with suppress(BoardError, OSError):  # a file in the making, or of somebody else
+            other = Watched(directory, place[1], self._proc)
+            try:
+                board.continue_in(other)
+                self._boards[place] = self._boards.pop(lost)
+                self._unchanged.forget(lost[0])
+                if lost in self._ended:
+                    self._ended[place] = self._ended.pop(lost)
+            finally:
+                other.close()
 
     def _made_room(self, uid: int) -> bool:
         """Let the board of `uid` give way whose run ended first; false while all of them are needed."""

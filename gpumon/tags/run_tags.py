@@ -283,6 +283,7 @@ class RunTags:
         if self.listener is not None and self._board.on:
             self.listener.come_by()
         self._epoch = opened = object()
+        self._board.see_to_file()
         if not self._board.is_folding:
             self._find_devices()
         if self._telling.is_pending:
@@ -351,6 +352,7 @@ class RunTags:
             self._take_arrived()
         if self.listener is not None:
             self.listener.come_by()
+        self._board.see_to_file()
         self._looked += 1
         if not self._looked & (self._looked - 1):
             # CUDA may have come up since, or the model may have moved: looked up again at 1, 2, 4, 8, …

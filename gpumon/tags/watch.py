@@ -24,7 +24,7 @@ from gpumon.tags.attribution import InForce, attribute, in_force
 from gpumon.tags.description import Description, decode
 from gpumon.tags.listing import name_uid
 from gpumon.tags.matching import Claim
-from gpumon.tags.owner import lock_holder, process_by_namespace, read_process
+from gpumon.tags.owner import is_running, lock_holder, process_by_namespace, read_process
 from gpumon.tags.unpack import about_versions, text_versions, unpack_event, unpack_header, unpack_memory, unpack_state
 
 KEPT_BOUNDARIES = 1024
@@ -117,7 +117,7 @@ class Watched:
         self._moments += in_force(self._fold, fresh)
         if len(self._moments) > KEPT_BOUNDARIES:
             del self._moments[: -KEPT_BOUNDARIES // 2]
-        ended = self._end(state, holder is not None)
+        ended = self._end(state, lambda: holder is not None or self._is_running())
         if ended == RunState.RUNNING:
             self._alive_once = True
         elif not self.ended:
@@ -128,6 +128,17 @@ class Watched:
     def at(self, run: Run, monotonic_ns: int) -> Run | None:
         """`run` as it was at `monotonic_ns`; None before it began."""
         return attribute(run, self._moments, monotonic_ns)
+
+    def is_removed(self) -> bool:
+        """Whether the file has no name any more."""
+        return os.fstat(self.fd).st_nlink == 0
+
+    def continue_in(self, other: Watched) -> None:
+        """Read on in the board `other`, which replaces this one. Raises BoardError if it is of another process."""
+        if other.header != self.header or other.uid != self.uid:
+            raise BoardError("another board of the same name")
+        self.fd, other.fd = other.fd, self.fd
+        self.inode = other.inode
 
     def close(self) -> None:
         """Give the descriptor back, where that does no harm."""
@@ -219,10 +230,14 @@ class Watched:
         self._word = failed if aux & wire.RUN_FAILED else well
         self.withdrawn = bool(aux & wire.RUN_WITHDRAWN)
 
-    def _end(self, state: wire.State | None, alive: bool) -> RunState:
+    def _is_running(self) -> bool:
+        """Whether the process goes on though its lock is lost: something in it closed the descriptor."""
+        return not self.ended and is_running(self._proc, self.header, self.uid, self._pid)
+
+    def _end(self, state: wire.State | None, is_alive: Callable[[], bool]) -> RunState:
         if self._word == RunState.RUNNING and state is not None and state.flags & wire.FLAG_ENDED:
             self._ended_by(sum(word for flag, word in _WORDS if state.flags & flag))
-        if self._word == RunState.RUNNING and not alive:
+        if self._word == RunState.RUNNING and not is_alive():
             return RunState.DIED
         return self._word
 

@@ -24,7 +24,7 @@ from gpumon.tags import wire
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.reader import SHOWN_AFTER_END, TagReader
-from gpumon.tags.sweep import KEEP, sweep
+from gpumon.tags.sweep import KEEP, lock_holder, sweep
 from gpumon.tags.unpack import unpack_state
 from gpumon.tags.watch import Times, Watched
 from tests.fakes import FakeClock
@@ -147,6 +147,90 @@ def test_a_killed_training_died(start: Start, reader: TagReader) -> None:
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert reader.poll().runs[0].state == RunState.DIED
+
+
+LOSING = """
+import glob, os, shutil, sys
+import gpumon
+run = gpumon.run("net", epochs=9)
+epochs = run.epochs()
+next(epochs)
+print("begun", flush=True)
+for line in sys.stdin:
+    if 'run' in globals():
+        run._board._look_at = 0  # it looks once in a second
+    exec(line)
+    print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def losing(start: Start) -> Callable[..., None]:
+    """A training that runs each line that it is given."""
+    child = start(LOSING)
+    assert hear(child) == "begun"
+
+    def do(line: str) -> None:
+        assert child.stdin is not None
+        child.stdin.write(line + "\n")
+        child.stdin.flush()
+        assert hear(child) == "done"
+
+    do.child = child  # type: ignore[attr-defined]
+    return do
+
+
+def test_a_training_whose_descriptors_were_closed_goes_on_and_closes_none_of_others(
+    losing: Callable[..., None], reader: TagReader, tmp_path: Path
+) -> None:
+    assert reader.poll().runs[0].state is RunState.RUNNING
+    losing("os.closerange(3, 64)")
+    (run,) = reader.poll().runs
+    assert (run.state, run.epoch) == (RunState.RUNNING, 0), "its process lives"
+    losing(f"files = [open('{tmp_path}/own', 'a') for _ in range(8)]; next(epochs)")
+    (board,) = tmp_path.glob("tags/tag.*")
+    fd = os.open(board, os.O_RDONLY)
+    assert lock_holder(fd) == losing.child.pid, "it has its lock again"  # type: ignore[attr-defined]
+    os.close(fd)
+    assert [one.epoch for one in reader.poll().runs] == [1]
+    losing("run.finish(); del run, epochs; import gc; gc.collect()")
+    losing("[print('x', end='', file=file, flush=True) for file in files]")
+    assert reader.poll().runs[0].state is RunState.FINISHED
+    assert (tmp_path / "own").read_text() == "x" * 8
+
+
+def test_one_that_lost_its_descriptors_and_was_killed_died(losing: Callable[..., None], reader: TagReader) -> None:
+    losing("os.closerange(3, 64)")
+    assert reader.poll().runs[0].state is RunState.RUNNING
+    child: subprocess.Popen[str] = losing.child  # type: ignore[attr-defined]
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # nobody has waited for it: it is a zombie
+    assert reader.poll().runs[0].state is RunState.DIED
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_training_whose_directory_was_removed_is_found_again(
+    losing: Callable[..., None], reader: TagReader, tmp_path: Path, elsewhere: bool
+) -> None:
+    first = reader.poll()
+    losing(f"shutil.rmtree('{tmp_path}/tags'); next(epochs)")
+    second = reader.poll()
+    assert [(run.key, run.state, run.epoch, run.lost_events) for run in second.runs] == [
+        (first.runs[0].key, RunState.RUNNING, 1, 0)
+    ]
+    assert [one.number for one in (*first.boundaries, *second.boundaries)] == [1, 2, 3, 4]
+    late = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
+    found = late.poll()
+    assert [(run.key, run.state, run.epoch) for run in found.runs] == [(first.runs[0].key, RunState.RUNNING, 1)]
+    assert [one.number for one in found.boundaries] == [1, 2, 3, 4]
+    if elsewhere:  # without a directory for a while
+        losing(f"shutil.rmtree('{tmp_path}/tags'); open('{tmp_path}/tags', 'w').close(); next(epochs)")
+        assert reader.poll().runs[0].state is RunState.RUNNING
+        losing(f"os.unlink('{tmp_path}/tags'); next(epochs)")
+        assert [one.epoch for one in late.poll().runs] == [3]
+    losing("run.finish()")
+    assert [run.state for run in reader.poll().runs] == [run.state for run in late.poll().runs] == [RunState.FINISHED]
+    late.close()
 
 
 def test_a_run_says_when_it_began_by_the_clock_that_nobody_sets(start: Start, reader: TagReader) -> None:
