@@ -32,7 +32,10 @@ def clean(text: str, limit: int = 256) -> str:
     text = text[:limit]
     if text.isascii() and text.isprintable():
         return text  # nearly every name
-    from unicodedata import category
+    try:
+        from unicodedata import category
+    except (ImportError, OSError):  # a process without a free descriptor to load it
+        return ascii(text)[1:-1][:limit]
 
     safe = []
     marks = 0

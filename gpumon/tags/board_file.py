@@ -59,10 +59,10 @@ def is_there(path: str, place: Inode) -> bool:
 
 
 def supported() -> bool:
-    """Whether boards can be made on this system."""
+    """Whether boards can be made on this system. Raises what keeps Python from loading a module that is there."""
     try:
         import fcntl  # noqa: F401
-    except ImportError:
+    except ModuleNotFoundError:
         return False
     return os.path.exists("/proc/self/stat")
 

@@ -150,10 +150,10 @@ class Board:
         self._lock = threading.RLock()
         if directory is None:
             return
-        if not supported():
-            warn_once("board", "gpumon shows trainings on Linux only: it requires /proc")
-            return
         try:
+            if not supported():
+                warn_once("board", "gpumon shows trainings on Linux only: it requires /proc")
+                return
             self._create(directory())
         except Exception as error:  # no directory, no room, no lock: a training continues without a board
             self._turn_off()

@@ -8,8 +8,8 @@
                 ...
             run.log(loss=loss, accuracy=accuracy)
 
-Only `run` itself raises, and only for arguments that make no sense; numbers may be of any numeric type. Nothing
-else here raises, waits, or touches a GPU: the training comes first.
+Nothing here raises, waits, or touches a GPU: the training comes first. An argument that makes no sense is left aside
+with a warning; numbers may be of any numeric type.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from math import inf
+from typing import Any
 
 from gpumon import paths
 from gpumon.errors import UsageError
@@ -32,8 +33,7 @@ from gpumon.tags.naming import default_name
 from gpumon.tags.running import ActiveRun
 from gpumon.tags.telling import telling
 from gpumon.tags.values import whole
-from gpumon.tags.warn import warn_once
-from gpumon.text import clean
+from gpumon.tags.warn import shown, warn_once
 from gpumon.vendors import IDENTIFIERS, NVIDIA
 
 LOG_WAIT = 3.0
@@ -48,7 +48,7 @@ def run(
     *,
     epochs: int | None = None,
     steps: int | None = None,
-    devices: str | Sequence[str] | None = None,
+    devices: int | str | Sequence[int | str] | None = None,
     framework: str | None = None,
     batch: int | None = None,
     tags: str | Sequence[str] = (),
@@ -64,7 +64,8 @@ def run(
     Use it as a context manager, or as a decorator of a function of which each call is a run; or keep what it gives
     and call `finish()` at the end. `name` defaults to that of the script or notebook; `epochs` and
     `steps` are how many are planned, `steps` over the whole run; `batch` how many samples a step of this process has,
-    where its loader does not say; `devices` are UUIDs (`GPU-…`, `MIG-…`) where gpumon cannot find them by itself;
+    where its loader does not say; `devices` are UUIDs (`GPU-…`, `MIG-…`), or numbers as CUDA counts them in this
+    process, where gpumon cannot find them by itself;
     `tags` are words to find the run by; `metrics` are names of logged numbers, or patterns such as `rewards/*`, that
     alone are shown, where the most telling eight of them are not the right ones; `run_id` is shared by all ranks of a
     run and follows from the launcher by default.
@@ -73,21 +74,39 @@ def run(
     logger, a function of a dict and the epoch's number, or a list of these (docs/runs.md). The end of the run waits
     `log_wait` seconds at most for those of its last epochs.
 
-    Raises UsageError when an argument makes no sense, and nothing else: where tags cannot be
-    published the run works all the same and publishes nothing.
+    Raises nothing: an argument that makes no sense is left aside with a warning, and where tags cannot be published
+    the run works all the same and publishes nothing.
     """
-    planned = None if epochs == inf else _count("epochs", epochs, f"give a number from 0 to {LARGEST}")
-    planned_steps = None if steps == inf else _count("steps", steps, f"give a number from 0 to {LARGEST}")
+    try:
+        return _begin(
+            name, epochs=epochs, steps=steps, devices=devices, framework=framework, batch=batch, tags=tags,
+            metrics=metrics, run_id=run_id, log_to=log_to, log_wait=log_wait, directory=directory, env=env,
+        )  # fmt: skip
+    except Exception as error:  # no descriptor is left, a module cannot be read: a training goes on without a run
+        warn_once("run", f"this training will not show in gpumon: {type(error).__name__}: {error}")
+        return ActiveRun(Board(None, Description(name="run", id="run")), whole(epochs))
+
+
+def _begin(
+    name: object, *, epochs: object, steps: object, devices: Any, framework: object, batch: object, tags: Any,
+    metrics: Any, run_id: object, log_to: object, log_wait: float, directory: object, env: Mapping[str, str] | None,
+) -> ActiveRun:  # fmt: skip
+    planned = _count("epochs", epochs, f"give a number from 0 to {LARGEST}")
+    planned_steps = _count("steps", steps, f"give a number from 0 to {LARGEST}")
     samples = _count("batch", batch, "give the number of samples per step")
-    given = _uuids(devices)
-    env = os.environ if env is None else env
-    name = str(name) if name is not None else default_name(sys.argv, env, vars(sys.modules["__main__"]))
+    if env is None or not isinstance(env, Mapping):
+        env = os.environ
+    given, visible = _devices(devices, env)
+    name = _text("name", name) or default_name(sys.argv, env, vars(sys.modules["__main__"]))
+    run_id, where_to = _text("run_id", run_id), _path("directory", directory)
+    if framework is not None:
+        framework = _text("framework", framework) or ""
     where, begun = ranks.place(env, sys.modules), _begun[name]
     _begun[name] += 1
     alone = where.world_size == 1
 
     def places() -> paths.Places:
-        return paths.places(directory, env=env)
+        return paths.places(where_to, env=env)
 
     def look() -> tuple[str, ...]:
         return given or find_devices(sys.modules, env, alone=alone)
@@ -103,27 +122,20 @@ def run(
         local_rank=where.local_rank,
         world_size=max(1, where.world_size),
         devices=look(),
-        visible=env.get(NVIDIA.numbers, ""),
+        visible=visible,
         order=env.get(NVIDIA.order[0], ""),
         epochs=planned or 0,
         facts=RunFacts(batch=samples or 0, planned_steps=planned_steps or 0, job=env.get("SLURM_JOB_ID", "")),
     )
-
-    log = None
-    if log_to is not None and where.rank == 0:
-        # By its name, since it reads the ledger: a training without loggers never imports that.
-        if not isinstance(log_wait, int | float) or not 0 <= log_wait <= LONGEST_WAIT:
-            raise UsageError(f"log_wait={clean(repr(log_wait), 80)}: give seconds from 0 to {LONGEST_WAIT}")
-        attach = import_module("gpumon.loggers.attach")
-        log = attach.epoch_log(log_to, run=described.id, where=places, wait=log_wait)
 
     def place() -> str:
         return paths.tag_dir_for_client(places())
 
     def again() -> ActiveRun:
         return run(
-            name, epochs=planned, steps=planned_steps, devices=given, framework=framework, batch=samples,
-            tags=tags, metrics=metrics, run_id=run_id, log_to=log_to, log_wait=log_wait, directory=directory, env=env,
+            name, epochs=planned, steps=planned_steps, devices=devices, framework=framework, batch=samples,
+            tags=tags, metrics=metrics, run_id=run_id or None, log_to=log_to, log_wait=log_wait, directory=where_to,
+            env=env,
         )  # fmt: skip
 
     board = Board(place, described)
@@ -131,12 +143,25 @@ def run(
     if isinstance(wanted, list | tuple | set | frozenset) and all(isinstance(one, str) for one in wanted):
         board.chosen = tuple(wanted)
     else:
-        warn_once("chosen", f"metrics={clean(repr(metrics), 80)}: give names of metrics, or omit it")
+        warn_once("chosen", f"metrics={shown(metrics)}: give names of metrics, or omit it")
     told = telling(board, env, where.local_rank)
     told.begin()
-    if tags:
-        told.tag(tags if isinstance(tags, list | tuple | set | frozenset) else (tags,))
+    told.tag(tags if isinstance(tags, list | tuple | set | frozenset) else (tags,))
     begun_run = ActiveRun(board, planned, look, again, told)
+    log = None
+    if log_to is not None and where.rank == 0 and board.on:
+        # By its name, since it reads the ledger: a training without loggers never imports that.
+        if not isinstance(log_wait, int | float) or not 0 <= log_wait <= LONGEST_WAIT:
+            warn_once("log_wait", f"log_wait={shown(log_wait)}: give seconds from 0 to {LONGEST_WAIT}")
+            log_wait = LOG_WAIT
+        try:
+            attach = import_module("gpumon.loggers.attach")
+            log = attach.epoch_log(log_to, run=described.id, where=places, wait=log_wait)
+        except UsageError as error:
+            warn_once("log_to", str(error))
+        except Exception as error:  # a module that cannot be read
+            warn_once("log_to", f"nothing is written to log_to: {type(error).__name__}: {error}")
+
     if log is not None:
         log.start(board.path)
         begun_run.listener = log
@@ -144,29 +169,70 @@ def run(
 
 
 def _count(name: str, value: object, advice: str) -> int | None:
-    """`value` as a number of things; None where it is None. Raises UsageError for anything else."""
-    if value is None:
+    """`value` as a number of things; None where it is none, with a warning unless it is None or endless."""
+    if value is None or (isinstance(value, float) and value == inf):
         return None
     number = whole(value)
     if number is None or not 0 <= number <= LARGEST:
-        raise UsageError(f"{name}={clean(repr(value), 80)}: {advice}, or omit it")
+        warn_once(name, f"{name}={shown(value)}: {advice}, or omit it")
+        return None
     return number
 
 
-def _uuids(devices: object) -> tuple[str, ...]:
-    """The UUIDs of `devices`; none where a framework's own devices are given, which gpumon finds by itself.
+def _text(name: str, value: object) -> str:
+    """`value` as a text; empty where it is None, or none, with a warning."""
+    if value is None:
+        return ""
+    try:
+        return os.fsdecode(value) if isinstance(value, os.PathLike | bytes) else str(value)
+    except Exception as error:  # an object of the user's own, that may do anything
+        warn_once(name, f"{name}={type(value).__name__}: {type(error).__name__}: {error}")
+        return ""
 
-    Raises UsageError for anything else.
+
+def _path(name: str, value: object) -> str | None:
+    """`value` as a path; None where it is None, or none, with a warning."""
+    if value is None or isinstance(value, str | bytes | os.PathLike):
+        return _text(name, value) or None
+    warn_once(name, f"{name}={shown(value)}: give a path, or omit it")
+    return None
+
+
+def _devices(devices: object, env: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
+    """The UUIDs of `devices`, and the numbers of the driver for others as CUDA_VISIBLE_DEVICES has them.
+
+    A framework's own devices are left aside: gpumon finds them by itself. So is anything else, with a warning.
     """
-    given = devices if isinstance(devices, list | tuple | set | frozenset) else () if devices is None else (devices,)
-    if any(type(device).__name__.lower() == "device" for device in given):
-        warn_once("devices", "devices= takes UUIDs such as GPU-8932f937-…: gpumon looks for those of this process")
-        return ()
-    for device in given:
-        if not isinstance(device, str) or not device.startswith(IDENTIFIERS):
-            said = clean(repr(device), 80)
-            raise UsageError(f"devices={said}: give UUIDs such as GPU-8932f937-…; '{NVIDIA.listing}' lists them")
-    return tuple(given)
+    if isinstance(devices, str) and "," in devices:
+        devices = devices.split(",")
+    given = devices if isinstance(devices, list | tuple | set | frozenset | range) else (devices,)
+    listed = [entry.strip() for entry in env.get(NVIDIA.numbers, "").split(",") if entry.strip()]
+    found: list[str] = []
+    for device in given if devices is not None else ():
+        number = _number(device)
+        if type(device).__name__.lower() == "device":
+            warn_once("devices", "devices= takes UUIDs such as GPU-8932f937-…: gpumon looks for those of this process")
+        elif isinstance(device, str) and device.strip().startswith(IDENTIFIERS):
+            found.append(device.strip())
+        elif number is not None and number < (len(listed) or LARGEST):
+            found.append(listed[number] if listed else str(number))
+        else:
+            warn_once(
+                "devices",
+                f"devices={shown(device)}: give numbers, or UUIDs such as GPU-8932f937-… ('{NVIDIA.listing}')",
+            )
+    uuids = tuple(device for device in found if device.startswith(IDENTIFIERS))
+    numbers = [device for device in found if not device.startswith(IDENTIFIERS)]
+    return uuids, ",".join(numbers) or env.get(NVIDIA.numbers, "")
+
+
+def _number(device: object) -> int | None:
+    """The number of a device: 0, "0" or "cuda:0"; None where it has none."""
+    if isinstance(device, str):
+        text = device.strip().removeprefix("cuda:")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else None
+    number = whole(device)
+    return number if number is not None and number >= 0 else None
 
 
 def _user() -> int:

@@ -19,7 +19,7 @@ from gpumon.tags.memory import NEVER, MemoryReader
 from gpumon.tags.step_rows import RowEnd, StepMarker
 from gpumon.tags.telling import Telling
 from gpumon.tags.values import Pending, whole
-from gpumon.tags.warn import warn_once
+from gpumon.tags.warn import shown, warn_once
 from gpumon.tags.wire import NOT_KNOWN
 
 UNWINDING = 1_000_000_000
@@ -143,7 +143,7 @@ class RunTags:
             if self._board.steps:
                 self._mark_rows(now)
             self._rows.note(self._made(now))
-        return self._board.phase(name)
+        return self._board.phase(name if isinstance(name, str) else shown(name))
 
     def at_step(self, step: int, since: int = 0) -> None:
         """The training has come to `step` of the whole run; `since` when (ns, monotonic) it waited for data, unless 0.
@@ -290,8 +290,8 @@ class RunTags:
             self._telling.look()
         try:
             epoch = int(number)  # type: ignore[call-overload]
-        except (TypeError, ValueError, OverflowError):
-            warn_once("epoch", f"{number!r} is not an epoch number")
+        except Exception:  # nothing like a number, or a type of the user's own that may do anything
+            warn_once("epoch", f"{shown(number)} is not an epoch number")
             epoch = -1
         if self._first is None:
             self._first = epoch

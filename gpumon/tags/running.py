@@ -23,7 +23,7 @@ from gpumon.tags.lifetime import keep
 from gpumon.tags.run_tags import LeftLoader, RunTags, UnclosedEpoch
 from gpumon.tags.telling import Telling
 from gpumon.tags.values import number_of, whole
-from gpumon.tags.warn import warn_once
+from gpumon.tags.warn import shown, warn_once
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -63,7 +63,7 @@ class ActiveRun(RunTags):
         """
         first = whole(start)
         if first is None:
-            warn_once("start", f"run.epochs(start={start!r}): not an epoch number")
+            warn_once("start", f"run.epochs(start={shown(start)}): not an epoch number")
             first = 0
         number = whole(over)
         if over is not None and number is None:
@@ -114,19 +114,19 @@ class ActiveRun(RunTags):
         """Count a step of a loop that does not use `steps()`."""
         try:
             made = int(steps)
-        except (TypeError, ValueError, OverflowError):
+        except Exception:  # nothing like a number, or a type of the user's own that may do anything
             made = -1
         if 0 <= made <= LARGEST:
             self._board.steps += made
         else:
-            warn_once("step", f"run.step({steps!r}): not a number of steps")
+            warn_once("step", f"run.step({shown(steps)}): not a number of steps")
         if (now := monotonic_ns()) >= self._due:
             self._at_due(now)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Tag what happens inside as `name`: validate, test, checkpoint, …; then the phase before continues."""
-        before = self.begin_phase(str(name))
+        before = self.begin_phase(name)
         try:
             yield
         finally:

@@ -82,14 +82,18 @@ class Telling:
 
     def note(self, text: object) -> None:
         """Publish a note."""
-        said = _line(text)
+        if not self._board.on:
+            return
+        said = _safe_line(text)
         if said:
             one = Note(time.time_ns(), said)
             self._board.tell(lambda about: about._replace(notes=(*about.notes, one)[-2 * MOST_NOTES :]))
 
     def tag(self, texts: Iterable[object]) -> None:
         """Publish tags, with those from before."""
-        fresh = [_line(text) for text in texts]
+        if not self._board.on:
+            return
+        fresh = [_safe_line(text) for text in texts]
 
         def with_tags(about: About) -> About:
             tags = tags_of((*about.tags, *fresh))
@@ -103,6 +107,14 @@ class Telling:
 def telling(board: Board, env: Mapping[str, str], local_rank: int) -> Telling:
     """Return the particulars of the run of `board`: of the program only in the first of its processes here."""
     return Telling(board, (lambda: program(env)) if local_rank == 0 else None)
+
+
+def _safe_line(text: object) -> str:
+    try:
+        return _line(text)
+    except Exception as error:  # a text of the user's own type, a module that cannot be loaded just now
+        warn_once("note", f"a note or tag is left out: {type(error).__name__}: {error}")
+        return ""
 
 
 def _line(text: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import os
 import pickle
@@ -21,7 +22,6 @@ import numpy as np
 import pytest
 
 import gpumon
-from gpumon.errors import UsageError
 from gpumon.frame import Mark, RunState
 from gpumon.paths import Places
 from gpumon.tags import lifetime, warn
@@ -324,12 +324,139 @@ def test_wrong_use_in_a_running_training_never_raises(look: Look, caplog: pytest
     assert look().runs
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"epochs": -1}, {"epochs": 1.5}, {"epochs": 2**31}, {"devices": [0]}, {"devices": "cuda:0"}]
+class Odd:
+    """An object that may do anything."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __index__ = __float__ = __iter__ = __len__ = __fspath__ = __str__  # type: ignore[assignment]
+
+
+ODD = (
+    -1,
+    1.5,
+    2**70,
+    True,
+    math.nan,
+    math.inf,
+    "x",
+    "",
+    b"\xff",
+    "\ud800é\x1b[31m",
+    [0],
+    [None],
+    {"a": 1},
+    object(),
+    Odd(),
 )
-def test_wrong_arguments_of_run_itself_are_told(wrong: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        gpumon.run("net", **wrong)  # type: ignore[arg-type]
+ARGUMENTS = [name for name in inspect.signature(gpumon.run).parameters if name not in ("directory", "env")]
+
+
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_no_argument_of_run_raises_or_costs_the_run(look: Look, argument: str) -> None:
+    for value in ODD:
+        with gpumon.run(**{argument: value}) as run:  # type: ignore[arg-type]
+            assert run.on
+            assert list(run.steps([1])) == [1]
+
+
+@pytest.mark.parametrize("argument", ["directory", "env"])
+def test_a_directory_or_environment_that_is_none_does_not_raise(
+    argument: str, tmp_path: Path, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for value in ODD:
+        gpumon.run(**{argument: value}).finish()  # type: ignore[arg-type]
+    with gpumon.run(directory=tmp_path / "another") as run:  # type: ignore[arg-type]
+        assert run.on
+
+
+@pytest.mark.parametrize("method", ["log", "config", "note", "tag", "step", "plan", "epoch", "phase", "begin_phase"])
+def test_no_method_of_a_run_raises_for_what_it_is_given(look: Look, method: str) -> None:
+    with gpumon.run("net") as run:
+        for value in ODD:
+            call = getattr(run, method)
+            made = call(steps=value) if method == "plan" else call(value)
+            if method in ("epoch", "phase"):
+                with made:
+                    pass
+        if method == "log":
+            for value in ODD:
+                run.log({"loss": value}, step=value)
+        assert run.on
+
+
+@pytest.mark.parametrize(
+    ("given", "listed", "devices", "visible"),
+    [
+        (0, "", (), "0"),
+        ("cuda:1", "", (), "1"),
+        ([0, np.int64(2)], "", (), "0,2"),
+        ("0,1", "", (), "0,1"),
+        (1, "3,5", (), "5"),
+        (1, "GPU-aaaa,GPU-bbbb", ("GPU-bbbb",), "GPU-aaaa,GPU-bbbb"),
+        ("GPU-aaaa", "3", ("GPU-aaaa",), "3"),
+        (7, "3,5", (), "3,5"),  # there is no such device
+        (-1, "3", (), "3"),
+        ("first", "", (), ""),
+    ],
+)
+def test_devices_may_be_numbers_as_cuda_counts_them(
+    look: Look, given: Any, listed: str, devices: tuple[str, ...], visible: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": listed}
+    run = gpumon.run("net", devices=given, env=env)
+    described = run._board.description
+    assert described.visible == visible
+    if devices:
+        assert described.devices == devices
+    assert bool(caplog.records) == (given in (7, -1, "first"))
+    run.finish()
+
+
+FULL = """
+import sys
+import gpumon
+if sys.argv[1] == "loaded":
+    gpumon.run
+    import numpy
+files = []
+try:
+    while True:
+        files.append(open("/dev/null"))
+except OSError:
+    pass
+with gpumon.run("ünlesbar", epochs=2, tags=["a"], log_to="csv:x.csv", devices=0) as run:
+    for epoch in run.epochs():
+        for batch in run.steps([1, 2]):
+            run.step()
+        with run.phase("prüfen"):
+            run.log(loss=1.0, größe=2)
+        run.note("ü"), run.tag("é"), run.config(lr=0.1)
+    with run.epoch(7):
+        pass
+assert not run.on and epoch == 1
+@gpumon.run("again")
+def train():
+    return 5
+assert train() == 5
+del files[:]
+with gpumon.run("later") as run:
+    assert run.on
+print("trained")
+"""
+
+
+@pytest.mark.parametrize("when", ["loaded", "not loaded"])
+def test_a_training_without_a_free_descriptor_goes_on_with_a_warning(tmp_path: Path, when: str) -> None:
+    limited = ["/bin/sh", "-c", 'ulimit -n 40; exec "$0" "$@"', sys.executable, "-c", FULL, when]
+    done = subprocess.run(
+        limited, env={**os.environ, "GPUMON_DIR": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
+    assert done.stderr.count("this training will not show in gpumon") == 1
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("where", ["/proc/nowhere", "/dev/null", ""])
@@ -915,5 +1042,5 @@ def test_the_size_of_a_batch_can_be_given_and_makes_sense() -> None:
     with gpumon.run("net", batch=64) as run:
         assert list(run.steps(_Loader(32))) == [0, 1]
         assert run._board.description.facts.batch == 64
-    with pytest.raises(UsageError, match="batch=-1"):
-        gpumon.run("net", batch=-1)
+    with gpumon.run("net", batch=-1) as run:
+        assert run._board.description.facts.batch == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -17,7 +18,6 @@ import pytest
 import gpumon
 from gpumon.callbacks.hook import Hook
 from gpumon.callbacks.log_to import with_loggers
-from gpumon.errors import UsageError
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.settled import SettledEpochs, settled_epochs
@@ -108,15 +108,23 @@ def test_an_epoch_is_settled_when_every_rank_says_so(states: list[str | None], e
 
 
 @pytest.mark.parametrize("given", ["tensorbord", "csv:", "csv", 3, 3.5, [None]])
-def test_what_is_no_logger_is_refused_in_one_line(given: object) -> None:
-    with pytest.raises(UsageError, match=r'^log_to=.*: give "csv:PATH", .*a path, a logger, or a function$'):
-        gpumon.run("refused", log_to=given)
+def test_what_is_no_logger_is_refused_in_one_line(
+    given: object, live_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with gpumon.run("refused", log_to=given, directory=str(live_dir)) as run:
+        assert run.on
+    (record,) = caplog.records
+    assert re.search(r'log_to=.*: give "csv:PATH", .*a path, a logger, or a function$', record.getMessage())
 
 
 @pytest.mark.parametrize("given", ["3 s", -1, float("nan"), float("inf"), None])
-def test_a_wait_that_is_none_is_refused_in_one_line(given: Any) -> None:
-    with pytest.raises(UsageError, match=r"^log_wait=.*: give seconds from 0 to 3600$"):
-        gpumon.run("refused", log_to="csv:a.csv", log_wait=given)
+def test_a_wait_that_is_none_is_refused_in_one_line(
+    given: Any, live_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_to = f"csv:{live_dir}/a.csv"
+    with gpumon.run("refused", log_to=log_to, log_wait=given, directory=str(live_dir)) as run:
+        assert run.on
+    assert any(re.search(r"log_wait=.*: give seconds from 0 to 3600$", one.getMessage()) for one in caplog.records)
 
 
 def test_a_logger_that_cannot_be_made_is_left_out_with_a_warning(
