@@ -176,7 +176,7 @@ class Sampler:
         for run in self._tags.at(reading.monotonic_ns):
             claim = seen.claims[run.key]
             doubted = self._unproven.doubted(claim.uid)
-            match = devices_of(claim, devices, processes, doubted, is_listed_whole=not self._around.has_own_pids)
+            match = devices_of(claim, devices, processes, doubted, is_listed_whole=self._around.lists_all)
             if run.state is RunState.RUNNING:
                 self._unproven.take(claim.uid, match, reading.monotonic_ns)
             claimed = sum(uuid not in match.devices for uuid in match.unproven)

@@ -20,6 +20,11 @@ class Surroundings(NamedTuple):
     has_own_pids: bool = False
     """Whether pids here are not those of the machine, so that one from the driver may be another process's."""
 
+    @property
+    def lists_all(self) -> bool:
+        """Whether a process that a driver does not list is not on the GPU. A name that is hidden is not a gap."""
+        return self.notice in ("", HIDDEN) and not self.has_own_pids
+
 
 WSL = "WSL: Windows does not report which processes use a GPU, nor the memory of each"
 NO_PROC = "/proc cannot be read here: processes have no names"

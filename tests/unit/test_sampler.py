@@ -16,7 +16,7 @@ from gpumon.metrics import HOST_METRICS
 from gpumon.origin import HARDWARE, RECORDED
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
-from gpumon.sources.surroundings import Surroundings
+from gpumon.sources.surroundings import CONTAINER, NO_PROC, WSL, Surroundings
 from gpumon.tags.matching import Claim
 from gpumon.tags.reader import Poll
 from gpumon.tags.wire import Memory, device_mark
@@ -236,6 +236,14 @@ def test_a_claim_alone_takes_no_gpu_for_longer_than_a_minute(clock: FakeClock) -
     source.processes = (builders.process(4712),)
     (tick,) = sampler.ticks()
     assert (tick.samples[0].run, tick.runs[0].facts.claimed) == ("another", 0)
+
+
+@pytest.mark.parametrize("around", [Surroundings(WSL), Surroundings(CONTAINER, True), Surroundings(NO_PROC)])
+def test_a_claim_stands_where_processes_cannot_be_seen(clock: FakeClock, around: Surroundings) -> None:
+    uuid = builders.device().uuid
+    tags = FakeTags([builders.run(pid=4711, gpus=(uuid,))])
+    ticks = sampled(make(FakeSource(clock), clock, tags=tags, host=Host(around)), 63)
+    assert (ticks[-1].runs[0].gpus, ticks[-1].runs[0].facts.claimed) == ((uuid,), 0)
 
 
 def test_a_device_that_was_read_after_a_run_had_ended_is_not_that_runs(clock: FakeClock) -> None:
