@@ -90,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["help"] and len(arguments) > 1:
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_TOP.format(commands="\n".join(f"  {name:<11}{text}" for name, text in COMMANDS.items())), end="")
         return 0 if arguments else EXIT_USAGE
@@ -113,7 +115,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         parsed = parser.parse_args(arguments[1:])
     except SystemExit as done:
-        return int(done.code or 0)  # argparse has said what there is to say
+        return int(done.code or 0)  # after --help, or an error that was told
     return int(command.run(parsed))
 
 

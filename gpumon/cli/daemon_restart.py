@@ -73,7 +73,7 @@ def _parsed(words: list[str]) -> Namespace:
     add_daemon(parser)
     try:
         return parser.parse_args(words)
-    except SystemExit:  # argparse has said why
+    except (SystemExit, UsageError):
         raise UsageError("this version does not take the options of the daemon that runs, which goes on") from None
 
 

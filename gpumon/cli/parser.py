@@ -7,6 +7,7 @@ import sys
 from typing import Any, NoReturn
 
 from gpumon.cli.streams import of_words, output_width, shortened
+from gpumon.errors import UsageError
 
 
 def parser_of(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -22,7 +23,17 @@ class _Parser(argparse.ArgumentParser):
         return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
-        super().error(shortened(message))
+        """Raise UsageError, with the option that was perhaps meant."""
+        message = shortened(message).replace("invalid float value", "not a number")
+        message = message.replace("invalid int value", "not a whole number")
+        wrong = message.rpartition(" ")[2] if message.startswith("unrecognized arguments: ") else ""
+        if wrong.startswith("-"):
+            from difflib import get_close_matches
+
+            known = [word for action in self._actions for word in action.option_strings]
+            close = get_close_matches(wrong.partition("=")[0], known, 1)
+            message += f". Did you mean '{close[0]}'?" if close else ""
+        raise UsageError(f"{message}{'' if message.endswith('?') else '.'} '{self.prog} --help' lists the options")
 
     def print_help(self, file: Any = None) -> None:
         """Write the help; raises OSError where argparse of Python 3.11 would lose both the text and the error."""
