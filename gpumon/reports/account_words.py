@@ -90,6 +90,14 @@ def unjudged(account: Account) -> str:
     return f"{units.hours(account.held - used)} neither: without work for less than a minute, or not known"
 
 
+def unknown_work(rest: Account) -> str:
+    """Work that is in nobody's account, in words; what known holders did of it is told apart."""
+    if rest.busy <= rest.held + _ROUNDING:
+        return f"{units.hours(rest.busy)} of work" if rest.busy else ""
+    undivided = f"{units.hours(rest.busy - rest.held)} of work not divided among known users"
+    return f"{units.hours(rest.held)} of work, {undivided}" if rest.held else undivided
+
+
 def device_name(device: KnownDevice) -> str:
     """Name of a GPU as people call it; its UUID where its number is not known."""
     return numbered(device.uuid, device.number) if device.number >= 0 else device.uuid

@@ -37,8 +37,10 @@ _COLUMNS = (
 )
 USER, GROUP = "user", "group"
 """Holders of accounts."""
-UNKNOWN_USER, FREE, NOT_SEEN, TOTAL = "(unknown)", "(free)", "(not seen)", "total seen"
-"""Names of rows that are of no user."""
+UNKNOWN_USER, NOT_DIVIDED, FREE, NOT_SEEN, TOTAL = "(unknown)", "(not divided)", "(free)", "(not seen)", "total seen"
+"""Names of rows that are of no user; `NOT_DIVIDED` is work of several known users whose shares are not known."""
+_ROUNDING = 0.5
+"""Seconds that are shown as none."""
 
 
 def lines(
@@ -61,7 +63,7 @@ def lines(
 def _cost_cells(user: str, cost: Priced | None, prices: Prices | None) -> Sequence[str]:
     if prices is None or cost is None:
         return ()
-    if user == NOT_SEEN:
+    if user in (NOT_SEEN, NOT_DIVIDED):
         return ("",) * len(charges.columns(prices))
     return charges.cells(_charge(user, cost), prices)
 
@@ -171,10 +173,13 @@ def _rows(group: AccountGroup) -> Iterator[Sequence[str]]:
     for account in group.accounts:
         yield _row(account.user, account, account.held)
     if rest.held or rest.busy or rest.energy:
+        busy = min(rest.busy, rest.held)
         yield (
-            UNKNOWN_USER, units.hours(rest.held) if rest.held else "", units.hours(rest.busy) if rest.busy else "", "",
+            UNKNOWN_USER, units.hours(rest.held) if rest.held else "", units.hours(busy) if busy else "", "",
             units.number(rest.energy, Unit.JOULES) if rest.energy else "",
         )  # fmt: skip
+    if rest.busy > rest.held + _ROUNDING:  # of known users, whose shares of it are not known
+        yield NOT_DIVIDED, "", units.hours(rest.busy - rest.held), "", ""
     if use.free:
         yield FREE, units.hours(use.free), "", "", units.number(use.free_energy, Unit.JOULES)
     if group.unseen:

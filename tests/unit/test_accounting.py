@@ -13,6 +13,7 @@ import pytest
 from gpumon.accounting.account import Account
 from gpumon.accounting.book import AccountBook
 from gpumon.accounting.query import KeptAccounts, by_user, grouped, read_accounts, rest_of, total
+from gpumon.accounting.summary import summary
 from gpumon.analysis.holders import HolderWatch
 from gpumon.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
@@ -21,6 +22,7 @@ from gpumon.errors import GpumonError
 from gpumon.frame import Process, RunState, Sample, Tick
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS, VERSION
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.reports.accounts import lines
 from tests.activity import keep
 from tests.builders import device, process, run, sample, tick
 
@@ -92,6 +94,10 @@ def test_where_the_driver_does_not_tell_the_parts_of_users_nobody_has_one(path: 
     assert alice == bob._replace(user="alice") == Account("alice", held=100)
     rest = rest_of(total(found.hours), [alice, bob])
     assert (rest.busy, rest.energy) == (100, 10_000)
+    (group,) = summary(found, found.hours[0].begin, found.hours[0].begin + HOUR, "user")
+    rows = [cells.split() for cells in lines([group], "user")]
+    assert not any(row[0] == "(unknown)" and "min" in row for row in rows), "nobody unknown held it"
+    assert sum(row[:2] == ["(not", "divided)"] for row in rows) == 1
 
 
 def test_a_counter_without_end_is_no_energy_and_leaves_a_stretch_as_it_is(path: Path) -> None:

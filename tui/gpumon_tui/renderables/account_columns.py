@@ -10,7 +10,7 @@ from gpumon.cost.charge import UNKNOWN, Amount
 from gpumon.missing import NAN
 from gpumon.prices import Prices
 from gpumon.reports import charges
-from gpumon.reports.account_words import account_energy, energy_text, idle_note, idle_text, used_text
+from gpumon.reports.account_words import account_energy, energy_text, idle_note, idle_text, unknown_work, used_text
 from gpumon_tui import palette
 from gpumon_tui.account_reading import AccountRow
 from gpumon_tui.renderables.process_columns import BAR_CELLS, WIDE, ProcessColumn
@@ -117,7 +117,7 @@ def _energy(shown: ShownAccount, facts: object) -> Cell:
 def _note(shown: ShownAccount, facts: object) -> Cell:
     account = shown.row.account
     if not shown.row.name:
-        return Cell(f"{units.hours(account.busy)} of work" if account.busy else "", _DIM)
+        return Cell(unknown_work(account), _DIM)
     return Cell(idle_note(account), _WARN)
 
 

@@ -13,7 +13,16 @@ from gpumon.accounting.summary import AccountGroup
 from gpumon.accounting.user_window import CHOICES, UserWindow
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
-from gpumon.reports.account_words import Headlines, device_name, energy_text, headlines, seen, unreadable, why_nobody
+from gpumon.reports.account_words import (
+    Headlines,
+    device_name,
+    energy_text,
+    headlines,
+    seen,
+    unknown_work,
+    unreadable,
+    why_nobody,
+)
 from gpumon.reports.not_kept import NOT_YET
 from gpumon_web.costs import COSTS, cost_cells, has_costs
 from gpumon_web.grouping import USER, holders
@@ -230,7 +239,7 @@ def _unknown(rest: Account, most: float) -> Cells:
     return {
         "key": _NOBODY, "user": [line(text("unknown", "mut"))], "name": None,
         "held": bar_cells("", rest._replace(busy=0.0), most), "held_seconds": rest.held,
-        "used": f"{units.hours(rest.busy)} of work" if rest.busy else units.MISSING, "idle": units.MISSING,
+        "used": unknown_work(rest) or units.MISSING, "idle": units.MISSING,
         "energy": energy_text(rest.energy) if rest.energy else units.MISSING, "joules": rest.energy or None,
         "search": "unknown",
     }  # fmt: skip
