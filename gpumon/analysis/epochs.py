@@ -18,8 +18,9 @@ from gpumon.step_size import row_size
 RUNS = 64
 """Runs remembered of each device."""
 INFINITY = float("inf")
-RECENT = 10
-"""The usual duration of an epoch is that of so many finished ones."""
+RECENT, LATELY, MOST = 10, 10.0, 500
+"""The usual duration of an epoch is that of the last finished ones: so many, or those of so many seconds, if they are
+more, up to the third. A few epochs of milliseconds tell little of the thousands to come."""
 _DRAWINGS = 64
 """Sets of runs whose marks are kept up to date."""
 
@@ -303,14 +304,16 @@ class Epochs:
         begins: dict[int, float] = {}
         later: list[float] = []
         first: list[float] = []
+        lasted = 0.0
         for epoch in reversed(self._known(key)):
             if epoch.finished:
                 seconds = begins.get(epoch.number + 1, epoch.end) - epoch.begin
                 (later if run is None or epoch.number != run.first_epoch else first).append(seconds)
-                if len(later) == RECENT:
+                lasted += seconds
+                if len(later) >= RECENT and (lasted >= LATELY or len(later) == MOST):
                     break
             begins.setdefault(epoch.number, epoch.begin)
-        recent = (later or first)[:RECENT]
+        recent = later or first[:RECENT]
         if not recent:
             return NAN
         median = sorted(recent)[len(recent) // 2]

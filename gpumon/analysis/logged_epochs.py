@@ -96,7 +96,8 @@ class LoggedEpochs:
         value, before = run.metrics.get(name, NAN), self._last(run, name, run.epoch - 1, kept)
         if isclose(value, before, rel_tol=_ALIKE) and not is_known(self.value(run.id, run.epoch, name)):
             before = self._last(run, name, run.epoch - 2, kept)
-        return (value - before) / abs(before) if isfinite(value) and isfinite(before) and before else NAN
+        # Across zero a share of what was before says nothing.
+        return (value - before) / abs(before) if isfinite(value) and isfinite(before) and value * before > 0 else NAN
 
     def _last(self, run: Run, name: str, epoch: int, kept: Callable[[int], float]) -> float:
         """The value with which an epoch of a run ended."""

@@ -78,6 +78,7 @@ def test_what_is_logged_is_compared_with_the_end_of_the_epoch_before() -> None:
     assert isnan(logged.change(run(1, 1.0, 0, loss=2.0), "loss")), "there is none before"
     assert isnan(logged.change(run(1, 1.0, 1, loss=float("inf")), "loss"))
     assert isnan(logged.change(run(1, 1.0, 1), ""))
+    assert isnan(logged.change(run(1, 1.0, 1, loss=-0.1), "loss")), "across zero"
 
 
 def test_a_loss_that_this_epoch_has_not_logged_yet_is_compared_with_the_epoch_before_its_own() -> None:

@@ -79,7 +79,7 @@ def texts(one: EpochLine, of: Sequence[LeanColumn], decimals: int) -> list[Told 
     all_texts: tuple[Told, ...] = (
         (one.title + (GOES_ON if one.goes_on else ""), theme.RUN),
         (units.span(one.took), style),
-        (units.change(one.change) if is_known(one.change) else "", theme.DIM),
+        (units.change_of_value(one.change) if is_known(one.change) else "", theme.DIM),
         known(units.pace(one.pace, decimals)),
         known(units.percent(one.wait)),
         known(units.about(units.percent(one.utilization), is_final=not one.is_settling)),

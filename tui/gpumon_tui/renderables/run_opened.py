@@ -134,7 +134,7 @@ def row(one: StretchRow, scale: RowScale) -> Row:
         Cell(used_peak(of), theme.DIM),
         Cell(one.energy, style),
         *logged[:1],
-        *([Cell(_change(one.logged_change), theme.DIM)] if logged else []),
+        *([Cell(_change_of_value(one.logged_change), theme.DIM)] if logged else []),
         *logged[1:],
         *(Cell(text, theme.DIM) for text in one.costs),
         Cell(safe(judged.text) if judged is not None else "", _judged(severity)),
@@ -268,6 +268,10 @@ def _judged(severity: Severity | None) -> Style:
 
 def _change(share: float) -> str:
     return units.change(share) if is_known(share) else ""
+
+
+def _change_of_value(share: float) -> str:
+    return units.change_of_value(share) if is_known(share) else ""
 
 
 def _known(text: str) -> str:

@@ -120,4 +120,4 @@ def _metric_change(name: str, of: EpochSummary, before: EpochSummary | None) -> 
     if before is None:
         return NAN
     value, other = of.metrics.get(name, NAN), before.metrics.get(name, NAN)
-    return (value - other) / abs(other) if isfinite(value) and isfinite(other) and other else NAN
+    return (value - other) / abs(other) if isfinite(value) and isfinite(other) and value * other > 0 else NAN
