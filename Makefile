@@ -70,9 +70,10 @@ $(VENV)/bin/python:
 	  { echo "no virtual environment could be made: on Debian, 'apt-get install python3-venv'" >&2; exit 1; }
 
 $(VENV)/installed: pyproject.toml | $(VENV)/bin/python
-	@echo "installing gpumon into $(VENV) ..."
+	@echo "installing gpumon and its packages into $(VENV) ..."
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e .
 	@touch $@
+	@echo "installed: $(CURDIR)/$(BIN)/gpumon (with $(CURDIR)/$(BIN) in PATH: gpumon)"
 
 $(VENV)/tests: pyproject.toml tests/setup.sh | $(VENV)/bin/python
 	sh tests/setup.sh $(BIN)

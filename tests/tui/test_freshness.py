@@ -22,6 +22,7 @@ from gpumon.sources.registry import BY_NAME
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.freshness import ago
+from gpumon_tui.program import program
 from gpumon_tui.renderables import nogpu
 from gpumon_tui.renderables.processes import no_process
 from tests.builders import sample
@@ -179,7 +180,7 @@ def test_a_place_of_runs_says_nothing_of_now_where_a_daemon_was_killed_before_an
             return ()
 
     killed = LiveState(False, "the daemon is no longer running: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
-    assert "no training reports epochs: see gpumon.run" in "\n".join(play(WithoutRuns(first=600), size))
+    assert "no training reports epochs now: see gpumon.run" in "\n".join(play(WithoutRuns(first=600), size))
     everything = "\n".join(play(WithoutRuns(first=600, live=killed), size))
     assert "unknown since 14:24:59" in everything
     assert "no training" not in everything
@@ -349,7 +350,8 @@ def test_a_command_stands_out_of_its_sentence_and_an_apostrophe_is_no_quote() ->
     origin = origin._replace(capabilities=BY_NAME["nvml"].capabilities)
     lines = nogpu.problem(origin, hostname="n", simulation=False, past=41, cells=120, rows=30)
     commands = [segment.text for line in lines for segment in line if segment.style == theme.TITLE]
-    assert commands == ["modprobe x", "sudo modprobe nvidia", "docker run --gpus all", "gpumon doctor", "4           "]
+    doctor = f"{program()} doctor"
+    assert commands == ["modprobe x", "sudo modprobe nvidia", "docker run --gpus all", doctor, "4           "]
     said = "\n".join("".join(segment.text for segment in line) for line in lines)
     assert "the driver's library is old: modprobe x" in said
     assert "41 past runs of this machine" in said

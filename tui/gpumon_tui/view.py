@@ -259,7 +259,7 @@ class View:
         """Words for a place of runs that has none; of what is of before, nobody knows what has begun since."""
         if self.age > 0:
             return f"unknown since {units.clock(self.now)}"
-        return "no training reports epochs: see gpumon.run"
+        return "no training reports epochs now: see gpumon.run"
 
     @property
     def ranks(self) -> list[Ranks]:
@@ -339,6 +339,8 @@ class View:
         beyond = [one for one in known if one > self.window] if step > 0 else [
             one for one in reversed(known) if one < self.window
         ]  # fmt: skip
+        if not beyond and step > 0 and windows[-1].seconds < WINDOWS[-1].seconds:
+            self.say("no longer window: history begins here")
         self.shown.take((beyond or known[:: 1 if step > 0 else -1])[0], self.window, self.history.begin, self.now)
         self.remembered.keep(WINDOW, str(self.shown.chosen))
 

@@ -21,6 +21,11 @@ def gpus_on(devices: str = PCI_DEVICES) -> list[str]:
     return [address for address in addresses if _is_gpu(f"{devices}/{address}")]
 
 
+def gpus_may_be_there(devices: str = PCI_DEVICES) -> bool:
+    """Whether a GPU is on the bus, or may be out of sight: the bus cannot be seen, or Windows has the GPU (WSL)."""
+    return bool(gpus_on(devices)) or not os.path.isdir(devices) or os.path.exists("/dev/dxg")
+
+
 def kernel_driver(folder: str) -> str:
     """Return the kernel driver that is bound to the PCI device in this folder; empty for none."""
     try:

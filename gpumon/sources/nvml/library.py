@@ -19,6 +19,7 @@ from gpumon.errors import SourceError
 from gpumon.frame import Driver
 from gpumon.metrics import Availability
 from gpumon.remedies import RESTART_MACHINE
+from gpumon.sources.nvml.bus import gpus_may_be_there
 from gpumon.sources.nvml.gpm_samples import GpmSamples
 from gpumon.sources.nvml.loader import SHARED, is_absent
 from gpumon.text import clean
@@ -172,7 +173,8 @@ def _started() -> ctypes.CDLL:
         copy = SHARED.current
     except OSError as error:
         if is_absent(error):
-            raise SourceError(advice(LIBRARY_NOT_FOUND)) from error
+            no_gpu = "" if gpus_may_be_there() else "no NVIDIA GPU is on the PCI bus, and "
+            raise SourceError(no_gpu + advice(LIBRARY_NOT_FOUND)) from error
         raise SourceError(f"the NVIDIA driver's library cannot be loaded ({clean(str(error))})") from error
     code = _start(copy)
     if code == VERSION_MISMATCH and (newer := SHARED.on_disk()) is not None:

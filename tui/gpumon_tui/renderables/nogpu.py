@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LOOKED_FOR = "; ".join(vendor.looked_for for vendor in VENDORS if vendor.looked_for)
 TO_DO = tuple(text for vendor in VENDORS for text in vendor.to_do)
-DOCTOR = "'gpumon doctor' checks each part, and names the cause"
+NO_GPU = "is on the PCI bus"
 AGAIN = "gpumon looks again every few seconds; this page changes by itself."
 MOST_PAST = 6
 """Past runs shown."""
@@ -67,8 +67,10 @@ def problem(
     if origin.problem:
         said.append(_Said("▲", safe(origin.problem), theme.PLAIN, theme.CRITICAL, is_beside=True))
     if is_live:
-        said += [_Said("try" if not place else "", text, is_beside=True, keep=6) for place, text in enumerate(TO_DO)]
-        said.append(_Said("", DOCTOR, is_beside=True, keep=4))
+        # Where no card is in the machine, no driver helps.
+        to_do = [text for text in TO_DO if not (NO_GPU in origin.problem and text.startswith("with a"))]
+        said += [_Said("try" if not place else "", text, is_beside=True, keep=6) for place, text in enumerate(to_do)]
+        said.append(_Said("", f"'{program()} doctor' checks each part, and names the cause", is_beside=True, keep=4))
         said.append(_Said("looked for", LOOKED_FOR, is_beside=True, keep=2))
     meanwhile = [
         _Said(
