@@ -228,7 +228,7 @@ def epoch(number: int, planned: int, base: int) -> str:
     always at its last, whatever it counts from. `planned` of 0 is unknown; a run beyond its plan has none any more.
     """
     place = epoch_place(number, planned, base)
-    return place if place.partition("/")[0] == count(number) or number < 0 else f"{count(number)} ({place})"
+    return place if place.partition("/")[0] == str(number) or number < 0 else f"{number} ({place})"
 
 
 def epoch_place(number: int, planned: int, base: int) -> str:
@@ -236,20 +236,18 @@ def epoch_place(number: int, planned: int, base: int) -> str:
     if number < 0:
         return MISSING
     place = number - base + 1
-    return f"{count(place)}/{count(planned)}" if 0 < place <= planned else count(number)
+    return f"{place}/{planned}" if 0 < place <= planned else str(number)
 
 
 def epoch_within(cells: int, number: int, planned: int, base: int) -> str:
     """Return `7 (8/90)` if the last of the plan has room like that, so that one form stays for all of it; or `8/90`."""
     last = epoch(base + planned - 1 if planned else number, planned, base)
-    return epoch(number, planned, base) if len(last) <= cells else epoch_place_within(cells, number, planned, base)
+    return epoch(number, planned, base) if len(last) <= cells else epoch_place(number, planned, base)
 
 
-def epoch_place_within(cells: int, number: int, planned: int, base: int) -> str:
-    """Return `8/90`; where the last epoch of the plan has no room like that in so many cells, without commas."""
-    place = epoch_place(number, planned, base)
-    last = epoch_place(base + planned - 1, planned, base) if planned else place
-    return place if len(last) <= cells else place.replace(",", "")
+def without_plan(place: str, cells: int) -> str:
+    """A place in a plan in so many cells: `8/90`, or `8` where the plan has no room: cut off, it would be another."""
+    return place if len(place) <= cells else place.partition("/")[0]
 
 
 def moment(seconds: float) -> str:
@@ -268,6 +266,11 @@ def age(seconds: float, now: float) -> str:
     if past < 60:
         return "just now"
     return f"{past // 60:.0f} min ago" if past < 3600 else f"{past // 3600:.0f} h ago"
+
+
+def change_of_value(ratio: float) -> str:
+    """A change of a logged value: beyond twice what was before, as near zero, its size says nothing."""
+    return f">{change(1.0)}" if ratio > 1 else change(ratio)
 
 
 def change(ratio: float) -> str:

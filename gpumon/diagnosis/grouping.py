@@ -55,6 +55,17 @@ def grouped(findings: Iterable[Finding]) -> list[FindingGroup]:
     return [FindingGroup(tuple(alike)) for alike in found.values()]
 
 
+def each_subject_first(groups: Iterable[FindingGroup]) -> list[FindingGroup]:
+    """Return groups with one of each GPU and run first, in their order, then the further ones."""
+    first: list[FindingGroup] = []
+    further: list[FindingGroup] = []
+    seen = set[str]()
+    for group in groups:
+        (further if group.ids <= seen else first).append(group)
+        seen |= group.ids
+    return [*first, *further]
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """Return numbers for people, in their order: `0–3, 6`."""
     spans: list[list[int]] = []

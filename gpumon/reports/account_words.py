@@ -94,8 +94,8 @@ def unknown_work(rest: Account) -> str:
     """Work that is in nobody's account, in words; what known holders did of it is told apart."""
     if rest.busy <= rest.held + _ROUNDING:
         return f"{units.hours(rest.busy)} of work" if rest.busy else ""
-    undivided = f"{units.hours(rest.busy - rest.held)} of work not divided among known users"
-    return f"{units.hours(rest.held)} of work, {undivided}" if rest.held else undivided
+    undivided = f"{units.hours(rest.busy - rest.held)} not divided"
+    return f"{units.hours(rest.held)} of work, {undivided}" if rest.held else f"{undivided} among users"
 
 
 def device_name(device: KnownDevice) -> str:

@@ -79,6 +79,8 @@ class FakeFeed:
     label: str = "SIMULATED"
     lost: tuple[int, ...] = ()
     stale: tuple[int, ...] = ()
+    powerless: tuple[int, ...] = ()
+    """GPUs that do not report their power."""
     gap: tuple[int, int] = (0, 0)
     """Seconds from and until which GPUs gave no values."""
     left_out: tuple[int, int] = (0, 0)
@@ -105,7 +107,7 @@ class FakeFeed:
         frames_from = (
             self.gpus, self.seconds, self.first, self.processes_count, self.epoch_seconds, tuple(self.names),
             tuple(self.users), tuple(self.run_names), tuple(self.lost), tuple(self.stale),
-            self.gap, self.left_out, self.state_of_all,
+            tuple(self.powerless), self.gap, self.left_out, self.state_of_all,
         )  # fmt: skip
         if (made := _MADE.pop(frames_from, None)) is None:
             self.advance(self.seconds - self.first)
@@ -172,7 +174,7 @@ class FakeFeed:
             "gpu.memory_used": used if device.index % 8 != 7 else 0.003 * GIB,
             "gpu.memory_reserved": 0.5 * GIB,
             "gpu.memory_total": 79.6 * GIB,
-            "gpu.power": 69 + 610 * utilization,
+            "gpu.power": nan if device.index in self.powerless else 69 + 610 * utilization,
             "gpu.power_limit": 700.0,
             "gpu.energy": 5e6 + 500.0 * second,
             "gpu.temperature": 33 + 38 * utilization + 18 * (device.index % 8 == 2),

@@ -95,7 +95,7 @@ SESSIONS: Mapping[str, Session] = {
         (
             Scene("overview", "8 GPUs"),
             Scene("chart", "cursor", "2" + 9 * " left"),
-            Scene("chart", "all GPUs laid over, of the past", "escape c c plus left_square_bracket"),
+            Scene("chart", "all GPUs laid over, of the past", "escape c c minus left_square_bracket"),
             Scene("chart", "metrics", "escape c enter"),
         ),
     ),

@@ -90,7 +90,7 @@ def test_a_terminal_that_gets_only_changes_shows_the_whole_screen() -> None:
                     whole.write(f"\x1b[{row + 1};1H{strip.render(app.console)}")
                 assert terminal.inks == whole.inks
             assert (terminal.received - first) / 20 < first / 4
-            await pilot.press("g", "m", "tab", "down", "minus")
+            await pilot.press("g", "m", "tab", "down", "plus")
             await pilot.pause()
             assert terminal.text() == text(app)
 

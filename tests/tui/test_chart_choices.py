@@ -107,7 +107,7 @@ def test_a_key_turns_through_the_windows_with_round_names() -> None:
 
 def test_no_window_is_longer_than_it_must_be_to_hold_all_of_a_recording() -> None:
     async def longest(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("2", *("minus",) * 8)
+        await pilot.press("2", *("plus",) * 8)
         assert app.view.window == 900
         assert "− 15 min +" in "\n".join(text(app))
         assert "no longer window" in text(app)[-1]
@@ -122,7 +122,7 @@ def test_no_window_is_longer_than_it_must_be_to_hold_all_of_a_recording() -> Non
 
 def test_what_a_key_said_is_gone_with_the_next_one() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("2", *("minus",) * 12)
+        await pilot.press("2", *("plus",) * 12)
         assert "no longer window" in text(app)[-1]
         await pilot.press("W")
         assert "no longer window" not in text(app)[-1]
@@ -161,7 +161,7 @@ def test_choices_of_the_charts_are_there_again_at_the_next_start(tmp_path: Path)
     path = tmp_path / "tui.json"
 
     async def choose(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("2", "p", "p", "m", "c", "f", "plus")
+        await pilot.press("2", "p", "p", "m", "c", "f", "minus")
 
     async def again(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert app.page.name_shown == "Overview", "what is of now comes first"
@@ -224,7 +224,7 @@ def test_a_window_of_a_longer_history_is_as_long_as_there_is_anything_to_show(
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         assert app.view.window == window, "700 s are known"
-        await pilot.press("minus")
+        await pilot.press("plus")
         assert app.view.window > window, "what is chosen now counts, however little is known"
 
     play(script, path)

@@ -257,7 +257,7 @@ def test_a_picture_of_the_past_says_no_epoch_of_now() -> None:
         await pilot.press("2")
         assert text(app)[2].split()[:2] == ["now", "epoch"]
         newest = text(app)[2].split()[2]
-        await pilot.press("plus", "plus", "plus", *["less_than_sign"] * 3)
+        await pilot.press("minus", "minus", "minus", *["less_than_sign"] * 3)
         await pilot.pause()
         assert app.view.shown.is_past
         row = text(app)[2].split()
@@ -270,7 +270,7 @@ def test_a_picture_of_the_past_says_no_epoch_of_now() -> None:
 
 def test_beside_a_picture_of_the_past_stand_the_values_of_its_end() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("2", "plus", "plus", "plus", *["less_than_sign"] * 3)
+        await pilot.press("2", "minus", "minus", "minus", *["less_than_sign"] * 3)
         await pilot.pause()
         assert app.view.shown.is_past
         beside = [line[125:] for line in text(app)]
@@ -406,7 +406,7 @@ def test_the_cursor_reads_out_what_the_history_answers() -> None:
 
 def test_the_cursor_reads_out_the_line_between_two_samples_too() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("2", *["+"] * 20, *["left"] * 9)
+        await pilot.press("2", *["-"] * 20, *["left"] * 9)
         state = page_of(app).state
         assert state.column.step < app.view.state.interval
         read = []
@@ -566,7 +566,7 @@ def test_a_gap_of_one_gpu_is_a_gap_in_its_row_and_nowhere_else() -> None:
 
 
 def test_the_chart_says_where_history_begins_and_draws_nothing_before() -> None:
-    lines = shown("minus", seconds=300)
+    lines = shown("plus", seconds=300)
     (line,) = (line for line in lines if "history begins here" in line)
     begin = line.index("history begins here") + len("history begins here") + 1
     above = [one[LEFT:begin].strip() for one in lines[5:20] if one is not line]
@@ -576,7 +576,7 @@ def test_the_chart_says_where_history_begins_and_draws_nothing_before() -> None:
 
 def test_panning_and_the_way_back_to_now() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("2", "plus", "plus")
+        await pilot.press("2", "minus", "minus")
         live = text(app)
         await pilot.press("left_square_bracket", "left_square_bracket", "left")
         assert app.view.shown.is_past
@@ -594,7 +594,7 @@ def test_panning_and_the_way_back_to_now() -> None:
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
 def test_a_cursor_keeps_its_column_when_the_window_is_panned(size: tuple[int, int]) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("2", "plus", "plus", "left", "left", "left")
+        await pilot.press("2", "minus", "minus", "left", "left", "left")
         state, shown = page_of(app).state, app.view.shown
         column, at = state.cursor, shown.cursor
         await pilot.press("left_square_bracket")
@@ -620,7 +620,7 @@ def test_the_brackets_pan_here_and_move_a_recording_elsewhere() -> None:
 
 def test_the_cursor_moves_the_window_where_it_would_leave_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("2", "plus", "plus", *["left"] * 5)
+        await pilot.press("2", "minus", "minus", *["left"] * 5)
         state: ChartState = page_of(app).state
         assert not app.view.shown.is_past
         await pilot.press("home")
@@ -640,7 +640,7 @@ def test_a_moment_that_is_read_out_stays_in_the_picture() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         feed = app.instead.feed
         assert isinstance(feed, FakeFeed)
-        await pilot.press("2", "plus", "plus", "plus", *["left"] * 3)
+        await pilot.press("2", "minus", "minus", "minus", *["left"] * 3)
         state, moment = page_of(app).state, app.view.shown.cursor
         for _ in range(5):
             feed.advance(20)
@@ -655,9 +655,9 @@ def test_a_moment_that_is_read_out_stays_in_the_picture() -> None:
 
 def test_where_there_is_no_longer_or_shorter_window_it_is_said() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("2", *["-"] * 20)
+        await pilot.press("2", *["+"] * 20)
         assert "no longer window: history begins here" in text(app)[-1]
-        await pilot.press(*["+"] * 30)
+        await pilot.press(*["-"] * 30)
         assert "no shorter window" in text(app)[-1]
 
     play(FakeFeed(), (80, 24), script)
@@ -667,7 +667,7 @@ def test_zooming_keeps_the_cursor_in_the_picture() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2", *["shift+left"] * 6)
         moment = app.view.shown.cursor
-        for key in ["plus"] * 6 + ["minus"] * 9:
+        for key in ["minus"] * 6 + ["plus"] * 9:
             await pilot.press(key)
             assert app.view.shown.cursor == moment
             assert page_of(app).state.cursor >= 0, key
@@ -755,7 +755,7 @@ def test_a_chart_without_values_says_why() -> None:
 
 def test_another_source_is_shown_as_of_now() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("2", "plus", "left_square_bracket", "left")
+        await pilot.press("2", "minus", "left_square_bracket", "left")
         app.view.forget()
         app.page.forget()
         assert not app.view.shown.is_past
@@ -782,7 +782,7 @@ def test_a_month_is_opened_shortened_to_a_minute_and_opened_again(
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
         state = page_of(app).state
-        for keys in (["minus"] * 14, ["plus"] * 13, ["minus"] * 14):
+        for keys in (["plus"] * 14, ["minus"] * 13, ["plus"] * 14):
             await pilot.press(*keys)
             await pilot.pause()
             found.append(text(app)[1:-1])
@@ -906,7 +906,7 @@ def test_the_screen_says_that_its_charts_are_of_the_past_until_they_end_now() ->
         def charts() -> list[str]:
             return [line[: LEFT + 120].rstrip() for line in text(app)[1:-1]]
 
-        await pilot.press("2", "plus", "comma")
+        await pilot.press("2", "minus", "comma")
         before, drawn = text(app), charts()
         assert app.view.shown.end == START + 699 - 150
         assert " PAST " in before[0]

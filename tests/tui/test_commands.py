@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, OVERVIEW, PAGES, PROCESSES, RUNS, Abilities, applying, pressed
 from gpumon_tui.screens.commands import Command, Commands, commands_of, found, of_other_pages
 from gpumon_tui.screens.scrolled import Scrolled
-from tests.tui.fakes import recent
+from tests.tui.fakes import FakeFeed, recent
 from tests.tui.screen import play, text
 
 
@@ -149,3 +150,31 @@ def test_the_palette_of_a_log_names_no_key_that_moves_it() -> None:
         told = " ".join(one.what for of in (commands_of, of_other_pages) for one in of(CHART, PAGES, able))
         assert ("move a recording" in told, "a recording: back or forward" in told) == (can_seek, can_seek)
         assert "back or forward half a window" in told
+
+
+@pytest.mark.parametrize("digit", ["3", "4", "5"])
+def test_a_text_is_pasted_into_a_filter_as_one_line_and_no_letter_of_it_is_a_key(digit: str) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(digit, "slash")
+        app.post_message(events.Paste("ab\nqK\t7\x1b"))
+        await pilot.pause()
+        before = text(app)
+        await pilot.press("escape")
+        app.post_message(events.Paste("qqK1\n?"))  # nothing is typed: nothing happens
+        await pilot.pause()
+        assert app.page.name_shown == PAGES[int(digit) - 1]
+        assert len(app.screen_stack) == 1
+        assert any("ab qK 7" in line for line in before)
+
+    play(FakeFeed(), (120, 40), script)
+
+
+def test_a_text_is_pasted_into_the_list_of_commands_and_chooses_nothing() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("colon")
+        app.post_message(events.Paste("theme\n"))
+        await pilot.pause()
+        assert isinstance(app.screen, Commands)
+        assert app.screen.list.typed == "theme"
+
+    play(FakeFeed(), (120, 40), script)

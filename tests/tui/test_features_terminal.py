@@ -124,7 +124,7 @@ def test_history_of_hours_and_of_every_metric(wide: Terminal) -> None:
     opened(wide, "2")
     shown(wide, "10 min", "All GPUs")
     for _ in range(5):
-        wide.press("-")
+        wide.press("+")
     screen = shown(wide, "history begins here")  # five hours ago
     assert re.search(r"− \d h (\d+ min )?\+", screen)
     assert len(re.findall("[⠁-⣿]", screen)) > 400, "a line through the hours that were kept"
@@ -134,7 +134,7 @@ def test_history_of_hours_and_of_every_metric(wide: Terminal) -> None:
         assert title in screen
     wide.send(ESCAPE)
     for _ in range(5):
-        wide.press("+")
+        wide.press("-")
     shown(wide, "10 min")
 
 

@@ -161,12 +161,12 @@ def test_the_selection_stays_when_pages_change() -> None:
 def test_a_key_is_the_page_s_where_it_has_a_use_for_it_and_else_the_app_s() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         window = app.view.window
-        await pilot.press("2", "minus")
+        await pilot.press("2", "plus")
         await pilot.pause()
         assert isinstance(app.page, Other)
         assert app.page.done == ["zoom 1"]
         assert app.view.window == window
-        await pilot.press("1", "minus")
+        await pilot.press("1", "plus")
         assert app.view.window > window
 
     play(recent(), (120, 40), script, pages=PAGED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -123,6 +124,11 @@ def test_a_gpu_with_two_runs_says_that_there_is_another() -> None:
     one = run()
     assert holder(sample(0, run=one.key), one, (), 2).name == f"{one.name} +1"
     assert holder(sample(0, run=one.key), one, (), 1).name == one.name
+
+
+def test_power_of_which_a_part_is_unknown_is_a_lower_bound() -> None:
+    line = head(hardware(powerless=(3,)), 160)
+    assert re.search(r"≥\d\.\d\d of 5\.60 kW, 7 of 8 GPUs", line)
 
 
 def test_old_numbers_are_not_told_as_those_of_now() -> None:

@@ -679,7 +679,7 @@ def test_the_run_that_was_chosen_on_the_overview_opens_though_the_page_of_runs_h
 def test_all_parts_of_the_overview_show_one_window() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         for _ in range(12):
-            await pilot.press("plus")
+            await pilot.press("minus")
             said = re.findall(r", last (\d+ \w+)", "\n".join(text(app)))
             assert len(said) == 2, "the strips, and the ranks of a run"
             assert len(set(said)) == 1, said

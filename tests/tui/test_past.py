@@ -81,7 +81,7 @@ def test_times_in_the_past_are_the_viewers(berlin: None) -> None:
 @pytest.mark.parametrize(("earlier", "later"), [("comma", "full_stop"), ("[", "]"), ("<", ">")])
 def test_keys_go_back_and_forward(earlier: str, later: str) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("2", "plus", earlier, earlier)
+        await pilot.press("2", "minus", earlier, earlier)
         assert app.view.shown.end == START + 699 - 300
         await pilot.press(later)
         assert app.view.shown.end == START + 699 - 150

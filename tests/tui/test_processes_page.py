@@ -491,9 +491,9 @@ def test_charts_of_a_process_show_no_more_time_than_can_be_known_until_somebody_
         feed.advance(200)
         app.poll()
         assert page.sheet.detail.window == 600, "of the time since the view began more is known"
-        await pilot.press("minus")
+        await pilot.press("plus")
         assert page.sheet.detail.window == 900, "longer than what was on screen"
-        await pilot.press("plus", "plus")
+        await pilot.press("minus", "minus")
         assert page.sheet.detail.window == 300
 
     feed = Joined(processes_count=3, seconds=400)

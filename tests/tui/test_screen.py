@@ -190,9 +190,9 @@ def test_keys_choose_gpu_and_window() -> None:
         assert app.view.subject == "GPU-0001"
         await pilot.press("G", "G")
         assert app.view.subject == HOST
-        await pilot.press("g", "plus")
+        await pilot.press("g", "minus")
         assert app.view.window == 300
-        await pilot.press(*["minus"] * 9)
+        await pilot.press(*["plus"] * 9)
         assert app.view.window == 3600
 
     play(FakeFeed(), (80, 24), script)

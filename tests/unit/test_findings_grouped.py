@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.diagnosis.coverage import not_judged, nothing_found
 from gpumon.diagnosis.finding import Finding, Severity, Subject
-from gpumon.diagnosis.grouping import grouped, ranges
+from gpumon.diagnosis.grouping import each_subject_first, grouped, ranges
 from gpumon.frame import Device, Sample
 from gpumon.metrics import GPU_METRICS, Availability
 
@@ -78,3 +78,11 @@ def test_gpus_in_one_group_keep_a_remedy_each() -> None:
     assert group.action == "GPU 1: Reset 1. GPU 4: Reset 4."
     (same,) = grouped(one._replace(action="Wait.") for one in found)
     assert same.action == "Wait."
+
+
+def test_one_finding_of_each_gpu_and_run_comes_first() -> None:
+    found = [gone("3", "hot"), gone("3", "slow link"), gone("3", "full"), gone("1", "hot"), gone("net", kind="run")]
+    ordered = each_subject_first(grouped(found))
+    assert [(group.title, group.first.summary) for group in ordered] == [
+        ("GPU 1, 3", "hot"), ("net", "no GPU driver answers"), ("GPU 3", "slow link"), ("GPU 3", "full"),
+    ]  # fmt: skip

@@ -27,6 +27,7 @@ from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
 from gpumon_tui.keys import OVERVIEW, PAGES, applying, offered, pressed
 from gpumon_tui.look import TerminalLook
 from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.pages.process_typing import pasted
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
 from gpumon_tui.pictures.bars import FooterPicture, HeaderPicture, ReasonPicture, offered_now
 from gpumon_tui.renderables.footer import KEY_NAMES
@@ -221,6 +222,14 @@ class GpumonApp(Stage):
                 self.draw()
             else:
                 self.press(event.key)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Take a text from the clipboard where text is typed; Textual hands it to a screen, and not back to the app."""
+        if isinstance(event, events.Paste) and not isinstance(self.screen, Scrolled):
+            self.page.paste(pasted(event.text))
+            self.draw()
+        else:
+            await super().on_event(event)
 
     @while_as_installed
     def press(self, name: str) -> None:

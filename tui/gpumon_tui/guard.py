@@ -32,13 +32,16 @@ RESTORE = (
 
 def check() -> None:
     """Refuse what is no terminal, or has no cursor. Raises GpumonError."""
-    if not all(stream is not None and stream.isatty() for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__)):
+    streams = sys.__stdin__, sys.__stdout__
+    if not all(stream is not None and stream.isatty() for stream in streams):
         raise GpumonError(f"the terminal view requires a terminal: use '{program()} status' in a script or a pipe")
     if os.environ.get("TERM") == "dumb":
         raise GpumonError(
             f"the terminal view requires cursor control, but TERM is 'dumb': use '{program()} top', "
             f"or '{program()} status' for one look"
         )
+    if sys.__stderr__ is None or not sys.__stderr__.isatty():
+        sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # where the view draws; `sys.stderr` stays what it is
 
 
 class Guard:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.diagnosis.finding import Finding, Severity
-from gpumon.diagnosis.grouping import FindingGroup, grouped
+from gpumon.diagnosis.grouping import FindingGroup, each_subject_first, grouped
 from gpumon.diagnosis.live import findings, is_news
 from gpumon.metrics import Availability
 from gpumon_tui.memo import Memo
@@ -59,9 +59,9 @@ class ToldFindings:
         return [one for one in self.all() if one.severity is not Severity.INFO]
 
     def groups(self) -> list[FindingGroup]:
-        """Return the same, one for those that say the same of several GPUs."""
+        """Return the same, one for those that say the same of several GPUs; one of each GPU and run comes first."""
         found = self.pressing()
-        return self._groups.get("pressing", found, lambda: grouped(found))
+        return self._groups.get("pressing", found, lambda: each_subject_first(grouped(found)))
 
     def notes(self) -> list[FindingGroup]:
         """Return those that are good to know, in the same way."""

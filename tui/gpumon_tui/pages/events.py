@@ -51,6 +51,10 @@ class EventsPage(TerminalPage):
         """Take what is typed into the filter."""
         return self.sheet.typing.take(press)
 
+    def paste(self, text: str) -> None:
+        """Take a text into the filter."""
+        self.sheet.typing.paste(text)
+
     def do_filter(self) -> None:
         """Type a filter."""
         self.sheet.typing.begin()

@@ -115,5 +115,8 @@ class TerminalPage(Container):
         """Take a key before all else, as while text is typed; whether it was taken."""
         return False
 
+    def paste(self, text: str) -> None:
+        """Take a line from the clipboard while text is typed, and nothing else: no letter of it is a key."""
+
     def forget(self) -> None:
         """Begin anew, as with frames of another source."""

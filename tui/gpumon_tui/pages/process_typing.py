@@ -32,6 +32,11 @@ class FilterField:
         """Take keys from now on."""
         self.is_typed = True
 
+    def paste(self, text: str) -> None:
+        """Take text from the clipboard, if any is taken."""
+        if self.is_typed:
+            self.rows.filter = (self.rows.filter + text)[:MOST]
+
     def take(self, press: Press) -> bool:
         """Take a key, if any is taken."""
         if not self.is_typed:
@@ -52,6 +57,11 @@ class FilterField:
         elif press.character and press.character.isprintable() and len(rows.filter) < MOST:
             rows.filter += press.character
         return True
+
+
+def pasted(text: str) -> str:
+    """Return a text from the clipboard as one line of what can be typed."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 class OrderChooser:

@@ -71,6 +71,11 @@ class ProcessesPage(TerminalPage):
             return self.sheet.orders.take(press.key)
         return self.sheet.typing.take(press) or self._is_of_covered(press.key)
 
+    def paste(self, text: str) -> None:
+        """Take a text into the filter."""
+        if not (self.sheet.question.is_open or self.sheet.orders.is_open):
+            self.sheet.typing.paste(text)
+
     def _is_of_covered(self, name: str) -> bool:
         """Whether a key would change the table behind an opened process, which nobody sees; it is said what to do."""
         key = pressed(PROCESSES, name)

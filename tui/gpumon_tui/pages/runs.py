@@ -40,6 +40,10 @@ class RunsPage(TerminalPage):
         """Take letters while a filter is typed."""
         return self.sheet.type_in(press.key, press.character or "")
 
+    def paste(self, text: str) -> None:
+        """Take a text into the filter."""
+        self.sheet.list.paste(text)
+
     def do_move(self, step: int) -> None:
         """Move the cursor of what has the keys."""
         self.sheet.move(step)

@@ -239,21 +239,24 @@ def _counts(
 
 
 def _power(view: View) -> Line:
-    """Power of the GPUs that answer now, and their limit; `–` where one of them does not tell, or none answers now."""
+    """Power and limit of the GPUs that answer now; `≥` where some of them do not report it, `–` where none does."""
     every = [one for one in view.samples if not one.device.is_instance]
     samples = [one for one in every if one.state not in _SILENT]
     if not samples:
         return []
     samples = [one for one in samples if one.state is not Availability.STALE] or samples
     is_old = view.age > 0 or samples[0].state is Availability.STALE
-    watts, limit = (fsum(sample.value(name) for sample in samples) for name in ("gpu.power", "gpu.power_limit"))
+    reporting = [one for one in samples if isfinite(one.value("gpu.power"))] or samples
+    watts = fsum(one.value("gpu.power") for one in reporting)
+    limit = fsum(one.value("gpu.power_limit") for one in samples)
     if not isfinite(limit) and not isfinite(watts):
         return []
     scale, unit, digits = (1000.0, "kW", 2) if max(watts, limit, key=_or_0) >= 1000.0 else (1.0, "W", 0)
-    value = f"{watts / scale:.{digits}f}" if isfinite(watts) and not is_old else "–"
+    sign = "≥" if len(reporting) < len(samples) else ""
+    value = f"{sign}{watts / scale:.{digits}f}" if isfinite(watts) and not is_old else "–"
     room = len(f"{limit / scale:.{digits}f}") if isfinite(limit) else 0
     of = f" of {limit / scale:.{digits}f} {unit}" if isfinite(limit) else f" {unit}"
-    part = f", {len(samples)} of {len(every)} GPUs" if len(samples) < len(every) else ""
+    part = f", {len(reporting)} of {len(every)} GPUs" if len(reporting) < len(every) else ""
     return [_text(value.rjust(room), "strong", bold=True), _text(of + part, "dim")]
 
 

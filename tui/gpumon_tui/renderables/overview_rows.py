@@ -39,7 +39,7 @@ RUN_COLUMNS = (
     LeanColumn("user", 8, keep=5),
     LeanColumn("GPUs", 6, keep=7),
     LeanColumn("", 0, keep=4, wish=20),
-    LeanColumn("epoch", 10, right=True, keep=11),
+    LeanColumn("epoch", 11, right=True, keep=11),
     LeanColumn("phase", 8, keep=3),
     LeanColumn("steps/s", 7, right=True, keep=8),
     LeanColumn("loss", LOSS, right=True, keep=9),
@@ -146,7 +146,7 @@ def run_texts(
     number = slowest.epoch, slowest.epochs, slowest.base
     place = slowest.step_text if by_steps else ""
     if slowest.epoch >= 0:
-        place = units.epoch_place_within(EPOCH_CELLS, *number)
+        place = units.epoch_place(*number)
     loss, ink = loss_text(first)
     has_left = goes_on and isfinite(far.left)
     return (
@@ -158,7 +158,7 @@ def run_texts(
         (safe(slowest.phase) if goes_on else "", theme.PLAIN),
         (pace if goes_on else "", theme.PLAIN),
         (loss, ink),
-        (units.change(change) if is_known(change) else "", theme.GOOD if change < 0 else theme.PLAIN),
+        (units.change_of_value(change) if is_known(change) else "", theme.GOOD if change < 0 else theme.PLAIN),
         (units.short(far.left), theme.PLAIN) if has_left else (units.MISSING, theme.FAINT) if goes_on else ended,
         (units.clock(now + far.left).rpartition(":")[0], theme.DIM) if has_left else ("", theme.DIM),
     )

@@ -25,8 +25,8 @@ IDLE_FROM = 60.0
 """Seconds of an allocated GPU's idleness from which its processes say so."""
 _BAR = palette.tinted("memory", 0.62)
 TIME_CELLS = 8
-_EPOCH_CELLS, _MOST_EPOCH = 5, 11
-"""Cells of the heading above epochs, and the most that one may take: `10000/10000`."""
+_EPOCH_CELLS = 5
+"""Cells of the heading above epochs."""
 _GPU_CELLS = 3
 _UNKNOWN = float("nan")
 BAR_CELLS = 6
@@ -127,13 +127,13 @@ def _epoch(process: Process, facts: ProcessFacts) -> Cell:
     run = facts.run(process)
     if run is None or run.epoch < 0:
         return Cell("", _PLAIN)
-    return Cell(units.epoch_place_within(_MOST_EPOCH, run.epoch, run.epochs, run.base), _PLAIN)
+    return Cell(units.epoch_place(run.epoch, run.epochs, run.base), _PLAIN)
 
 
 def _last_epoch(run: Run) -> int:
     """Cells of the last epoch of a run's plan, or of the one that it is in where there is none."""
     number = run.base + run.epochs - 1 if run.epochs else run.epoch
-    return len(units.epoch_place_within(_MOST_EPOCH, number, run.epochs, run.base))
+    return len(units.epoch_place(number, run.epochs, run.base))
 
 
 def _run_order(process: Process, facts: ProcessFacts) -> str:

@@ -128,9 +128,11 @@ def sums(totals: Sequence[UserTotal], memory: float, below: int, edge: int, cell
     line: Line = [Segment(" " * edge), Segment("by user", _FAINT)]
     whole = f"   GiB of {units.gibibytes(memory)}" if is_known(memory) else "   GiB"
     room = cells - edge - len(more) - 1 - len(whole)
-    for total in totals:
+    for place, total in enumerate(totals):
         name, used = safe(total.user) or "unknown", at_least(total.memory, units.gibibytes)
-        if length(line) + width(name) + len(used) + 4 > room:
+        others = len(f"   +{len(totals) - place - 1}") if place + 1 < len(totals) else 0
+        if length(line) + width(name) + len(used) + 4 + others > room:
+            line += [Segment(f"   +{len(totals) - place}", _DIM), *([Segment(whole, _FAINT)] if place else [])]
             break
         line += [Segment(f"   {name} ", _DIM), Segment(used, _TEXT)]
     else:

@@ -30,7 +30,7 @@ VERDICT = "verdict"
 """Title of the column that has the room that is left."""
 NARROW = 50
 """Cells of a page below which columns are narrower."""
-EPOCH, NARROW_EPOCH = 10, 7
+EPOCH, NARROW_EPOCH = 11, 7
 """Cells of an epoch, `13/90`, and those in a narrower page."""
 METRIC = 13
 """Cells of a logged metric with its name."""
@@ -160,7 +160,7 @@ def row(
 
     `most`: the largest energy of the list (J), whose unit all have.
     """
-    place = run.place if len(run.place) <= (NARROW_EPOCH if cells < NARROW else EPOCH) else run.place.replace(",", "")
+    place = units.without_plan(run.place, NARROW_EPOCH if cells < NARROW else EPOCH)
     quiet = theme.DIM if run.is_over else theme.PLAIN
     told = detail is not None and (detail.severity is not None or not run.state or run.state == "finished")
     verdict = detail.verdict if told and detail is not None and detail.verdict else run.state

@@ -18,7 +18,7 @@ from gpumon_tui.renderables.section import heading, margin, more, placed, rows
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
 from gpumon_tui.renderables.text_width import Line, cut, safe
 
-EPOCH_CELLS = 10
+EPOCH_CELLS = 11
 STEP = 13
 """Cells of a step."""
 COLUMNS = (

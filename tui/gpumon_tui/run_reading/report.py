@@ -34,5 +34,5 @@ def write_report(ledger: Ledger, run_id: str, now: float, directory: str) -> str
         except FileExistsError:
             number += 1
         except OSError as error:
-            where = "start gpumon where you may write, or use 'gpumon runs report RUN -o FILE'"
+            where = f"start gpumon where you may write, or use 'gpumon runs report {record.run.id} -o FILE'"
             raise GpumonError(f"cannot write {path}: {error.strerror or error}; {where}") from error

@@ -10,6 +10,7 @@ from textual import events
 
 from gpumon_tui import palette
 from gpumon_tui.keys import PAGES, USUAL, Abilities, told_on
+from gpumon_tui.pages.process_typing import pasted
 from gpumon_tui.renderables.text_width import Line, cut, spread
 from gpumon_tui.screens.abilities import abilities_of
 from gpumon_tui.screens.scrolled import Scrolled, Text
@@ -174,6 +175,12 @@ class Commands(Scrolled):
         elif event.is_printable and event.character and len(lines.typed) < _LONGEST:
             lines.typed, lines.at = lines.typed + event.character, 0
         lines.show()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Take a text from the clipboard."""
+        event.stop()
+        self.list.typed, self.list.at = (self.list.typed + pasted(event.text))[:_LONGEST], 0
+        self.list.show()
 
 
 _STEPS = {"up": -1, "down": 1, "ctrl+k": -1, "ctrl+j": 1, "pageup": -ROWS, "pagedown": ROWS, "home": -999, "end": 999}

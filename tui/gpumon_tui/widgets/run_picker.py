@@ -150,6 +150,11 @@ class RunPicker:
             self.words = (self.words + character)[:MOST]
         return True
 
+    def paste(self, text: str) -> None:
+        """Take text from the clipboard into the filter while that is typed."""
+        if self.typing:
+            self.words = (self.words + text)[:MOST]
+
     def press_heading(self, cells: int, x: int) -> None:
         """Sort by the column that was clicked, where there is such an order."""
         columns, chosen = self._columns(cells)
