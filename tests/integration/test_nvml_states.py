@@ -99,6 +99,25 @@ def test_a_gpu_of_which_some_calls_fail_is_ok_and_says_what_is_missing(source: S
         assert gpu["power"] > 0, "from a call of its own"
 
 
+@pytest.mark.parametrize("at_start", [True, False])
+def test_a_gpu_that_needs_a_reset_says_so_though_a_few_calls_still_answer(
+    source: Source, stub: Stub, at_start: bool
+) -> None:
+    if not at_start:
+        assert source(1.0).gpus[1].state is Availability.OK
+    refused = ("UtilizationRates", "MemoryInfo", "MemoryInfo_v2", "FieldValues", "PowerUsage", "Temperature")
+    for name in refused:
+        stub.set_error(f"nvmlDeviceGet{name}", RESET_REQUIRED, gpu=1)
+    for second in range(2, 40):
+        gpu = source(float(second)).gpus[1]
+        assert (gpu.state, gpu.values) == (Availability.RESET_REQUIRED, {})
+    for name in refused:
+        stub.set_error(f"nvmlDeviceGet{name}", 0, gpu=1)
+    gpu = source(40.0).gpus[1]
+    assert gpu.state is Availability.OK
+    assert {"gpu.energy", "gpu.temperature", "gpu.fan"} <= gpu.values.keys()
+
+
 def test_a_gpu_that_answers_only_a_seldom_call_does_not_change_its_state_with_each_tick(
     source: Source, stub: Stub
 ) -> None:

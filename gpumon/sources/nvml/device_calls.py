@@ -78,6 +78,7 @@ class DeviceCalls:
         """A set of batched metrics that leaves nothing to ask for by itself."""
         self._doubt_from = 0.0
         self._is_gone = False
+        """Whether what was answered at this tick settles that it gives no values: nothing more is asked."""
         self._at = 0
         """ns, CLOCK_MONOTONIC: when the last call of this tick ended."""
 
@@ -140,6 +141,8 @@ class DeviceCalls:
             elif self._says_that_it_is_gone(code):
                 return False
         self._at = at
+        if asked and self._must_be_reset():
+            return False
         if answered:
             self._doubt_from = 0.0  # it is well: the next silence is another one
         if now >= self._seldom_due:
@@ -174,6 +177,17 @@ class DeviceCalls:
         if availability(code) not in _GONE:
             return False
         self.state, self.failure, self._is_gone = availability(code), code, True
+        return True
+
+    def _must_be_reset(self) -> bool:
+        """Whether most of what is asked at each tick is refused until a reset, which is then the device's state.
+
+        A fan or a PCIe link may still be told of a device on which nothing runs any more.
+        """
+        refused = [one for one in self._each_tick if availability(one.code) is Availability.RESET_REQUIRED]
+        if 2 * len(refused) <= len(self._each_tick):
+            return False
+        self.state, self.failure, self._is_gone = Availability.RESET_REQUIRED, refused[0].code, True
         return True
 
     def _ask_all(self, now: float) -> bool:
