@@ -116,6 +116,11 @@ def _unmeasured(sample: Sample, held: bool | None) -> GpuState:
     return _ALLOCATED if held else GpuState.FREE
 
 
+def is_late(sample: Sample, interval: float) -> bool:
+    """Return whether a GPU only did not answer in time, and was seen no longer ago than frames may lie apart."""
+    return sample.state is _STALE and 0.0 < sample.age <= GAP * max(interval, WATCHED)
+
+
 def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool | None:
     """Return whether a process holds the GPU; None where that cannot be known, or MIG divides it.
 
@@ -235,7 +240,8 @@ class Activity:
             if not math.isfinite(utilization):
                 utilization = working(sample)
             if sample.state is not _OK or not math.isfinite(utilization):
-                idle.pop(uuid, None)
+                if not is_late(sample, interval):
+                    idle.pop(uuid, None)
             elif utilization >= IDLE:
                 worked[uuid] = monotonic_ns
                 if idle:

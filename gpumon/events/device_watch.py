@@ -7,10 +7,11 @@ from itertools import repeat
 from operator import ge, itemgetter, sub, truediv
 from typing import NamedTuple
 
-from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.gpu_state import GpuState, is_late
 from gpumon.analysis.holders import HeldDevice
 from gpumon.analysis.thresholds import LONG_IDLE
 from gpumon.clock import SECOND
+from gpumon.energy_growth import FOLLOWS, lacks
 from gpumon.events.event import EventSubject, Occurrence, unseen
 from gpumon.frame import Sample, Tick
 from gpumon.history.gaps import is_gap
@@ -28,6 +29,7 @@ _WARNS = tuple(metric.warn for metric in CAUSES)
 _COUNTERS = itemgetter(*(GPU_INDEX[metric.name] for metric in CAUSES))
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
 _OK = Availability.OK
+_FOLLOWS = round(FOLLOWS * SECOND)
 _LONG_IDLE_NS = round(LONG_IDLE * SECOND)
 _UNKNOWN, _HELD = GpuState.UNKNOWN, GpuState.HELD
 _LOST = (Availability.LOST, Availability.RESET_REQUIRED, Availability.ABSENT)
@@ -104,6 +106,8 @@ class DeviceWatch:
             yield from self._see_driver(tick, is_first=is_first)
         for one in judged:
             sample = one.sample
+            if is_late(sample, tick.interval_ns / SECOND):
+                continue
             if sample.state is not _OK or one.state is _UNKNOWN:
                 if before is not None:
                     yield from self._lose_sight(sample.device.uuid, before)
@@ -164,8 +168,8 @@ class DeviceWatch:
             self._counters[sample.device.uuid] = _Counters(counters, at)
             return None
         passed = at - last.read_ns
-        if passed <= 0:
-            return None  # a driver may give the same ones twice
+        if passed <= 0 or (passed <= _FOLLOWS and lacks(last.values, counters)):
+            return None  # a driver may give the same ones twice, or none for once
         before, last.values, last.read_ns = last.values, counters, at
         is_first, last.is_first = last.is_first, False
         if counters == before:

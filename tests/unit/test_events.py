@@ -261,6 +261,17 @@ def test_a_gpu_that_does_not_answer_is_neither_at_work_nor_cool(path: Path, stat
     assert "idle_ended" not in dict(map(reversed, told(found)))  # type: ignore[arg-type]
 
 
+def test_a_tick_that_a_gpu_was_too_late_for_ends_nothing(path: Path) -> None:
+    def samples(s: int) -> list[Sample]:
+        seen = s - 1 if s in (200, 450) else s
+        one = sample(0, utilization=0.0, memory_used=8 * GIB, memory_total=80 * GIB,
+                     throttled_hw_thermal=1.0 * seen)  # fmt: skip
+        return [one._replace(state=Availability.STALE, age=1.0) if seen < s else one]
+
+    found = log(path, [at(s, samples(s), processes=[process()]) for s in range(500)], kill=True)
+    assert sorted(kind for _, kind in told(found)) == ["idle_began", "throttling_began"]
+
+
 def test_a_driver_that_is_reloaded_is_named_with_its_version_and_no_gpu_is_lost_for_it(path: Path) -> None:
     gone = [sample(0, Availability.NO_DRIVER)]
     ticks = [
