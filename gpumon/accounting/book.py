@@ -35,7 +35,7 @@ from gpumon.vendors import PARTS
 _HOUR = HOUR * SECOND
 _ENERGY, _POWER, _LIMIT = (GPU_INDEX[f"gpu.{name}"] for name in ("energy", "power", "power_limit"))
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
-_OK, _ASLEEP, _STALE = Availability.OK, Availability.ASLEEP, Availability.STALE
+_OK, _ASLEEP = Availability.OK, Availability.ASLEEP
 _BUSY, _HELD, _ALLOCATED, _DIVIDED = GpuState.BUSY, GpuState.HELD, GpuState.ALLOCATED, GpuState.DIVIDED
 _KIND = itemgetter(*(HeldDevice._fields.index(name) for name in ("state", "held", "users", "is_identified")))
 _OF_DIVIDED = tuple(float(name in ("metered", "energy")) for name in DEVICE_COLUMNS)
@@ -158,7 +158,7 @@ class AccountBook:
                     if state is _OK or state is _ASLEEP:
                         after = now.get(uuid) if end_ns == tick.monotonic_ns else None
                         self._count(uuid, one, seconds, begin_ns, end_ns, after)
-                    elif state is _STALE and (answered := self._answered.get(uuid)) is not None:
+                    elif (answered := self._answered.get(uuid)) is not None:
                         self._wait(uuid, answered, begin_ns, end_ns)
         else:
             self._forget()
@@ -223,7 +223,7 @@ class AccountBook:
         if device.unanswered is _NOBODYS:
             device.unanswered = _energy_part(self._hour, answered, observed=False)
         meter = self._meters[uuid]
-        if is_known(meter.energy):
+        if meter.at_ns:
             meter.hold(device.unanswered, begin_ns, end_ns, NAN)
 
     def _read(self, now: Mapping[str, HeldDevice], tick: Tick, follows: float) -> None:
@@ -243,11 +243,9 @@ class AccountBook:
                 values, stamp_ns = sample.values, sample.counters_monotonic_ns
                 if stamp_ns == meter.stamp_ns and meter.at_ns == tick.monotonic_ns:
                     continue  # taken with the stretch before it, as nearly always
-                # Without a stamp, the same number again is no reading: it may be kept from before.
-                if not stamp_ns and values[_ENERGY] != meter.energy:
-                    stamp_ns = sample.monotonic_ns or tick.monotonic_ns
+                stamp_ns = stamp_ns or sample.monotonic_ns or tick.monotonic_ns
                 meter.read(values[_ENERGY], stamp_ns, tick.monotonic_ns, values[_LIMIT], follows_ns)
-            elif meter is not None and state is not _STALE:
+            elif meter is not None and state is _ASLEEP:
                 meter.forget()
                 answered.pop(uuid, None)
             elif meter is not None:

@@ -8,22 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isfinite
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from gpumon.clock import SECOND
-from gpumon.energy_growth import DOUBTED, energy_between
-from gpumon.missing import NAN, is_known
+from gpumon.energy_growth import EnergyReadings, energy_between
+from gpumon.missing import NAN
 
 Part = TypeVar("Part")
 Book = Callable[[Part, float, float], object]
 """Takes a part, and the seconds and joules that it is to have."""
-_DOUBTED_NS = round(DOUBTED * SECOND)
-
-
-class _Reading(NamedTuple):
-    energy: float
-    stamp_ns: int
-    at_ns: int
 
 
 class _Unbooked(Generic[Part]):
@@ -39,31 +32,34 @@ class _Unbooked(Generic[Part]):
 class EnergyMeter(Generic[Part]):
     """Stretches of a GPU whose energy is not known yet, and the reading that they begin with."""
 
-    __slots__ = ("_book", "_doubted", "_stretches", "at_ns", "energy", "stamp_ns")
+    __slots__ = ("_book", "_readings", "_stretches", "at_ns")
 
     def __init__(self, book: Book[Part]) -> None:
         self._book = book
-        self.energy = NAN
-        """The counter as it was believed last, J; NaN before."""
-        self.stamp_ns = 0
-        """ns, CLOCK_MONOTONIC: when it had this value."""
+        self._readings = EnergyReadings()
         self.at_ns = 0
-        """The same, but not later than its tick: time is known up to there."""
-        self._doubted: _Reading | None = None
-        """The first reading since then that no card can have come to from there."""
+        """ns, CLOCK_MONOTONIC: time of the last believed reading, but not later than its tick; 0 before the first."""
         self._stretches: list[_Unbooked[Part]] = []
         """Those since then, in their order, which are not booked."""
+
+    @property
+    def stamp_ns(self) -> int | float:
+        """ns, CLOCK_MONOTONIC: when the counter had the value that was believed last."""
+        return self._readings.at
 
     def goes_on(self, energy: float, stamp_ns: int, begin_ns: int, end_ns: int, limit: float) -> float:
         """Take the counter as `read` does, at the end of a stretch that began with the reading before; return joules.
 
         So it is at nearly each tick, and nothing waits. NaN where it is not so: then nothing was taken.
         """
+        readings = self._readings
         if self._stretches or begin_ns != self.at_ns or stamp_ns < end_ns:
             return NAN
-        grown = energy_between(self.energy, energy, (stamp_ns - self.stamp_ns) / SECOND, limit)
-        if grown == grown:  # NaN is not itself; in place, because it is done for each device and tick
-            self.energy, self.stamp_ns, self.at_ns, self._doubted = energy, stamp_ns, end_ns, None
+        grown = energy_between(readings.energy, energy, (stamp_ns - readings.at) / SECOND, limit)
+        if not grown > 0.0:
+            return NAN
+        readings.believe(stamp_ns, energy)
+        self.at_ns = end_ns
         return grown
 
     def change(self, to: Callable[[Part], Part]) -> None:
@@ -86,56 +82,30 @@ class EnergyMeter(Generic[Part]):
     def read(self, energy: float, stamp_ns: int, now_ns: int, limit: float, follows_ns: int) -> None:
         """Take the counter (J) as it was at `stamp_ns`, with the tick at `now_ns`: all ns, CLOCK_MONOTONIC.
 
-        `limit`: the enforced power limit, W. A counter that is missing, or that was read before, is waited for as long
-        as readings may lie apart.
+        `limit`: the enforced power limit, W. Where no reading comes for longer than readings may lie apart, power tells
+        the energy.
         """
-        if not isfinite(energy):
-            if not now_ns - self.at_ns <= follows_ns or self.energy != self.energy:
-                self.forget()
-            return
-        reading, passed_ns = _Reading(energy, stamp_ns, min(stamp_ns, now_ns)), stamp_ns - self.stamp_ns
-        if self.energy != self.energy or passed_ns > follows_ns:
-            self._begin(reading)
-        elif passed_ns <= 0:
-            if now_ns - self.at_ns > follows_ns:
-                self._book_power(now_ns)
-        else:
-            grown = energy_between(self.energy, energy, passed_ns / SECOND, limit)
-            if is_known(grown):
-                self._go_on(reading, grown)
+        for growth in self._readings.take(stamp_ns, energy, limit):
+            at_ns = min(round(growth.end), now_ns)
+            if growth.joules == growth.joules and growth.end - growth.begin <= follows_ns:
+                self._book_grown(at_ns, growth.joules)
             else:
-                self._doubt(reading, limit)
+                self._book_power(at_ns)
+            self.at_ns = at_ns
+        if now_ns - self.at_ns > follows_ns:
+            self._book_power(now_ns)
 
     def forget(self) -> None:
-        """Wait for no reading any more: what came before the next one is that of its power."""
-        self.energy, self.stamp_ns, self.at_ns, self._doubted = NAN, 0, 0, None
-        if self._stretches:
+        """Wait for no reading any more. Of what came after the last one nothing is known; without any, power tells."""
+        if self._stretches and not self.at_ns:
             self._book_power(self._stretches[-1].end_ns)
+        self._readings = EnergyReadings()
+        self._stretches.clear()
+        self.at_ns = 0
 
-    def _begin(self, reading: _Reading) -> None:
-        """Count on from this reading; nothing is known of how the counter came to it."""
-        self._book_power(reading.at_ns)
-        self.energy, self.stamp_ns, self.at_ns = reading
-        self._doubted = None
-
-    def _doubt(self, reading: _Reading, limit: float) -> None:
-        """Wait whether the counter goes on from before, or from a reading that no card can have come to."""
-        doubted, grown, passed_ns = self._doubted, NAN, 0
-        if doubted is not None:
-            passed_ns = reading.stamp_ns - doubted.stamp_ns
-            grown = energy_between(doubted.energy, reading.energy, passed_ns / SECOND, limit)
-        if doubted is None or not is_known(grown):
-            self._doubted = reading
-        elif passed_ns >= _DOUBTED_NS:
-            self._begin(doubted)
-            self._go_on(reading, grown)
-
-    def _go_on(self, reading: _Reading, grown: float) -> None:
-        """Book what the counter grew by up to this reading, evenly over the time since the one before."""
-        length, until_ns = reading.at_ns - self.at_ns, reading.at_ns
-        self.energy, self.stamp_ns, self.at_ns = reading
-        self._doubted = None
-        stretches = self._stretches
+    def _book_grown(self, until_ns: int, grown: float) -> None:
+        """Book what the counter grew by up to this time, evenly since the reading before."""
+        length, stretches = until_ns - self.at_ns, self._stretches
         while stretches and stretches[0].begin_ns < until_ns:
             first = stretches[0]
             passed = min(first.end_ns, until_ns) - first.begin_ns

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import repeat
 from math import isfinite, nan
-from operator import gt, ne, sub
+from operator import eq, ge, gt, ne, sub
 from typing import NamedTuple
 
-from gpumon.energy_growth import DOUBTED, UNSURE, energy_between
-from gpumon.missing import is_known
+from gpumon.energy_growth import UNSURE, EnergyReadings
 
 
 class Grown(NamedTuple):
@@ -34,15 +33,16 @@ class EvenGrowth(NamedTuple):
 class Counting:
     """Between two samples that are near each other a counter is a straight line, and is cut at the borders of cells.
 
-    Over a gap, or where a counter has gone back, nothing is known of when it grew. Where no card can have used as much
-    energy, values wait: they are garbage, unless all that come agree with them.
+    Over a gap, or where a counter has gone back, nothing is known of when it grew. A sample without energy that is
+    believed (`EnergyReadings`), or without any counter, waits for the next one that has it.
     """
 
     def __init__(self, counters: int, energy: int = -1) -> None:
         """`energy`: the place of the counter of a GPU's energy, if there is one."""
         self._energy = energy
-        self._doubted: list[tuple[float, Sequence[float]]] = []
-        """Times and values of those that wait."""
+        self._readings = EnergyReadings(second=1.0)
+        self._waiting: list[tuple[float, Sequence[float], Sequence[float]]] = []
+        """Time and values of samples that wait, as they were read, and without energy that is not believed."""
         self._nothing = (nan,) * counters
         self._base: Sequence[float] = self._nothing
         """The counters when the open cell began, or when they were first seen in it."""
@@ -68,36 +68,44 @@ class Counting:
         """
         if time <= self._time:
             return
-        if self._energy >= 0 and time - self._time <= longest and not self._is_believed(time, values, limit):
-            if not self._is_agreed(time, values, limit):
-                return
-            self._leave()
-            waited, self._doubted = self._doubted, []
-            self._time, self._values = waited[0]
-            self._base, self._begin = self._values, self._time
-            for at, those in waited[1:]:
-                self._take(at, those, step, longest)
-        elif self._doubted:
-            self._doubted = []
+        read, is_near = values, time - self._time <= longest
+        if self._energy >= 0:
+            if not (is_near or self._waiting):
+                self._readings = EnergyReadings(second=1.0)
+            growth = self._readings.take(time, values[self._energy], limit)
+            if len(growth) > 1:
+                self._start_over(growth[1].begin, step, longest)
+            elif not growth and values[self._energy] == values[self._energy]:
+                values = [*values[: self._energy], nan, *values[self._energy + 1 :]]
+        if is_near and self._is_missing(values):
+            self._waiting.append((time, read, values))
+            return
+        if not is_near:
+            for at, _, known in self._waiting:
+                self._take(at, known, step, longest)
+        self._waiting = []
         self._take(time, values, step, longest)
 
-    def _is_believed(self, time: float, values: Sequence[float], limit: float) -> bool:
-        """Whether a card can have used the energy since the last values; also where that is not known."""
-        before, after = self._values[self._energy], values[self._energy]
-        is_missing = not (is_known(before) and is_known(after))
-        return is_missing or is_known(energy_between(before, after, time - self._time, limit))
+    def _is_missing(self, values: Sequence[float]) -> bool:
+        """Whether a sample is no reading: its energy is missing, or all counters are, and were known before.
 
-    def _is_agreed(self, time: float, values: Sequence[float], limit: float) -> bool:
-        """Whether these agree with those that wait, and they have waited long enough; else they wait."""
-        doubted = self._doubted
-        if doubted:
-            begun, first = doubted[0]
-            if not is_known(energy_between(first[self._energy], values[self._energy], time - begun, limit)):
-                doubted.clear()
-            elif time - begun >= DOUBTED:
-                return True
-        doubted.append((time, values))
-        return False
+        Another that is missing alone may have started over unseen, as those of 32 bits do.
+        """
+        place = self._energy
+        if place >= 0 and values[place] != values[place] and self._values[place] == self._values[place]:
+            return True
+        return not any(map(eq, values, values)) and any(map(eq, self._values, self._values))
+
+    def _start_over(self, first: float, step: int, longest: float) -> None:
+        """Count on from what waits since the energy counter started over at `first`."""
+        waited = [(at, read) for at, read, _ in self._waiting if at >= first]
+        self._waiting = []
+        if waited:
+            self._leave()
+            self._time, self._values = waited[0]
+            self._base, self._begin = self._values, self._time
+            for at, read in waited[1:]:
+                self._take(at, read, step, longest)
 
     def _take(self, time: float, values: Sequence[float], step: int, longest: float) -> None:
         before, self._step = self._time, step
@@ -126,7 +134,7 @@ class Counting:
 
     def is_whole(self, second: int) -> bool:
         """Whether the open second is this one, and all that it has grown by so far is known."""
-        return self._begin == second and self._grown is None and not (self._closed or self._doubted)
+        return self._begin == second and self._grown is None and not (self._closed or self._waiting)
 
     def evenly(
         self, second: int, times: Sequence[float], values: Sequence[Sequence[float]], most: float = nan
@@ -144,8 +152,8 @@ class Counting:
         columns = list(zip(*values, strict=True))
         if self._energy >= 0:
             column = columns[self._energy]
-            grown = map(sub, column, (self._values[self._energy], *column))
-            if any(map(gt, grown, repeat(most * UNSURE))):
+            older = (self._values[self._energy], *column)
+            if any(map(ge, older, column)) or any(map(gt, map(sub, column, older), repeat(most * UNSURE))):
                 return None
         for begin, first, column in zip(self._base, self._values, columns, strict=True):
             if column.count(first) == length and isfinite(first):  # as most counters of throttling
@@ -163,11 +171,13 @@ class Counting:
         """Follow what `evenly` has given, up to its last values, in the second that begins at `second`."""
         self._base, self._begin = [column[-1] for column in growth.raw], second
         self._values, self._time = values, time
+        if self._energy >= 0 and isfinite(values[self._energy]):
+            self._readings.believe(time, values[self._energy])
 
     def forget(self) -> None:
         """Take what comes as behind a gap."""
         self._leave()
-        self._doubted = []
+        self._waiting, self._readings = [], EnergyReadings(second=1.0)
         self._base, self._begin = self._nothing, nan
         self._values, self._time = self._nothing, nan
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gpumon.clock import SECOND
+from gpumon.energy_growth import FOLLOWS, EnergyReadings
 from gpumon.frame import NAN, Device, Frame, Run, RunState, Sample
 from gpumon.metrics import IDLE, Availability
 from gpumon.missing import is_known
@@ -49,8 +50,14 @@ class DeviceCost:
         """Joules of the whole board; NaN where its counter does not tell, and below one second."""
         return self._energy if self._energy_seconds >= _LEAST_ENERGY else NAN
 
-    def add(self, sample: Sample, seconds: float, believed: float, energy: float) -> None:
-        """`seconds` more, of which `sample` tells for `believed`; `energy` in joules."""
+    def add_energy(self, joules: float, seconds: float) -> None:
+        """Add energy of so many seconds; NaN is left out."""
+        if is_known(joules):
+            self._energy += joules
+            self._energy_seconds += seconds
+
+    def add(self, sample: Sample, seconds: float, believed: float) -> None:
+        """`seconds` more, of which `sample` tells for `believed`."""
         self.device = sample.device
         self.seconds += seconds
         if sample.state is not Availability.OK:
@@ -60,9 +67,6 @@ class DeviceCost:
             self.seen += believed
             self._busy += utilization * believed
             self._idle += believed if utilization < IDLE else 0.0
-        if is_known(energy):
-            self._energy += energy
-            self._energy_seconds += seconds
         self.memory_total = sample.value("gpu.memory_total")
 
     def held(self, memory: float) -> None:
@@ -89,6 +93,8 @@ class CommandCost:
         self._is_its = is_its
         self._is_its_run = is_its_run
         self._last: Frame | None = None
+        self._readings: dict[str, EnergyReadings] = {}
+        """By UUID."""
         self._holding: Mapping[str, float] = {}
 
     def take(self, frame: Frame, ended: int = 0) -> None:
@@ -100,16 +106,15 @@ class CommandCost:
             self.hidden = self.hidden or any(not process.user for process in frame.processes)
         last, self._last = self._last, frame
         if last is None or frame.monotonic_ns <= last.monotonic_ns or frame.monotonic_ns <= self._began:
+            self._read_energy(frame, self._began)
             return
         first, until = max(last.monotonic_ns, self._began), min(frame.monotonic_ns, ended or frame.monotonic_ns)
         seconds = max(0, until - first) / SECOND
-        share = seconds / ((frame.monotonic_ns - last.monotonic_ns) / SECOND)
         self.silent.update(sample.device.uuid for sample in frame.samples if sample.state is Availability.STALE)
-        before = {sample.device.uuid: sample.value("gpu.energy") for sample in last.samples}
         for sample in frame.samples:
             if sample.device.uuid in self._holding:
-                used = sample.value("gpu.energy") - before.get(sample.device.uuid, NAN)
-                self._add(sample, seconds, frame.interval, used * share if used >= 0 else NAN)
+                self._add(sample, seconds, frame.interval)
+        self._read_energy(frame, until)
 
     def finish(self, ended: int) -> None:
         """The command ended, perhaps after the last frame: what held then held to the end."""
@@ -121,16 +126,31 @@ class CommandCost:
             return
         for sample in last.samples:
             if sample.device.uuid in self._holding:
-                self._add(sample, seconds, last.interval, sample.value("gpu.power") * seconds)
+                self._add(sample, seconds, last.interval)
+                self.uses[sample.device.uuid].add_energy(sample.value("gpu.power") * seconds, seconds)
 
     @property
     def holding(self) -> tuple[str, ...]:
         """UUIDs of the devices that the command holds now."""
         return tuple(self._holding)
 
-    def _add(self, sample: Sample, seconds: float, interval: float, energy: float) -> None:
+    def _read_energy(self, frame: Frame, until: int) -> None:
+        """Add what the counters tell of the time of the command, up to `until`."""
+        for sample in frame.samples:
+            uuid = sample.device.uuid
+            if sample.state is not Availability.OK:
+                continue
+            readings = self._readings.setdefault(uuid, EnergyReadings())
+            values = sample.value("gpu.energy"), sample.value("gpu.power_limit")
+            for growth in readings.take(frame.monotonic_ns, *values):
+                seconds = (min(growth.end, until) - max(growth.begin, self._began)) / SECOND
+                length = (growth.end - growth.begin) / SECOND
+                if uuid in self._holding and 0 < seconds and length <= FOLLOWS:
+                    self.uses[uuid].add_energy(growth.joules * seconds / length, seconds)
+
+    def _add(self, sample: Sample, seconds: float, interval: float) -> None:
         use = self.uses.setdefault(sample.device.uuid, DeviceCost(sample.device))
-        use.add(sample, seconds, min(seconds, _LONGEST * interval), energy)
+        use.add(sample, seconds, min(seconds, _LONGEST * interval))
         use.held(self._holding[sample.device.uuid])
 
     def _held_in(self, frame: Frame) -> dict[str, float]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.energy_growth import DOUBTED, energy_between
+from gpumon.energy_growth import FOLLOWS, EnergyReadings, lacks
 from gpumon.frame import NAN, Sample
 from gpumon.ledger.schema import OTHER
 from gpumon.ledger.step_rows import NO_ROW, StepStretches
@@ -23,11 +23,11 @@ REMEMBERED = 30 * SECOND
 """Nanoseconds for which samples of a device are kept, for a run that comes later and the driver's own samples."""
 PATIENCE = 20 * SECOND
 """For so long the driver's own samples are waited for: it keeps no more than the last 16 to 20 s of them."""
-STRAIGHT = 5 * SECOND
-"""For so long a counter is taken for a straight line, though no value holds that long."""
+_FOLLOWS = round(FOLLOWS * SECOND)
 _APART = 10 * SECOND
 """A counter's stamp that is further than this from its read is none."""
 _ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
+_NOT_COUNTED = [NAN] * (len(COUNTERS) - 1)
 _MOST_SAMPLES = 256
 _MOST_BUSY = 2048
 _LONGEST_BUSY = SECOND * 6 // 5
@@ -44,15 +44,20 @@ class DeviceSample(NamedTuple):
     """ns between ticks; 0: only the counters are known, and no value holds."""
     counters_ns: int
     """ns, CLOCK_MONOTONIC: when its counters held their values."""
+    after_gap: bool = False
+    """Whether nobody sampled between the tick before and this one: no daemon ran, or it was late."""
 
 
-def device_sample(sample: Sample, monotonic_ns: int, interval_ns: int) -> DeviceSample | None:
+def device_sample(
+    sample: Sample, monotonic_ns: int, interval_ns: int, *, after_gap: bool = False
+) -> DeviceSample | None:
     """A sample by the stamps of its own read, else by the tick's `monotonic_ns`; None where nothing was read."""
     if sample.state is not Availability.OK or sample.age:
         return None
     read = sample.monotonic_ns or monotonic_ns
     counters = sample.counters_monotonic_ns or read
-    return DeviceSample(read, sample.values, interval_ns, counters if abs(counters - read) <= _APART else read)
+    stamp = counters if abs(counters - read) <= _APART else read
+    return DeviceSample(read, sample.values, interval_ns, stamp, after_gap)
 
 
 class RecentSamples:
@@ -110,10 +115,11 @@ class DeviceUsage:
         self.rows: dict[int, UsageSums] = {}
         """Of rows of steps, by number: what lies in them is also among `outside`."""
         self._last: DeviceSample | None = None
-        self._counted: DeviceSample | None = None
-        """The last whose counters were taken: a driver may give the same ones twice."""
-        self._doubted: DeviceSample | None = None
-        """The first one since then whose energy no card can have used."""
+        self._energy = EnergyReadings()
+        self._throttled: tuple[int, Sequence[float]] = 0, ()
+        """The counters of throttling as they were read last, and when: ns, CLOCK_MONOTONIC."""
+        self._unseen_at = 0
+        """ns, CLOCK_MONOTONIC: a moment in the newest gap in which nobody sampled."""
         self._busy_at = 0
         self._gap = 0, 0
         """The newest time without samples, ns, CLOCK_MONOTONIC; what a driver remembers of it does not count either."""
@@ -130,9 +136,13 @@ class DeviceUsage:
             if _latest(taken) <= until:
                 new.append(taken)
         for taken in reversed(new):
-            held = _held_until(last) if last is not None else 0
+            held = _held_until(last, taken) if last is not None else 0
             if last is not None:
-                self._hold(last, taken, timeline, begin, end)
+                self._hold(last, held, timeline, begin, end)
+                if held < taken.monotonic_ns:
+                    self._leave_out(held, taken.monotonic_ns, timeline, begin, end)
+                if taken.after_gap:
+                    self._unseen_at = (last.monotonic_ns + taken.monotonic_ns) // 2
             if held < taken.monotonic_ns:
                 self._gap = held, taken.monotonic_ns
             last = taken
@@ -160,56 +170,78 @@ class DeviceUsage:
 
     def as_json(self) -> dict[str, Any]:
         """For `device_usage_of`."""
-        last, counted = self._last, self._counted
-        counters = [counted.values[i] if is_known(counted.values[i]) else None for i in COUNTERS] if counted else []
+        last, energy, (throttled_ns, throttled) = self._last, self._energy, self._throttled
+        counters = [value if is_known(value) else None for value in (energy.energy, *throttled)]
         return {
             "uuid": self.uuid, "rest": self.rest.as_json(), "busy": self._busy_at,
             "parts": [[ordinal, phase, part.as_json()] for (ordinal, phase), part in self.parts.items()],
             "outside": {phase: part.as_json() for phase, part in self.outside.items()},
             "rows": [[number, part.as_json()] for number, part in self.rows.items()],
-            "last": [last.monotonic_ns, counters, counted.counters_ns] if last and counted else None,
+            "last": [last.monotonic_ns, counters, throttled_ns] if last and throttled else None,
+            "energy_at": energy.at,
         }  # fmt: skip
 
-    def _hold(self, a: DeviceSample, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
-        """The values of `a` hold until `b`, and not for long."""
+    def known_until(self, horizon: int) -> int:
+        """Up to when its energy is known, `horizon` at most: a missing reading is waited for while the next may tell."""
+        at = round(self._energy.at)
+        is_awaited = self.whole_board and is_known(self._energy.energy) and horizon - at <= PATIENCE
+        return min(at, horizon) if is_awaited else horizon
+
+    def _hold(self, a: DeviceSample, until: int, timeline: EpochTimeline, begin: int, end: int) -> None:
+        """The values of `a` hold up to `until`."""
         if not a.interval_ns:
             return
-        over_at = min(b.monotonic_ns, _held_until(a), end)
-        for begun, over, span in timeline.pieces(max(a.monotonic_ns, begin), over_at):
+        for begun, over, span in timeline.pieces(max(a.monotonic_ns, begin), min(until, end)):
             for part in self._parts(span, timeline):
                 part.hold(a.values, (over - begun) / SECOND, taken_here=begun == a.monotonic_ns)
 
+    def _leave_out(self, since: int, until: int, timeline: EpochTimeline, begin: int, end: int) -> None:
+        """No value held from `since` to `until`: of a stretch that begins or ends in there, part of it is unknown."""
+        pieces = list(timeline.pieces(max(since, begin), min(until, end)))
+        if len(pieces) > 1:
+            for begun, over, span in pieces:
+                for part in self._parts(span, timeline):
+                    part.unseen.add(until, (over - begun) / SECOND, (until - since) / SECOND)
+
     def _count(self, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
-        """Counters grew evenly from those that were taken last to those of `b`, by their own stamps.
+        """Counters grew evenly from their last readings to those of `b`, by their own stamps.
 
-        Where no card can have used as much energy, those of `b` are garbage, unless all that come agree with them.
+        Counters of throttling come with one call: where one is missing, all wait for the next reading, as energy does.
         """
-        a, doubted = self._counted, self._doubted
-        if a is not None and b.counters_ns <= a.counters_ns:
-            return
-        if a is None or not is_known(a.values[_ENERGY]) or not is_known(b.values[_ENERGY]) or is_known(_energy(a, b)):
-            self._counted, self._doubted = b, None
-            if a is not None:
-                self._grow(a, b, timeline, begin, end)
-        elif doubted is None or not is_known(_energy(doubted, b)):
-            self._doubted = b
-        elif b.counters_ns - doubted.counters_ns >= DOUBTED * SECOND:
-            self._counted, self._doubted = b, None
-            self._grow(a, doubted, timeline, begin, end)
-            self._grow(doubted, b, timeline, begin, end)
+        at, grown = b.counters_ns, dict[tuple[int, int], list[float]]()
+        for growth in self._energy.take(at, b.values[_ENERGY], b.values[_LIMIT]):
+            grown[round(growth.begin), round(growth.end)] = [growth.joules, *_NOT_COUNTED]
+        since, before = self._throttled
+        now = [b.values[place] for place in COUNTERS[1:]]
+        if not before or (at > since and (at - since > _FOLLOWS or not lacks(before, now))):
+            if before:
+                amounts = grown.setdefault((since, at), [NAN, *_NOT_COUNTED])
+                amounts[1:] = map(_grown, before, now)
+            self._throttled = at, now
+        for (first, last), amounts in grown.items():
+            self._grow(first, last, amounts, timeline, begin, end)
 
-    def _grow(self, a: DeviceSample, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
-        since, until = max(a.counters_ns, begin), min(b.counters_ns, end)
+    def _grow(
+        self, first: int, last: int, grown: list[float], timeline: EpochTimeline, begin: int, end: int
+    ) -> None:  # fmt: skip
+        """Counters grew so much from `first` to `last` (ns, CLOCK_MONOTONIC)."""
+        since, until, length = max(first, begin), min(last, end), last - first
         if since >= until:
             return
-        length = b.counters_ns - a.counters_ns
-        grown = [_energy(a, b), *(_grown(a.values[i], b.values[i]) for i in COUNTERS[1:])]
         pieces = list(timeline.pieces(since, until))
-        # Within a long gap it is unknown what came before a boundary and what after: only the run counts it.
-        split = length > max(HOLD * a.interval_ns, HOLD_LEAST, STRAIGHT) and len(pieces) > 1
+        is_cut = len(pieces) > 1 or (since, until) != (first, last)
+        # It is unknown what came before a boundary and what after; the run has all that lies within it.
+        is_unsure = is_cut and (length > _FOLLOWS or first < self._unseen_at < last)
         for begun, over, span in pieces:
-            for part in (self.rest,) if split else self._parts(span, timeline):
-                part.count(grown, (over - begun) / length, (over - begun) / SECOND)
+            seconds = (over - begun) / SECOND
+            if is_unsure:
+                self.rest.count([NAN, *grown[1:]], (over - begun) / length, seconds)
+                if is_known(grown[0]):
+                    for part in self._parts(span, timeline):
+                        part.estimated.add(last, seconds, length / SECOND, grown[0])
+            else:
+                for part in self._parts(span, timeline):
+                    part.count(grown, (over - begun) / length, seconds)
 
     def _follow_busy(
         self, busy: deque[tuple[int, float]], timeline: EpochTimeline, until: int, begin: int, end: int
@@ -264,9 +296,15 @@ class DeviceUsage:
         return part
 
 
-def _held_until(taken: DeviceSample) -> int:
-    """Return up to when (ns, CLOCK_MONOTONIC) the values of a sample hold at most."""
-    return taken.monotonic_ns + (max(HOLD * taken.interval_ns, HOLD_LEAST) if taken.interval_ns else 0)
+def _held_until(taken: DeviceSample, after: DeviceSample) -> int:
+    """Return up to when (ns, CLOCK_MONOTONIC) the values of a sample hold; `after`: the next sample.
+
+    They hold until then, but over a gap for one interval only.
+    """
+    interval = taken.interval_ns
+    if not after.after_gap and after.monotonic_ns <= taken.monotonic_ns + max(HOLD * interval, HOLD_LEAST):
+        return after.monotonic_ns if interval else taken.monotonic_ns
+    return min(after.monotonic_ns, taken.monotonic_ns + interval)
 
 
 def device_usage_of(found: Mapping[str, Any]) -> DeviceUsage:
@@ -278,18 +316,12 @@ def device_usage_of(found: Mapping[str, Any]) -> DeviceUsage:
     share.rows = {number: usage_sums_of(part) for number, part in found.get("rows", ())}
     share._busy_at = found["busy"]
     if found["last"]:
-        monotonic, counters, *stamp = found["last"]
-        values = [NAN] * len(GPU_METRICS)
-        for i, value in zip(COUNTERS, counters, strict=True):
-            values[i] = NAN if value is None else value
-        share._last = share._counted = DeviceSample(monotonic, values, 0, stamp[0] if stamp else monotonic)
+        monotonic, counters, at = found["last"]
+        energy, *throttled = [NAN if value is None else value for value in counters]
+        share._last = DeviceSample(monotonic, [NAN] * len(GPU_METRICS), 0, monotonic)
+        share._energy.believe(found.get("energy_at", at), energy)
+        share._throttled = at, throttled
     return share
-
-
-def _energy(before: DeviceSample, after: DeviceSample) -> float:
-    """The joules between two samples; NaN where the counter tells none."""
-    seconds = (after.counters_ns - before.counters_ns) / SECOND
-    return energy_between(before.values[_ENERGY], after.values[_ENERGY], seconds, after.values[_LIMIT])
 
 
 def _grown(before: float, after: float) -> float:

@@ -162,7 +162,16 @@ ALTER TABLE rank ADD COLUMN folded_epochs INTEGER
 """
 """`rank.folded_epochs`: epochs of a rank that are in the row of the one before, as they were too short and too many."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
+_SEVENTH = """
+ALTER TABLE usage ADD COLUMN energy_least REAL;
+ALTER TABLE usage ADD COLUMN energy_from REAL;
+ALTER TABLE usage ADD COLUMN energy_to REAL
+"""
+"""`usage.energy_least`: joules that were surely used in the stretch; equal to `energy` where that is known.
+`usage.energy_from`, `usage.energy_to`: the driver's counter at its begin and end, joules, where `energy` is what lies
+between them: ranks that share a GPU, and are not in step, used what lies in any of theirs."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
 LEDGER_FILE = FileKind(
     "ledger",
     MIGRATIONS,

@@ -141,9 +141,10 @@ class RankRecorder:
         for uuid, share in self.shares.items():
             if uuid in recent:
                 share.follow(recent[uuid], timeline, horizon, begin, end)
-        known = (
-            horizon if final else min([recent[u].known_until(horizon) for u in self.shares if u in recent] or [horizon])
-        )
+        known = horizon
+        if not final:
+            awaited = [(recent[uuid], share) for uuid, share in self.shares.items() if uuid in recent]
+            known = min([min(one.known_until(horizon), share.known_until(horizon)) for one, share in awaited] or [known])
         for epoch in timeline.over(known):
             assert epoch.end is not None
             sums = {uuid: share.settle(epoch.ordinal) for uuid, share in self.shares.items()}

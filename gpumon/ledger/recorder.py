@@ -15,6 +15,7 @@ from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.clock import SECOND
 from gpumon.followers import LEDGER
 from gpumon.frame import Boundary, Frame, Run, Tick
+from gpumon.history.rates import PAUSE
 from gpumon.ledger.device import REMEMBERED, RecentSamples, device_sample
 from gpumon.ledger.rank import RankRecorder
 from gpumon.ledger.rank_traces import EarlierRound, earlier_round
@@ -31,6 +32,11 @@ _TRACED_TICKS = FULL_FRAMES * 3 // 4
 """Ticks between two writes of a trace, at most: the ring has those since then with their runs, for `remember`."""
 _GONE_AFTER = GONE_AFTER * SECOND
 _SOON = SECOND * 9 // 10  # each tick at 1 Hz, though ticks are not exactly a second apart
+_NEXT = 1.5
+"""Intervals between two ticks, at most, of which the second is of another daemon, or of one that was killed."""
+_LATE = SECOND // 2
+"""ns between two ticks that are no gap at any interval: a busy machine delays ticks by as much."""
+_FOREVER = 1 << 62
 _FIRST_POLLS = 3
 _LOOK_AGAIN = 30 * SECOND
 _MOST_HELD = 8192
@@ -79,6 +85,10 @@ class LedgerRecorder:
         """Those of the daemon before this one, for the traces of its runs, until these were seen or looked for."""
         self._unread: deque[Tick] = deque()
         """Newest ticks without a run, which are not among `_recent`: no rank needs them before a run comes."""
+        self._sampled_ns = -_FOREVER
+        """ns, CLOCK_MONOTONIC: time of the last tick among `_recent`."""
+        self._has_sampled = False
+        """Whether that tick is of this daemon."""
         self._previous: Tick | None = None
         self._origin: Origin | None = None
         """That of the last tick, and whether it is hardware of this machine."""
@@ -135,9 +145,11 @@ class LedgerRecorder:
             if frame.runs:
                 self._earlier.append(earlier_round(frame))
             interval = round(frame.interval * SECOND)
+            after_gap = self._is_after_gap(frame.monotonic_ns, interval, _NEXT)
             for sample in frame.samples:
                 recent = self._recent.setdefault(sample.device.uuid, RecentSamples())
-                recent.add(device_sample(sample, frame.monotonic_ns, interval), (), frame.monotonic_ns)
+                taken = device_sample(sample, frame.monotonic_ns, interval, after_gap=after_gap)
+                recent.add(taken, (), frame.monotonic_ns)
 
     def withdraw(self, id: str) -> None:
         """Forget a run by the id that it gave itself: it is deleted, and not kept any further."""
@@ -180,15 +192,23 @@ class LedgerRecorder:
     def _remember(self) -> None:
         ticks, self._unread = self._unread, deque()
         for tick in ticks:
+            after_gap = self._is_after_gap(tick.monotonic_ns, tick.interval_ns, PAUSE if self._has_sampled else _NEXT)
+            self._has_sampled = True
             for sample in tick.samples:
                 uuid = sample.device.uuid
                 recent = self._recent.get(uuid)
                 if recent is None:
                     recent = self._recent[uuid] = RecentSamples()
                 new = tick.utilization_samples.get(uuid, ())
-                recent.add(device_sample(sample, tick.monotonic_ns, tick.interval_ns), new, tick.monotonic_ns)
+                taken = device_sample(sample, tick.monotonic_ns, tick.interval_ns, after_gap=after_gap)
+                recent.add(taken, new, tick.monotonic_ns)
         if ticks and len(self._recent) > len(ticks[-1].samples):
             self._forget_gone(ticks[-1])
+
+    def _is_after_gap(self, monotonic_ns: int, interval_ns: int, most: float) -> bool:
+        """Whether a tick follows the one before it by more than `most` intervals, or follows none."""
+        before, self._sampled_ns = self._sampled_ns, monotonic_ns
+        return monotonic_ns - before > max(most * interval_ns, _LATE)
 
     def _forget_gone(self, tick: Tick) -> None:
         """Forget devices that have no row any more, as MIG instances that are gone, once their samples are too old."""

@@ -140,5 +140,8 @@ USAGE: tuple[UsageColumn, ...] = (
     _mean("temperature_mean", "Temperature", "TEMP", Unit.CELSIUS, "Mean over time.", "gpu.temperature"),
     _peak("temperature_peak", "Temperature, peak", "TEMP MAX", Unit.CELSIUS, "The highest reading.", "gpu.temperature"),
     _mean("clock_sm_mean", "SM clock", "CLOCK", Unit.HERTZ, "Mean over time.", "gpu.clock_sm"),
+    _own("energy_least", "Energy, at least", "≥ENERGY", Unit.JOULES,
+         "The energy where it is known; else the part of it that surely belongs here, because a gap in the readings "
+         "lies across a boundary.", over_devices=OverDevices.SUM, over_time=OverTime.SUM),
 )  # fmt: skip
 """In the order of a row's values. A new one stands at its end, and has a script of its own in `migrations`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpumon.analysis.thresholds import SAMPLED
 from gpumon.clock import SECOND
 from gpumon.frame import NAN
 from gpumon.ledger.schema import USAGE, MeasuredBy
@@ -20,6 +21,9 @@ HOLD = 3
 HOLD_LEAST = 2 * SECOND
 COVERED = 0.98
 """Energy is reported where so much of the time is between two readings of the counter."""
+UNSURE = 0.01
+"""Share of a stretch's energy, at most, of which it may be unknown whether it was used before a border or behind."""
+_ALL = 1.0 - 1e-6
 SHORTEST_ENERGY = 1.0
 """Seconds of a stretch from which its energy is reported: the counter moves in steps."""
 SHORTEST_SAMPLE = 0.2
@@ -92,11 +96,49 @@ class UtilizationHistogram:
         }
 
 
+class CutStretches:
+    """Time in which nobody knows what came when, as far as it lies in a row of the ledger.
+
+    A row with a border in such time has only a part of it, and does not know of how much. Rows that are added together
+    may have all of it.
+    """
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows: dict[int, list[float]] = {}
+        """By the end of the time (ns, CLOCK_MONOTONIC): seconds of it in the row, its length, and joules in all of it."""
+
+    def add(self, until: int, seconds: float, length: float, joules: float = 0.0) -> None:
+        """Add a part of a time up to `until` that is `length` seconds long, and in which `joules` were used."""
+        known = self.rows.setdefault(until, [0.0, length, joules])
+        known[0] += seconds
+
+    def merge(self, other: CutStretches) -> None:
+        """Add another's parts."""
+        for until, row in other.rows.items():
+            self.add(until, *row)
+
+    @property
+    def open(self) -> list[list[float]]:
+        """Rows of those of which another row has a part."""
+        return [row for row in self.rows.values() if row[0] < _ALL * row[1]]
+
+    def joules(self) -> float:
+        """Energy in the parts, if all was used evenly."""
+        return sum(joules * seconds / length for seconds, length, joules in self.rows.values())
+
+    def seconds(self) -> float:
+        """Length of the parts."""
+        return sum(row[0] for row in self.rows.values())
+
+
 class UsageSums:
     """The sums of one device over the stretches that belong to one row of the ledger."""
 
     __slots__ = (
-        "busy", "counted", "covered", "first", "held", "inside", "sampled", "ticks", "weighed", "weights",
+        "busy", "counted", "covered", "estimated", "first", "held", "inside", "sampled", "ticks", "unseen", "weighed",
+        "weights",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -116,6 +158,10 @@ class UsageSums:
         self.counted = [0.0] * len(COUNTERS)
         self.covered = [0.0] * len(COUNTERS)
         """Seconds that lay between two readings of the counter."""
+        self.estimated = CutStretches()
+        """Between two readings of the energy that lie too far apart to tell when it was used."""
+        self.unseen = CutStretches()
+        """Time without samples."""
 
     def hold(self, values: Sequence[float], seconds: float, *, taken_here: bool) -> None:
         """These values held for so long; `taken_here`: they were also read inside this stretch."""
@@ -161,6 +207,8 @@ class UsageSums:
         for i, value in enumerate(other.first):
             if self.first[i] != self.first[i]:
                 self.first[i] = value
+        self.estimated.merge(other.estimated)
+        self.unseen.merge(other.unseen)
 
     def columns(
         self, seconds: float, *, whole_board: bool = True, least: float = SHORTEST_ENERGY
@@ -174,17 +222,25 @@ class UsageSums:
         spread = self.busy if from_driver else self.ticks
         # Peaks tell whether any tick was inside: without one, that whose value held is of before.
         is_before = _any_known(self.held) and not _any_known(self.inside)
-        is_seen = seconds >= SHORTEST_SAMPLE and (from_driver or not is_before)
+        unseen = sum(row[0] for row in self.unseen.open)
+        is_whole = unseen <= (1.0 - SAMPLED) * seconds
+        is_seen = seconds >= SHORTEST_SAMPLE and (from_driver or not is_before) and is_whole
         columns: dict[str, float] = spread.columns() if is_seen else {}
         for i, name in enumerate(_MEANS):
-            columns[name] = self.weighed[i] / self.weights[i] if self.weights[i] else NAN
+            columns[name] = self.weighed[i] / self.weights[i] if self.weights[i] and is_whole else NAN
         for i, name in enumerate(_PEAKS):
             columns[name] = self.inside[i] if self.inside[i] == self.inside[i] else self.held[i]
         columns |= dict(zip(_FIRSTS, self.first, strict=True))
-        if whole_board and seconds >= least and self.covered[0] >= COVERED * seconds > 0:
-            columns["energy"] = self.counted[0]
-            # The driver's power is a mean that lags behind: over an epoch of seconds, energy by time is the truth.
-            columns["power_mean"] = self.counted[0] / self.covered[0]
+        if whole_board and seconds >= least and (covered := self.covered[0] + self.estimated.seconds()) > 0:
+            joules = self.counted[0] + self.estimated.joules()
+            open = self.estimated.open
+            unsure = sum(joules for _, _, joules in open)
+            if covered >= COVERED * seconds and unsure <= UNSURE * joules:
+                columns["energy"] = columns["energy_least"] = joules
+                # The driver's power is a mean that lags behind: over an epoch of seconds, energy by time is the truth.
+                columns["power_mean"] = joules / covered
+            else:
+                columns["energy_least"] = joules - sum(all * part / length for part, length, all in open)
         capped, heat = self.covered[1], max(self.covered[2:])
         columns["capped_share"] = min(1.0, self.counted[1] / capped) if capped else NAN
         columns["throttled_share"] = min(1.0, sum(self.counted[2:]) / heat) if heat else NAN
@@ -196,13 +252,16 @@ class UsageSums:
         """For `usage_sums_of`, with null for NaN."""
         spreads = [[list(s.bins), list(s.bins.values()), s.seconds, s.total] for s in (self.ticks, self.busy)]
         peaks = [[None if v != v else v for v in row] for row in (self.inside, self.held, self.first)]
-        return [self.sampled, *spreads, self.weighed, self.weights, *peaks, self.counted, self.covered]
+        cut = [[[until, *row] for until, row in one.rows.items()] for one in (self.estimated, self.unseen)]
+        return [self.sampled, *spreads, self.weighed, self.weights, *peaks, self.counted, self.covered, *cut]
 
 
 def usage_sums_of(found: Sequence[Any]) -> UsageSums:
     """Restore the result of `UsageSums.as_json`. Raises ValueError, TypeError or KeyError when it is something else."""
     sums = UsageSums()
-    sums.sampled, ticks, busy, weighed, weights, inside, held, first, counted, covered = found
+    sums.sampled, ticks, busy, weighed, weights, inside, held, first, counted, covered, *cut = found
+    for one, rows in zip((sums.estimated, sums.unseen), cut, strict=False):
+        one.rows = {until: row for until, *row in rows}
     for spread, (percents, seconds, whole, total) in ((sums.ticks, ticks), (sums.busy, busy)):
         spread.bins = dict(zip(percents, seconds, strict=True))
         spread.seconds, spread.total = whole, total

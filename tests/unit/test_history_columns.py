@@ -19,6 +19,7 @@ from gpumon.history.write import seal
 BEGIN = 93230 * 19200
 GPUS = ("GPU-a", "GPU-b")
 POWER = OF_GPU.names.index("gpu.power")
+ENERGY = OF_GPU.names.index("gpu.energy")
 Ticks = Sequence[TickValues]
 
 
@@ -47,6 +48,8 @@ def some_ticks(chance: Random, count: int, *, phase: float, troubled: bool) -> l
         for name in (HOST, *(gpu for gpu in GPUS if gpu not in lost)):
             columns = columns_of(name)
             grown[name] = [old + chance.choice([0.0, chance.random()]) * (n % 3) for n, old in enumerate(grown[name])]
+            if name != HOST:
+                grown[name][columns.counters.index(ENERGY)] += 0.5  # no card draws nothing
             values = [chance.random() if n % 2 else 80.0 + n for n in range(len(columns.names))]
             for place, value in zip(columns.counters, grown[name], strict=True):
                 values[place] = value
