@@ -105,7 +105,7 @@ def _waits_in_part(stretch: EpochSummary) -> bool:
 
 def is_partly_sampled(stretch: EpochSummary) -> bool:
     """Whether too little of an epoch or a run was sampled for its measured values to stand for all of it."""
-    return stretch.sampled_share < SAMPLED
+    return stretch.sampled_share < SAMPLED or stretch.lacks_energy
 
 
 def sampled(stretch: EpochSummary) -> str:

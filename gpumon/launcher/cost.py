@@ -145,7 +145,7 @@ class CommandCost:
             for growth in readings.take(frame.monotonic_ns, *values):
                 seconds = (min(growth.end, until) - max(growth.begin, self._began)) / SECOND
                 length = (growth.end - growth.begin) / SECOND
-                if uuid in self._holding and 0 < seconds and length <= FOLLOWS:
+                if uuid in self._holding and seconds > 0 and length <= FOLLOWS:
                     self.uses[uuid].add_energy(growth.joules * seconds / length, seconds)
 
     def _add(self, sample: Sample, seconds: float, interval: float) -> None:

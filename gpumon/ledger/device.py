@@ -182,7 +182,7 @@ class DeviceUsage:
         }  # fmt: skip
 
     def known_until(self, horizon: int) -> int:
-        """Up to when its energy is known, `horizon` at most: a missing reading is waited for while the next may tell."""
+        """Up to when its energy is known, `horizon` at most: what lacks a reading waits while the next may tell."""
         at = round(self._energy.at)
         is_awaited = self.whole_board and is_known(self._energy.energy) and horizon - at <= PATIENCE
         return min(at, horizon) if is_awaited else horizon

@@ -53,6 +53,11 @@ class EpochSummary(NamedTuple):
         return self.values[USAGE_INDEX[column]]
 
     @property
+    def lacks_energy(self) -> bool:
+        """Whether only a part of its energy is known, because readings of the counter are missing at its borders."""
+        return not is_known(self.value("energy")) and is_known(self.value("energy_least"))
+
+    @property
     def is_settling(self) -> bool:
         """Whether it has ended, and what was measured in it is not final yet."""
         return is_known(self.ended) and not self.is_settled

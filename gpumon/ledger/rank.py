@@ -143,8 +143,9 @@ class RankRecorder:
                 share.follow(recent[uuid], timeline, horizon, begin, end)
         known = horizon
         if not final:
-            awaited = [(recent[uuid], share) for uuid, share in self.shares.items() if uuid in recent]
-            known = min([min(one.known_until(horizon), share.known_until(horizon)) for one, share in awaited] or [known])
+            for uuid, share in self.shares.items():
+                if uuid in recent:
+                    known = min(known, recent[uuid].known_until(horizon), share.known_until(horizon))
         for epoch in timeline.over(known):
             assert epoch.end is not None
             sums = {uuid: share.settle(epoch.ordinal) for uuid, share in self.shares.items()}

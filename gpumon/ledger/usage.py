@@ -107,7 +107,7 @@ class CutStretches:
 
     def __init__(self) -> None:
         self.rows: dict[int, list[float]] = {}
-        """By the end of the time (ns, CLOCK_MONOTONIC): seconds of it in the row, its length, and joules in all of it."""
+        """By its end (ns, CLOCK_MONOTONIC): seconds of it that lie in the row, its length, and joules in all of it."""
 
     def add(self, until: int, seconds: float, length: float, joules: float = 0.0) -> None:
         """Add a part of a time up to `until` that is `length` seconds long, and in which `joules` were used."""
