@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from gpumon.clock import SECOND
 from gpumon.energy_growth import EnergyReadings, energy_between
-from gpumon.missing import NAN
+from gpumon.missing import NAN, is_known
 
 Part = TypeVar("Part")
 Book = Callable[[Part, float, float], object]
@@ -87,7 +87,7 @@ class EnergyMeter(Generic[Part]):
         """
         for growth in self._readings.take(stamp_ns, energy, limit):
             at_ns = min(round(growth.end), now_ns)
-            if growth.joules == growth.joules and growth.end - growth.begin <= follows_ns:
+            if is_known(growth.joules) and growth.end - growth.begin <= follows_ns:
                 self._book_grown(at_ns, growth.joules)
             else:
                 self._book_power(at_ns)
