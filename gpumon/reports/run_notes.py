@@ -47,7 +47,7 @@ def notes(
     lost = sum(rank.lost_events for rank in record.ranks)
     if any(not is_known(epoch.ended) for epoch in epochs):
         yield f"{OPEN.strip()} epoch has not ended{', or whose end was overwritten' if lost else ''}."
-    missed = [epoch for epoch in epochs if epoch.sampled_share < SEEN]
+    missed = [epoch for epoch in epochs if epoch.sampled_share < SEEN or epoch.lacks_energy]
     if missed:
         seen = _several([_missed(epoch) for epoch in missed])
         yield f"Incompletely sampled: {seen}; no daemon was running, or it was late."

@@ -89,9 +89,9 @@ def epoch_table(
         named.append((f"{epoch.epoch}{OPEN if not is_known(epoch.ended) else ''}", epoch))
         named += [_titled(phase) for phase in phases.get(epoch.ordinal, ())]
     named += [*outside, ("all", total)]
-    joules = [stretch.value("energy") for _, stretch in named]
     first_beside = len(named) - 1 - sum(row.ordinal > STEP_ROWS for _, row in outside)
-    energies = units.energies_beside(joules[:first_beside], joules[first_beside:])
+    stretches = [stretch for _, stretch in named]
+    energies = energy_texts(stretches[:first_beside], stretches[first_beside:])
     told = dict(zip(names, (_told([stretch for _, stretch in named], name) for name in names), strict=True))
     rows = [
         _row(title, stretch, energies[place], [*priced(stretch), *(told[name][place] for name in names)])
@@ -101,6 +101,14 @@ def epoch_table(
     # Of which nobody knows anything, the note below says it once.
     rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
     return [_FIRST[_rows_of(epochs, outside)], *COLUMNS[1:], *costs, *logged], rows
+
+
+def energy_texts(made: Sequence[EpochSummary], beside: Sequence[EpochSummary]) -> list[str]:
+    """Energies of epochs or rows of steps, and of what stands beside them, in one unit; `≥` where a part is known."""
+    stretches = [*made, *beside]
+    joules = [one.value("energy_least" if one.lacks_energy else "energy") for one in stretches]
+    texts = units.energies_beside(joules[: len(made)], joules[len(made) :])
+    return [f"{AT_LEAST}{text}" if one.lacks_energy else text for one, text in zip(stretches, texts, strict=True)]
 
 
 def _rows_of(epochs: Sequence[EpochSummary], outside: Sequence[TitledRow]) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.cost.charge import Charge
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.past import findings, verdict
@@ -22,7 +21,7 @@ from gpumon.prices import Prices
 from gpumon.reports.about import about_lines
 from gpumon.reports.charges import cells, columns, sentence
 from gpumon.reports.run_list import state
-from gpumon.reports.run_tables import live_peak, outside_rows
+from gpumon.reports.run_tables import energy_texts, live_peak, outside_rows
 from gpumon.reports.run_text import gpus
 from gpumon_tui.run_reading.logged import column, names
 from gpumon_tui.run_reading.rows import OpenRun, StretchRow, StretchRows
@@ -39,8 +38,7 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     outside = [row for row in outside_rows(record, epochs, total, phases=True) if row[1].ordinal > STEP_ROWS]
     beside = [*outside, ("all", total)]
     metrics = names([*made, total])
-    joules = [[one.value("energy") for one in of] for of in (made, [row for _, row in beside])]
-    in_one_unit = units.energies_beside(*joules)
+    in_one_unit = energy_texts(made, [row for _, row in beside])
     logged = {name: column([*made, *(row for _, row in beside)], name) for name in metrics}
     phases: dict[int, list[PhaseRow]] = {}
     for part in record.phases:
