@@ -13,8 +13,11 @@ from operator import add, itemgetter
 from gpumon.frame import NAN
 from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, UsageRow
 from gpumon.ledger.schema import USAGE, WHOLE_RUN, OverDevices, OverTime
+from gpumon.missing import is_known
 
 _SECONDS, _SAMPLED = USAGE_INDEX["seconds"], USAGE_INDEX["sampled"]
+
+_ENERGY, _ENERGY_LEAST = USAGE_INDEX["energy"], USAGE_INDEX["energy_least"]
 
 Values = Sequence[float]
 
@@ -107,11 +110,22 @@ def lowest(values: Iterable[float]) -> float:
 
 def _once(rows: Sequence[UsageRow]) -> Values:
     """Several ranks on one device: what it did is the same for all of them."""
-    devices: dict[str, list[Values]] = {}
+    devices: dict[str, list[UsageRow]] = {}
     for row in rows:
-        devices.setdefault(row.uuid, []).append(row.values)
-    same = [_combined(values, same_device=True) if len(values) > 1 else values[0] for values in devices.values()]
-    return _combined(same, same_device=False)
+        devices.setdefault(row.uuid, []).append(row)
+    return _combined([_of_ranks(own) if len(own) > 1 else own[0].values for own in devices.values()], same_device=False)
+
+
+def _of_ranks(rows: Sequence[UsageRow]) -> Values:
+    """The ranks of one device. Where they are not in step, all its energy is what its counter passed in any of them."""
+    values = list(_combined([row.values for row in rows], same_device=True))
+    reached, joules = -math.inf, 0.0
+    for begun, ended in sorted((row.energy_from, row.energy_to) for row in rows):
+        joules += max(0.0, ended - max(begun, reached))
+        reached = max(reached, ended)
+    if all(is_known(row.energy_from) for row in rows):
+        values[_ENERGY] = values[_ENERGY_LEAST] = joules
+    return tuple(values)
 
 
 def _combined(rows: Sequence[Values], *, same_device: bool) -> Values:

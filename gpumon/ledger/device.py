@@ -228,6 +228,7 @@ class DeviceUsage:
         since, until, length = max(first, begin), min(last, end), last - first
         if since >= until:
             return
+        counter = self._energy.energy  # at `last`
         pieces = list(timeline.pieces(since, until))
         is_cut = len(pieces) > 1 or (since, until) != (first, last)
         # It is unknown what came before a boundary and what after; the run has all that lies within it.
@@ -242,6 +243,8 @@ class DeviceUsage:
             else:
                 for part in self._parts(span, timeline):
                     part.count(grown, (over - begun) / length, seconds)
+                    if is_known(grown[0]):
+                        part.read_counter(*((at, counter - grown[0] * (last - at) / length) for at in (begun, over)))
 
     def _follow_busy(
         self, busy: deque[tuple[int, float]], timeline: EpochTimeline, until: int, begin: int, end: int

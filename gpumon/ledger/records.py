@@ -264,6 +264,10 @@ class UsageRow(NamedTuple):
     """`driver`, `ticks`, or empty where nothing was sampled."""
     values: Sequence[float]
     """In the order of `schema.USAGE`."""
+    energy_from: float = NAN
+    """The driver's counter of energy at its begin and..."""
+    energy_to: float = NAN
+    """...at its end, joules; NaN where `energy` is not what lies between them."""
 
     def value(self, column: str) -> float:
         """The value of a column by its name, such as `energy`."""

@@ -152,6 +152,8 @@ def usage_rows(table: ResultColumns) -> list[UsageRow]:
         uuid=table.text("uuid"),
         utilization_from=table.text("utilization_from"),
         values=list(zip(*(table.real(column.name) for column in USAGE), strict=True)),
+        energy_from=table.real("energy_from"),
+        energy_to=table.real("energy_to"),
     )
 
 

@@ -24,6 +24,8 @@ COVERED = 0.98
 UNSURE = 0.01
 """Share of a stretch's energy, at most, of which it may be unknown whether it was used before a border or behind."""
 _ALL = 1.0 - 1e-6
+_NOTHING = 0.01
+"""Joules by which sums of many parts may be off."""
 SHORTEST_ENERGY = 1.0
 """Seconds of a stretch from which its energy is reported: the counter moves in steps."""
 SHORTEST_SAMPLE = 0.2
@@ -137,8 +139,8 @@ class UsageSums:
     """The sums of one device over the stretches that belong to one row of the ledger."""
 
     __slots__ = (
-        "busy", "counted", "covered", "estimated", "first", "held", "inside", "sampled", "ticks", "unseen", "weighed",
-        "weights",
+        "begun", "busy", "counted", "covered", "ended", "estimated", "first", "held", "inside", "sampled", "ticks",
+        "unseen", "weighed", "weights",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -158,6 +160,10 @@ class UsageSums:
         self.counted = [0.0] * len(COUNTERS)
         self.covered = [0.0] * len(COUNTERS)
         """Seconds that lay between two readings of the counter."""
+        self.begun: tuple[int, float] | None = None
+        """The energy counter when the stretches began, and when that was: ns, CLOCK_MONOTONIC."""
+        self.ended: tuple[int, float] | None = None
+        """The same of their end."""
         self.estimated = CutStretches()
         """Between two readings of the energy that lie too far apart to tell when it was used."""
         self.unseen = CutStretches()
@@ -189,6 +195,11 @@ class UsageSums:
                 self.counted[i] += amount * share
                 self.covered[i] += seconds
 
+    def read_counter(self, begun: tuple[int, float], ended: tuple[int, float]) -> None:
+        """Take the energy counter at the begin and the end of a stretch, each behind its time."""
+        self.begun = min(self.begun or begun, begun)
+        self.ended = max(self.ended or ended, ended)
+
     def merge(self, other: UsageSums) -> None:
         """Add what came later to this."""
         self.sampled += other.sampled
@@ -207,6 +218,8 @@ class UsageSums:
         for i, value in enumerate(other.first):
             if self.first[i] != self.first[i]:
                 self.first[i] = value
+        if other.begun and other.ended:
+            self.read_counter(other.begun, other.ended)
         self.estimated.merge(other.estimated)
         self.unseen.merge(other.unseen)
 
@@ -239,6 +252,8 @@ class UsageSums:
                 columns["energy"] = columns["energy_least"] = joules
                 # The driver's power is a mean that lags behind: over an epoch of seconds, energy by time is the truth.
                 columns["power_mean"] = joules / covered
+                if self.begun and self.ended and abs(self.ended[1] - self.begun[1] - joules) <= _NOTHING:
+                    columns["energy_from"], columns["energy_to"] = self.begun[1], self.ended[1]
             else:
                 columns["energy_least"] = joules - sum(all * part / length for part, length, all in open)
         capped, heat = self.covered[1], max(self.covered[2:])
@@ -253,15 +268,20 @@ class UsageSums:
         spreads = [[list(s.bins), list(s.bins.values()), s.seconds, s.total] for s in (self.ticks, self.busy)]
         peaks = [[None if v != v else v for v in row] for row in (self.inside, self.held, self.first)]
         cut = [[[until, *row] for until, row in one.rows.items()] for one in (self.estimated, self.unseen)]
-        return [self.sampled, *spreads, self.weighed, self.weights, *peaks, self.counted, self.covered, *cut]
+        return [self.sampled, *spreads, self.weighed, self.weights, *peaks, self.counted, self.covered, *cut,
+                self.begun, self.ended]  # fmt: skip
 
 
 def usage_sums_of(found: Sequence[Any]) -> UsageSums:
     """Restore the result of `UsageSums.as_json`. Raises ValueError, TypeError or KeyError when it is something else."""
     sums = UsageSums()
-    sums.sampled, ticks, busy, weighed, weights, inside, held, first, counted, covered, *cut = found
-    for one, rows in zip((sums.estimated, sums.unseen), cut, strict=False):
-        one.rows = {until: row for until, *row in rows}
+    sums.sampled, ticks, busy, weighed, weights, inside, held, first, counted, covered, *newer = found
+    if newer:
+        estimated, unseen, begun, ended = newer
+        for one, rows in ((sums.estimated, estimated), (sums.unseen, unseen)):
+            one.rows = {until: row for until, *row in rows}
+        if begun and ended:
+            sums.read_counter(tuple(begun), tuple(ended))
     for spread, (percents, seconds, whole, total) in ((sums.ticks, ticks), (sums.busy, busy)):
         spread.bins = dict(zip(percents, seconds, strict=True))
         spread.seconds, spread.total = whole, total

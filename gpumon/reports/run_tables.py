@@ -90,8 +90,8 @@ def epoch_table(
         named += [_titled(phase) for phase in phases.get(epoch.ordinal, ())]
     named += [*outside, ("all", total)]
     first_beside = len(named) - 1 - sum(row.ordinal > STEP_ROWS for _, row in outside)
-    stretches = [stretch for _, stretch in named]
-    energies = energy_texts(stretches[:first_beside], stretches[first_beside:])
+    rows_of = [stretch for _, stretch in named]
+    energies = energy_texts(rows_of[:first_beside], rows_of[first_beside:])
     told = dict(zip(names, (_told([stretch for _, stretch in named], name) for name in names), strict=True))
     rows = [
         _row(title, stretch, energies[place], [*priced(stretch), *(told[name][place] for name in names)])

@@ -112,6 +112,21 @@ def test_part_of_a_sum_is_not_the_sum(book: Book) -> None:
     assert math.isnan(epoch.value("energy"))
 
 
+def test_ranks_that_share_a_device_and_begin_apart_used_what_its_counter_passed_in_any_of_them(book: Book) -> None:
+    book.run(world_size=2)
+    for rank, (begun, ended) in enumerate(((1000.0, 6000.0), (1500.0, 6800.0))):
+        key = book.rank("resnet50-1a2b", rank)
+        uuid = book.device(key, 0)
+        book.epoch(key, 0)
+        for ordinal in (0, WHOLE_RUN):
+            own = measured(energy=ended - begun, energy_least=ended - begun)
+            book.usage(key, ordinal, uuid, **own, energy_from=begun, energy_to=ended)
+    record = record_of(book)
+    (epoch,) = aggregate.epochs(record)
+    whole = aggregate.whole(record, [epoch], NOW)
+    assert [one.value("energy") for one in (epoch, whole)] == [5800.0, 5800.0]
+
+
 def test_an_epoch_that_one_rank_has_not_ended_goes_on(book: Book) -> None:
     book.run(world_size=2)
     for rank in range(2):
