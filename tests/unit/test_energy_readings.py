@@ -32,7 +32,7 @@ def used(time: float) -> float:
 
 
 def ticks(fault: Callable[[int], float | Availability | None]) -> list[Tick]:
-    """A tick each second from the first on; `fault` gives what the counter or the GPU answers, None where it is well."""
+    """A tick each second from the first on; `fault` gives what the counter or the GPU answers, None if it is well."""
     found = []
     for number in range(1, LAST + 1):
         answer = fault(number)
