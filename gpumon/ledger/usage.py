@@ -254,8 +254,8 @@ class UsageSums:
                 columns["power_mean"] = joules / covered
                 if self.begun and self.ended and abs(self.ended[1] - self.begun[1] - joules) <= _NOTHING:
                     columns["energy_from"], columns["energy_to"] = self.begun[1], self.ended[1]
-            else:
-                columns["energy_least"] = joules - sum(all * part / length for part, length, all in open)
+            elif (sure := joules - sum(all * part / length for part, length, all in open)) > _NOTHING:
+                columns["energy_least"] = sure
         capped, heat = self.covered[1], max(self.covered[2:])
         columns["capped_share"] = min(1.0, self.counted[1] / capped) if capped else NAN
         columns["throttled_share"] = min(1.0, sum(self.counted[2:]) / heat) if heat else NAN

@@ -263,7 +263,7 @@ def test_a_daemon_that_is_killed_and_comes_back_has_lost_nothing_that_was_record
     live = follow(Places(explicit=str(live_dir)))
     with ExitStack() as stack:
         first = stack.enter_context(daemon("--interval", "0.1", env=env))
-        process = stack.enter_context(training(stub, env, 6, 1.5))
+        process = stack.enter_context(training(stub, env, 12, 1.5))
         say(process)
         until(lambda: len(ask(live_dir, "SELECT * FROM epoch WHERE ended IS NOT NULL")) >= 2)
         before = counted(live_dir, 0)
@@ -276,7 +276,7 @@ def test_a_daemon_that_is_killed_and_comes_back_has_lost_nothing_that_was_record
         times = times_of(process)
         (run,) = until(lambda: ended(live_dir))
     rows = check_times(live_dir, times)
-    assert len(rows) == 6
+    assert len(rows) == 12
     assert counted(live_dir, 0) == before, "what was written stays as it was"
     whole = usage(live_dir, -1)
     assert whole["energy"] == pytest.approx(energy_of(stub, run, whole["seconds"]), abs=100), (
