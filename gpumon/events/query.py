@@ -70,6 +70,18 @@ def read_events(
         return _read(file.connection, begin, end, wanted, limit) if file.has_people else []
 
 
+def count_events(path: str, begin: float, end: float, wanted: EventFilter) -> int:
+    """Count the events of one device in a window; `user` and `run` of the filter are not looked at.
+
+    Raises GpumonError.
+    """
+    with reading(path) as file:
+        if not file.has_people:
+            return 0
+        where, values = _condition(file.connection, begin, end, wanted)
+        return int(file.connection.execute(f"SELECT count(*) FROM event WHERE {where}", values).fetchone()[0])
+
+
 def devices_of_events(path: str) -> list[str]:
     """Return the UUIDs of the GPUs that any event is about. Raises GpumonError."""
     with reading(path) as file:
@@ -77,29 +89,38 @@ def devices_of_events(path: str) -> list[str]:
         return [uuid for (uuid,) in typed_rows(file.connection.execute(asked) if file.has_people else (), str)]
 
 
-def _read(
-    connection: sqlite3.Connection, begin: float, end: float, wanted: EventFilter, limit: int
-) -> list[LoggedEvent]:
-    devices = [*typed_rows(connection.execute("SELECT uuid, number FROM device"), str, int)]
+def _condition(
+    connection: sqlite3.Connection, begin: float, end: float, wanted: EventFilter
+) -> tuple[str, list[str | int]]:
+    """SQL for the events of a window, a device and some kinds, and its values."""
     where, values = ["time >= ?", "time < ?"], [_ns(begin), _ns(end)]
     chosen: list[str | int] = [*values]
     if wanted.device:
+        devices = typed_rows(connection.execute("SELECT uuid, number FROM device"), str, int)
         meant = [uuid for uuid, number in devices if str(number) == wanted.device and not is_part(uuid)]
         where.append(f"device IN (?{', ?' * len(meant)})")
         chosen += [wanted.device, *meant]
-    people = in_force()
-    is_named = people.way == SHOWN  # else names are compared as they are shown
-    for column, value in (("user", wanted.user), ("run", wanted.run)):
-        if value and is_named:
-            where.append(f"{column} = ?")
-            chosen.append(value)
     if wanted.kinds:
         where.append(f"kind IN ({', '.join('?' * len(wanted.kinds))})")
         chosen += wanted.kinds
+    return " AND ".join(where), chosen
+
+
+def _read(
+    connection: sqlite3.Connection, begin: float, end: float, wanted: EventFilter, limit: int
+) -> list[LoggedEvent]:
+    people = in_force()
+    is_named = people.way == SHOWN  # else names are compared as they are shown
+    where, chosen = _condition(connection, begin, end, wanted)
+    for column, value in (("user", wanted.user), ("run", wanted.run)):
+        if value and is_named:
+            where += f" AND {column} = ?"
+            chosen.append(value)
+    devices = typed_rows(connection.execute("SELECT uuid, number FROM device"), str, int)
     numbers = {uuid: numbered(uuid, number) for uuid, number in devices}
     found_rows = connection.execute(
         "SELECT time, kind, device, user, run, cause, lasted, until, details FROM event"
-        f" WHERE {' AND '.join(where)} ORDER BY time DESC, kind DESC LIMIT ?", (*chosen, limit if is_named else -1),
+        f" WHERE {where} ORDER BY time DESC, kind DESC LIMIT ?", (*chosen, limit if is_named else -1),
     )  # fmt: skip
     rows = [*typed_rows(found_rows, int, str, str, str, str, str, REAL | None, int | None, str)]
     people.meet({row[3] for row in rows})

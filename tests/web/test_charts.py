@@ -10,17 +10,21 @@ from typing import Any
 
 import pytest
 
+from gpumon.clock import SECOND
 from gpumon.diagnosis.finding import Finding, Severity, Subject
+from gpumon.events.query import EventFilter, read_events
 from gpumon.figures.escape import LONGEST, literal
 from gpumon.figures.scales import scale_of
 from gpumon.frame import Mark, RunState
 from gpumon.metrics import Availability, Unit
 from gpumon.panels import GPU_PANELS
 from gpumon.xids import xid_of
-from gpumon_web.gpu_chart import USUAL, GpuChartWindow, gpu_chart
+from gpumon_web.charts import MARKS, event, marks_on
+from gpumon_web.gpu_chart import RUNS, USUAL, GpuChartWindow, gpu_chart
 from gpumon_web.gpu_held import flat
 from gpumon_web.health import attention, checks
 from gpumon_web.pages.gpu import absent
+from tests.activity import keep
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.runs import BEGAN, Book
 from tests.web.charted import lines, points
@@ -148,6 +152,54 @@ def test_an_out_of_memory_error_is_an_event_where_it_was() -> None:
     working = run(gpus=(device().uuid,))
     found = chart([tick(n, [sample(0, utilization=0.5)], runs=[working], boundaries=[oom]) for n in (1, 2, 3)])
     assert found["events"] == [{"time": BEGIN + 2, "level": "bad", "text": "out of memory"}]
+
+
+class TestManyMarks:
+    def test_each_is_in_a_count_at_its_place_with_the_worst_level(self) -> None:
+        told = [event(BEGIN + n / 10, "bad" if n == 555 else "warn", "loss is NaN") for n in range(5000)]
+        found = marks_on(told, BEGIN, BEGIN + 500)
+        assert sum(one["count"] for one in found) == 5000
+        assert len(found) <= MARKS + 1
+        assert [one["time"] for one in found] == sorted(one["time"] for one in found)
+        assert [one["level"] for one in found].count("bad") == 1
+        assert found[0]["text"] == f"{found[0]['count']} × loss is NaN"
+
+    def test_few_are_told_one_by_one(self) -> None:
+        told = [event(BEGIN + 2, "bad", "two"), event(BEGIN + 1, "", "one")]
+        assert marks_on(told, BEGIN, BEGIN + 10) == told[::-1]
+
+    def test_events_that_are_too_many_to_be_read_are_counted(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = str(tmp_path / "history.sqlite")
+        busy = [
+            tick(
+                60 * n,
+                [sample(0, utilization=float(n // 20 % 2), memory_used=GIB)],
+                [process()],
+                interval_ns=60 * SECOND,
+            )
+            for n in range(1, 240)
+        ]
+        keep(Path(path), busy)
+        everything = read_events(path, BEGIN, BEGIN + 4 * 3600, EventFilter(device=device().uuid))
+        assert len(everything) > 5
+        monkeypatch.setattr("gpumon_web.gpu_chart.EVENTS", 4)
+        served = Served(busy)
+        served.feed.refresh()
+        window = GpuChartWindow(BEGIN, BEGIN + 4 * 3600, 2000, EVERY)
+        assert served.feed.frame is not None
+        found = gpu_chart(served.feed.history, served.feed.epochs, served.feed.frame.samples[0], (), 60.0, path, window)
+        assert sum(one.get("count", 1) for one in found["events"]) == len(everything)
+
+    def test_runs_beyond_those_with_a_ribbon_are_said(self) -> None:
+        runs = [run(f"k{n}", id=f"k{n}", name=f"k{n}", gpus=(device().uuid,)) for n in range(RUNS + 2)]
+        begins = [boundary(n + 1, key=f"k{n}") for n in range(RUNS + 2)]
+        ticks = [tick(n, [sample(0, utilization=0.5)], runs=runs, boundaries=begins if n == 99 else [])
+                 for n in range(1, 100)]  # fmt: skip
+        found = chart(ticks)
+        assert len(found["runs"]) == RUNS
+        assert f"{RUNS} of {RUNS + 2} runs" in found["cut"]
 
 
 def test_lines_have_the_color_of_who_holds_the_gpu_then_and_of_nobody_before() -> None:

@@ -96,6 +96,17 @@ def test_a_loss_that_was_no_number_before_the_full_frames_keeps_its_mark(tmp_pat
     assert found == [(5.5, "loss is NaN"), (180.0, "loss is NaN")]
 
 
+def test_no_turn_to_nan_is_left_out(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run("net-1a2b", started=BEGAN * 10**9), key=KEY)
+        book.device(rank, 0, uuid=device().uuid)
+        book.trace(rank, device().uuid, {"gpu.utilization": [(0.5,) * 3] * 20})
+        figure = drawn(book, [at(second, math.nan if second % 2 else 1.0) for second in range(100)])
+    turns = [one["time"] - BEGAN for one in figure["events"] if one["text"] == "loss is NaN"]
+    assert len(turns) > 20
+    assert max(turns) >= 98
+
+
 def test_the_open_epoch_has_its_band_up_to_now(book: Book) -> None:
     begun = boundary(1, 1, Mark.EPOCH_BEGIN, KEY)._replace(time_ns=TIME + 20 * 10**9)
     ticks = [at(second, epoch=int(second >= 20)) for second in range(60)]

@@ -22,6 +22,12 @@ Cells = dict[str, Any]
 """As `page.Cells`."""
 
 
+MARKS = 200
+"""Marks on an axis, about: more would cover each other."""
+_LEVELS = ("", "ok", "warn", "bad")
+"""Levels of marks, the worst last."""
+
+
 def line(times: Times, mean: Iterable[float], **more: Any) -> Cells:
     """A line of a panel; `more`: its envelope, step, role, label and look."""
     return {"x": times, "mean": numbers(mean), **{name: value for name, value in more.items() if value is not None}}
@@ -91,6 +97,33 @@ def ribbon(run: str, name: str, user: str, bands: Iterable[Sequence[Any]], phase
 def event(time: float, level: str, words: str) -> Cells:
     """A mark on the axis."""
     return {"time": moment(time), "level": level, "text": words}
+
+
+def marks_on(events: Iterable[Cells], begin: float, end: float) -> list[Cells]:
+    """Marks on the axis in order; of more than `MARKS`, those that would cover each other as one with a `count`."""
+    found = sorted(events, key=lambda one: float(one["time"]))
+    if len(found) <= MARKS:
+        return found
+    cells: dict[int, list[Cells]] = {}
+    for one in found:
+        cells.setdefault(int((one["time"] - begin) / ((end - begin) or 1.0) * MARKS), []).append(one)
+    return [_one_mark(together) for together in cells.values()]
+
+
+def _one_mark(events: Sequence[Cells]) -> Cells:
+    if len(events) == 1:
+        return events[0]
+    count = sum(one.get("count", 1) for one in events)
+    texts = {one["text"] for one in events}
+    words = f"{count:,} × {texts.pop()}" if len(texts) == 1 else f"{count:,} events"
+    level = max((one["level"] for one in events), key=_LEVELS.index)
+    return {**events[0], "level": level, "text": words, "count": count}
+
+
+def left_out(parts: Iterable[tuple[int, int, str]]) -> dict[str, str]:
+    """`cut`: what a chart leaves out, of (shown, in all, what); nothing where it has all."""
+    words = [f"only {shown:,} of {total:,} {what}" for shown, total, what in parts if shown < total]
+    return {"cut": ", ".join(words)} if words else {}
 
 
 def numbers(values: Iterable[float]) -> list[float | None]:

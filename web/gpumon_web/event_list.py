@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpumon.clock import SECOND
 from gpumon.errors import GpumonError
 from gpumon.events.kinds import BY_NAME
-from gpumon.events.query import LoggedEvent, read_events
+from gpumon.events.query import ALL as ANY
+from gpumon.events.query import LoggedEvent, count_events, read_events
 from gpumon.reports.restarts import RESTARTED, with_restarts
 from gpumon_web.device_strips import last_hours
 
@@ -18,7 +20,7 @@ HOURS: Mapping[str, int] = {"24h": 24, "7d": 7 * 24, "31d": 31 * 24}
 """Hours of each window, by its name in the address."""
 USUAL = "24h"
 MOST = 5000
-"""Events of a window that are read; the oldest are left out."""
+"""Events of a window that are read; the oldest are left out, and counted."""
 NEWS = 99
 """Events that are counted as new at most."""
 ALL = "all"
@@ -47,17 +49,19 @@ def events_document(paths: Sequence[str], window: str, now: float) -> dict[str, 
     try:
         begin, end, strips = last_hours(paths, now, hours)
         found = read_events(paths[0], begin, now + 1, limit=MOST) if paths else []
+        older = count_events(paths[0], begin, found[0].time_ns / SECOND, ANY) if len(found) == MOST else 0
     except GpumonError as error:
-        return {**document, "begin": now, "end": now, "problem": str(error), "strips": [], "events": []}
+        return {**document, "older": 0, "begin": now, "end": now, "problem": str(error), "strips": [], "events": []}
     return {
-        **document, "begin": begin, "end": end, "problem": "", "strips": strips, "events": with_restarts(found)[::-1],
+        **document, "older": older, "begin": begin, "end": end, "problem": "", "strips": strips,
+        "events": with_restarts(found)[::-1],
     }  # fmt: skip
 
 
 def count_of_news(paths: Sequence[str], since: float, now: float) -> int:
     """Count the events after `since` that need a look, up to `NEWS`; 0 where no history can be read."""
     try:
-        found = read_events(paths[0], since, now + 1, limit=NEWS * 10) if paths else []
+        found = read_events(paths[0], since, now + 1, limit=MOST) if paths else []
     except GpumonError:
         return 0
     return min(NEWS, sum(one.event.severity != "info" for one in with_restarts(found)))

@@ -9,20 +9,20 @@ from typing import NamedTuple
 from gpumon.analysis.epochs import Epochs
 from gpumon.clock import SECOND
 from gpumon.errors import GpumonError
-from gpumon.events.query import EventFilter, LoggedEvent, read_events
+from gpumon.events.query import EventFilter, LoggedEvent, count_events, read_events
 from gpumon.frame import Process, RunState, Sample
 from gpumon.history.grid import Grid
 from gpumon.history.query import MOST, History, Query, Series
 from gpumon.missing import is_known
 from gpumon.panels import GPU_PANELS, Panel
 from gpumon.reports.events import details
-from gpumon_web.charts import Cells, chart, event, limit, line_of, metric_panel, moment, ribbon
+from gpumon_web.charts import Cells, chart, event, left_out, limit, line_of, marks_on, metric_panel, moment, ribbon
 from gpumon_web.gpu_held import held_by
 
 USUAL = tuple(panel.metric.name for panel in GPU_PANELS[:4])
 """Panels until the viewer chooses others: what people look for."""
-EVENTS = 200
-"""Events of a window, the newest."""
+EVENTS = 2000
+"""Events of a window that are told with their words, the newest: older ones are counted."""
 RUNS = 6
 """Runs with a ribbon, the newest: more would be higher than the lines."""
 BANDS = 3000
@@ -57,6 +57,7 @@ def gpu_chart(
     filled = _filled(history, uuid, lines, end)
     begin, end = moment(begin), moment(end)
     keys = epochs.runs_on(uuid)
+    runs, cut = ribbons(epochs, keys, begin, end)
     return chart(
         [
             _panel(panel, sample, line_of(lines[name], filled=filled.get(name)))
@@ -68,9 +69,10 @@ def gpu_chart(
         step=max((one.step for one in lines.values()), default=0.0),
         coarse=next(([list(map(moment, stretch)) for stretch in one.coarse] for one in lines.values()), []),
         all=[{"key": panel.metric.name, "title": panel.title} for panel in given],
-        runs=ribbons(epochs, keys, begin, end),
-        events=_events(epochs, keys, uuid, log, begin, end),
+        runs=runs,
+        events=marks_on(_events(epochs, keys, uuid, log, begin, end), begin, end),
         held=[list(one) for one in held_by(begin, end, log, uuid, epochs, keys, processes)],
+        **cut,
     )
 
 
@@ -98,13 +100,15 @@ def _panel(panel: Panel, sample: Sample, line: Cells) -> Cells:
     return metric_panel(name, [line], limits=limits, **known)
 
 
-def ribbons(epochs: Epochs, keys: Sequence[str], begin: float, end: float) -> list[Cells]:
-    """The runs that have epochs or phases in a window, the newest `RUNS`, in the order of their begin."""
+def ribbons(
+    epochs: Epochs, keys: Sequence[str], begin: float, end: float
+) -> tuple[list[Cells], dict[str, str]]:  # fmt: skip
+    """The runs with epochs or phases in a window, the newest `RUNS` by their begin, and what is left out of them."""
     groups: dict[str, list[str]] = {}
     for key in keys:
         run = epochs.run(key)
         groups.setdefault(run.id if run else key, []).append(key)
-    found = []
+    found, cut = [], list[tuple[int, int, str]]()
     for name, group in groups.items():
         first, drawn = epochs.run(group[0]), epochs.drawn(group)
         over = max((_over(epochs, key) for key in group), default=math.inf)
@@ -122,8 +126,9 @@ def ribbons(epochs: Epochs, keys: Sequence[str], begin: float, end: float) -> li
         if bands or spans:
             title = (first.name.strip() or first.id) if first else name
             found.append(ribbon(name, title, first.user if first else "", bands[-BANDS:], spans[-BANDS:]))
+            cut.append((BANDS, len(bands), f"epochs of {title}"))
     found.sort(key=lambda one: min(part[0] for part in (*one["bands"], *one["phases"])))
-    return found[-RUNS:]
+    return found[-RUNS:], left_out([(RUNS, len(found), "runs"), *cut])
 
 
 def _over(epochs: Epochs, key: str) -> float:
@@ -133,19 +138,23 @@ def _over(epochs: Epochs, key: str) -> float:
 
 def _events(epochs: Epochs, keys: Sequence[str], uuid: str, log: str, begin: float, end: float) -> list[Cells]:
     """Events of the device by the log, and errors of memory that it does not have yet."""
-    logged: list[LoggedEvent] = []
+    logged, older = list[LoggedEvent](), 0
     if log:
         try:
-            logged = read_events(log, begin, end, EventFilter(device=uuid), EVENTS)
+            wanted = EventFilter(device=uuid)
+            logged = read_events(log, begin, end, wanted, EVENTS)
+            if len(logged) == EVENTS:
+                older = count_events(log, begin, logged[0].time_ns / SECOND, wanted)
         except GpumonError:
             logged = []  # the chart is right without them, and the page of events says why
-    found = [event(one.time_ns / SECOND, _LEVELS.get(one.severity, ""), _words(one)) for one in logged]
+    found = [{**event(begin, "", f"{older:,} earlier events"), "count": older}] if older else []
+    found += [event(one.time_ns / SECOND, _LEVELS.get(one.severity, ""), _words(one)) for one in logged]
     told = {round(one.time_ns / SECOND) for one in logged if one.kind.name == "out_of_memory"}
     for fault in epochs.drawn(keys).faults:
         time = fault.time_ns / SECOND
         if begin <= time <= end and round(time) not in told:
             found.append(event(time, "bad", "out of memory"))
-    return sorted(found, key=lambda one: float(one["time"]))
+    return found
 
 
 def _words(logged: LoggedEvent) -> str:

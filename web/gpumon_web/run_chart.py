@@ -21,7 +21,20 @@ from gpumon.ledger.schema import USAGE
 from gpumon.metrics import BY_NAME
 from gpumon.missing import is_known
 from gpumon.text import clean
-from gpumon_web.charts import PLAIN, Cells, chart, event, limit, line, metric_panel, moment, panel, ribbon
+from gpumon_web.charts import (
+    PLAIN,
+    Cells,
+    chart,
+    event,
+    left_out,
+    limit,
+    line,
+    marks_on,
+    metric_panel,
+    moment,
+    panel,
+    ribbon,
+)
 from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of, unseen
 
 DEVICE_MEMORY = USAGE[USAGE_INDEX["memory_used_mean"]].title
@@ -44,7 +57,6 @@ JUDGED = 6000
 NAME_CELLS = 40
 SLOW = 1.05
 """Times the median length of an epoch from which on it is slow."""
-_ODD = 20
 """Numbers that are none which are told of each metric."""
 _INK, _THIN, _DOTS = "ink", "thin", "dots"
 Odd = tuple[float, float]
@@ -65,6 +77,8 @@ class RunDrawing(NamedTuple):
     diverged: Mapping[str, Sequence[tuple[float, float]]] | None = None
     is_each: bool = False
     """Whether several GPUs are drawn each by itself, rather than as their mean."""
+    phases_in_all: int = 0
+    """How many there are, where `phases` are the newest alone."""
     total: EpochSummary | None = None
     """The whole run on these GPUs, by all samples: a chart has none of its very begin."""
 
@@ -75,6 +89,7 @@ def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
     if not panels:
         return None
     begin, end = _reach(drawing)
+    left = left_out([(len(drawing.phases), drawing.phases_in_all, "phases")])
     step = max((one.series.step for one in drawing.gpus), default=drawing.logged.step)
     return chart(
         panels,
@@ -85,11 +100,12 @@ def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
         all=[{"key": one["key"], "title": one["title"], "usual": one["key"] in _usual(panels)} for one in panels],
         gpus=of_all,
         runs=[_ribbon(drawing, end)],
-        events=_events(drawing),
+        events=marks_on(_events(drawing), begin, end),
         held=[[begin, end, drawing.run.user]],
         goesOn=drawing.run.state is RunState.RUNNING,
         spans=True,
         unseen=unseen(drawing.gpus, begin, end, goes_on=drawing.run.state is RunState.RUNNING),
+        **left,
     )
 
 
@@ -302,8 +318,8 @@ def _events(drawing: RunDrawing) -> list[Cells]:
     for name in dict.fromkeys([*drawing.logged.columns, *(name for one in drawing.epochs for name in one.metrics)]):
         odd = odd_points(_sampled_odd(drawing, name), drawing.epochs, name)
         turns = _turns(odd, _numbers_at(drawing, name))
-        found += [event(time, "bad", f"{clean(name, NAME_CELLS)} is {_word(value)}") for time, value in turns[:_ODD]]
-    return sorted(found, key=lambda one: float(one["time"]))
+        found += [event(time, "bad", f"{clean(name, NAME_CELLS)} is {_word(value)}") for time, value in turns]
+    return found
 
 
 def odd_points(sampled: Sequence[Odd], epochs: Sequence[EpochSummary], name: str) -> list[Odd]:

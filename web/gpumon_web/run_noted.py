@@ -37,7 +37,11 @@ def noted(document: Cells, *, running: bool) -> list[Cells]:
     """Sentences about failed allocations, the whole run and its epochs; each remedy stands at the first of them."""
     found, ranks = document.get("findings") or (), document["ranks"]
     remedy = next((one["action"] for one in found if one["kind"] == _OOM), "")
-    failed = [_failed(mark, ranks, remedy) for mark in document["marks"] if mark["mark"] == _OOM][-NOTED:][::-1]
+    marks = [mark for mark in document["marks"] if mark["mark"] == _OOM]
+    failed = [_failed(mark, ranks, remedy) for mark in marks[-NOTED:]][::-1]
+    if earlier := len(marks) - len(failed):
+        text = f"{units.count(earlier)} earlier {'time' if earlier == 1 else 'times'}."
+        failed.append({"level": "bad", "about": "out of memory", "text": text, "action": remedy})
     # What is said of single allocations and epochs is not said of the run once more.
     wrong = [_of_run(one, running=running) for one in found if one["kind"] not in (_OOM, "diverged")]
     # Nobody has judged an epoch that goes on.

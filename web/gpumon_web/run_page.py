@@ -197,8 +197,10 @@ def drawing_of(
     """Gather the parts of the chart of a run."""
     gpus = [DeviceCourse(*one) for one in zip(chosen, (one.course for one in recent), strict=False) if one[1].points]
     first = recent[0]
-    phases = phases_of(record, ring)[-PHASES:]
-    return RunDrawing(record.run, gpus, first.logged, epochs, record.marks, phases, first.diverged, is_each)
+    phases = phases_of(record, ring)
+    return RunDrawing(
+        record.run, gpus, first.logged, epochs, record.marks, phases[-PHASES:], first.diverged, is_each, len(phases)
+    )
 
 
 def _recent(

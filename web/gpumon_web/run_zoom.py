@@ -68,8 +68,16 @@ def _drawn(
     if len(found) < len(chosen):  # of some GPUs as they were, and of others not, there is no mean
         return {"chart": None}
     epochs = with_newest(aggregate.epochs(record), known.epochs)
-    phases = phases_of(record, ring)[-PHASES:]
+    phases = phases_of(record, ring)
     drawing = RunDrawing(
-        record.run, found, known.logged, epochs, record.marks, phases, known.diverged, is_each=shown == EACH
+        record.run,
+        found,
+        known.logged,
+        epochs,
+        record.marks,
+        phases[-PHASES:],
+        known.diverged,
+        is_each=shown == EACH,
+        phases_in_all=len(phases),
     )
     return {"chart": run_chart(drawing, len(record.devices))}

@@ -96,8 +96,9 @@
       const last = found[found.length - 1];
       if (last && x - last.x < TOGETHER) {
         last.all.push(one);
+        last.count += one.count || 1;
         if (one.level === "bad" || (one.level === "warn" && last.level !== "bad")) { last.level = one.level; }
-      } else { found.push({ x, level: one.level, all: [one] }); }
+      } else { found.push({ x, level: one.level, all: [one], count: one.count || 1 }); }
     }
     return found;
   };
@@ -111,8 +112,8 @@
       pen.fillStyle = color;
       pen.strokeStyle = color;
       shape(pen, one.level, one.x, y);
-      const text = one.all.length > 1 ? `${one.all.length} events` : one.all[0].text;
-      const count = one.all.length > 1 ? String(one.all.length) : "";
+      const text = one.all.length > 1 ? `${g.text.count(one.count)} events` : one.all[0].text;
+      const count = one.count > 1 ? g.text.count(one.count) : "";
       const room = (at + 1 < found.length ? found[at + 1].x - 10 : area.right) - one.x - 9;
       pen.fillStyle = g.theme.color("mut");
       const wide = pen.measureText(text).width;

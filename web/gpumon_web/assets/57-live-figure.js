@@ -199,8 +199,8 @@
 
     // What a point is, and what the shade is.
     function about(doc) {
-      if (doc.step) { return [`means of ${t.short(doc.step)}`, longer(doc), "shade: lowest to highest"].filter(Boolean).join(", "); }
-      return doc.interval ? `${t.short(doc.interval)} samples` : "";
+      if (doc.step) { return [`means of ${t.short(doc.step)}`, longer(doc), "shade: lowest to highest", doc.cut].filter(Boolean).join(", "); }
+      return [doc.interval ? `${t.short(doc.interval)} samples` : "", doc.cut].filter(Boolean).join(", ");
     }
 
     // Where less is kept than the points show: the longest means, and up to when.

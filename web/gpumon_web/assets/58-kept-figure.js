@@ -56,7 +56,7 @@
       chart.show({ ...doc, panels: doc.panels.filter((panel) => keys.includes(panel.key)) }, range, now);
       over.show(shown, range);
       const step = doc.step ? `points of ${g.text.short(doc.step)}, shade: lowest to highest` : "";
-      g.put(words, step);
+      g.put(words, [step, doc.cut].filter(Boolean).join(", "));
     }
 
     // Finer points once the zoom settles; what was on its way for another zoom comes to nothing.

@@ -94,7 +94,7 @@ def kept(document: Cells) -> KeptValues:
     numbers = {cells["key"]: _gpus(one, labels) for cells, one in zip(shown, found, strict=False)}
     values = {
         "title": f"Last {document['window'].replace('h', ' hours').replace('d', ' days')}",
-        "summary": _summary(found) if is_known else "",
+        "summary": _summary(found, document["older"]) if is_known else "",
         "windows": [
             {"text": name.replace("h", " h").replace("d", " d"), "title": "", "is_pressed": name == document["window"],
              "arg": "window", "value": name} for name in HOURS
@@ -174,10 +174,12 @@ def _gpu_text(one: LastedEvent, labels: Mapping[str, str]) -> str:
     return f"GPU {ranges([int(number) for number in numbers])}" if numbers else one.event.device
 
 
-def _summary(found: Sequence[LastedEvent]) -> str | Cells:
+def _summary(found: Sequence[LastedEvent], older: int) -> str | Cells:
+    """What is shown, and what is left out: `older` events of the window were not read."""
     going_on = [one.event.until_ns for one in found if one.event.until_ns > 0 and one.event.severity != "info"]
     more = f", the newest {SHOWN} are shown" if len(found) > SHOWN else ""
-    told = f"{units.counted(len(found), 'event')}{more}"
+    before = f", {older:,} older ones of all kinds are left out" if older else ""
+    told = f"{units.counted(len(found), 'event')}{more}{before}"
     if not going_on:
         return told
     need = f"{len(going_on)} that need{'s' if len(going_on) == 1 else ''} attention had not ended"
