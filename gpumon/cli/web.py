@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from gpumon.people import People
     from gpumon_web.gate import Gate
+    from gpumon_web.person_colors import PersonColors
     from gpumon_web.positions import Recording
     from gpumon_web.work import Work
 
@@ -99,6 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon_web.gate import Gate
     from gpumon_web.named_tokens import NamedTokens
     from gpumon_web.named_work import named_work
+    from gpumon_web.person_colors import FILE as COLORS
+    from gpumon_web.person_colors import PersonColors
     from gpumon_web.refused import FILE as REFUSED
     from gpumon_web.refused import RefusedTries
     from gpumon_web.sessions import FILE as SESSIONS
@@ -129,9 +132,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.prometheus:
         from gpumon.cli.web_cluster import cluster_app
 
-        app = cluster_app(arguments)
+        app = cluster_app(arguments, PersonColors(kept(COLORS)))
     else:
-        app = _machine_app(where, arguments, people, thread)
+        app = _machine_app(where, arguments, people, thread, PersonColors(kept(COLORS)))
     with app as make:
 
         def tell() -> None:
@@ -148,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _machine_app(
-    where: Places, arguments: argparse.Namespace, people: People, thread: Work
+    where: Places, arguments: argparse.Namespace, people: People, thread: Work, colors: PersonColors
 ) -> Iterator[Callable[[Gate], Dash]]:  # fmt: skip
     """Yield what makes the app of this machine."""
     from gpumon.database.read import wait_at_most
@@ -158,13 +161,14 @@ def _machine_app(
     from gpumon_web.feed import Feed, followed
     from gpumon_web.named_frames import named_frames
     from gpumon_web.named_work import meet_kept, named_work
+    from gpumon_web.person_colors import meet_past
     from gpumon_web.routes import Sources
     from gpumon_web.runs import Runs
     from gpumon_web.work import processes
     from gpumon_web.worker import LOCKED_FOR
 
     wait_at_most(LOCKED_FOR)
-    with _watched(where, arguments) as (live, ledgers), _recording(live, arguments.speed, people) as recording:
+    with _watched(where, arguments) as (live, ledgers), _recording(live, arguments.speed, people, colors) as recording:
         plays = live.playback if recording is None else None
         extent = (lambda: (plays.begin, plays.end)) if plays is not None else None
         feed = Feed(named_frames(live, people), recording.extent if recording else None, extent=extent)
@@ -182,7 +186,8 @@ def _machine_app(
             return path if os.path.exists(path) else ""
 
         runs = Runs(feed, ledgers, work=work, prices=arguments.prices, is_own=is_own, played=played)
-        sources = Sources(feed, runs, accounts, thread, recording)
+        sources = Sources(feed, runs, accounts, thread, recording, colors)
+        thread.ask(meet_past, lambda: (colors, ledgers(), [] if is_own else history_paths(where)))
         try:
             with followed(feed):
                 yield lambda gate: make_app(sources, gate)
@@ -271,7 +276,9 @@ def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> s
 
 
 @contextmanager
-def _recording(live: Live, speed: float, people: People) -> Iterator[Recording | None]:
+def _recording(
+    live: Live, speed: float, people: People, colors: PersonColors
+) -> Iterator[Recording | None]:  # fmt: skip
     """The recording that this process plays, for viewers who take it elsewhere; None of anything else."""
     from gpumon.recording.positions import Positions
     from gpumon_web.positions import Recording
@@ -281,7 +288,7 @@ def _recording(live: Live, speed: float, people: People) -> Iterator[Recording |
         return
     positions = Positions(live.playback.path, live.playback.portion)
     try:
-        yield Recording(positions, speed, people)
+        yield Recording(positions, speed, people, colors)
     finally:
         positions.close()
 

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from dash import Dash
 
     from gpumon_web.gate import Gate
+    from gpumon_web.person_colors import PersonColors
 
 
 @contextmanager
-def cluster_app(arguments: argparse.Namespace) -> Iterator[Callable[[Gate], Dash]]:
+def cluster_app(arguments: argparse.Namespace, colors: PersonColors) -> Iterator[Callable[[Gate], Dash]]:
     """Yield what makes the app of the cluster of `--prometheus`; its one poller asks while somebody looks."""
     engine, access = open_engine(arguments)
     from gpumon.cluster.gpus import OF_GPUS
@@ -29,6 +30,7 @@ def cluster_app(arguments: argparse.Namespace) -> Iterator[Callable[[Gate], Dash
 
     poller = ClusterPoller(engine, (*QUESTIONS, *OF_GPUS, *cost_questions(arguments.prices)))
     views = ClusterViews(poller, engine.name, arguments.prices, access.node_page, arguments.user_groups)
+    views.colors = colors
     try:
         poller.start()
         yield lambda gate: make_cluster_app(views, CLUSTER_PAGES, gate)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from gpumon_web.feed import FIRST_WINDOW, SPARK, Feed, JsonBody, host_row
 from gpumon_web.page import Args, Cells, Gpu, Now, Page, Rows
 from gpumon_web.pages import PAGES
+from gpumon_web.person_colors import PersonColors
 from gpumon_web.tokens import gpu_address
 from gpumon_web.watched import watched
 
@@ -127,8 +128,9 @@ class PagedFeed(Protocol):
 class PageViews(ABC):
     """All pages over one feed. Safe to use from several threads."""
 
-    def __init__(self, paged: PagedFeed, pages: Mapping[str, Page]) -> None:
+    def __init__(self, paged: PagedFeed, pages: Mapping[str, Page], colors: PersonColors | None = None) -> None:
         self._paged = paged
+        self.colors = colors or PersonColors()
         self._pages = pages
         self._first = next(iter(pages.values()))
         self._views: OrderedDict[tuple[Any, ...], PageVersions] = OrderedDict()
@@ -185,8 +187,8 @@ class PageViews(ABC):
 class PageFeed(PageViews):
     """All pages over the ring of one machine."""
 
-    def __init__(self, feed: Feed) -> None:
-        super().__init__(feed, PAGES)
+    def __init__(self, feed: Feed, colors: PersonColors | None = None) -> None:
+        super().__init__(feed, PAGES, colors)
         self._feed = feed
         self._now = Now()
         self._boot = ""
@@ -225,6 +227,7 @@ class PageFeed(PageViews):
         return {
             "hostname": self._feed.about["hostname"],
             "users": sorted(users - {""}),
+            "places": self.colors.places(users),
             "nameless": self._feed.hides_names,
             "home": gpu_address(labels[0]) if len(labels) == 1 else "",
             "has_gpus": bool(labels),

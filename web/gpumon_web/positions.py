@@ -22,6 +22,7 @@ from gpumon_web.feed import Feed
 from gpumon_web.live import PageFeed
 from gpumon_web.named_frames import named_frames
 from gpumon_web.page import Cells
+from gpumon_web.person_colors import PersonColors
 from gpumon_web.runs import Runs
 
 KEPT = 6
@@ -95,7 +96,10 @@ class RecordedFrames:
 class Recording:
     """The recording of a server, at any position. Safe to use from several threads."""
 
-    def __init__(self, positions: Positions, speed: float = 1.0, people: People = EVERYBODY) -> None:
+    def __init__(
+        self, positions: Positions, speed: float = 1.0, people: People = EVERYBODY, colors: PersonColors | None = None
+    ) -> None:  # fmt: skip
+        self._colors = colors or PersonColors()
         self._positions = positions
         self._people = people
         self._speed = speed
@@ -152,4 +156,4 @@ class Recording:
         def now() -> float:
             return feed.frame.time if feed.frame else 0.0
 
-        return RecordedPlace(frames, feed, PageFeed(feed), Runs(feed, list, now, missing=MISSING))
+        return RecordedPlace(frames, feed, PageFeed(feed, self._colors), Runs(feed, list, now, missing=MISSING))

@@ -23,6 +23,7 @@ from gpumon_web.gpu_chart import USUAL, GpuChartWindow, gpu_chart
 from gpumon_web.live import PageFeed, PageViews
 from gpumon_web.page import Kept, Page
 from gpumon_web.pages import PAGES
+from gpumon_web.person_colors import PersonColors
 from gpumon_web.plain_page import BadNumber, failure
 from gpumon_web.positions import RecordedPlace, Recording
 from gpumon_web.repeats import PACKED, choose, takes_gzip
@@ -52,6 +53,8 @@ class Sources(NamedTuple):
     """Makes figures of GPUs, and pages at positions of a recording."""
     recording: Recording | None = None
     """The recording that plays, if viewers may take it elsewhere."""
+    colors: PersonColors | None = None
+    """Colors of people; None: those that last as long as the server."""
 
 
 def add_page_routes(server: Flask, views: PageViews, pages: Mapping[str, Page]) -> None:

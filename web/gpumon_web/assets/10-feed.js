@@ -109,6 +109,7 @@
     if (delta.now) { feed.now = delta.now; }
     if (Object.keys(delta.server).length) {
       feed.server = { ...feed.server, ...delta.server };
+      g.theme.give(feed.server.places);
       g.theme.meet(feed.server.users);
     }
     if (delta.reset) {

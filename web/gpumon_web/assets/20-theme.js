@@ -3,7 +3,7 @@
 (function (g) {
   const KEY = "gpumon-theme";
   const COLORS = 8;
-  const USUAL = 5; // those that differ most; the others are for whoever comes when the others are taken
+  const USUAL = 5; // those that differ most
   const NOBODY = "mut";
   const LONG = 14; // letters of a name; one with more may not have room
   const END = 9; // of these that always stay
@@ -12,7 +12,6 @@
   const placed = new Map();
   const rounds = new Map();
   const people = new Set();
-  const used = Array.from({ length: COLORS }, (_, at) => (at < USUAL ? 0 : 0.5));
   let known = new Map();
 
   function stored() {
@@ -56,37 +55,29 @@
     return (hash >>> 8) % USUAL;
   }
 
-  // A person has the color of the name, on every page and in every browser; where two would share one the later takes
-  // the next that the fewest have. Once given it stays, so that a dot and a bar of one person never differ.
+  // A person has the color that the server has given, on every page and in every browser; who has none, that of the name.
   function ofUser(name) {
     if (!name) { return NOBODY; }
-    if (!placed.has(name)) {
-      const least = Math.min(...used);
-      let at = slot(name);
-      while (used[at] > least) { at = (at + 1) % COLORS; }
-      rounds.set(name, Math.floor(used[at]));
-      used[at] += 1;
-      placed.set(name, at);
+    return `p${placed.has(name) ? placed.get(name) : slot(name)}`;
+  }
+
+  // `places`: of each person, a color and a mark in one number.
+  function give(places) {
+    for (const [name, place] of Object.entries(places || {})) {
+      placed.set(name, place % COLORS);
+      rounds.set(name, Math.floor(place / COLORS));
     }
-    return `p${placed.get(name)}`;
   }
 
   // How many had the color of a person before: there are more people than colors that differ. Marks tell them apart.
   function mark(name) {
-    ofUser(name);
     return ["", "second", "third"][Math.min(2, rounds.get(name) || 0)];
   }
 
-  // Names that come together get their colors in the order of the alphabet, whatever the order of what shows them.
-  function meet(names) {
-    for (const name of [...new Set(names)].sort()) {
-      ofUser(name);
-      people.add(name);
-    }
-  }
+  function meet(names) { for (const name of names) { people.add(name); } }
 
   g.theme = {
-    color, ofUser, mark, meet, isDark,
+    color, ofUser, mark, give, meet, isDark,
     // Everyone that a page has told of.
     met: () => [...people],
     on(listener) { listeners.push(listener); },

@@ -135,7 +135,10 @@ class ClusterViews(PageViews):
         known = now.cluster or ClusterNow()
         users = {one.name for one in facts.users(known.answers, Period.WEEK)}
         users |= {row.labels.get("user", "") for row in known.answers.get("runs", ())}
-        return {"hostname": known.engine, "users": sorted(users - {""}), "home": "", "has_gpus": True, "runs": []}
+        return {
+            "hostname": known.engine, "users": sorted(users - {""}), "places": self.colors.places(users), "home": "",
+            "has_gpus": True, "runs": [],
+        }  # fmt: skip
 
 
 _SUBJECTS: Mapping[str, Callable[[str, str], Sequence[Question]]] = {"node": of_node, "person": of_user}

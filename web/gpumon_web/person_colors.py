@@ -1,0 +1,101 @@
+"""The color of each person: given once, kept in a file, and the same for all viewers of a server.
+
+A color is given when somebody is first seen, the one that the fewest of those who are there then have. It never
+changes after that: who comes later, or is gone, changes nobody else's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from math import inf
+from threading import Lock
+
+from gpumon.accounting.query import read_users
+from gpumon.errors import GpumonError
+from gpumon.ledger.reader import Ledgers
+
+FILE = "web-colors"
+COLORS = 8
+ROUNDS = 3
+"""People who share a color differ by a mark: none, and two kinds."""
+_USUAL = 5
+"""Colors that differ most."""
+MOST = 1000
+"""People with a color of their own to keep; those beyond get one by their name, in each browser."""
+_LONGEST = 256
+_MOST_BYTES = 2**20
+
+
+class PersonColors:
+    """Places of people by name, each a color and a mark: `color + COLORS * mark`. Safe to use from several threads.
+
+    `path`: the file that keeps them, empty where none does.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+        self._places: dict[str, int] = {}
+        self._lock = Lock()
+        self._is_read = False
+
+    def places(self, there: Iterable[str] = ()) -> dict[str, int]:
+        """Return the place of each person who was ever seen, those that are `there` now included."""
+        names = sorted(name for name in {*there} if name and len(name) <= _LONGEST)
+        with self._lock:
+            if not self._is_read or any(name not in self._places for name in names):
+                self._read()  # another server may have met them
+            new = [name for name in names if name not in self._places][: max(0, MOST - len(self._places))]
+            for name in new:
+                self._places[name] = self._free(names)
+            if new:
+                self._keep(new)
+            return dict(self._places)
+
+    def _free(self, there: Iterable[str]) -> int:
+        """The place that the fewest have, first of those who are there, then of all."""
+        now = [self._places[name] for name in there if name in self._places]
+        colors_now, places_now = Counter(place % COLORS for place in now), Counter(now)
+        colors, places = Counter(place % COLORS for place in self._places.values()), Counter(self._places.values())
+
+        def cost(place: int) -> tuple[int, ...]:
+            color = place % COLORS
+            is_less_usual = int(color >= _USUAL)
+            return colors_now[color], places_now[place], 2 * colors[color] + is_less_usual, places[place], place
+
+        return min(range(COLORS * ROUNDS), key=cost)
+
+    def _read(self) -> None:
+        self._is_read = True
+        with suppress(OSError), open(self._path, "rb") as file:
+            for line in file.read(_MOST_BYTES).splitlines():
+                with suppress(ValueError, TypeError, RecursionError):
+                    place, name = json.loads(line)
+                    if isinstance(name, str) and isinstance(place, int) and 0 <= place < COLORS * ROUNDS:
+                        self._places.setdefault(name, place)
+
+    def _keep(self, names: Iterable[str]) -> None:
+        if not self._path:
+            return
+        lines = "".join(json.dumps([self._places[name], name]) + "\n" for name in names)
+        with suppress(OSError):  # without room they last as long as the server
+            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                os.write(fd, lines.encode())
+            finally:
+                os.close(fd)
+
+
+def meet_past(colors: PersonColors, ledgers: Sequence[str], histories: Sequence[str]) -> None:
+    """Give a color to everyone in the ledgers and the accounts, in the order of their first run."""
+    names: list[str] = []
+    with suppress(GpumonError), Ledgers(ledgers) as opened:
+        names += [row.user for _, row in reversed(opened.candidates())]
+    for path in histories:
+        with suppress(GpumonError):
+            names += read_users(path, -inf, inf)
+    for name in dict.fromkeys(names):
+        colors.places([name])
