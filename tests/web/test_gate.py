@@ -51,7 +51,9 @@ def test_only_reading_is_possible_even_with_the_token(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::2]", "127.0.0.1@evil", "["]
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::2]", "127.0.0.1@evil",
+     "evil.example@127.0.0.1", "127.0.0.1/x", "["]
 )  # fmt: skip
 def test_a_name_that_is_not_ours_is_refused_on_every_route(served: Served, host: str) -> None:
     for path in served.paths():
@@ -198,7 +200,7 @@ def test_an_unknown_path_says_so_and_does_not_show_the_page(served: Served) -> N
     assert answer.status_code == 404
     assert b"script" not in answer.data
     assert "There is no page at /gpu/0." in answer.text
-    assert '<a href="/#/gpu/0">Open /#/gpu/0</a>' in answer.text, "where people who typed it wanted to be"
+    assert '<a href="./../#/gpu/0">Open /#/gpu/0</a>' in answer.text, "where people who typed it wanted to be"
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/%3Cscript%3Ealert(1)%3C/script%3E", "/gpu%0A%1B[31m", "/" + "a" * 3000])
@@ -214,7 +216,7 @@ def test_an_unknown_path_leads_to_the_first_page_behind_any_prefix(served: Serve
 @pytest.mark.parametrize("prefix", ["", "/gpus", "/user/ada/proxy/8050/", "/a.b-c~d%20e"])
 def test_the_page_lies_below_whatever_path_a_proxy_names(served: Served, prefix: str) -> None:
     page = served.client().get("/", headers={"X-Forwarded-Prefix": prefix} if prefix else {}).get_data(as_text=True)
-    wanted = (prefix.rstrip("/") + "/") if prefix else "/"
+    wanted = (prefix.rstrip("/") + "/") if prefix else "./"
     assert "__gpumon_prefix__" not in page
     assert f'src="{wanted}_dash-component-suites/' in page
     escaped = wanted.replace("/", "\\u002f")
@@ -227,6 +229,6 @@ def test_the_page_lies_below_whatever_path_a_proxy_names(served: Served, prefix:
 def test_a_prefix_that_is_no_path_is_not_believed(served: Served, prefix: str) -> None:
     answer = served.client().get("/", headers={"X-Forwarded-Prefix": prefix.encode().decode("latin-1")})
     page = answer.get_data(as_text=True)
-    assert 'src="/_dash-component-suites/' in page
+    assert 'src="./_dash-component-suites/' in page
     assert "<script>alert" not in page
     assert "evil.example" not in page

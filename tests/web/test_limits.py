@@ -22,6 +22,18 @@ def test_buckets_are_bounded() -> None:
     assert not buckets.takes(str(VISITORS + 9), 0.0)
 
 
+def test_who_asks_too_much_takes_the_form_to_sign_in_from_nobody() -> None:
+    served = Served([tick(1)], buckets=Buckets(20, 0.0))
+    greedy = [served.client(token=False).get("/") for _ in range(40)]
+    assert greedy[-1].status_code == 429
+    for path in ("/", "/?token=old"):
+        answer = served.client(token=False).get(path)
+        assert answer.status_code == 429
+        assert '<form method="post" action="./sign-in"' in answer.text
+    form = {"data": {"token": TOKEN}, "headers": {"Sec-Fetch-Site": "same-origin"}}
+    assert served.client(token=False).post("/sign-in", **form).status_code == 303
+
+
 def test_who_asks_too_much_is_told_to_wait_and_others_are_not() -> None:
     served = Served([tick(1)], buckets=Buckets(20, 0.0))
     greedy, modest = served.client(token=False), served.client(token=False)

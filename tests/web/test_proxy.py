@@ -1,4 +1,4 @@
-"""The page below a path of a proxy that strips it, in a browser: no configuration but the one header."""
+"""The page below a path of a proxy that strips it, in a browser, without configuration."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def proxy(link: str, header: str, keeps_host: bool) -> Iterator[tuple[str, list[
 
 @pytest.mark.parametrize(
     ("header", "keeps_host"),
-    [("X-Forwarded-Prefix", True), ("X-Forwarded-Prefix", False), ("X-ProxyContextPath", True)],
+    [("X-Forwarded-Prefix", True), ("X-ProxyContextPath", False), ("X-Names-No-Path", False)],
 )
-def test_every_page_works_below_a_path_that_the_proxy_names(
+def test_every_page_works_below_a_path_whether_the_proxy_names_it_or_not(
     browser: Browser, simulated: str, header: str, keeps_host: bool
 ) -> None:
     with proxy(simulated, header, keeps_host) as (link, outside), visit(browser, link) as visitor:

@@ -35,7 +35,7 @@ from gpumon_web.page import Page
 from gpumon_web.pages import PAGES
 from gpumon_web.parts import aria, data
 from gpumon_web.plain_page import KEEPS_PLACE, BadNumber, failure, no_such_page
-from gpumon_web.prefix import PLACEHOLDER, prefix_of, put_prefix
+from gpumon_web.prefix import PLACEHOLDER, base_of, put_prefix
 from gpumon_web.refusals import NO_TOKEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Refused, refusal
 from gpumon_web.repeats import Repeats
 from gpumon_web.routes import Sources, add_page_routes, add_routes
@@ -75,7 +75,7 @@ def make_app(
     sources: Sources, gate: Gate, now: Callable[[], float] = time.time, buckets: Buckets | None = None
 ) -> Dash:
     """The app of one machine, ready to be served; its WSGI application is `.server`."""
-    views = PageFeed(sources.feed)
+    views = PageFeed(sources.feed, sources.colors)
 
     def add(server: Flask, complaints: Complaints) -> None:
         add_routes(server, sources, views, complaints)
@@ -234,7 +234,7 @@ def _guard(
             channel.is_proven = request.path != OPEN and gate.is_known(request, then)
         # Dash answers any path with its page, whose relative addresses would then lead nowhere.
         if request.path not in _PAGES and not (request.path.startswith(_FILES) and _is_known(request.url_rule)):
-            return no_such_page(request, prefix_of(request.headers), pages)
+            return no_such_page(request, base_of(request), pages)
         return None
 
     def tried_to_enter(refused: Refused | None, then: float) -> Response | None:
@@ -255,17 +255,17 @@ def _guard(
                 few = buckets.takes(f"guess {peer}", time.monotonic(), GUESSES)
                 gate.refused.note(peer=peer, way=way, path=request.path, status=401 if few else 429, now=then)
                 if not few:
-                    return refusal(request, TOO_MANY)
+                    return refusal(request, TOO_MANY, is_stranger=refused is NO_TOKEN)
             elif refused is None:
                 gate.note_program(request, then)
             visitor, times = gate.visitor(request, then)
             if not buckets.takes(visitor, time.monotonic(), times):
-                return refusal(request, TOO_MANY)
+                return refusal(request, TOO_MANY, is_stranger=refused is NO_TOKEN)
         return refusal(request, WRONG_TOKEN) if forms and answer is None else answer
 
     def after(answer: Response) -> Response:
         if answer.mimetype == "text/html" and answer.status_code == 200:
-            answer.set_data(put_prefix(answer.get_data(as_text=True), prefix_of(request.headers)))
+            answer.set_data(put_prefix(answer.get_data(as_text=True), base_of(request)))
         then = now()
         gate.renew(request, answer, then)
         add_headers(compress(request, answer), csp)

@@ -9,6 +9,11 @@ from gpumon_web.page import Page
 
 _CARD = '<div class="card"><i></i></div>'
 
+_NO_SCRIPT = (
+    '<noscript><p class="problem">This page needs JavaScript, which is off in this browser. '
+    "'gpumon status' and 'gpumon top' show the same in a terminal.</p></noscript>"
+)
+
 
 def first_bytes(pages: Mapping[str, Page]) -> str:
     """Return markup without ids, scripts or requests of its own, which the first script of the page takes away.
@@ -22,5 +27,5 @@ def first_bytes(pages: Mapping[str, Page]) -> str:
         '<div class="first" aria-busy="true"><header class="top">'
         f'<a class="brand" href="#/{escape(next(iter(pages)))}"><span class="logo"></span><span>gpumon</span></a>'
         f'<nav class="tabs" aria-label="Pages">{tabs}</nav><span class="live">connecting</span></header>'
-        f"<main><i></i>{_CARD}{_CARD}</main></div>"
+        f"<main>{_NO_SCRIPT}<i></i>{_CARD}{_CARD}</main></div>"
     )

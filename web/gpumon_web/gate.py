@@ -207,8 +207,11 @@ class Gate:
 
     def _is_ours(self, netloc: str) -> bool:
         try:
-            name = urlsplit(f"//{netloc}").hostname or ""
+            parts = urlsplit(f"//{netloc}")
+            name = parts.hostname or ""
         except ValueError:
+            return False
+        if parts.netloc != netloc or "@" in netloc:  # a Host and an origin name neither a path nor a user
             return False
         return name.rstrip(".") in self._hosts
 

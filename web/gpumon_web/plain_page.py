@@ -101,7 +101,7 @@ def no_such_page(request: Request, prefix: str, pages: Collection[str]) -> Respo
     path = clean(request.path, _MOST_PATH)
     name = path.strip("/").partition("/")[0]
     found = f"#/{quote(path.strip('/'))}" if name in pages else ""
-    words = f"Open {prefix}{found}" if found else "Open gpumon"
+    words = f"Open /{found}" if found else "Open gpumon"
     text = f"There is no page at {path}."
     return failure(request, 404, "No such page", text, onward=Onward(prefix + found, words))
 

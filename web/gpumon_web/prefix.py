@@ -1,13 +1,14 @@
 """Serving below any path without being told which: /user/ada/proxy/8050/ as well as /.
 
-Dash writes absolute paths into its page. It is built with a placeholder for the prefix, and each
-page gets the one that the proxy names; our own scripts use relative addresses only.
+Dash is built with a placeholder for the prefix. Each page gets the one that the proxy names, else relative addresses;
+our own scripts use relative addresses only.
 """
 
 from __future__ import annotations
 
 import re
 
+from flask import Request
 from werkzeug.datastructures import Headers
 
 PLACEHOLDER = "/__gpumon_prefix__/"
@@ -23,6 +24,15 @@ def prefix_of(headers: Headers) -> str:
         if _PATH.fullmatch(given) and ".." not in given:
             return given.rstrip("/") + "/"
     return "/"
+
+
+def base_of(request: Request) -> str:
+    """What addresses of ours begin with in an answer: the prefix that is named, else the way up from what was asked.
+
+    A proxy may put a path in front of ours without naming it.
+    """
+    prefix = prefix_of(request.headers)
+    return prefix if prefix != "/" else "./" + "../" * (request.path.count("/") - 1)
 
 
 def put_prefix(page: str, prefix: str) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from flask import Request, Response
 
 from gpumon_web.plain_page import V1, failure
-from gpumon_web.prefix import prefix_of
+from gpumon_web.prefix import base_of
 
 SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
 """The two paths that take a POST."""
@@ -40,17 +40,20 @@ WRONG_TOKEN = Refused(401, "Wrong token", NO_TOKEN.text)
 TOO_MANY = Refused(429, "Too many requests", "Wait a moment, then load the page again.")
 
 
-def refusal(request: Request, refused: Refused) -> Response:
-    """The answer that says why."""
+def refusal(request: Request, refused: Refused, *, is_stranger: bool = False) -> Response:
+    """The answer that says why; `is_stranger`: who asks needs a token, and has shown none."""
     headers = {}
     sign_in = ""
     if refused.status == 405:
         headers["Allow"] = "GET, HEAD"
     elif refused.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="gpumon"'
-        sign_in = prefix_of(request.headers) + SIGN_IN.lstrip("/")
+        sign_in = base_of(request) + SIGN_IN.lstrip("/")
         if request.path.startswith(V1):
             refused = refused._replace(text=TO_PROGRAMS)
     elif refused.status == 429:
         headers["Retry-After"] = "2"
+        # Strangers of one machine share an address: whoever asks too often must not take the form from the others.
+        if is_stranger:
+            sign_in = base_of(request) + SIGN_IN.lstrip("/")
     return failure(request, refused.status, refused.title, refused.text, headers, sign_in=sign_in)
