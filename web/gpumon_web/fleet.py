@@ -147,7 +147,8 @@ def holders(processes: Sequence[Process], joined: Sequence[Ranks]) -> list[dict[
     ordered = sorted(groups.items(), key=lambda group: -sum(_or_nothing(one.memory_used) for one in group[1]))
     found = [_holder(user, run, members) for (user, run), members in ordered[:NAMED]]
     rest = [process for _, members in ordered[NAMED:] for process in members]
-    return [*found, *([_holder(None, None, rest)] if rest else [])]
+    alone = sum(_run_id(process, joined) is None for process in rest)  # a run is told of by itself
+    return [*found, *([{**_holder(None, None, rest), "alone": alone}] if rest else [])]
 
 
 def _holder(user: str | None, run: str | None, members: Sequence[Process]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.metrics import Unit
 from gpumon_web import levels
-from gpumon_web.holders import holder_of, idle_for
+from gpumon_web.holders import holder_of, idle_for, of_no_run
 from gpumon_web.page import Cells, Gpu, Now
 from gpumon_web.tokens import gpu_address, line, link, person, place, progress, run_address, run_name, tag, text
 
@@ -36,9 +36,8 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
         if far := place(run):
             lines.append(progress(run, far))
     if len(runs) > RUNS:
-        lines.append(_more(about, f"and {len(runs) - RUNS} more runs"))
-    ids = {run["id"] for run in runs}
-    holders = [holder for holder in about["holders"] if holder["run"] not in ids]
+        lines.append(_more(about, f"and {units.counted(len(runs) - RUNS, 'more run')}"))
+    holders = of_no_run(about["holders"], {run["id"] for run in runs})
     lines += [_holder(holder) for holder in holders[:HOLDERS]]
     if rest := sum(holder["count"] for holder in holders[HOLDERS:]):
         lines.append(_more(about, f"and {rest} more {'process' if rest == 1 else 'processes'}"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gpumon import units
 from gpumon.metrics import Unit
@@ -38,6 +38,12 @@ def memory_parts(about: Cells, used: float | None) -> list[Cells]:
     if used is not None and used > held:
         parts.append(share((used - held) / total, color="rest", title=unexplained(about)))
     return parts
+
+
+def of_no_run(holders: Iterable[Cells], runs: Collection[str]) -> list[Cells]:
+    """Holders without those of `runs` (ids); of many that are one, the processes without a run alone count."""
+    found = [{**one, "count": one.get("alone", one["count"])} for one in holders if one["run"] not in runs]
+    return [one for one in found if one["count"]]
 
 
 def holder_names(holder: Cells) -> str:

@@ -21,7 +21,7 @@ from gpumon_web.fleet_summary import host
 from gpumon_web.gpu_chart import USUAL as USUAL_PANELS
 from gpumon_web.gpu_lines import SILENT
 from gpumon_web.health import attention
-from gpumon_web.holders import by_user, holder_of, idle_for, memory_parts, unexplained
+from gpumon_web.holders import by_user, holder_of, idle_for, memory_parts, of_no_run, unexplained
 from gpumon_web.last_day import last_day
 from gpumon_web.page import Args, Cells, Column, Gpu, Kept, Now, Page, Rows
 from gpumon_web.tokens import bar, gpu_address, line, link, person, progress, run_address, run_name, run_state, text
@@ -222,8 +222,10 @@ def who(gpu: Gpu, runs: Sequence[Cells]) -> list[Cells]:
                           None if run["state"] == "running" else run_state(run["state"]), css="main"))  # fmt: skip
         if where:
             found.append(progress(run, where))
+    if len(runs) > NAMED:
+        found.append(line(text(f"and {units.counted(len(runs) - NAMED, 'more run')}", "mut"), css="main"))
     names = {run["user"] for run in runs}
-    others = [one for one in gpu.about["holders"] if not one["run"] and one["user"] not in names]
+    others = [one for one in of_no_run(gpu.about["holders"], ()) if not one["run"] and one["user"] not in names]
     for one in others[:NAMED]:
         found.append(line(*holder_of(one), css="main"))
     if not found:
