@@ -44,7 +44,7 @@ def document(
     told = {
         "schema": SCHEMA,
         "time": round(frame.time, 6),
-        "source": origin.source,
+        "source": origin.source or None,
         "label": origin.label,
         "problem": origin.problem or None,
         "notice": origin.notice or None,

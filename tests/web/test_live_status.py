@@ -20,6 +20,7 @@ from gpumon_web.api.schemas import schemas
 from gpumon_web.feed import Feed
 from tests.builders import process, sample, tick
 from tests.web.api import GIB
+from tests.web.served import Served
 
 CHECK = jsonschema.Draft202012Validator({**schemas()["status"], "$defs": dict(schemas())})
 
@@ -98,6 +99,11 @@ def _of_before_a_restart(ring: Ring) -> None:
 def _gone(ring: Ring) -> None:
     ring.is_there = False
     ring.live.close()
+
+
+def test_before_the_first_sample_no_source_is_claimed() -> None:
+    found = Served().json("/api/v1/status")
+    assert (found["source"], found["gpus"]) == (None, [])
 
 
 @pytest.mark.parametrize("befalls", [_silent, _stopped, _of_before_a_restart, _gone])

@@ -17,9 +17,6 @@ from gpumon.origin import Capability
 from gpumon.reports.status_json import aged, document
 from gpumon_web.feed import Feed
 
-_USUAL = "nvml"
-"""The source that is looked for where no ring tells of one."""
-
 
 class LiveStatus:
     """The document, judged once a tick however many ask. Safe to use from several threads."""
@@ -30,8 +27,8 @@ class LiveStatus:
         self._feed = feed
         self._monotonic_ns = monotonic_ns
         self._own_pid = os.getpid() if own_pid is None else own_pid
-        self._about = Origin(_USUAL), Driver(), os.uname().nodename
-        """The last that a ring told."""
+        self._about = Origin(""), Driver(), os.uname().nodename
+        """The last that a ring told; before the first, nothing is known of its source."""
         self._key: Any = None
         self._known: Mapping[str, Any] = {}
 
