@@ -2,6 +2,7 @@
 "use strict";
 (function (g) {
   const t = g.text;
+  const APART = 6; // px between dots at least
   const MISSED = 3; // intervals between two samples from which on nothing is known between them
   const CELL = 10; // s of a point from which on it is said what it covers
   const HATCHED = 12; // px of a gap that is shown as one
@@ -197,8 +198,11 @@
         pen.beginPath();
         pen.moveTo(scale.x(x[begin]), scale.y(mean[begin]));
         for (let at = begin + 1; at < end; at += 1) { pen.lineTo(scale.x(x[at]), scale.y(mean[at])); }
-        for (let at = begin; at < end; at += 1) { lone.push(at); }
-        pen.setLineDash([1.5, 3]);
+        // Dots that are close would melt into a rope: the line between them says as much.
+        if (end - begin < 2 || (scale.x(x[end - 1]) - scale.x(x[begin])) / (end - begin - 1) >= APART) {
+          for (let at = begin; at < end; at += 1) { lone.push(at); }
+          pen.setLineDash([1.5, 3]);
+        }
       }
       pen.strokeStyle = color();
       pen.lineWidth = line.look ? 1 : 1.5;

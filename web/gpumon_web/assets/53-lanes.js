@@ -54,7 +54,7 @@
     const every = EVERY.find((one) => one * wide >= widest) || EVERY[EVERY.length - 1];
     bands.forEach((band, at) => {
       const fits = right(band.end) - left(band.begin) >= pen.measureText(band.text).width + 6;
-      if (every === 1 ? fits : isEach ? band.number % every === 0 : at % every === 0 && fits) { pen.fillText(band.text, (left(band.begin) + right(band.end)) / 2, top + RIBBON / 2 + 0.5); }
+      if (every === 1 ? fits : isEach ? band.number % every === 0 : at % every === 0) { pen.fillText(band.text, (left(band.begin) + right(band.end)) / 2, top + RIBBON / 2 + 0.5); }
     });
     pen.restore();
     return isEach;
