@@ -21,7 +21,7 @@ def _scripts(folder: Path, **texts: str) -> OneScript:
 def test_the_document_asks_for_one_script_that_has_all_of_ours_in_their_order() -> None:
     client = Served().client()
     document = client.get("/").get_data(as_text=True)
-    (address,) = re.findall(r'src="(/assets/[^"]*)"', document)
+    (address,) = re.findall(r'src="\.(/assets/[^"]*)"', document)
     assert re.findall(r"/assets/\d\d-", document) == []
     answer = client.get(address)
     assert (answer.status_code, answer.mimetype) == (200, "text/javascript")

@@ -3,10 +3,11 @@ const assert = require("node:assert");
 const test = require("node:test");
 const { Element, load } = require("./browser.js");
 
-function shown(kind, value, state = "live", data = {}) {
+function shown(kind, value, state = "live", data = {}, places = {}) {
   const { gpumon } = load(["00", "10", "12", "20", "25", "34", "40"]);
   gpumon.feed.state = state;
   gpumon.feed.now = 1000;
+  gpumon.theme.give(places);
   const node = new Element("td");
   Object.assign(node.dataset, data);
   gpumon.show(node, kind, value);
@@ -63,7 +64,8 @@ test("words stand by themselves or in an object", () => {
 
 test("people who share a color are told apart by a mark", () => {
   const people = Array.from({ length: 20 }, (_, at) => ({ person: `person ${at}` }));
-  const marks = shown("rich", [{ line: people }]).find("span").map((one) => one.className).filter((one) => one.startsWith("person"));
+  const places = Object.fromEntries(people.map((one, at) => [one.person, at]));
+  const marks = shown("rich", [{ line: people }], "live", {}, places).find("span").map((one) => one.className).filter((one) => one.startsWith("person"));
   assert.strictEqual(marks.filter((one) => one === "person").length, 8);
   assert.strictEqual(marks.filter((one) => one === "person second").length, 8);
   assert.strictEqual(marks.filter((one) => one === "person third").length, 4);
