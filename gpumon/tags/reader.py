@@ -21,6 +21,7 @@ from gpumon.paths import Places, tag_dirs
 from gpumon.procfs import start_time
 from gpumon.run_about import NOTHING_TOLD, About
 from gpumon.run_facts import NEWS_FOR, SHOWN_FOR
+from gpumon.tags.budget import Budget
 from gpumon.tags.listing import Listing, Unchanged, is_of_its_user, name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.refusals import Place, Refusals
@@ -93,6 +94,8 @@ class TagReader:
         self._ended: dict[Place, _End] = {}
         self._news_since: dict[int, int] = {}
         """End of the last run that is still news (monotonic ns), of users who had more than enough that ended."""
+        self._budgets: dict[int, Budget] = {}
+        """By user."""
         self._users: dict[int, str] = {}
         self._ids = RunIds()
         self._runs: dict[str, tuple[Run, Watched]] = {}
@@ -102,6 +105,8 @@ class TagReader:
         """Look at every board once."""
         times = self._now()
         self._polls += 1
+        for budget in self._budgets.values():
+            budget.refill(times.monotonic_ns)
         unread = sum(self._scan(directory, times) for directory in tag_dirs(self._where))
         self._runs = {}
         if not self._boards:  # no training publishes one
@@ -109,9 +114,10 @@ class TagReader:
         self._news_since = self._newest_ends()
         boundaries: list[Boundary] = []
         withdrawn: list[str] = []
+        left = Counter(board.uid for board in self._boards.values())
         for place, board in list(self._boards.items()):
             try:
-                run, fresh = board.poll(self._now)
+                run, fresh = self._read(board, left)
             except (BoardError, OSError):
                 self._drop(place, board)
                 self._refused.add(place, times.monotonic_ns)
@@ -152,6 +158,17 @@ class TagReader:
             about={key: board.about for key, (_, board) in self._runs.items() if board.about is not NOTHING_TOLD},
             unread=unread,
         )
+
+    def _read(self, board: Watched, left: Counter[int]) -> tuple[Run, list[Boundary]]:
+        """Read a board as far as its user's budget goes, of which `left` boards have an equal share."""
+        budget, bytes_before = self._budgets[board.uid], board.text_bytes
+        backlog, board.backlog = board.backlog, 0  # counted when it was opened
+        most = backlog or max(1, budget.events // left[board.uid])
+        left[board.uid] -= 1
+        run, fresh = board.poll(self._now, most, texts=budget.bytes > 0)
+        budget.events -= max(0, len(fresh) - backlog)
+        budget.bytes -= board.text_bytes - bytes_before
+        return run, fresh
 
     def at(self, monotonic_ns: int) -> list[Run]:
         """The runs of the last poll with epoch, phase and state as they were at `monotonic_ns` (ns)."""
@@ -221,7 +238,8 @@ class TagReader:
                 uid = name_uid(entry.name)
                 if boards[uid] >= BOARDS_PER_USER:
                     boards[uid] -= self._made_room(uid)
-                if opened[uid] >= _NEW_EACH_POLL or boards[uid] >= BOARDS_PER_USER:
+                budget = self._budgets.setdefault(uid, Budget(times.monotonic_ns))
+                if opened[uid] >= _NEW_EACH_POLL or boards[uid] >= BOARDS_PER_USER or budget.is_spent:
                     unread += place not in self._refused
                     continue
                 opened[uid] += 1
@@ -240,11 +258,12 @@ class TagReader:
 
     def _open(self, directory: int, place: Place, times: Times) -> bool:
         try:
-            self._boards[place] = Watched(directory, place[1], self._proc)
+            board = self._boards[place] = Watched(directory, place[1], self._proc)
         except (BoardError, OSError):
             self._refused.add(place, times.monotonic_ns)
             return False
         self._refused.forget(place)
+        self._budgets[board.uid].events -= board.backlog
         return True
 
     def _lost_board(self, place: Place) -> Place | None:

@@ -79,6 +79,8 @@ class Watched:
         self._lost = 0
         self._version = 0
         self._about_version = 0
+        self.text_bytes = 0
+        """Bytes of descriptions and particulars that were read so far."""
         self.about = NOTHING_TOLD
         self._description = Description(name="", id="")
         self._pid = 0
@@ -86,10 +88,13 @@ class Watched:
         self.fd = os.open(name, _OPEN, dir_fd=directory)
         try:
             _check(os.fstat(self.fd), self.uid)
-            self.header = unpack_header(os.pread(self.fd, wire.FRONT, 0))
+            front = os.pread(self.fd, wire.FRONT, 0)
+            self.header = unpack_header(front)
         except (BoardError, OSError):
             os.close(self.fd)
             raise
+        self.backlog = min(_head(front), wire.EVENT_COUNT)
+        """Events that the first poll finds."""
         self.inode = os.fstat(self.fd).st_ino
         # The kernel does not show a process its own locks; and closing this descriptor would drop them.
         self._own = self.header.pid == os.getpid() and self.header.started == start_time()
@@ -99,16 +104,23 @@ class Watched:
         """Whether closing the descriptor does no harm: not while this very process holds the lock."""
         return not self._own or self.ended > 0
 
-    def poll(self, now: Callable[[], Times]) -> tuple[Run, list[Boundary]]:
-        """The run as it stands, and the boundaries that are new. Raises BoardError when it is not to be trusted."""
+    def poll(
+        self, now: Callable[[], Times], most: int = wire.EVENT_COUNT, *, texts: bool = True
+    ) -> tuple[Run, list[Boundary]]:
+        """The run as it stands, and the boundaries that are new. Raises BoardError when it is not to be trusted.
+
+        Of more events than `most` the newest are read, and the others count as lost; without `texts` what is new in the
+        run's description and particulars is left for later.
+        """
         # First whether it lives, then what it says: of a dead board what is read is the last word.
         holder = os.getpid() if self._own else lock_holder(self.fd)
         front = os.pread(self.fd, wire.FRONT, 0)
         state = unpack_state(front)
-        events, lost = self._new_events(front)
+        events, lost = self._new_events(front, most)
         times = now()  # after the reading: no honest event that was read is later than this
-        self._read_description(front)
-        self._read_about(front)
+        if texts or not self._version:
+            self._read_description(front)
+            self._read_about(front)
         _, self.memory = unpack_memory(front)
         if holder is not None:
             self._identify(holder)
@@ -146,13 +158,13 @@ class Watched:
             os.close(self.fd)
             self.fd = -1
 
-    def _new_events(self, front: bytes) -> tuple[list[wire.Event], int]:
-        head = int.from_bytes(front[wire.EVENT_HEAD : wire.EVENT_HEAD + 8], "little")
+    def _new_events(self, front: bytes, most: int) -> tuple[list[wire.Event], int]:
+        head = _head(front)
         if not self._seen < head < _LONGEST:
             return [], 0
         ring = os.pread(self.fd, wire.EVENT_COUNT * wire.EVENT_SIZE, wire.EVENTS)
         more = os.pread(self.fd, wire.EVENT_COUNT * wire.SUPPLEMENT_SIZE, wire.SUPPLEMENTS)
-        first = max(self._seen + 1, head - wire.EVENT_COUNT + 1)
+        first = max(self._seen + 1, head - min(most, wire.EVENT_COUNT) + 1)
         found = [event for n in range(first, head + 1) if (event := unpack_event(ring, n, more)) is not None]
         if not found:
             return [], 0  # a head that no event bears out: looked at again
@@ -166,6 +178,7 @@ class Watched:
             if version == self._version:
                 return
             text = os.pread(self.fd, length, offset)
+            self.text_bytes += length
             if len(text) == length and crc32(text) == crc:
                 self._description, self._version = decode(text), version
                 return
@@ -177,6 +190,7 @@ class Watched:
             if version == self._about_version:
                 return
             text = os.pread(self.fd, length, offset)
+            self.text_bytes += length
             if len(text) == length and crc32(text) == crc:
                 self.about, self._about_version = decode_about(text), version
                 return
@@ -298,6 +312,11 @@ class Watched:
     def _metrics(self, logged: wire.Metrics) -> dict[str, float]:
         names = self._description.metrics
         return {name: value for name, value in zip(names, logged, strict=False) if name and value is not None}
+
+
+def _head(front: bytes) -> int:
+    """The number of the newest event, as the board says."""
+    return int.from_bytes(front[wire.EVENT_HEAD : wire.EVENT_HEAD + 8], "little")
 
 
 def _check(found: os.stat_result, uid: int) -> None:

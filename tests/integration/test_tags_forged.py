@@ -21,9 +21,11 @@ import gpumon
 from gpumon.frame import Device, Mark, Process, Run
 from gpumon.paths import Places, make_tag_dir
 from gpumon.tags import wire
+from gpumon.tags.budget import BURST, BYTES, EVENTS
 from gpumon.tags.matching import devices_of
 from gpumon.tags.reader import BOARDS_PER_USER, TagReader
 from gpumon.tags.unpack import text_versions, unpack_state
+from tests.fakes import FakeClock
 from tests.fuzzing import examples
 from tests.programs import PATIENCE
 
@@ -403,3 +405,80 @@ def beside(source: str, argument: Path) -> subprocess.Popen[str]:
 def hear(child: subprocess.Popen[str]) -> str:
     assert child.stdout is not None
     return child.stdout.readline().strip()
+
+
+def write_events(path: Path, numbers: range, text: bytes = b"") -> None:
+    """Let a planted board say so many events; and a new description, of which the version is the last number."""
+    with path.open("r+b") as board:
+        for number in numbers:
+            mark = wire.EPOCH_BEGIN if number % 2 else wire.EPOCH_END
+            event = wire.Event(
+                mark, 0, number, number, number, 0, 0, number // 2, 0, 0, wire.NOT_KNOWN, wire.NOTHING_LOGGED,
+            )  # fmt: skip
+            board.seek(wire.event_offset(number))
+            board.write(wire.pack_event(event))
+        board.seek(wire.EVENT_HEAD)
+        board.write(numbers[-1].to_bytes(8, "little"))
+        if text:
+            version = numbers[-1]
+            board.seek(wire.TEXTS[version % 2])
+            board.write(text)
+            board.seek(wire.DESCRIPTIONS[version % 2])
+            board.write(wire.pack_text_header(version, text))
+
+
+class TestBudgetOfAUser:
+    """What one user's boards cost in a poll has a bound, whatever they say, and is not at the cost of others."""
+
+    @pytest.fixture
+    def clock(self) -> FakeClock:
+        return FakeClock()
+
+    @pytest.fixture
+    def reader(self, tmp_path: Path, clock: FakeClock) -> Iterator[TagReader]:
+        found = TagReader(Places(explicit=str(tmp_path), uid=UID), clock=clock)
+        yield found
+        found.close()
+
+    @pytest.mark.skipif(UID != 0, reason="only root can be two users")
+    def test_leaves_the_events_of_others_whole(
+        self, tags: Path, reader: TagReader, valid: bytes, clock: FakeClock
+    ) -> None:
+        fresh = reader_events(valid) + 1
+        hostile = [plant(tags, valid, number, uid=4321) for number in range(100)]
+        for path in hostile:
+            os.chown(path, 4321, 4321)
+        honest = plant(tags, valid)
+        own: list[int] = []
+        read: list[int] = []
+        text = json.dumps({"name": "x" * 90, "id": "net", "metrics": ["y" * 90] * 70}).encode()
+        for tick in range(20):
+            for path in hostile:
+                write_events(path, range(fresh + 500 * tick, fresh + 500 * (tick + 1)), text)
+            write_events(honest, range(fresh + tick, fresh + tick + 1))
+            poll = reader.poll()
+            own += [found.number for found in poll.boundaries if found.run == honest.name]
+            read.append(sum(found.run != honest.name for found in poll.boundaries))
+            clock.advance(1.0)
+        assert own == [*range(1, fresh + 20)], "each event once"
+        assert max(read) <= EVENTS * BURST + wire.EVENT_COUNT
+        assert max(read[10:]) <= EVENTS + len(hostile)
+        boards = {board.name: board for board in reader._boards.values()}
+        assert sum(boards[path.name].text_bytes for path in hostile if path.name in boards) <= BYTES * (BURST + 21)
+        runs = {run.key: run for run in poll.runs}
+        assert runs[honest.name].lost_events == 0
+        assert all(run.lost_events > 1000 for run in runs.values() if run.key != honest.name)
+
+    def test_is_enough_for_all_ranks_of_a_daemon_that_starts(
+        self, tags: Path, reader: TagReader, valid: bytes, clock: FakeClock
+    ) -> None:
+        """Their boards are opened one after another, and each is read as a whole."""
+        for number in range(64):
+            write_events(plant(tags, valid, number), range(1, wire.EVENT_COUNT + 1))
+        found: list[tuple[str, int]] = []
+        for _ in range(40):
+            poll = reader.poll()
+            found += [(boundary.run, boundary.number) for boundary in poll.boundaries]
+            clock.advance(1.0)
+        assert len(found) == len(set(found)) == 64 * wire.EVENT_COUNT
+        assert poll.unread == 0
