@@ -10,7 +10,6 @@ from time import process_time
 import pytest
 
 import gpumon
-from gpumon.errors import UsageError
 from gpumon.frame import Mark, RunState
 from gpumon.paths import Places
 from gpumon.tags.lifetime import close_all
@@ -77,9 +76,9 @@ def test_a_plan_is_published_once_and_what_the_user_said_stands(look: Callable[[
         assert (found.epochs, found.facts.planned_steps) == (2, 12)
 
 
-def test_steps_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(UsageError, match="steps=-1"):
-        gpumon.run("net", steps=-1)
+def test_steps_that_make_no_sense_are_left_aside(look: Callable[[], Poll]) -> None:
+    with gpumon.run("net", steps=-1):
+        assert look().runs[0].facts.planned_steps == 0
 
 
 def test_the_end_of_a_run_tells_its_cpu_time(look: Callable[[], Poll]) -> None:
