@@ -213,7 +213,15 @@ def test_epochs_that_ended_before_the_first_recorded_one_are_done(book: Book) ->
     assert "8 of 40 epochs done" in "\n".join(run_text.lines(record, NOW, 0))
     with Ledger(str(book.path)) as ledger:
         assert run_json.listing(ledger.runs(), NOW)["runs"][0]["epochs_done"] == 8
-    assert epochs_done((), 0) == 0, "nothing is known of a run without epochs"
+    assert epochs_done(record, ()) == 0, "nothing is known of a run without epochs"
+
+
+def test_epochs_that_are_in_the_row_of_another_are_done(book: Book) -> None:
+    book.run(epochs=40, base=0)
+    book.epoch(book.rank("resnet50-1a2b", folded_epochs=6), 0, epoch=0)
+    assert "7 of 40 epochs done" in "\n".join(run_text.lines(record_of(book), NOW, 0))
+    with Ledger(str(book.path)) as ledger:
+        assert run_json.listing(ledger.runs(), NOW)["runs"][0]["epochs_done"] == 7
 
 
 @pytest.mark.parametrize(("steps", "told"), [(0, "0 of 40 epochs done"), (2016, "– of 40 epochs done")])
@@ -364,7 +372,7 @@ def test_an_epoch_of_which_only_the_begin_was_seen_lasted_no_known_time(book: Bo
     epochs = aggregate.epochs(record)
     assert epochs[1].steps is None
     assert all(map(math.isnan, (epochs[1].seconds, epochs[1].wait)))
-    assert aggregate.whole(record, epochs, NOW).steps is None, "steps of the epochs that were lost are missing"
+    assert aggregate.whole(record, epochs, NOW).steps == 10, "by the own count of the training"
     assert "… epoch has not ended, or whose end was overwritten." in list(run_text.lines(record, NOW, 0))
 
 
