@@ -165,6 +165,8 @@ def test_no_epoch_is_told_of_before_all_frames_are_taken_in(monkeypatch: pytest.
     monkeypatch.setattr("gpumon_tui.first_picture.TAKES", 0.0)
     shown = "\n".join(drawn_first(machine(8), (200, 50), LOOKS["dark"]).text())
     assert "reading the last frames" in shown
+    assert "reading history" in shown
+    assert "···" not in shown, "that time was not watched is not known yet"
     assert not re.search(r"e\d+ ▸", shown), "an epoch of long ago does not go on"
 
 

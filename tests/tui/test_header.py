@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.frame import Device, Run, Sample
+from gpumon.clock import SECOND
+from gpumon.frame import Device, Driver, Run, Sample
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
 from gpumon.origin import SIMULATED, Origin, SourceInfo
@@ -18,7 +20,7 @@ from gpumon_tui.gpu_status import holder
 from gpumon_tui.renderables.header import _counts, header
 from gpumon_tui.view import View
 from tests.builders import frame_of, judged, process, run, sample, tick
-from tests.tui.fakes import LIVE, FakeFeed, recent
+from tests.tui.fakes import LIVE, START, FakeFeed, recent
 from tests.tui.screen import play, text
 
 STALE = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
@@ -201,7 +203,7 @@ def test_the_reason_has_a_line_only_while_there_is_one() -> None:
     play(feed, (120, 40), script)
 
 
-@pytest.mark.parametrize(("columns", "told"), [(120, ()), (140, ("driver 550.54.15",)), (160, ("driver", "CPU")),
+@pytest.mark.parametrize(("columns", "told"), [(120, ()), (140, ()), (160, ("driver", "CPU")),
                                                (200, ("driver", "CPU", "RAM 181 of 503 GiB"))])  # fmt: skip
 def test_driver_and_machine_stand_where_there_is_room_and_move_nothing(columns: int, told: tuple[str, ...]) -> None:
     line = play(FakeFeed(seconds=100, source="nvml", label=""), (columns, 24))[0]
@@ -237,3 +239,43 @@ def test_gpus_are_counted_in_the_header_by_the_words_of_their_rows(cells: int, s
     line = "".join(part.text for part in header(view, cells))
     assert f" {said}" in line
     assert [status.word() for status in view.statuses] == ["busy", "light load", "pausing", "allocated, idle"]
+
+
+def counted(busy: Sequence[float], states: Sequence[Availability] = ()) -> list[str]:
+    """The counts of the header in each second, of a GPU with these shares of use."""
+    view, found = View(), []
+    for second, share in enumerate(busy, 1):
+        state = states[second - 1] if states else Availability.OK
+        now = [sample(at, state if at else Availability.OK, utilization=share if at else 0.9, memory_used=0.0,
+                      memory_total=80 * 2.0**30) for at in range(2)]  # fmt: skip
+        times = {"time_ns": (START + second) * SECOND, "monotonic_ns": second * SECOND}
+        view.frame = frame_of(tick(second, now, **times), second)
+        view.add(view.frame)
+        line = "".join(part.text for part in header(view, 160))
+        found.append(" ".join(re.findall(r"\d+ (?:busy|free|pausing|lost)", line)))
+    return found
+
+
+def test_counts_stand_still_while_a_gpu_is_busy_each_other_second() -> None:
+    assert len(set(counted([0.9, 0.0] * 10)[2:])) == 1
+    assert counted([0.9, *[0.0] * 30])[-1] != counted([0.9] * 31)[-1], "what lasts is counted"
+
+
+def test_a_lost_gpu_is_counted_at_once() -> None:
+    states = [Availability.OK] * 5 + [Availability.LOST]
+    assert "1 lost" in counted([0.9] * 6, states)[-1]
+
+
+def test_the_version_of_the_driver_stays_where_a_gpu_pauses() -> None:
+    def told(states: Sequence[float], cells: int) -> bool:
+        view = View()
+        view.hostname, view.driver = "node7", Driver("550.54.15", "CUDA 12.4")
+        kept = {"memory_used": 40 * 2.0**30, "memory_total": 80 * 2.0**30}
+        for second in range(1, 80):
+            now = [sample(at, utilization=share if second > 70 else 0.9, **kept) for at, share in enumerate(states)]
+            view.frame = frame_of(tick(second, now, [process(at, at) for at in range(4)]), second)
+            view.add(view.frame)
+        return "driver" in "".join(part.text for part in header(view, cells))
+
+    for cells in range(100, 200, 4):
+        assert told((0.9, 0.9, 0.9, 0.9), cells) == told((0.9, 0.9, 0.9, 0.0), cells)

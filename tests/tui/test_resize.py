@@ -8,8 +8,10 @@ from itertools import product
 from typing import Any
 
 import pytest
+from textual.app import App
 from textual.pilot import Pilot
 
+from gpumon.live import WAITING, LiveState
 from gpumon_tui.app import GpumonApp
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play, text
@@ -75,3 +77,31 @@ def test_two_hundred_random_resizes_raise_nothing(seed: int) -> None:
 @pytest.mark.parametrize("gpus", [0, 1, 8, 16, 32])
 def test_every_layout_can_become_every_other(gpus: int) -> None:
     walk((size, gpus) for pair in product(LAYOUTS, LAYOUTS) for size in pair)
+
+
+def test_the_first_frame_is_on_screen_only_once_it_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, shown = FakeFeed(seconds=0), []
+    display = App._display
+
+    def seen(app: GpumonApp, *of: Any) -> None:
+        shown.append(app.page.is_laid_out)
+        display(app, *of)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        monkeypatch.setattr(App, "_display", seen)
+        feed.advance(3)
+        app.poll()
+        while not (app.page.is_laid_out and shown):
+            await pilot.pause()
+
+    play(feed, (160, 50), script)
+    assert all(shown)
+
+
+@pytest.mark.parametrize("key", "1235")
+def test_each_page_says_that_it_waits(key: str) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(key)
+
+    lines = play(FakeFeed(seconds=0, live=LiveState(False, WAITING, 1.0)), (100, 30), script)
+    assert any(WAITING in line for line in lines[1:])

@@ -114,7 +114,8 @@ class GpumonApp(Stage):
             self.set_timer(min(self.interval, 0.5), self._look)
 
     def _is_drawn(self) -> bool:
-        return all(part.is_drawn for part in (self.header, self.footer, *self.page.drawn))
+        parts = (self.header, self.footer, *self.page.drawn)
+        return self.page.is_laid_out and all(part.is_drawn for part in parts)
 
     def _look(self) -> None:
         """Look for the next frame, and again when another one is due."""
@@ -190,7 +191,10 @@ class GpumonApp(Stage):
         if not self.screen_stack:  # the view is ending
             return
         self.reason.display = bool(self.view.freshness.reason)
+        was_laid_out = self.page.is_laid_out
         self.page.share_out(self._room(self.size))
+        if was_laid_out and not self.page.is_laid_out:  # its parts are moved first, and drawn then
+            self.hold_until(lambda: self.page.is_laid_out)
         self.header.show()
         self.reason.show()
         self.page.show()

@@ -10,6 +10,7 @@ from rich.style import Style
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState, has_unlisted_holder
 from gpumon.analysis.gpu_status import GpuStatus
+from gpumon.analysis.load import Load
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.gpu_rules import THERMAL, heat
 from gpumon.frame import NAN, TRAINING, Process, Run, Sample
@@ -31,6 +32,42 @@ class GpuLabel(NamedTuple):
     """Nothing a person has to look at, so that a run's epoch may stand in its place."""
     is_hot: bool = False
     """Whether heat lowers its clocks, whatever the word says."""
+
+
+STEADY = 3.0
+"""Seconds for which a GPU must do less before the counts of the header say so: one may change within each second."""
+_BY_USE = (
+    GpuState.FREE, GpuState.ASLEEP, GpuState.IDLE, GpuState.HELD, GpuState.ALLOCATED, Load.PAUSING, Load.LIGHT,
+    Load.BUSY,
+)  # fmt: skip
+"""What a GPU does, from the least; other states are faults and are counted at once."""
+
+
+class SteadyStatuses:
+    """GPUs as the header counts them: more use is counted at once, and less once it has lasted `STEADY`."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, tuple[GpuStatus, float]] = {}
+        """Of each GPU what is counted, and the time of the last frame in which it did as much (s since 1970)."""
+        self._until = 0.0
+
+    def take(self, statuses: Sequence[GpuStatus], now: float) -> list[GpuStatus]:
+        """Return the statuses to count in the frame of `now`."""
+        if not self._until <= now <= self._until + STEADY:  # frames of another time
+            self._counted = {}
+        before, self._counted, self._until = self._counted, {}, now
+        for status in statuses:
+            uuid, last = status.sample.device.uuid, before.get(status.sample.device.uuid)
+            is_less = last is not None and 0 <= _use(status) < _use(last[0])
+            is_held = last is not None and is_less and 0 < now - last[1] < STEADY
+            self._counted[uuid] = last if last is not None and is_held else (status, now)
+        return [status for status, _ in self._counted.values()]
+
+
+def _use(status: GpuStatus) -> int:
+    """The place of a status among `_BY_USE`; -1 for a fault."""
+    state = (status.load or Load.BUSY) if status.state is GpuState.BUSY else status.state
+    return _BY_USE.index(state) if state in _BY_USE else -1
 
 
 _LIMITS = frozenset(metric.limit for metric in GPU_METRICS)

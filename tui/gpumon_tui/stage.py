@@ -181,8 +181,13 @@ class Stage(App[None]):
 
     def hold(self, is_drawn: Callable[[], bool]) -> None:
         """Leave the first picture on screen until the page is drawn: Textual shows an empty one before."""
-        self._holds = self.taken is not None
-        if self._holds:
+        if self.taken is not None:
+            self.hold_until(is_drawn)
+
+    def hold_until(self, is_drawn: Callable[[], bool]) -> None:
+        """Leave what is on screen there until something is drawn, for a moment at most."""
+        if not self._holds:
+            self._holds = True
             self._go_on(is_drawn, monotonic() + HELD_FOR)
 
     def _go_on(self, is_drawn: Callable[[], bool], until: float) -> None:

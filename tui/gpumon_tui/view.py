@@ -24,7 +24,8 @@ from gpumon.needs import why_missing
 from gpumon.origin import Capability
 from gpumon.process_history.in_memory import ProcessLooks
 from gpumon_tui.feed import Player
-from gpumon_tui.freshness import freshness
+from gpumon_tui.freshness import NOW, freshness
+from gpumon_tui.gpu_status import SteadyStatuses
 from gpumon_tui.happened import Happened
 from gpumon_tui.kept_runs import KeptRuns
 from gpumon_tui.last_minutes import LastMinutes
@@ -123,6 +124,9 @@ class View:
         self._host_of: Frame | None = None
         self._judged: tuple[GpuStatus, ...] = ()
         self._judged_of: tuple[Frame | None, bool, bool] = None, False, False
+        self._steady = SteadyStatuses()
+        self._counted: Sequence[GpuStatus] = ()
+        self._counted_of: tuple[GpuStatus, ...] = ()
         self.found = ToldFindings(self)
         self._led: Memo[Drawn] = Memo()
         self._subject: str | None = None
@@ -224,6 +228,21 @@ class View:
             self._judged = gpu_statuses(frame, self.ranks, activity, live)
             self._judged_of = frame, live, self.filling
         return self._judged
+
+    @property
+    def counted_statuses(self) -> Sequence[GpuStatus]:
+        """The GPUs as the header counts them: what changes within a second is held for some, while frames come."""
+        if self.paused or self.freshness.edge != NOW:
+            return self.statuses
+        if self._counted_of is not self.statuses:
+            self._counted_of = self.statuses
+            self._counted = self._steady.take(self.statuses, self.now)
+        return self._counted
+
+    @property
+    def has_read(self) -> bool:
+        """Whether all that the source has of before is known here: only then is a moment without values a gap."""
+        return self.frame is not None and not self.filling
 
     def not_judged(self) -> list[str]:
         """Return what is not known of any GPU on screen, so that no finding about it can be."""

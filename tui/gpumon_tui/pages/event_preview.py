@@ -136,7 +136,8 @@ class EventPreview:
                 label = (units.number(now, metric.unit), metric.title)[place] if place < 2 else ""
                 said = Segment(fit(" " * side + label, side + _LABEL), _DIM if place else _NUMBER)
                 number = Segment(fit(numbers.get(place, ""), _AXIS, right=True) + " ", _FAINT)
-                drawn = painted(cells_of) if is_seen or place else [Segment(GAP * grid.buckets, _FAINT)]
+                gap = GAP if view.has_read else " "
+                drawn = painted(cells_of) if is_seen or place else [Segment(gap * grid.buckets, _FAINT)]
                 line = [said, number, *crossed(drawn, at, _FREE)]
                 is_told = is_seen and name == names[0] and place == self._each // 2
                 lines.append(with_begin(line, before, grid, view.history.begin, curve) if is_told else line)

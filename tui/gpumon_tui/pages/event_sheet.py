@@ -183,7 +183,7 @@ class EventSheet(Lines):
             span = self._span(cells, side)
             shows = (
                 id(rows), len(rows), rows[:1], span.grid, span.grid.at(span.now), view.history.first_frame, cells,
-                view.happened.since, bool(self.problem), view.filling,
+                view.happened.since, bool(self.problem), view.has_read,
             )  # fmt: skip
             lines += [*self._time_row.get(0, shows, lambda: self._over_time(span, cells, side)), *blank]
         if self.problem:
@@ -264,7 +264,7 @@ class EventSheet(Lines):
             seen = [known or first <= place < until for place, known in enumerate(seen)]
         if self.problem:  # values of before that are known as well, and nobody looked for events there
             seen = [known and place >= first for place, known in enumerate(seen)]
-        return event_strip(self.rows, span, seen, cells, side)
+        return event_strip(self.rows, span, seen, cells, side, is_read=view.has_read)
 
     def on_click(self, event: events.Click) -> None:
         """Take the row under the mouse, open it where it is taken already, or do what stands there."""

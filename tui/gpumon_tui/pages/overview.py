@@ -119,6 +119,12 @@ class OverviewPage(TerminalPage):
             self.picture.activate(section)
         self.post_message(self.Changed())
 
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether each part has the room that was given to it last, and is drawn for that."""
+        rooms = zip(self.drawn, self._plan or (), strict=False)
+        return all(part.drawn_size == (room.cells, room.rows) for part, room in rooms if room.rows > 0)
+
     def share_out(self, size: Size) -> None:
         """Give each part its room; nothing moves as long as the plan is the same."""
         new = self.picture.plan(*size)

@@ -100,6 +100,11 @@ class TerminalPage(Container):
         if self.styles.padding.top != air:
             self.styles.padding = (air, 0, 0, 0)
 
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether each part has the room that was given to it last, and is drawn for that."""
+        return True
+
     def share_out(self, size: Size) -> None:
         """Share `size`, the room between header and footer, out to the parts; called before each picture."""
 

@@ -186,8 +186,8 @@ class GpuTablePicture(Picture):
         )
         total = view.host("host.memory_total")
         sizes = {round(total / 2**30, 1)} if is_known(total) else set()
-        line = host_row(strip(shares), view.host, safe(view.hostname), columns)
-        heading = gpu_heading.heading(columns, self.view.glance, sizes, edge, "")
+        line = host_row(strip(shares, is_read=view.has_read), view.host, safe(view.hostname), columns)
+        heading = gpu_heading.heading(columns, self.view.glance, sizes, edge, "", is_read=view.has_read)
         return [heading, drawn(line, cells), self._epochs(columns, grid)]
 
     def _head(self, statuses: Sequence[GpuStatus], rooms: GpuRooms, columns: GpuColumns) -> list[Line]:
@@ -200,8 +200,12 @@ class GpuTablePicture(Picture):
             return []
         sizes = gpu_heading.totals(samples)
         edge = self.view.freshness.edge
-        shows = columns, self.view.glance, sizes, edge
-        line = self._rows.get("heading", shows, lambda: gpu_heading.heading(columns, self.view.glance, sizes, edge))
+        shows = columns, self.view.glance, sizes, edge, self.view.has_read
+
+        def head() -> Line:
+            return gpu_heading.heading(columns, self.view.glance, sizes, edge, is_read=self.view.has_read)
+
+        line = self._rows.get("heading", shows, head)
         return [self._join(-1, [line] * rooms.across, rooms)]
 
     def _line(self, status: GpuStatus, bracket: str, columns: GpuColumns, grid: Grid) -> Line:
@@ -233,7 +237,8 @@ class GpuTablePicture(Picture):
         shares = self._recent.shares(
             view.history, uuid, "gpu.utilization", grid=grid, interval=view.interval, known=self._known[1]
         )
-        return self._pictures.get(uuid, shares, lambda: strip(shares))
+        is_read = view.has_read
+        return self._pictures.get(uuid, (shares, is_read), lambda: strip(shares, is_read=is_read))
 
     def _left(self, run: str) -> float:
         """Seconds until a run ends, worked out once a frame."""

@@ -65,7 +65,8 @@ class RanksPicture(Picture):
             ]
             before = Segment(" " * (known.start // 2))
             name = f"rank {run.rank}"
-            lines.append([Segment(f"   {name:<{BEFORE - 3}}", theme.DIM), before, *heat(curve.mean[known])])
+            told = Segment(f"   {name:<{BEFORE - 3}}", theme.DIM)
+            lines.append([told, before, *heat(curve.mean[known], is_read=view.has_read)])
         return [*lines, margin + times_below(grid, view.now, view.freshness.edge)]
 
 

@@ -81,8 +81,13 @@ def _known(history: History, subject: str, metrics: Sequence[str], grid: Grid, i
     return [is_known(value) for value in read(history, subject, metric, grid, interval).mean]
 
 
-def event_strip(rows: Sequence[EventRow], span: StripSpan, seen: Sequence[bool], cells: int, side: int) -> list[Line]:
-    """Return the strip and its times; the color of a column is that of its worst event."""
+def event_strip(
+    rows: Sequence[EventRow], span: StripSpan, seen: Sequence[bool], cells: int, side: int, *, is_read: bool = True
+) -> list[Line]:
+    """Return the strip and its times; the color of a column is that of its worst event.
+
+    Until all of history `is_read`, nothing stands where nothing is known yet.
+    """
     grid = span.grid
     counts, worst = [0] * grid.buckets, [0] * grid.buckets
     for row in rows:  # the newest first
@@ -103,7 +108,7 @@ def event_strip(rows: Sequence[EventRow], span: StripSpan, seen: Sequence[bool],
         elif place > last:
             strip.append(Segment(" "))
         else:
-            strip.append(Segment(LEVELS[0], _TRACK) if seen[place] else Segment(GAP, _FAINT))
+            strip.append(Segment(LEVELS[0], _TRACK) if seen[place] else Segment(GAP if is_read else " ", _FAINT))
     labels = clock_labels(grid, grid.buckets)
     if span.ends_now:
         labels = [(at, text) for at, text in labels if at + len(text) + 1 < grid.buckets - 3]

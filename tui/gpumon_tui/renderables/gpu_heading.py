@@ -19,6 +19,7 @@ from gpumon_tui import theme
 from gpumon_tui.freshness import END, NOW, window_texts
 from gpumon_tui.renderables.gpu_columns import SELDOM_TOLD, GpuColumns
 from gpumon_tui.renderables.gpu_row import FREE
+from gpumon_tui.renderables.nothing_to_list import READING_HISTORY
 from gpumon_tui.renderables.placed import Placed, drawn
 from gpumon_tui.renderables.text_width import Line, cut, length, width
 from gpumon_tui.renderables.time_columns import window_words
@@ -34,17 +35,19 @@ def totals(samples: Sequence[Sample]) -> set[float]:
     return {round(total / 2**30, 1) for total in found if isfinite(total)}
 
 
-def heading(columns: GpuColumns, window: float, sizes: set[float], edge: str = NOW, first: str = "GPU") -> Line:
+def heading(
+    columns: GpuColumns, window: float, sizes: set[float], edge: str = NOW, first: str = "GPU", *, is_read: bool = True
+) -> Line:
     """Return the headings of the columns; `edge` says until when the strips of `window` seconds go, `first` is that of
-    the first column."""
+    the first column. Until history `is_read` it is said that it is not."""
     row = Placed()
     ink = theme.HEADING
     if not columns.is_short:
         row.put(columns.begin, first, ink)
-    until = window_texts(window_words(window), edge)
+    until = window_texts(window_words(window), edge) if is_read else (READING_HISTORY, "reading …")
     for text in (f"utilization, {until[0]}", *until):
         if width(text) <= columns.strip_cells + 1:
-            row.put(columns.strip, text, ink)
+            row.put(columns.strip, text, ink if is_read else theme.FAINT)
             break
     if columns.cells >= 100 and edge in (NOW, END):
         row.right(columns.percent, edge, ink)

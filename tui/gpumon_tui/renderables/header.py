@@ -18,6 +18,7 @@ from rich.style import Style
 from gpumon import units
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, counted_statuses
+from gpumon.analysis.load import Load
 from gpumon.diagnosis.grouping import ranges
 from gpumon.metrics import Availability
 from gpumon.vendors import short_name
@@ -56,6 +57,7 @@ _COUNTED = (
     (GpuState.FREE, "free", "free", "util"),
 )
 """Each state with its words, in full and where room is short, and the role of its number."""
+_USUAL = (GpuState.BUSY, GpuState.HELD, GpuState.FREE)
 _HELD_BESIDE_IDLE = "held idle"
 """Allocated and idle, where others are idle of which it is not known whether they are allocated."""
 _SILENT = frozenset((Availability.LOST, Availability.NO_DRIVER))
@@ -91,17 +93,18 @@ def header(view: View, cells: int) -> Line:
 def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple[Line, Line, Line]:
     """Host and models, counts, power: as much of what stands left of the state as there is room for."""
     host, models = _host(view), _models(view)
-    full, brief = (_counts(view.statuses, is_brief=is_brief) for is_brief in (False, True))
-    least = _counts(view.statuses, is_brief=True, is_least=True)
-    free = _counts(view.statuses, is_brief=True, of=frozenset((GpuState.FREE,)))
+    full, brief = (_counts(view.counted_statuses, is_brief=is_brief) for is_brief in (False, True))
+    least = _counts(view.counted_statuses, is_brief=True, is_least=True)
+    free = _counts(view.counted_statuses, is_brief=True, of=frozenset((GpuState.FREE,)))
     everything, hosted, bare = [*name, *host, *models, *chips], [*name, *host, *chips], [*name, *chips]
     if cells >= WIDE:
         power = _power(view)
         before = cells - _POWER_ENDS - (length(power) or _USUAL_POWER)
         versioned = [*name, *host, *models, *_driver(view), *chips]
         for head, counts in ((versioned, full), (everything, full), (everything, brief), (hosted, brief)):
-            if head is versioned and cells // 2 - 4 - length(counts) // 2 < length(head) + _GAP:
-                continue  # the counts stay where they are
+            usual = max(length(counts), _usual_counts(view))
+            if head is versioned and cells // 2 - 4 - usual // 2 < length(head) + _GAP:
+                continue  # the counts stay where they are, and the version as well
             if length(head) + _GAP + length(counts) + _GAP <= before:
                 return head, counts, power
     for head, counts in (
@@ -119,6 +122,13 @@ def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple
         if length(head) + _GAP + length(counts) + _GAP <= until:
             return head, counts, []
     return bare, [], []
+
+
+def _usual_counts(view: View) -> int:
+    """Cells of the counts with the usual states of GPUs: whether there is room does not depend on those of now."""
+    count = len(counted_statuses(view.statuses))
+    words = (Load.PAUSING.value, *(full for state, full, _, _ in _COUNTED if state in _USUAL))
+    return length([_text(" · ".join(f"{count} {word}" for word in words), "dim")]) if count else 0
 
 
 def _middle(head: Line, counts: Line, until: int, cells: int) -> int:

@@ -14,11 +14,12 @@ from gpumon_tui.renderables.text_width import Line
 
 LEVELS = 24
 """Strengths that are told apart: more would repaint cells that look the same."""
-GAP = "·"
+GAP, CELL = "·", "▌"
 
 
-def heat(shares: Sequence[float]) -> Line:
-    """Return a row for shares of 0 to 1, two for each cell; NaN is a gap."""
+def heat(shares: Sequence[float], *, is_read: bool = True) -> Line:
+    """Return a row for shares of 0 to 1, two for each cell; NaN is a gap, or blank until history `is_read`."""
+    gap = GAP if is_read else " "
     line: Line = []
     text, style, last = "", None, (-3, -3)
     for place in range(0, len(shares) - 1, 2):
@@ -27,7 +28,7 @@ def heat(shares: Sequence[float]) -> Line:
             if text:
                 line.append(Segment(text, style))
             text, last, style = "", pair, _style(*pair)
-        text += _glyph(*pair)
+        text += gap if pair == (-1, -1) else CELL
     if text:
         line.append(Segment(text, style))
     return line
@@ -35,16 +36,12 @@ def heat(shares: Sequence[float]) -> Line:
 
 def scale() -> Line:
     """Return the strengths from none to all."""
-    return [Segment("▌", _style(level, level)) for level in range(0, LEVELS + 1, LEVELS // 6)]
+    return [Segment(CELL, _style(level, level)) for level in range(0, LEVELS + 1, LEVELS // 6)]
 
 
 def _level(share: float) -> int:
     # NaN is not itself; in place, because a call would cost more than all else.
     return round(min(1.0, max(0.0, share)) * LEVELS) if share == share else -1
-
-
-def _glyph(left: int, right: int) -> str:
-    return GAP if left == right < 0 else "▌"
 
 
 @lru_cache(maxsize=1024)

@@ -7,6 +7,7 @@ NO_RUN_DATA = "this recording has no run data"
 NO_RUN_SIMULATED = "no run in this simulation"
 """Of trainings that somebody starts now it has none."""
 READING_LEDGER = "reading the ledger …"
+READING_HISTORY = "reading history …"
 SHOW_ALL = "Esc shows all"
 
 

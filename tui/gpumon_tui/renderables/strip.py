@@ -35,15 +35,19 @@ def strip_grid(window: float, cells: int, now: float) -> Grid:
     return Grid(floor(now / step + 1e-6) - cells + 1, step, cells)
 
 
-def strip(shares: Sequence[float], role: str = "util") -> Line:
-    """Draw shares of the full scale, oldest first; NaN is a gap, and the last one is that of now."""
+def strip(shares: Sequence[float], role: str = "util", *, is_read: bool = True) -> Line:
+    """Draw shares of the full scale, oldest first; NaN is a gap, and the last one is that of now.
+
+    Until all of history `is_read`, nothing stands where no value is known yet.
+    """
+    gap_letter = GAP if is_read else " "
     gap, nothing, quiet = palette.ink("faint"), palette.ink("rule"), palette.tinted(role, QUIET)
     line: Line = []
     letters, before, last = "", gap, len(shares) - 1
     # In place, because there is one for every GPU and second: a call for each cell cost more than all else.
     for at, share in enumerate(shares):
         if not isfinite(share):
-            letter, style = GAP, gap
+            letter, style = gap_letter, gap
         elif share < NOTHING:
             letter, style = LEVELS[0], nothing
         else:

@@ -43,6 +43,8 @@ class Lines(Widget):
         self._strip_cells = 0
         self._style_cache = StyleCache(view, self.ground)
         self._dimmed = False
+        self.drawn_size: Size | None = None
+        """The size for which it was drawn last."""
 
     @property
     def size(self) -> Size:
@@ -76,7 +78,7 @@ class Lines(Widget):
         except NOT_AS_BEFORE:  # of a part that is imported when it is drawn first: what is on screen stays
             self.view.say(CHANGED)
             return
-        self._lines = new
+        self._lines, self.drawn_size = new, self.size
         changes: list[Change] = []
         for row, (before, after) in enumerate(zip_longest(old[:rows], new[:rows], fillvalue=BLANK)):
             if before is after:
@@ -100,7 +102,7 @@ class Lines(Widget):
 
     def on_resize(self) -> None:
         """Every line is another one in another width."""
-        self._lines = self.lines()
+        self._lines, self.drawn_size = self.lines(), self.size
         self.refresh()
 
     def render_lines(self, crop: Region) -> list[Strip]:

@@ -15,8 +15,9 @@ from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.cells import crossed, laid, painted
 from gpumon_tui.renderables.heat import heat, scale
 from gpumon_tui.renderables.history_begins import with_begin
+from gpumon_tui.renderables.nothing_to_list import READING_HISTORY
 from gpumon_tui.renderables.plot import Overlaid, PlotCurve, plot
-from gpumon_tui.renderables.text_width import Line, fit, length
+from gpumon_tui.renderables.text_width import Line, fit, length, safe
 from gpumon_tui.renderables.time_columns import known_halves
 from gpumon_tui.renderables.time_marks import epochs_above, phases_below, times_below
 from gpumon_tui.renderables.value_axis import ValueAxis
@@ -41,7 +42,7 @@ class ChartBoard(Lines):
     def lines(self) -> list[Line]:
         state, view = self.state, self.view
         if view.frame is None:
-            return []
+            return [[], [Segment("  "), Segment(safe(view.freshness.text), theme.DIM)]]
         drawn, _ = view.epochs_drawn()
         edge = "" if view.shown.is_past else view.freshness.edge
         shows = (
@@ -93,7 +94,8 @@ def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
     if not any(map(is_known, curve.mean)):
         sample = view.sample
         asleep = sample.reason if sample is not None and sample.state is Availability.ASLEEP else ""
-        reason = (view.why_missing(state.metric) or asleep or "no samples in this window")[: plan.cells]
+        none = "no samples in this window" if view.has_read else READING_HISTORY
+        reason = (view.why_missing(state.metric) or asleep or none)[: plan.cells]
         at = plan.left + max(0, (plan.cells - len(reason)) // 2)
         lines[middle] = laid(lines[middle], at, reason, theme.DIM)
     else:
@@ -135,7 +137,8 @@ def _heat(state: ChartState) -> list[Line]:
         label = fit(sample.device.label, plan.left - 2, right=True) + " "
         shares = [axis.share(value) for value in state.curve_of(uuid).mean[known]]
         before = Segment(" " * (known.start // 2))
-        lines.append([mark, Segment(label, theme.STRONG if is_subject else theme.PLAIN), before, *heat(shares)])
+        told = Segment(label, theme.STRONG if is_subject else theme.PLAIN)
+        lines.append([mark, told, before, *heat(shares, is_read=view.has_read)])
     return lines
 
 
