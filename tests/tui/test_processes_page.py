@@ -595,3 +595,23 @@ def test_the_column_of_epochs_has_room_for_the_last_one_of_the_longest_plan() ->
     lines = page(Long(processes_count=5, seconds=60), (120, 24))
     (first,) = (line.index("epoch") for line in lines if "program" in line)
     assert lines[4][:130].find("10/10000") + len("10/10000") == first + len("epoch"), "no form needs more room later"
+
+
+def test_a_column_stays_once_a_process_has_had_something_for_it() -> None:
+    class Video(FakeFeed):
+        def processes(self, second: int) -> tuple[Process, ...]:
+            return tuple(one._replace(decoder_utilization=0.1 * (second % 2)) for one in super().processes(second))
+
+    feed, titles = Video(first=600, seconds=602), []
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3")
+        for _ in range(4):
+            feed.advance()
+            app.poll()
+            await pilot.pause()
+            titles.append(next(line for line in text(app) if "PID" in line))
+
+    play(feed, (120, 40), script)
+    assert "dec" in titles[-1]
+    assert len(set(titles[1:])) == 1

@@ -55,6 +55,8 @@ class ProcessSelection:
         self.is_by_user = False
         self.cursor = 0
         self.all: Sequence[Process] = ()
+        self.columns = needed(())
+        """Those for which a process has or had something: none goes when a value does."""
         self.matched: Sequence[Process] = ()
         self.rows: Sequence[TreeRow] = ()
         """Of processes; none while the totals of users stand there."""
@@ -79,7 +81,7 @@ class ProcessSelection:
     @property
     def orders(self) -> tuple[ProcessColumn[Any], ...]:
         """Columns on screen by which that can be sorted."""
-        return tuple(column for column in (self.user_columns if self.is_by_user else needed(self.all)) if column.order)
+        return tuple(column for column in (self.user_columns if self.is_by_user else self.columns) if column.order)
 
     @property
     def user_columns(self) -> tuple[ProcessColumn[UserTotal], ...]:
@@ -131,6 +133,7 @@ class ProcessSelection:
         self.terms = terms_of(self.filter)
         self.left_out = found
         self.all = (*view.processes, *found.processes) if found.processes else view.processes
+        self.columns = needed(self.all, self.columns)
         if view.frame is not None:
             self.tags.follow(self.all)
         self.matched = matching(self.all, self.terms, facts) if self.terms else self.all

@@ -108,6 +108,7 @@ class ProcessSheet(Lines):
 
     def forget(self) -> None:
         """Close what is open."""
+        self.rows.columns = needed(())
         self.orders.is_open = self.typing.is_typed = False
         self.question.forget()
         self.detail.close()
@@ -120,7 +121,7 @@ class ProcessSheet(Lines):
             chosen = [[column.cell(total, facts) for column in rows.user_columns if column.title]
                       for total in rows.totals[rows.cursor : rows.cursor + 1]]  # fmt: skip
         else:
-            columns = [column for column in needed(rows.all) if column.title]
+            columns = [column for column in rows.columns if column.title]
             chosen = [[column.cell(process, facts) for column in columns] for process in rows.meant]
         return "\n".join("\t".join(cell.text for cell in cells) for cells in chosen)
 
@@ -187,7 +188,7 @@ class ProcessSheet(Lines):
             return [*lines, *self._empty_lines(cells)][:height]
         columns: tuple[ProcessColumn[Any], ...] = rows.user_columns
         if not rows.is_by_user:
-            columns = as_wide_as(needed(rows.all), view.process_facts())
+            columns = as_wide_as(rows.columns, view.process_facts())
         self._columns = placed(columns, cells, rows.order.name)
         self._heading_at = len(lines)
         lines.append(heading(self._columns, cells, *rows.order))

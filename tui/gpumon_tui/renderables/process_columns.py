@@ -213,9 +213,13 @@ ORDERS = tuple(column for column in COLUMNS if column.order)
 FIRST_ORDER = "mem"
 
 
-def needed(processes: Sequence[Process]) -> tuple[ProcessColumn[Process], ...]:
-    """Return the columns for which any of these processes has something."""
-    return tuple(column for column in COLUMNS if column.is_needed is bool or column.is_needed(processes))
+def needed(
+    processes: Sequence[Process], before: Sequence[ProcessColumn[Process]] = ()
+) -> tuple[ProcessColumn[Process], ...]:
+    """Return the columns for which any of these processes has something, and those that were needed `before`."""
+    return tuple(
+        column for column in COLUMNS if column.is_needed is bool or column in before or column.is_needed(processes)
+    )
 
 
 def as_wide_as(columns: tuple[ProcessColumn[Process], ...], facts: ProcessFacts) -> tuple[ProcessColumn[Process], ...]:
