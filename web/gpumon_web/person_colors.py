@@ -17,6 +17,7 @@ from threading import Lock
 from gpumon.accounting.query import read_users
 from gpumon.errors import GpumonError
 from gpumon.ledger.reader import Ledgers
+from gpumon.regular_file import read_regular
 
 FILE = "web-colors"
 COLORS = 8
@@ -70,19 +71,22 @@ class PersonColors:
 
     def _read(self) -> None:
         self._is_read = True
-        with suppress(OSError), open(self._path, "rb") as file:
-            for line in file.read(_MOST_BYTES).splitlines():
-                with suppress(ValueError, TypeError, RecursionError):
-                    place, name = json.loads(line)
-                    if isinstance(name, str) and isinstance(place, int) and 0 <= place < COLORS * ROUNDS:
-                        self._places.setdefault(name, place)
+        lines: list[bytes] = []
+        with suppress(OSError):
+            lines = read_regular(self._path, _MOST_BYTES).splitlines()
+        for line in lines:
+            with suppress(ValueError, TypeError, RecursionError):
+                place, name = json.loads(line)
+                if isinstance(name, str) and isinstance(place, int) and 0 <= place < COLORS * ROUNDS:
+                    self._places.setdefault(name, place)
 
     def _keep(self, names: Iterable[str]) -> None:
         if not self._path:
             return
         lines = "".join(json.dumps([self._places[name], name]) + "\n" for name in names)
         with suppress(OSError):  # without room they last as long as the server
-            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            fd = os.open(self._path, flags, 0o600)
             try:
                 os.write(fd, lines.encode())
             finally:
