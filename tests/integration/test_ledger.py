@@ -270,7 +270,7 @@ def test_a_daemon_that_is_killed_and_comes_back_has_lost_nothing_that_was_record
         first.kill()
         first.wait()
         last = live.latest()  # now that no other comes
-        time.sleep(2.5)  # a value holds for two seconds
+        time.sleep(2.5)  # over a gap a value holds for its own interval
         stack.enter_context(daemon("--interval", "0.1", env=env))
         newest = until(lambda: (frame := live.latest()) and last and frame.number > last.number and frame)
         times = times_of(process)
@@ -283,7 +283,7 @@ def test_a_daemon_that_is_killed_and_comes_back_has_lost_nothing_that_was_record
         "the counter went on while nobody looked"
     )
     unseen, gap = whole["seconds"] - whole["sampled"], (newest.monotonic_ns - last.monotonic_ns) / 1e9
-    assert 0.4 < unseen < gap - 1.5, "it is said that nobody looked, and what the ring still had was used"
+    assert 0.4 < unseen <= gap, "it is said that nobody looked, and what the ring still had was used"
     (rank,) = ask(live_dir, "SELECT lost_events, state FROM rank")
     assert rank == {"lost_events": 0, "state": RunState.FINISHED}
 
