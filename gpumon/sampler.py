@@ -24,7 +24,8 @@ from gpumon.tags.holding import with_holdings
 from gpumon.tags.matching import UnprovenClaims, devices_of, stamp
 from gpumon.tags.reader import Poll, TagReader
 
-_HELD_BACK = 4096
+_HELD_BACK = 16384
+"""Boundaries of runs that the next tick has first: more than several users may add in one poll (`tags.budget`)."""
 _NO_BOARDS = Poll([], [], {})
 _NO_HOST = (NAN,) * len(HOST_METRICS)
 

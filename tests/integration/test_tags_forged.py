@@ -476,7 +476,7 @@ class TestBudgetOfAUser:
         for number in range(64):
             write_events(plant(tags, valid, number), range(1, wire.EVENT_COUNT + 1))
         found: list[tuple[str, int]] = []
-        for _ in range(40):
+        for _ in range(80):
             poll = reader.poll()
             found += [(boundary.run, boundary.number) for boundary in poll.boundaries]
             clock.advance(1.0)

@@ -1,0 +1,106 @@
+"""A user whose hundred runs have 250 epochs a second each, beside a daemon and the run of somebody else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.ring.reader import RingReader
+from tests.nvml import Stub
+from tests.programs import PATIENCE, daemon, environment, gpumon, until
+from tests.strangers import foreign_directory
+
+BOARDS, SECONDS = 100, 30
+FLOOD = """
+import os, sys, tempfile, time
+from gpumon.tags import wire
+from gpumon.tags.client import Board
+from gpumon.tags.description import Description
+
+def made(number, directory):
+    board = Board(lambda: directory, Description(f"flood{number}", f"flood{number}"))
+    board.begin_epoch(0)
+    return board
+
+made(0, tempfile.mkdtemp()).close()  # all modules are there before this user cannot read them any more
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+boards = [made(number, sys.argv[1]) for number in range(int(sys.argv[2]))]
+files = [os.open(board.path, os.O_RDWR) for board in boards]
+print(len(files), flush=True)
+number, begun = 10, time.monotonic()
+while True:
+    now, wall = time.monotonic_ns(), time.time_ns()
+    for _ in range(50):
+        number += 1
+        mark = wire.EPOCH_BEGIN if number % 2 else wire.EPOCH_END
+        event = wire.Event(mark, 0, number, now, wall, 0, 0, number // 2, 0, 0, wire.NOT_KNOWN, wire.NOTHING_LOGGED)
+        for file in files:
+            os.pwrite(file, wire.pack_event(event), wire.event_offset(number))
+    for file in files:
+        os.pwrite(file, number.to_bytes(8, "little"), wire.EVENT_HEAD)
+    begun += 0.1
+    time.sleep(max(0, begun - time.monotonic()))
+"""
+HONEST = f"""
+import gpumon, time
+with gpumon.run("honest", epochs={SECONDS}) as run:
+    for _ in run.epochs():
+        time.sleep(1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
+def test_a_user_with_a_hundred_busy_runs_costs_others_no_epoch_and_the_daemon_little(stub: Stub) -> None:
+    with foreign_directory() as directory:
+        live = directory / "live"
+        env = environment(live, stub.env())
+        with daemon(env=env) as process:
+            live.chmod(0o755)
+            (live / "tags").chmod(0o1777)
+            begun, cpu, first = time.monotonic(), cpu_seconds(process.pid), newest(live)
+            flood = [sys.executable, "-c", FLOOD, str(live / "tags"), str(BOARDS)]
+            with subprocess.Popen(flood, env=env, stdout=subprocess.PIPE, text=True) as busy:
+                try:
+                    assert busy.stdout is not None
+                    assert busy.stdout.readline().strip() == str(BOARDS)
+                    subprocess.run([sys.executable, "-c", HONEST], env=env, timeout=SECONDS + PATIENCE, check=True)
+                finally:
+                    busy.kill()
+            took, ticks = time.monotonic() - begun, newest(live) - first
+            cpu = (cpu_seconds(process.pid) - cpu) / took
+            assert cpu < 0.4
+            assert memory(process.pid) < 100e6
+            if os.getloadavg()[0] < 3 * (os.cpu_count() or 1):  # else others delay it, too
+                assert ticks >= 0.9 * took - 1
+            found = until(lambda: epochs_of(env))
+        assert [epoch["epoch"] for epoch in found] == [*range(SECONDS)]
+
+
+def newest(live: Path) -> int:
+    with closing(RingReader.open(str(live / "ring"))) as reader:
+        frame = reader.newest()
+        return frame.number if frame else 0
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory(pid: int) -> float:
+    return float(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def epochs_of(env: dict[str, str]) -> Any:
+    """The epochs of the honest run once it has ended."""
+    shown = json.loads(gpumon("runs", "show", "honest", "--json", env=env).stdout)
+    return shown["epochs"] if shown["run"]["state"] == "finished" else []
