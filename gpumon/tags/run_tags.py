@@ -317,16 +317,6 @@ class RunTags:
         if self.listener is not None and not self._board.is_folding:
             self.listener.epoch_ended(self._board.epoch, self._board.steps)
 
-    def _is_within_epoch(self) -> bool:
-        """Whether the loop of the open epoch, which is left now, has batches before it, as far as its steps show."""
-        steps = self._board.steps - self._epoch_step
-        if not self._has_loader:
-            return 0 < steps < self._fewest
-        if self._fewest and steps >= self._fewest:
-            return False  # its user makes no more of them in an epoch
-        left = self._left_loader
-        return left is not None and left.event == self._board.events and monotonic_ns() - left.at_ns < AT_ONCE
-
     def _left_by_it(self) -> bool:
         """Whether the exception that ends the run left an epoch: nothing was published since, no time has passed."""
         return self._board.events == self._unclosed.event and monotonic_ns() - self._unclosed.at_ns < UNWINDING

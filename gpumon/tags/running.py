@@ -20,7 +20,7 @@ from gpumon.run_facts import LARGEST
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.lifetime import keep
-from gpumon.tags.run_tags import LeftLoader, RunTags, UnclosedEpoch
+from gpumon.tags.run_tags import AT_ONCE, LeftLoader, RunTags, UnclosedEpoch
 from gpumon.tags.telling import Telling
 from gpumon.tags.values import number_of, whole
 from gpumon.tags.warn import shown, warn_once
@@ -190,6 +190,16 @@ class ActiveRun(RunTags):
         if self._epoch is not None and not self._is_within_epoch():
             self._end_epoch(self._epoch)
         self.end(stopped=True)
+
+    def _is_within_epoch(self) -> bool:
+        """Whether the loop of the open epoch, which is left now, has batches before it, as far as its steps show."""
+        steps = self._board.steps - self._epoch_step
+        if not self._has_loader:
+            return 0 < steps < self._fewest
+        if self._fewest and steps >= self._fewest:
+            return False  # its user makes no more of them in an epoch
+        left = self._left_loader
+        return left is not None and left.event == self._board.events and monotonic_ns() - left.at_ns < AT_ONCE
 
     def __enter__(self) -> ActiveRun:
         return self

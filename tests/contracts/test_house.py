@@ -114,7 +114,6 @@ def test_the_files_that_run_first_are_there() -> None:
 
 
 OPENED = {
-    "gpumon/regular_file.py": "the one place that opens",
     "gpumon/cli/completion.py": "a file of the package",
     "gpumon/database/network.py": "the list of mounts of the kernel",
     "gpumon/known_users.py": "/etc/passwd",
