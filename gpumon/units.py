@@ -13,6 +13,8 @@ from gpumon.metrics import Kind, Metric, Unit
 from gpumon.missing import is_known
 
 MISSING = "–"
+AT_MOST, AT_LEAST = "≤", "≥"
+"""Before a value of which only a limit is known."""
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

@@ -19,6 +19,8 @@ _LONGEST = 3
 """Intervals for which a value is believed: beyond it nobody looked."""
 _LEAST_ENERGY = 1.0
 """Seconds below which the counter is too coarse."""
+_COVERED = 0.98
+"""Share of the time on a device from which on a known energy is the whole: as in the ledger."""
 
 
 class DeviceCost:
@@ -27,6 +29,8 @@ class DeviceCost:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.seconds = 0.0
+        self.unseen = 0.0
+        """Seconds before the first frame, which shows that the command holds the device: it may have done so before."""
         self.seen = 0.0
         """Seconds of which the utilization is known."""
         self.memory_peak = NAN
@@ -49,6 +53,21 @@ class DeviceCost:
     def energy(self) -> float:
         """Joules of the whole board; NaN where its counter does not tell, and below one second."""
         return self._energy if self._energy_seconds >= _LEAST_ENERGY else NAN
+
+    @property
+    def metered(self) -> float:
+        """Seconds of which the energy is known."""
+        return self._energy_seconds
+
+    @property
+    def lacks_time(self) -> bool:
+        """Whether the command may have held the device for longer than was seen."""
+        return self.seconds < _COVERED * (self.seconds + self.unseen)
+
+    @property
+    def lacks_energy(self) -> bool:
+        """Whether the energy is that of a part of the time for which the command may have held the device."""
+        return self._energy_seconds < _COVERED * (self.seconds + self.unseen)
 
     def add_energy(self, joules: float, seconds: float) -> None:
         """Add energy of so many seconds; NaN is left out."""
@@ -105,6 +124,8 @@ class CommandCost:
             self._holding = self._held_in(frame)
             self.hidden = self.hidden or any(not process.user for process in frame.processes)
         last, self._last = self._last, frame
+        if last is None:
+            self._note_begin(frame)
         if last is None or frame.monotonic_ns <= last.monotonic_ns or frame.monotonic_ns <= self._began:
             self._read_energy(frame, self._began)
             return
@@ -133,6 +154,14 @@ class CommandCost:
     def holding(self) -> tuple[str, ...]:
         """UUIDs of the devices that the command holds now."""
         return tuple(self._holding)
+
+    def _note_begin(self, first: Frame) -> None:
+        """Of the devices that the command holds in the first frame nobody knows since when it does."""
+        unseen = (first.monotonic_ns - self._began) / SECOND
+        for sample in first.samples:
+            if unseen > 0 and sample.device.uuid in self._holding:
+                use = self.uses.setdefault(sample.device.uuid, DeviceCost(sample.device))
+                use.unseen = unseen
 
     def _read_energy(self, frame: Frame, until: int) -> None:
         """Add what the counters tell of the time of the command, up to `until`."""

@@ -15,6 +15,7 @@ from gpumon.launcher.watcher import CommandReport
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.text import clean
+from gpumon.units import AT_LEAST
 from gpumon.vendors import short_name
 
 _SHOWN = 4
@@ -89,10 +90,12 @@ def _device_lines(uses: Sequence[DeviceCost]) -> Iterator[SummaryLine]:
     names = {clean(short_name(use.device.name), 40): 0 for use in uses}
     which = f"GPU {', '.join(use.device.label for use in uses)}" if len(uses) <= 8 else f"{len(uses)} GPUs"
     total = sum(use.seconds for use in uses)
-    yield SummaryLine("GPU time", units.duration(total), f"{which}: {', '.join(names)}")
-    energy = sum(use.energy for use in uses)
-    mean = f"{units.number(energy / total, Unit.WATTS)} on average" if total and is_known(energy) else ""
-    yield SummaryLine("energy", units.number(energy, Unit.JOULES), mean)
+    least = AT_LEAST if any(use.lacks_time for use in uses) else ""
+    yield SummaryLine("GPU time", least + units.duration(total), f"{which}: {', '.join(names)}")
+    energy, metered = sum(use.energy for use in uses), sum(use.metered for use in uses)
+    mean = f"{units.number(energy / metered, Unit.WATTS)} on average" if metered and is_known(energy) else ""
+    least = AT_LEAST if any(use.lacks_energy for use in uses) else ""
+    yield SummaryLine("energy", units.limited(energy, Unit.JOULES, least), mean)
     seen = sum(use.seen for use in uses)
     busy = sum(use.utilization * use.seen for use in uses if use.seen) / seen if seen else NAN
     idle = sum(use.idle_share * use.seen for use in uses if use.seen) / seen if seen else NAN

@@ -216,6 +216,7 @@ class Ledger:
             utilization=came_to[USAGE_INDEX["utilization_mean"]],
             tags=tuple(in_force().words(tag, self._user(run_id)) for tag in self._tags(run_id)),
             newest=self._count(f"SELECT coalesce(min(epoch), -1) FROM ({newest})", run_id),
+            energy_least=came_to[USAGE_INDEX["energy_least"]],
         )
 
     def _done(self, run: RunRow, ended: int, first: int | None) -> int | None:

@@ -111,6 +111,8 @@ class RunSummary(NamedTuple):
     tags: Sequence[str] = ()
     newest: int = -1
     """Number of the epoch in which it is or ended, of its slowest rank; -1 before the first."""
+    energy_least: float = NAN
+    """Joules that were surely used; equal to `energy` where that is known."""
 
 
 class NoteRow(NamedTuple):

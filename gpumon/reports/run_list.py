@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpumon import units
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.ledger.records import RunRow, RunSummary
+from gpumon.missing import is_known
 from gpumon.prices import Prices
 from gpumon.reports import charges
 from gpumon.reports.text_table import TextColumn, draw
@@ -59,8 +60,10 @@ def place(listed: RunSummary) -> str:
 
 
 def _rows(runs: Sequence[RunSummary], now: float) -> Iterator[tuple[str, ...]]:
-    energies = units.energies([listed.energy for listed in runs])
-    yield from (_row(listed, energy, now) for listed, energy in zip(runs, energies, strict=True))
+    lacks = [not is_known(listed.energy) and is_known(listed.energy_least) for listed in runs]
+    joules = [listed.energy_least if lack else listed.energy for listed, lack in zip(runs, lacks, strict=True)]
+    for listed, lack, energy in zip(runs, lacks, units.energies(joules), strict=True):
+        yield _row(listed, f"{units.AT_LEAST}{energy}" if lack else energy, now)
 
 
 def _row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:

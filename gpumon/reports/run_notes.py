@@ -16,7 +16,8 @@ from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.prices import Prices
 from gpumon.reports.charges import sentence
-from gpumon.reports.run_tables import AT_LEAST, AT_MOST, HEADING, OPEN, live_peak
+from gpumon.reports.run_tables import HEADING, OPEN, live_peak
+from gpumon.units import AT_LEAST, AT_MOST
 
 SEEN = 0.98
 """A stretch of which samples saw less was not sampled in full."""

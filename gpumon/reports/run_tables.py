@@ -16,8 +16,8 @@ from gpumon.ledger.step_summary import step_summaries, steps_text
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.reports.text_table import TextColumn, distinct
+from gpumon.units import AT_LEAST, AT_MOST
 
-AT_MOST, AT_LEAST = "≤", "≥"
 OPEN = " …"
 """Behind the number of an epoch that has not ended."""
 BETWEEN = "between"

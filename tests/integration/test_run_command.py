@@ -380,9 +380,9 @@ def test_the_table_tells_memory_energy_and_time_of_the_commands_processes(
     longest = time.monotonic() - began
     assert number_of(table, "GPU memory") == "3.0 GiB"
     assert "GPU 1: H100 80GB HBM3" in table
-    seconds = float(number_of(table, "GPU time").removesuffix(" s"))
+    seconds = float(number_of(table, "GPU time").removeprefix("≥").removesuffix(" s"))
     assert 0 < seconds <= longest + 0.1
-    joules = float(number_of(table, "energy").removesuffix(" J").replace(",", ""))
+    joules = float(number_of(table, "energy").removeprefix("≥").removesuffix(" J").replace(",", ""))
     watts = stub.truth("gpu.power", 1)
     assert joules / seconds == pytest.approx(watts, rel=0.06)  # seconds are rounded to a tenth
     assert number_of(table, "utilization") == f"{stub.truth('gpu.utilization', 1) * 100:.0f} %"
@@ -403,7 +403,7 @@ def test_the_ledger_has_the_energy_of_a_command_of_seconds_that_no_daemon_saw(
     assert number_of(table, "energy") != "–"
     (kept,) = listed(env)
     assert kept["energy"] == pytest.approx(
-        float(number_of(table, "energy").removesuffix(" J").replace(",", "")), rel=0.2
+        float(number_of(table, "energy").removeprefix("≥").removesuffix(" J").replace(",", "")), rel=0.2
     )
 
 
@@ -438,6 +438,26 @@ with gpumon.run("inner", epochs=3) as run:
         run.log(loss=1 / (epoch + 1), accuracy=0.5)
     sys.stdin.readline()
 """
+
+
+def test_energy_of_a_training_that_began_before_the_first_sample_is_at_least_that_in_table_and_ledger(
+    env: dict[str, str], holding: Holding, live_dir: Path, stub: Stub
+) -> None:
+    stub.constant = True
+    stub.set_latency("nvmlInit_v2", 1_000_000)  # µs: the training holds its GPU before the first sample
+    process, pid = holding(env, source=TRAINING)
+    stub.set_processes(0, [Process(pid, memory=2**30)])
+    live = follow(Places(explicit=str(live_dir)))
+    seen = until(lambda: (frame := live.latest()) and frame.processes and frame.runs and frame).number
+    until(lambda: until(live.latest).number >= seen + 3)
+    _, table = process.communicate("\n", timeout=PATIENCE)
+    listed_energy = re.search(r"(≥?)([\d,]+) J", gpumon("runs", env=env).stdout)
+    told = re.fullmatch(r"(≥?)([\d,]+) J", number_of(table, "energy"))
+    assert told
+    assert listed_energy
+    assert (told[1], listed_energy[1]) == ("≥", "≥")
+    joules = [float(found[2].replace(",", "")) for found in (told, listed_energy)]
+    assert joules[0] == pytest.approx(joules[1], rel=0.2)
 
 
 @pytest.mark.parametrize("with_daemon", [False, True])

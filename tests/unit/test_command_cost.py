@@ -30,3 +30,31 @@ def test_nothing_is_held_before_a_frame_has_shown_who_holds_it() -> None:
         frame.is_full = False
         cost.take(frame)
     assert not cost.uses
+
+
+def held_from_the_first_frame(first: int) -> CommandCost:
+    """A command that began at 1 s and holds a GPU in all frames, the first of which was taken at `first` s."""
+    cost = CommandCost(SECOND, lambda pid: True, lambda run: False)
+    for second in range(first, first + 11):
+        cost.take(frame_of(tick(second, [sample(0, energy=100.0 * second)], [process(1, memory_used=2e9)]), second))
+    return cost
+
+
+def test_what_a_command_used_before_the_first_frame_is_not_known() -> None:
+    (use,) = held_from_the_first_frame(3).uses.values()
+    assert (use.seconds, use.energy) == (10.0, pytest.approx(1000.0))
+    assert (use.lacks_time, use.lacks_energy) == (True, True)
+
+
+def test_a_command_that_frames_show_from_its_begin_on_lacks_nothing() -> None:
+    (use,) = held_from_the_first_frame(1).uses.values()
+    assert (use.lacks_time, use.lacks_energy) == (False, False)
+
+
+def test_energy_of_a_part_of_the_time_is_at_least_that() -> None:
+    cost = CommandCost(SECOND, lambda pid: True, lambda run: False)
+    for second in range(1, 12):
+        energy = 100.0 * second if second < 7 else float("nan")  # the counter is not read any more
+        cost.take(frame_of(tick(second, [sample(0, energy=energy)], [process(1, memory_used=2e9)]), second))
+    (use,) = cost.uses.values()
+    assert (use.lacks_time, use.lacks_energy) == (False, True)
