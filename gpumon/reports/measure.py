@@ -37,8 +37,19 @@ def usage_measure(name: str, unit: Unit, title: str = "") -> Measure[EpochSummar
     """A measure that is a column of `schema.USAGE`."""
     return Measure(
         name, title or TITLE[name], lambda epoch: epoch.value(name), lambda value: units.number(value, unit),
-        unit is Unit.RATIO, units.energies if unit is Unit.JOULES else None,
+        unit is Unit.RATIO, {Unit.JOULES: units.energies, Unit.RATIO: shares}.get(unit),
     )  # fmt: skip
+
+
+def shares(values: Sequence[float]) -> list[str]:
+    """Ratios of several runs, as percent; with a decimal where one differs from the first by less than a point.
+
+    Without it, `0 %` would stand beside `+0.1 points`.
+    """
+    first = values[0] if values else math.nan
+    is_fine = any(0.0005 <= abs(value - first) < 0.01 for value in values)
+    return [f"{value * 100:.1f} %" if is_fine and math.isfinite(value) else units.number(value, Unit.RATIO)
+            for value in values]  # fmt: skip
 
 
 def paces(values: Sequence[float]) -> list[str]:
@@ -83,7 +94,7 @@ STEPS_PER_SECOND: Measure[EpochSummary] = Measure(
 OF_TIME_AND_MEMORY: tuple[Measure[EpochSummary], ...] = (
     Measure(
         "wait_share", "Wait for data", lambda epoch: epoch.wait_share,
-        lambda value: units.number(value, Unit.RATIO), in_points=True,
+        lambda value: units.number(value, Unit.RATIO), in_points=True, write_all=shares,
     ),
     usage_measure("utilization_mean", Unit.RATIO),
     usage_measure("idle_share", Unit.RATIO),

@@ -582,6 +582,20 @@ def test_energy_of_which_a_part_was_not_measured_has_no_last_value_and_says_why(
 
 
 @pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((0.001, 0.002), ["0.1 %", "0.2 %"]),
+        ((0.424, 0.426, NAN), ["42.4 %", "42.6 %", "–"]),
+        ((0.42, 0.46), ["42 %", "46 %"]),
+        ((0.42, 0.42), ["42 %", "42 %"]),
+    ],
+)
+def test_ratios_have_the_digits_in_which_they_differ(values: Sequence[float], texts: list[str]) -> None:
+    in_points = [one for one in (*compare.MEASURES, *WHOLE) if one.in_points]
+    assert [one.texts(values) for one in in_points] == [texts] * 6
+
+
+@pytest.mark.parametrize(
     ("found", "text"),
     [
         (compare.Difference(4e-4, 3e-4, 4.9e-4, 0.5), "the same"),

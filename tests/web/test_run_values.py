@@ -186,21 +186,23 @@ def test_what_the_ring_tells_stands_before_what_the_ledger_has_and_nothing_else_
     assert set(live(Now(), {"id": "nope"}).values()) == {None}
 
 
+ON = {"state": "running", "epoch": "1 (2/9)", "phase": "validate", "progress": 0.2, "left": 90.0}
+
+
 def test_of_a_run_that_just_ended_nothing_says_that_it_goes_on(tmp_path: Path) -> None:
     """The ring says at once that it ended; what the ledger has comes a moment later, and then was made before."""
-    on = {"state": "running", "epoch": "1 (2/9)", "phase": "validate", "progress": 0.2, "left": 90.0}
     with Book(tmp_path) as book:
         rank = book.rank(book.run(NET, epochs=9))
         book.epoch(rank, 0)
         found = document(book)
-    before = kept({**found, "live": {**found["run"], **on}}).values
-    ended = {**found["run"], **on, "state": "finished", "left": None}
+    before = kept({**found, "live": {**found["run"], **ON}}).values
+    ended = {**found["run"], **ON, "state": "finished", "left": None}
     told = live(Now(runs={NET: ended}), {"id": NET})
     shown = {name: value if (value := told.get(name)) is not None else before[name] for name in (*told, *before)}
     assert shown["state"]["tag"] == "finished"
     assert (shown["left_is"], shown["left"], shown["left_below"]) == ("Took", "–", "")
     assert (shown["epoch"], shown["epoch_below"]) == ("0", "1 of 9 done")
-    meanwhile = live(Now(runs={NET: {**found["run"], **on}}, time=BEGAN + 1000), {"id": NET})
+    meanwhile = live(Now(runs={NET: {**found["run"], **ON}}, time=BEGAN + 1000), {"id": NET})
     assert (meanwhile["left_is"], meanwhile["left"], meanwhile["epoch_below"]) == ("Time left", 90.0, "validate")
 
 
@@ -225,6 +227,19 @@ def test_an_epoch_that_goes_on_is_one_that_was_last_seen_so_once_nothing_new_com
     assert epoch(newest, found["run"])["verdict"]["tag"] == "running"
     assert epoch(newest, found["run"])["verdict"]["old"] == "last seen running", "as its run"
     assert "old" not in epoch(before, found["run"])["verdict"]
+
+
+def test_cells_of_an_epoch_that_goes_on_hold_while_the_ring_tells_of_it(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run(NET, epochs=9))
+        book.epoch(rank, 0)
+        book.epoch(rank, 1, ended=None)
+        found = document(book)
+    run = {**found["run"], **ON}
+    cells = epoch(found["epochs"][1], run, is_live=True)
+    told = live(Now(runs={NET: run}), {"id": NET})
+    assert cells["verdict"]["while"] == cells["seconds"]["while"] == told["epoch"]
+    assert "while" not in str(epoch(found["epochs"][0], run, is_live=False))
 
 
 def test_a_run_that_goes_on_has_its_epoch_from_the_ledger_where_the_ring_tells_none(tmp_path: Path) -> None:

@@ -91,18 +91,22 @@ def measured_so_far(one: Cells, run: Cells, *, is_live: bool) -> str:
 
 
 def epoch(one: Cells, run: Cells, *, is_live: bool = False) -> Cells:
-    """The cells of an epoch; `is_live`: the ring tells that its run is in it."""
+    """The cells of an epoch; `is_live`: the ring tells that its run is in it.
+
+    `while` in a cell is the epoch of the run then: once the ring tells another one, the cell is outdated.
+    """
     goes_on = is_ongoing(one, run, is_live=is_live)
     judged = one["verdict"]
+    within = {"while": run["epoch"]} if goes_on and is_live and run.get("epoch") else {}
     return {
         "key": str(one["ordinal"]),
         "ordinal": one["ordinal"],
         "epoch": units.count(one["epoch"]),
-        "seconds": {"since": one["begun"]} if goes_on and one["begun"] is not None else one["seconds"],
+        "seconds": {"since": one["begun"], **within} if goes_on and one["begun"] is not None else one["seconds"],
         "counted": {},
         **_measured(one, run),
         "beside": one["beside"],
-        "verdict": _verdict(judged),
+        "verdict": {**verdict, **within} if (verdict := _verdict(judged)) else None,
         "verdict_text": judged["text"] if judged else None,
         "search": f"{one['epoch']} {units.count(one['epoch'])} {judged['text'] if judged else ''}".lower(),
     }

@@ -122,6 +122,34 @@ test("a run that went on is said to have been seen so once nothing new comes, an
   assert.strictEqual(shown("tag", { tag: "finished", level: "", now: false }, "stale").textContent, "finished");
 });
 
+test("what goes on is said to, and was last seen at a moment once nothing new comes", () => {
+  const { gpumon } = load(["00", "10", "12", "20", "25"]);
+  const took = { text: "ongoing since", time: 900, old: { text: "12 min, last seen", time: 940 } };
+  const moments = { live: 900, stale: 940 };
+  for (const [state, wanted] of [["live", "ongoing since"], ["stale", "12 min, last seen"]]) {
+    const node = new Element("td");
+    gpumon.feed.state = state;
+    gpumon.show(node, "text", took);
+    assert.ok(node.textContent.startsWith(`${wanted} `));
+    assert.strictEqual(node.attributes.title, gpumon.text.moment(moments[state]));
+  }
+});
+
+test("an epoch that the headline has left goes on no more, whatever was read of it before", () => {
+  const { gpumon } = load(["00", "10", "12", "20", "25"]);
+  Object.assign(gpumon.feed, { state: "live", now: 1000 });
+  const tag = { tag: "running", level: "ok", now: false, old: "last seen running", ended: "running at the end", while: "415/500" };
+  const node = new Element("td");
+  const said = () => ["tag", "lasting"].map((kind) => { gpumon.show(node, kind, { ...tag, since: 940 }); return node.textContent; });
+  assert.deepStrictEqual(said(), ["running", "1:00"], "the ring has told nothing yet");
+  for (const [epoch, wanted] of [["415/500", ["running", "1:00"]], ["416/500", ["", "–"]], [null, ["", "–"]]]) {
+    gpumon.feed.view.values.set("epoch", epoch);
+    assert.deepStrictEqual(said(), wanted);
+  }
+  assert.ok(gpumon.moves("tag", tag), "it is drawn again though no value of its row came");
+  assert.ok(!gpumon.moves("tag", { tag: "finished" }));
+});
+
 test("where nothing is known a number is a dash, and what is drawn is nothing", () => {
   const { gpumon } = load(["00", "10", "12", "20", "25", "40"]);
   gpumon.feed.state = "live";

@@ -15,15 +15,15 @@
     elapsed: (value) => (!t.known(value) ? t.MISSING : isOld() ? `since ${t.when(value, Date.now() / 1000)}` : t.span(now() - value)), age: (value) => t.age(value, now()),
     when: (value, node) => { g.attribute(node, "title", t.known(value) ? t.moment(value) : ""); return t.when(value, Date.now() / 1000); },
     // A number of seconds, or since when something has lasted.
-    lasting: (value) => t.brief(absent(value) ? NaN : value.since === undefined ? value : now() - value.since),
+    lasting: (value) => t.brief(absent(value) || isLeft(value) ? NaN : value.since === undefined ? value : now() - value.since),
   };
 
   // Words, alone or in an object; those for what is so now and those for what was; or words and a moment.
   function words(value, node) {
     if (absent(value)) { return ""; }
+    if (value.old !== undefined && !g.feed.isFresh()) { return words(value.old, node); }
     if (value.time !== undefined) { g.attribute(node, "title", t.moment(value.time)); return `${value.text} ${t.when(value.time, Date.now() / 1000)}`; }
-    if (value.old === undefined) { return String(value.text === undefined ? value : value.text); }
-    return g.feed.isFresh() ? value.text : value.old;
+    return String(value.text === undefined ? value : value.text);
   }
 
   // An estimate in words, which nobody makes once nothing new comes; or what something took.
@@ -56,7 +56,7 @@
         g.make("dt", {}, g.bar(pieces([{ ...one, share: 1 }]), "bar dot"), one.old && isOld() ? one.old : one.title), g.make("dd", { text: one.size }))))] : []),
     // Words, or those of a row that opens.
     opening: (one) => [typeof one === "string" ? g.make("span", { text: one }) : g.opener(one.opens, g.make("b", { text: one.text }))],
-    tag: (one) => [token(one)],
+    tag: (one) => [token(one)].filter(Boolean),
     person: (name) => [g.person(name)],
     link: (one) => [token(one)],
     bar: (parts) => [g.bar(pieces(parts))],
@@ -150,7 +150,7 @@
 
   // One piece of a line; null where it is not to be said of what is old.
   function token(one) {
-    if (one.now && !g.feed.isFresh()) { return null; }
+    if ((one.now && !g.feed.isFresh()) || isLeft(one)) { return null; }
     if ("person" in one) { return one.link ? g.make("a", { class: "row", href: address(one.link) }, g.person(one.person)) : g.person(one.person); }
     if ("link" in one) { return g.make("a", { class: one.css, text: one.text, href: address(one.link), "aria-label": one.label || null, title: one.text.length > 24 ? one.text : null }); }
     if ("tag" in one) { return g.make("span", { class: `tag ${one.level}`, text: tagged(one) }); }
@@ -164,6 +164,9 @@
     if (one.old === undefined || g.feed.isFresh()) { return one.tag; }
     return g.feed.state === "ended" ? one.ended : one.old;
   }
+
+  // Whether a run has left the epoch of a row that was read while it was in it: the headline knows that first.
+  const isLeft = (one) => one.while !== undefined && g.feed.view.values.has("epoch") && g.feed.view.values.get("epoch") !== one.while;
 
   // The state that may be said now: an old one is none, but for those that last.
   g.stateNow = (one) => (g.feed.isFresh() || one.lasts ? one.state : "stale");
@@ -193,7 +196,7 @@
   }
 
   // What moves by itself, though no value came.
-  g.moves = (kind) => kind === "spark" || kind === "age" || kind === "lasting" || kind === "elapsed";
+  g.moves = (kind, value) => (!absent(value) && value.while !== undefined) || kind === "spark" || kind === "age" || kind === "lasting" || kind === "elapsed";
 
   // The mean of lines; unknown where one of them is.
   function mean(lines) {

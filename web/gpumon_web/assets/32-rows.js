@@ -198,7 +198,7 @@
     function fill({ line, shown }, row, cells) {
       heads.forEach((head, at) => {
         const { col, kind } = head.dataset;
-        if (cells && !cells.includes(col) && !g.moves(kind)) { return; }
+        if (cells && !cells.includes(col) && !g.moves(kind, row[col])) { return; }
         g.show(shown[at], kind, cellOf(row, heads[at].dataset));
         if (kind === "state") { line.classList.toggle("old", g.stateNow(row[col]) === "stale"); }
       });

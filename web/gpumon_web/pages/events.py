@@ -25,6 +25,8 @@ SHOWN = 500
 """Rows; those beyond are counted."""
 AROUND = 300.0
 """Seconds before and behind the moment of an event that its chart shows."""
+WRITTEN_FOR = 120.0
+"""Seconds for which the log may be behind: it is written each minute."""
 LANES = 16
 """GPUs with a strip of their own; with more, one strip counts the events of all."""
 _SHAPES = {"critical": "lost", "warning": "held", "info": "unknown"}
@@ -94,7 +96,7 @@ def kept(document: Cells) -> KeptValues:
     numbers = {cells["key"]: _gpus(one, labels) for cells, one in zip(shown, found, strict=False)}
     values = {
         "title": f"Last {document['window'].replace('h', ' hours').replace('d', ' days')}",
-        "summary": _summary(found, document["older"]) if is_known else "",
+        "summary": _summary(found, document["older"], document["now"]) if is_known else "",
         "windows": [
             {"text": name.replace("h", " h").replace("d", " d"), "title": "", "is_pressed": name == document["window"],
              "arg": "window", "value": name} for name in HOURS
@@ -123,7 +125,7 @@ def row(one: LastedEvent, labels: Mapping[str, str], now: float) -> Cells:
     time, label = event.time_ns / SECOND, event.kind.label
     shape = "busy" if event.kind.name in _GOOD else _SHAPES[event.severity]
     named = link(label, where, "row") if (where := address(event, time, now)) else text(label)
-    took, lasted = _took(one), event.lasted if is_known(event.lasted) else one.unwatched
+    took, lasted = _took(one, now), event.lasted if is_known(event.lasted) else one.unwatched
     gpu = _gpu_text(one, labels)
     words = ", ".join(filter(None, (event.of.run, details(event, timed=False), went_on_words(one, labels))))
     return {
@@ -149,8 +151,8 @@ def address(event: Any, time: float, now: float) -> str:
     return run_address(event.of.run) if event.of.run else ""
 
 
-def _took(one: LastedEvent) -> str | Cells:
-    """Time for which it lasted, or had when last seen: the log is a minute behind, and its daemon may have ended."""
+def _took(one: LastedEvent, now: float) -> str | Cells:
+    """Time for which it lasted; of what goes on since when, and where nothing new comes when it was last seen."""
     unwatched, since = unwatched_words(one)
     if unwatched:
         return {"text": unwatched, "time": since} if is_known(since) else unwatched
@@ -158,8 +160,16 @@ def _took(one: LastedEvent) -> str | Cells:
         lasted = (one.event.until_ns - one.event.time_ns) / SECOND
         # Seen at one moment, it has no length yet: 0 s would say that it was over at once. "lasted" may precede it.
         words = f"{units.words(lasted)}, last seen" if lasted >= 1.0 else "at least until"
-        return {"text": words, "time": one.event.until_ns / SECOND}
+        last: Cells = {"text": words, "time": one.event.until_ns / SECOND}
+        if not _is_watched(one.event.until_ns, now):
+            return last
+        return {"text": "ongoing since", "time": one.event.time_ns / SECOND, "old": last}
     return units.words(one.event.lasted) if is_known(one.event.lasted) else ""
+
+
+def _is_watched(until_ns: int, now: float) -> bool:
+    """Whether the log is of now; only a page that gets new values may then say that something goes on."""
+    return until_ns / SECOND > now - WRITTEN_FOR
 
 
 def _gpus(one: LastedEvent, labels: Mapping[str, str]) -> list[str]:
@@ -174,7 +184,7 @@ def _gpu_text(one: LastedEvent, labels: Mapping[str, str]) -> str:
     return f"GPU {ranges([int(number) for number in numbers])}" if numbers else one.event.device
 
 
-def _summary(found: Sequence[LastedEvent], older: int) -> str | Cells:
+def _summary(found: Sequence[LastedEvent], older: int, now: float) -> str | Cells:
     """What is shown, and what is left out: `older` events of the window were not read."""
     going_on = [one.event.until_ns for one in found if one.event.until_ns > 0 and one.event.severity != "info"]
     more = f", the newest {SHOWN} are shown" if len(found) > SHOWN else ""
@@ -182,8 +192,11 @@ def _summary(found: Sequence[LastedEvent], older: int) -> str | Cells:
     told = f"{units.counted(len(found), 'event')}{more}{before}"
     if not going_on:
         return told
-    need = f"{len(going_on)} that need{'s' if len(going_on) == 1 else ''} attention had not ended"
-    return {"text": f"{told}; {need} when last seen,", "time": max(going_on) / SECOND}
+    need = f"{len(going_on)} that need{'s' if len(going_on) == 1 else ''} attention"
+    last: Cells = {"text": f"{told}; {need} had not ended when last seen,", "time": max(going_on) / SECOND}
+    if not _is_watched(max(going_on), now):
+        return last
+    return {"text": f"{told}; {need} {'goes' if len(going_on) == 1 else 'go'} on", "old": last}
 
 
 def _nothing(document: Cells, *, is_filtered: bool) -> str | Cells:
