@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -34,6 +34,9 @@ class EpochMark(NamedTuple):
     """The run's id, which all its ranks share."""
 
 
+_mark_time = attrgetter("time")
+
+
 class Stretch(NamedTuple):
     """An epoch from its begin to its end, or until now."""
 
@@ -54,13 +57,36 @@ class StepSpan(NamedTuple):
     finished: bool
 
 
+def marks_within(marks: Sequence[EpochMark], begin: float, end: float, more: int = 0) -> Sequence[EpochMark]:
+    """Return the marks from `begin` to `end` (s since 1970), by bisection, and so many `more` on each side.
+
+    `marks` are oldest first.
+    """
+    first, last = bisect_left(marks, begin, key=_mark_time), bisect_right(marks, end, key=_mark_time)
+    return marks[max(0, first - more) : last + more]
+
+
 class Drawn(NamedTuple):
     """The epochs of some runs, as charts show them."""
 
     marks: list[EpochMark]
-    spans: list[Span]
+    """Oldest first."""
+    spans: list[Sequence[Span]]
+    """Of each rank, oldest first."""
     faults: list[Boundary]
     """Out-of-memory errors."""
+
+    def spans_within(self, begin: float, end: float) -> list[Span]:
+        """Return the spans of all ranks that have a part between two times (s since 1970), by bisection."""
+        return [
+            span
+            for spans in self.spans
+            for span in islice(
+                spans,
+                bisect_right(spans, begin, key=attrgetter("end")),
+                bisect_right(spans, end, key=attrgetter("begin")),
+            )
+        ]
 
 
 class StepMoments:
@@ -204,14 +230,9 @@ class Epochs:
         found = [boundary for key in keys if key in self._ranks for boundary in self._ranks[key].faults]
         return sorted(found, key=attrgetter("time_ns"))
 
-    def spans(self, keys: Iterable[str]) -> list[Span]:
-        """Stretches of validation, test, checkpoint and the like; one that goes on ends at infinity."""
-        spans: list[Span] = []
-        for key in keys:
-            if key in self._ranks:
-                spans += self._ranks[key].spans
-                spans += self.open_span(key)
-        return spans
+    def spans(self, keys: Iterable[str]) -> list[Sequence[Span]]:
+        """Stretches of validation, test, checkpoint and the like, by rank; one that goes on ends at infinity."""
+        return [self._ranks[key].spans + self.open_span(key) for key in keys if key in self._ranks]
 
     def open_span(self, key: str) -> list[Span]:
         """Return the newest phase of a run, unless it is training; it ends at infinity while the run goes on."""

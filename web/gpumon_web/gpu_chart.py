@@ -120,7 +120,7 @@ def ribbons(
         ]
         spans = [
             (max(span.begin, begin), min(span.end, over, end), span.phase)
-            for span in drawn.spans
+            for span in drawn.spans_within(begin, end)
             if span.begin < end and min(span.end, over, end) > begin
         ]
         if bands or spans:

@@ -6,6 +6,7 @@ What the ring tells is read here, at the moment it is asked for; the ledger is r
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -185,7 +186,7 @@ class Runs:
             return Ring(
                 feed.history.only(*self._devices_of(run, device), metrics=COURSE), feed.logged.only(keys),
                 {key: feed.epochs.stretches(key, frame.time) for key in keys[:1]},
-                {key: feed.epochs.drawn([key]).spans for key in keys[:1]},
+                {key: feed.epochs.drawn([key]).spans_within(-math.inf, math.inf) for key in keys[:1]},
             )  # fmt: skip
 
     def _devices_of(self, run: str, device: str) -> Sequence[str]:

@@ -10,7 +10,7 @@ from math import isfinite
 from rich.segment import Segment
 
 from gpumon import units
-from gpumon.analysis.epochs import EpochMark
+from gpumon.analysis.epochs import EpochMark, marks_within
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, counted_statuses
 from gpumon.frame import Sample
@@ -77,7 +77,8 @@ def heading(
 
 def epoch_ticks(columns: GpuColumns, grid: Grid, marks: Sequence[EpochMark], name: str) -> Line:
     """Return the begins of a run's epochs below the strips."""
-    at = {mark.epoch: grid.at(mark.time) for mark in marks if 0 <= grid.at(mark.time) < columns.strip_cells}
+    near = marks_within(marks, grid.begin - grid.step, grid.begin + (columns.strip_cells + 1) * grid.step)
+    at = {mark.epoch: grid.at(mark.time) for mark in near if 0 <= grid.at(mark.time) < columns.strip_cells}
     if not at:
         return []
     every = next((many for many in EVERY if _apart(at, many) >= APART), EVERY[-1])

@@ -8,7 +8,7 @@ from math import ceil
 
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import EpochMark
+from gpumon.analysis.epochs import EpochMark, marks_within
 from gpumon.analysis.rank_epochs import Span
 from gpumon.frame import EVALUATION, Boundary
 from gpumon.history.grid import Grid
@@ -17,6 +17,8 @@ from gpumon_tui.renderables.axis import clock_labels, lay
 from gpumon_tui.renderables.cells import EMPTY, PaintedCell, Row, Tint, laid, painted
 from gpumon_tui.renderables.text_width import Line
 
+AROUND = 500
+"""Epochs on each side of a picture that count for how many are named in it."""
 APART = 8
 """Cells between epochs that are named; nearer ones are thinned."""
 FAULT = "▲ OOM"
@@ -34,7 +36,7 @@ def epochs_above(marks: Sequence[EpochMark], grid: Grid, faults: Iterable[Bounda
         _put(row, cell, FAULT if cell + len(FAULT) < behind else FAULT[0], "crit")
     every = _every(marks, grid)
     free = 0
-    for mark in marks:
+    for mark in _near(marks, grid):
         cell = grid.at(mark.time)
         if not 0 <= cell < grid.buckets:
             continue
@@ -59,12 +61,17 @@ def _every(marks: Sequence[EpochMark], grid: Grid) -> int:
 
     So that this stays as it is while they move through the picture.
     """
-    runs = {mark.run for mark in marks if grid.begin <= mark.time < grid.end}
-    times = [mark.time for mark in marks if mark.run in runs]
+    runs = {mark.run for mark in _near(marks, grid) if grid.begin <= mark.time < grid.end}
+    times = [mark.time for mark in _near(marks, grid, AROUND) if mark.run in runs]
     if len(times) < 2:
         return 1
     apart = max(1e-9, (times[-1] - times[0]) / (len(times) - 1) / grid.step)
     return next((every for every in THINNED if apart * every >= APART), THINNED[-1])
+
+
+def _near(marks: Sequence[EpochMark], grid: Grid, more: int = 0) -> Sequence[EpochMark]:
+    """The marks in a picture, and so many `more` on each side of it."""
+    return marks_within(marks, grid.begin - grid.step, grid.end + grid.step, more)
 
 
 def phase_role(phase: str) -> str:

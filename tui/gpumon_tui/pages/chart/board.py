@@ -63,7 +63,7 @@ def board(state: ChartState) -> list[Line]:
     lines: list[Line] = [margin + epochs_above(drawn.marks, grid, drawn.faults)]
     curve = curves[state.metric.name]
     lines += _large(state, curve, state.large_axis)
-    lines.append(margin + phases_below(drawn.spans, grid, view.now))
+    lines.append(margin + phases_below(drawn.spans_within(grid.begin, grid.end), grid, view.now))
     edge = "" if view.shown.is_past else view.freshness.edge
     lines.append(margin + times_below(grid, view.now, edge))
     if plan.gpus:

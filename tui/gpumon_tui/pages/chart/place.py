@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from operator import itemgetter
+from bisect import bisect_left, bisect_right
+from operator import attrgetter, itemgetter
 
 from rich.segment import Segment
 
@@ -25,15 +25,18 @@ def place_in_run(state: ChartState, time: float, *, until: float = NAN, is_brief
     """
     view = state.view
     drawn, _ = view.epochs_drawn()
-    marks = [mark for mark in drawn.marks if mark.time <= time] or [mark for mark in drawn.marks if mark.time < until]
-    if not marks:
+    after = bisect_right(drawn.marks, time, key=attrgetter("time"))
+    if not after and is_known(until):
+        after = bisect_left(drawn.marks, until, key=attrgetter("time"))
+    if not after:
         return _without_epoch(state, time, until)
-    time = max(time, marks[-1].time)
-    line: Line = [Segment(f"{'e' if is_brief else 'epoch '}{marks[-1].epoch}", theme.RUN)]
-    run = next((run for run in view.runs if view.subject in run.gpus and run.id == marks[-1].run), None)
+    mark = drawn.marks[after - 1]
+    time = max(time, mark.time)
+    line: Line = [Segment(f"{'e' if is_brief else 'epoch '}{mark.epoch}", theme.RUN)]
+    run = next((run for run in view.runs if view.subject in run.gpus and run.id == mark.run), None)
     if run is None:
         led = view.way_back
-        is_of_led = led is not None and led.run == marks[-1].run and not time >= led.ended
+        is_of_led = led is not None and led.run == mark.run and not time >= led.ended
         return line if is_of_led else []  # of a run that the frames tell nothing of, step and phase are not known
     if run.state is not RunState.RUNNING and time >= run.updated:
         return []
@@ -57,7 +60,7 @@ def _without_epoch(state: ChartState, time: float, until: float) -> Line:
 
 
 def _phase(drawn: Drawn, time: float) -> str:
-    return next((span.phase for span in drawn.spans if span.begin <= time < span.end), TRAINING)
+    return next((span.phase for span in drawn.spans_within(time, time)), TRAINING)
 
 
 def step_at(state: ChartState, key: str, time: float, newest: tuple[float, int] | None = None) -> str:

@@ -232,10 +232,7 @@ def _legend(state: ChartState) -> list[Line]:
         lines.append([Segment("──", palette.ink(limit.role)), Segment(f" {word} {text}", theme.DIM)])
     drawn, of = state.view.epochs_drawn()
     grid = state.grid
-    kinds = {
-        phase_role(span.phase): safe(span.phase)
-        for span in drawn.spans if span.end >= grid.begin and span.begin < grid.end
-    }  # fmt: skip
+    kinds = {phase_role(span.phase): safe(span.phase) for span in drawn.spans_within(grid.begin, grid.end)}
     phases: Line = []
     for kind, name in kinds.items():
         phases += [Segment("▀▀", palette.ink(kind)), Segment(f" {name} ", theme.DIM)]
