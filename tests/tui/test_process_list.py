@@ -288,7 +288,7 @@ def test_what_no_frame_has_room_for_comes_from_history_as_it_was_written_last() 
     assert reader.of("", 1000.0, ()).processes == ()
     assert reader.of("file", 1000.0, ()).processes == (), "it is being read"
     until(lambda: reader.asked.is_idle)
-    found = reader.of("file", 1000.0, {(2, "GPU-0000")})
+    found = reader.of("file", 1000.0, [process(2)])
     assert [one.pid for one in found.processes] == [1, 3], "4 was gone by then, and 2 is in the frame"
     assert (found.until, found.processes[0].memory_used, found.processes[0].user) == (950.0, 5.0, "alice")
     assert asked == [(820.0, 1000.0), (935.0, 951.0)]

@@ -11,7 +11,7 @@ from gpumon_tui.process_list.left_out import NONE_LEFT_OUT, LeftOutReader
 from gpumon_tui.process_list.tags import ProcessTags
 from gpumon_tui.process_list.tree import Parents, TreeRow, arranged
 from gpumon_tui.process_list.user_month import NO_MONTHS, MonthReader
-from gpumon_tui.process_list.user_totals import UserTotal, user_totals
+from gpumon_tui.process_list.user_totals import KnownSum, UserTotal, memory_by_user, user_totals
 from gpumon_tui.renderables.process_columns import COLUMNS, FIRST_ORDER, ProcessColumn, in_order, needed
 from gpumon_tui.renderables.user_columns import USER_COLUMNS
 from gpumon_tui.view import View
@@ -58,10 +58,11 @@ class ProcessSelection:
         self.columns = needed(())
         """Those for which a process has or had something: none goes when a value does."""
         self.matched: Sequence[Process] = ()
-        self.rows: Sequence[TreeRow] = ()
-        """Of processes; none while the totals of users stand there."""
+        self._rows: Sequence[Process | TreeRow | UserTotal] = ()
         self.totals: Sequence[UserTotal] = ()
-        """Of the users of the processes that match."""
+        """Of the users of the processes that match; none while processes stand there."""
+        self.memory: Sequence[tuple[str, KnownSum]] = ()
+        """GPU memory by user of the processes that match, the most first; none while totals stand there."""
         self.terms: tuple[Term, ...] = ()
         self.parents = parents or Parents()
         self.tags = ProcessTags()
@@ -70,7 +71,6 @@ class ProcessSelection:
         self.months = MonthReader(lambda: view.kept.asked.told())
         self.left_out = NONE_LEFT_OUT
         """Of `all`, those that come from kept history."""
-        self._keys: Sequence[RowKey] = ()
         self._of: Hashable = None
 
     @property
@@ -118,8 +118,7 @@ class ProcessSelection:
         view, facts = self.view, self.view.process_facts()
         found = NONE_LEFT_OUT
         if view.frame is not None and view.frame.dropped:
-            present = {(process.pid, process.uuid) for process in view.processes}
-            found = self.others.of(view.history_path, view.now, present)
+            found = self.others.of(view.history_path, view.now, view.processes)
         chosen = self.order, self.filter, self.is_tree, self.is_by_user
         prices, months = view.kept.prices, NO_MONTHS
         if self.is_by_user and prices is not None and view.is_recorded:
@@ -137,42 +136,60 @@ class ProcessSelection:
         if view.frame is not None:
             self.tags.follow(self.all)
         self.matched = matching(self.all, self.terms, facts) if self.terms else self.all
-        self.totals = [one._replace(month=months.get(one.user)) for one in user_totals(self.matched)]
+        self.totals, self.memory = (), ()
         name, falls = self.order
         if self.is_by_user:
             by = next((column for column in self.user_columns if column.name == name), USER_COLUMNS[0])
-            self.totals = in_order(self.totals, by, falls, facts, lambda total: total.user)
-            self.rows, self._keys = (), [(0, total.user) for total in self.totals]
+            totals = [one._replace(month=months.get(one.user)) for one in user_totals(self.matched)]
+            self._rows = self.totals = in_order(totals, by, falls, facts, lambda total: total.user)
         else:
+            self.memory = memory_by_user(self.matched)
             column = next(column for column in COLUMNS if column.name == name)
             places, last = facts.places, len(facts.places)
             ordered = in_order(
                 self.matched, column, falls, facts, lambda process: (places.get(process.uuid, last), process.pid)
             )
-            self.rows = arranged(ordered, self.parents.above) if self.is_tree else [TreeRow(0, one) for one in ordered]
-            self._keys = list(map(_key, self.rows))
-        if key in self._keys:
-            self.cursor = self._keys.index(key)
-        self.cursor = max(0, min(self.cursor, len(self._keys) - 1))
+            self._rows = arranged(ordered, self.parents.above) if self.is_tree else ordered
+        self._go_to(key)
+        self.cursor = max(0, min(self.cursor, len(self) - 1))
 
     def _take_selected(self) -> None:
         """Go to the process that was selected on another page."""
         chosen = self.view.selected_process
-        if chosen is not None and chosen != self.key and chosen in self._keys:
-            self.cursor = self._keys.index(chosen)
+        if chosen != self.key:
+            self._go_to(chosen)
+
+    def _go_to(self, key: RowKey | None) -> None:
+        """Put the cursor on the row with a key, where there is one."""
+        if key is not None and key != self.key:
+            self.cursor = next((place for place in range(len(self)) if self._key_at(place) == key), self.cursor)
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._rows)
+
+    def row(self, place: int) -> TreeRow:
+        """Return a row of processes; that of a user has none."""
+        row = self._rows[place]
+        return row if isinstance(row, TreeRow) else TreeRow(0, row if isinstance(row, Process) else None)
+
+    def _key_at(self, place: int) -> RowKey:
+        row = self._rows[place]
+        if isinstance(row, UserTotal):
+            return 0, row.user
+        process = row.process if isinstance(row, TreeRow) else row
+        if process is not None:
+            return process.pid, process.uuid
+        return (row.parent.pid if isinstance(row, TreeRow) and row.parent else 0), ""
 
     @property
     def key(self) -> RowKey | None:
         """Of the row under the cursor."""
-        return self._keys[self.cursor] if self.cursor < len(self._keys) else None
+        return self._key_at(self.cursor) if self.cursor < len(self) else None
 
     @property
     def process(self) -> Process | None:
         """The one under the cursor."""
-        return self.rows[self.cursor].process if self.cursor < len(self.rows) else None
+        return self.row(self.cursor).process if self.cursor < len(self) else None
 
     @property
     def meant(self) -> Sequence[Process]:
@@ -197,15 +214,9 @@ class ProcessSelection:
 
     def move(self, step: int) -> None:
         """Move the cursor within the rows, and select the GPU under it."""
-        self.cursor = max(0, min(len(self._keys) - 1, self.cursor + step))
+        self.cursor = max(0, min(len(self) - 1, self.cursor + step))
         if not self.is_by_user:
             self.view.selected_process = self.key
         process = self.process
         if process is not None and process.uuid in self.view.process_facts().devices:
             self.view.select(process.uuid)
-
-
-def _key(row: TreeRow) -> RowKey:
-    if row.process is not None:
-        return row.process.pid, row.process.uuid
-    return (row.parent.pid if row.parent else 0), ""

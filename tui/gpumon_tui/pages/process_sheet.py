@@ -233,8 +233,7 @@ class ProcessSheet(Lines):
             return [Segment(" " * edge), Segment(fit(clean(said), cells - 2 * edge), _KEY)]
         memory = [sample for sample in self.view.samples if not sample.device.is_instance]
         total = sum(sample.value("gpu.memory_total") for sample in memory)
-        totals = () if rows.is_by_user else sorted(rows.totals, key=lambda one: -one.memory.value)
-        return sums(totals, total, below, edge, cells)
+        return sums(rows.memory, total, below, edge, cells)
 
     def _empty_lines(self, cells: int) -> list[Line]:
         return [[Segment(" " * margin(cells) + line, _DIM)] for line in self._empty()]
@@ -260,7 +259,7 @@ class ProcessSheet(Lines):
         if rows.is_by_user:
             content = [column.cell(rows.totals[place], facts) for column, _, _ in self._columns]
         else:
-            depth, process, parent = rows.rows[place]
+            depth, process, parent = rows.row(place)
             lead = "  " * (depth - 1) + TREE if depth else ""
             if process is not None:
                 content = [column.cell(process, facts) for column, _, _ in self._columns]

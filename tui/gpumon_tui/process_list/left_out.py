@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gpumon.frame import NAN, Process
@@ -38,9 +38,12 @@ class LeftOutReader:
     ) -> None:
         self.asked = Asked(told)
         self._read = read
+        self._of: tuple[LeftOutProcesses, Sequence[Process]] = NONE_LEFT_OUT, ()
+        """What was read, and the processes that were present, when they were compared last."""
+        self._there = NONE_LEFT_OUT
 
-    def of(self, path: str, now: float, present: Collection[tuple[int, str]]) -> LeftOutProcesses:
-        """Return those that are not `present`, by pid and UUID; none until they have been read.
+    def of(self, path: str, now: float, present: Sequence[Process]) -> LeftOutProcesses:
+        """Return those that are not `present`; none until they have been read.
 
         `path` is the file of kept history, or empty; `now` is the time of the frame, s since 1970.
         """
@@ -49,8 +52,12 @@ class LeftOutReader:
         found = self.asked.ask(("left out", path), lambda: left_out(path, now, self._read), _AGAIN).found
         if found is None or not 0 <= now - found.until <= _BACK:
             return NONE_LEFT_OUT
-        there = [one for one in found.processes if (one.pid, one.uuid) not in present]
-        return LeftOutProcesses(there, found.until)
+        of = found, present
+        if of[0] is not self._of[0] or of[1] is not self._of[1]:
+            keys = {(one.pid, one.uuid) for one in present}
+            there = [one for one in found.processes if (one.pid, one.uuid) not in keys]
+            self._of, self._there = of, LeftOutProcesses(there, found.until)
+        return self._there
 
 
 def left_out(path: str, now: float, read: Read) -> LeftOutProcesses:

@@ -40,11 +40,25 @@ class UserTotal(NamedTuple):
 
 def user_totals(processes: Iterable[Process]) -> list[UserTotal]:
     """Return the totals of each user, the most GPU memory first."""
+    totals = [_total(user, found) for user, found in _by_user(processes).items()]
+    return sorted(totals, key=lambda total: _most_first(total.user, total.memory))
+
+
+def memory_by_user(processes: Iterable[Process]) -> list[tuple[str, KnownSum]]:
+    """Return each user with the GPU memory of the user's processes (bytes), the most first."""
+    found = [(user, _sum([process.memory_used for process in of])) for user, of in _by_user(processes).items()]
+    return sorted(found, key=lambda one: _most_first(*one))
+
+
+def _by_user(processes: Iterable[Process]) -> dict[str, list[Process]]:
     by_user: dict[str, list[Process]] = {}
     for process in processes:
         by_user.setdefault(process.user, []).append(process)
-    totals = [_total(user, found) for user, found in by_user.items()]
-    return sorted(totals, key=lambda total: (-total.memory.value if is_known(total.memory.value) else 1.0, total.user))
+    return by_user
+
+
+def _most_first(user: str, memory: KnownSum) -> tuple[float, str]:
+    return -memory.value if is_known(memory.value) else 1.0, user
 
 
 def _total(user: str, processes: Sequence[Process]) -> UserTotal:

@@ -233,11 +233,13 @@ def in_order(
 ) -> list[Of]:
     """Return rows sorted by a column; what is unknown stands last, equals by `tie`."""
     order = column.order or (lambda one, facts: 0)
-    keyed = [(order(one, facts), one) for one in sorted(of, key=tie)]
+    rows = sorted(of, key=tie)
+    values = [order(row, facts) for row in rows]
     # NaN is not itself; in place, because a value may be a text as well.
-    known = [pair for pair in keyed if pair[0] == pair[0] and pair[0] != ""]
-    known.sort(key=lambda pair: pair[0], reverse=falls)
-    return [*(one for _, one in known), *(one for value, one in keyed if value != value or value == "")]
+    known = [place for place, value in enumerate(values) if value == value and value != ""]
+    unknown = () if len(known) == len(rows) else sorted({*range(len(rows))}.difference(known))
+    known.sort(key=values.__getitem__, reverse=falls)
+    return [rows[place] for place in (*known, *unknown)]
 
 
 def elapsed(seconds: float) -> str:

@@ -11,7 +11,7 @@ from gpumon import units
 from gpumon.missing import is_known
 from gpumon_tui import palette
 from gpumon_tui.process_list.filters import HINTS
-from gpumon_tui.process_list.user_totals import KnownSum, UserTotal
+from gpumon_tui.process_list.user_totals import KnownSum
 from gpumon_tui.renderables.text_width import Line, cut, fit, length, safe, width
 
 _TITLE, _TEXT, _DIM, _FAINT = (
@@ -122,14 +122,14 @@ def _field(of: HeadShown, cells: int) -> Line:
     return cut([Segment(f" {shown}", _FIELD), caret, Segment(" " * (room - width(shown)), _FIELD)], cells)
 
 
-def sums(totals: Sequence[UserTotal], memory: float, below: int, edge: int, cells: int) -> Line:
+def sums(totals: Sequence[tuple[str, KnownSum]], memory: float, below: int, edge: int, cells: int) -> Line:
     """Return the line below the rows: GPU memory by user, of all there is, and how many rows are further down."""
     more = f"+{below} ▼" if below > 0 else ""
     line: Line = [Segment(" " * edge), Segment("by user", _FAINT)]
     whole = f"   GiB of {units.gibibytes(memory)}" if is_known(memory) else "   GiB"
     room = cells - edge - len(more) - 1 - len(whole)
-    for place, total in enumerate(totals):
-        name, used = safe(total.user) or "unknown", at_least(total.memory, units.gibibytes)
+    for place, (user, total) in enumerate(totals):
+        name, used = safe(user) or "unknown", at_least(total, units.gibibytes)
         others = len(f"   +{len(totals) - place - 1}") if place + 1 < len(totals) else 0
         if length(line) + width(name) + len(used) + 4 + others > room:
             line += [Segment(f"   +{len(totals) - place}", _DIM), *([Segment(whole, _FAINT)] if place else [])]
