@@ -39,6 +39,8 @@ class UnclosedEpoch(NamedTuple):
     """Number of the event that ended it."""
     at_ns: int
     """ns, monotonic."""
+    is_short: bool = False
+    """Whether it had fewer steps than each of those before it."""
 
 
 class LeftLoader(NamedTuple):
@@ -89,6 +91,8 @@ class RunTags:
         """Steps before the open epoch."""
         self._fewest = 0
         """Steps of the shortest epoch that was gone through; 0 before the first."""
+        self._is_even = True
+        """Whether all that were gone through had as many."""
         self._pending = Pending()
         self._memory = MemoryReader(board)
         self._rows = StepMarker()
@@ -262,7 +266,7 @@ class RunTags:
         failed = how.failed or (failed and not how.stopped)
         broken = failed or how.stopped or error is not None  # by sys.exit(0) too, which is no failure
         # Asked first: what is published below is no sign that the training has gone on.
-        left = broken and self._left_by_it()
+        left = (broken or self._unclosed.is_short) and self._left_by_it()
         if failed:
             out_of_memory.PROCESS.raised(error)
         self._take_arrived()
@@ -310,6 +314,7 @@ class RunTags:
             return  # at the end of the process this module may be gone
         steps = self._board.steps - self._epoch_step
         if steps > 0 and not left:
+            self._is_even = self._is_even and steps == (self._fewest or steps)
             self._fewest = min(self._fewest or steps, steps)
         self._take_arrived()
         self._memory.at_boundary()
@@ -318,7 +323,7 @@ class RunTags:
             self.listener.epoch_ended(self._board.epoch, self._board.steps)
 
     def _left_by_it(self) -> bool:
-        """Whether the exception that ends the run left an epoch: nothing was published since, no time has passed."""
+        """Whether what ends the run left an epoch: nothing was published since, no time has passed."""
         return self._board.events == self._unclosed.event and monotonic_ns() - self._unclosed.at_ns < UNWINDING
 
     def _at_due(self, now: int) -> None:

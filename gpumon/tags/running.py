@@ -98,7 +98,10 @@ class ActiveRun(RunTags):
         except BaseException:
             self._end_epoch(opened, left=True)
             raise
+        is_short = self._is_short()
         self._end_epoch(opened)
+        if is_short:  # left by `return` or `break`, if the run ends now
+            self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns(), is_short)
 
     def steps(self, loader: Iterable[T]) -> Steps[T]:
         """Go through `loader`, counting a step for each batch and measuring how long the training waits for it.
@@ -190,6 +193,10 @@ class ActiveRun(RunTags):
         if self._epoch is not None and not self._is_within_epoch():
             self._end_epoch(self._epoch)
         self.end(stopped=True)
+
+    def _is_short(self) -> bool:
+        """Whether the open epoch has fewer steps than those before it, which all had as many."""
+        return self._is_even and 0 < self._board.steps - self._epoch_step < self._fewest
 
     def _is_within_epoch(self) -> bool:
         """Whether the loop of the open epoch, which is left now, has batches before it, as far as its steps show."""

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -623,6 +623,49 @@ def test_an_epoch_that_is_left_in_its_middle_did_not_end(
     assert [mark for mark, *_ in told(look()) if mark.startswith("EPOCH_")] == [
         "EPOCH_BEGIN", "EPOCH_END", "EPOCH_BEGIN", "EPOCH_ABORTED",
     ]  # fmt: skip
+
+
+def with_return(run: ActiveRun, lengths: Sequence[int], at: int) -> None:
+    for epoch, batches in enumerate(lengths):
+        with run.epoch(epoch):
+            for number, _ in enumerate(run.steps(range(batches))):
+                if epoch == len(lengths) - 1 and number == at:
+                    return
+
+
+def with_break(run: ActiveRun, lengths: Sequence[int], at: int) -> None:
+    for epoch, batches in enumerate(lengths):
+        with run.epoch(epoch):
+            for number in range(batches):
+                if epoch == len(lengths) - 1 and number == at:
+                    break
+                run.step()
+            else:
+                continue
+            break
+
+
+@pytest.mark.parametrize("leave", [with_return, with_break])
+@pytest.mark.parametrize(
+    ("lengths", "at", "is_left"),
+    [((10, 10, 10), 4, True), ((10, 10, 10), -1, False), ((10, 8, 10), 4, False), ((10,), 4, False)],
+    ids=["left", "not left", "of no fixed length", "nothing to compare it with"],
+)
+def test_an_epoch_of_a_with_that_the_steps_show_to_be_left_did_not_end(
+    look: Look, leave: Callable[[ActiveRun, Sequence[int], int], None], lengths: Sequence[int], at: int, is_left: bool
+) -> None:
+    with gpumon.run("net", epochs=len(lengths)) as run:
+        leave(run, lengths, at)
+    assert ("EPOCH_ABORTED" in [mark for mark, *_ in told(look())]) is is_left
+
+
+def test_epochs_of_a_with_that_become_shorter_and_go_on_have_ended(look: Look) -> None:
+    with gpumon.run("net") as run:
+        for epoch, batches in enumerate((10, 10, 5, 5, 5)):
+            with run.epoch(epoch):
+                for _ in run.steps(range(batches)):
+                    pass
+    assert "EPOCH_ABORTED" not in [mark for mark, *_ in told(look())]
 
 
 def ends_early(run: ActiveRun) -> None:
