@@ -16,10 +16,11 @@ dispatch), unless a callback in the list wants that hook and does not say that i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from threading import get_ident
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from gpumon.callbacks.around import CHECKPOINT, Phase, marked
 from gpumon.callbacks.fetching import epoch_iterator, is_fitting, watch
@@ -40,15 +41,17 @@ require("keras", keras.__version__)
 _THREADS = 64
 """More batches than Keras ends at once, and so out of their order."""
 _fitting: WeakValueDictionary[int, GpuMonitor] = WeakValueDictionary()
-"""The monitor whose training began last in each thread; Keras does not notify callbacks of a failure."""
+"""The monitor whose training began last in each thread."""
+_started: WeakSet[GpuMonitor] = WeakSet()
+"""Monitors whose training has begun and not ended; Keras does not notify callbacks of a failure."""
 
 
 class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or not, by what is installed
     """Shows a training in gpumon: its epochs, steps, validation and logged metrics.
 
-    Passed to `evaluate` or `predict` alone, it shows that as a run of its own. Keras calls nothing when a
-    training fails: the run then ends with the next training in this thread that is not part of it, with the cell of
-    a notebook, or with the process.
+    Passed to `evaluate` or `predict` alone, it shows that as a run of its own. An exception that leaves `fit` ends the
+    run; of one that leaves these two Keras calls nothing: the run then ends with the next training in this thread that
+    is not part of it, with the cell of a notebook, or with the process.
     """
 
     async_safe = True
@@ -79,6 +82,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         self._new, self._training, self._done, self._thread = False, True, 0, get_ident()
         self._outer = self._still_fitting(_fitting.get(self._thread))
         _fitting[self._thread] = self
+        _started.add(self)
         self._hook.begin((self.params or {}).get("epochs"), 1)
         self._each = getattr(self._model, "steps_per_execution", 1)
         self._watch("fit")
@@ -88,8 +92,22 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
 
     @guarded
     def on_train_end(self, logs: Any = None) -> None:
-        self._training = False
         self._hook.rest()
+        self._leave_fit()
+
+    @guarded
+    def fit_raised(self, error: BaseException) -> None:
+        """The training was left by an exception, maybe that of another callback."""
+        self._hook.end(error)
+        self._leave_fit()
+
+    def is_in(self, model: Any) -> bool:
+        """Whether its training is one of `model`, in this thread."""
+        return self._training and self._thread == get_ident() and self._model is model
+
+    def _leave_fit(self) -> None:
+        self._training = False
+        _started.discard(self)
         if self._outer is not None:
             _fitting[self._thread], self._outer = self._outer, None
 
@@ -240,6 +258,22 @@ def _rate_of(optimizer: Any) -> float | Arriving | None:
     return number_of("learning_rate", value) if torch else None
 
 
+def _reporting(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """`fit` of a model, whose monitors are told of an exception that leaves it."""
+
+    @wraps(fit)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException as error:
+            for monitor in [*_started]:
+                if monitor.is_in(self):
+                    monitor.fit_raised(error)
+            raise
+
+    return call
+
+
 def _saving(callback: Any) -> Phase | None:
     """Way to mark what a callback saves in this thread; None where no training of ours runs."""
     monitor = _fitting.get(get_ident())
@@ -252,3 +286,7 @@ for _kind, _method in (
     _holder = getattr(keras.callbacks, _kind, None)
     if hasattr(_holder, _method):
         setattr(_holder, _method, marked(getattr(_holder, _method), _saving, CHECKPOINT))
+for _trainer in keras.Model.__mro__:
+    if "fit" in vars(_trainer):
+        _trainer.fit = _reporting(_trainer.fit)
+        break

@@ -29,8 +29,8 @@ except ModuleNotFoundError as error:
 
 require("lightgbm", lightgbm.__version__)
 
-_FOLLOWING = "callbacks_after_iter"
-"""The variable of `train` and `cv` that holds what is called after a round."""
+_PRECEDING, _FOLLOWING = "callbacks_before_iter", "callbacks_after_iter"
+"""The variables of `train` and `cv` that hold what is called before and after a round."""
 
 
 class GpuMonitor:
@@ -53,28 +53,24 @@ class GpuMonitor:
 
     @guarded
     def _begin(self, env: Any) -> None:
-        following = variables("lightgbm.engine", "train", "cv")[_FOLLOWING]
+        given = variables("lightgbm.engine", "train", "cv")
+        preceding, following = given[_PRECEDING], given[_FOLLOWING]
         self._hook.begin(None, 0)
         self._hook.plan(env.end_iteration - env.begin_iteration)
         self._hook.config(env.params)
+        # Each in its place: the list is being gone through.
+        preceding[:] = [one if one is self else _Callbacks(self._hook, [one]) for one in preceding]
         following[:] = [_Following(self._hook, list(following))]
 
 
-class _Following:
-    """The callbacks after a round, as one. Whatever they raise passes through, and ends the run."""
+class _Callbacks:
+    """Callbacks of others, as one. Whatever they raise passes through, and ends the run."""
 
     def __init__(self, hook: Hook, callbacks: Sequence[Callable[[Any], object]]) -> None:
         self._hook = hook
         self._callbacks = callbacks
 
     def __call__(self, env: Any) -> None:
-        """A round and its evaluation are over."""
-        try:
-            self._hook.at_step(env.iteration + 1 - env.begin_iteration)
-            if env.evaluation_result_list:
-                self._hook.log({f"{one[0]}-{one[1]}": one[2] for one in env.evaluation_result_list})
-        except Exception as error:
-            failed("GpuMonitor", error)
         try:
             for callback in self._callbacks:
                 callback(env)
@@ -84,9 +80,23 @@ class _Following:
         except BaseException as error:
             self._end(error)
             raise
-        if env.iteration + 1 == env.end_iteration:
-            self._end()
 
     @guarded
     def _end(self, error: BaseException | None = None) -> None:
         self._hook.end(error)
+
+
+class _Following(_Callbacks):
+    """The callbacks after a round."""
+
+    def __call__(self, env: Any) -> None:
+        """A round and its evaluation are over."""
+        try:
+            self._hook.at_step(env.iteration + 1 - env.begin_iteration)
+            if env.evaluation_result_list:
+                self._hook.log({f"{one[0]}-{one[1]}": one[2] for one in env.evaluation_result_list})
+        except Exception as error:
+            failed("GpuMonitor", error)
+        super().__call__(env)
+        if env.iteration + 1 == env.end_iteration:
+            self._end()

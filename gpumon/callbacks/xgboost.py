@@ -10,7 +10,8 @@ Boosting rounds are steps; there are no epochs. A round contains the evaluation 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 from gpumon.callbacks.caller import variables
@@ -30,8 +31,8 @@ require("xgboost", xgboost.__version__)
 class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # typed or not, by what is installed
     """Shows a training in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
 
-    XGBoost calls nothing when a training fails: the run then ends when the callback is dropped, with its next
-    training, or with the process.
+    An exception of another callback ends the run. Of others XGBoost calls nothing: the run then ends when the callback
+    is dropped, with its next training, or with the process.
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
@@ -75,6 +76,11 @@ class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # ty
             self._hook.config(given["params"])
 
     @guarded
+    def raised(self, error: BaseException) -> None:
+        """A callback has raised, which ends the training."""
+        self._hook.end(error)
+
+    @guarded
     def _end(self) -> None:
         if self._begun > self._made:  # a callback before this one stopped the training, and the others were not called
             self._came_to(self._begun)
@@ -96,3 +102,24 @@ def _newest(evaluated: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, o
         for metric, values in metrics.items()
         if values
     }
+
+
+def _reporting(method: Callable[..., Any]) -> Callable[..., Any]:
+    """`method` of a container of callbacks, whose monitors are told of an exception that one of them raises."""
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException as error:
+            for callback in self.callbacks:
+                if isinstance(callback, GpuMonitor):
+                    callback.raised(error)
+            raise
+
+    return call
+
+
+for _method in ("before_iteration", "after_iteration"):
+    _holder = xgboost.callback.CallbackContainer
+    setattr(_holder, _method, _reporting(getattr(_holder, _method)))

@@ -125,7 +125,7 @@ def test_several_steps_in_one_execution_are_counted_one_by_one(cases: Cases) -> 
 def test_a_training_that_raises_has_failed_when_its_process_ends(cases: Cases) -> None:
     one = cases["fails"]
     assert one.run.state is RunState.FAILED
-    assert [mark for mark, *_ in one.marks()] == ["RUN_BEGIN", "EPOCH_BEGIN", "RUN_END"]
+    assert [mark for mark, *_ in one.marks()] == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_ABORTED", "RUN_END"]
 
 
 def test_a_training_that_raised_ends_with_the_next_or_with_its_callback(cases: Cases) -> None:
@@ -136,6 +136,10 @@ def test_a_training_that_raised_ends_with_the_next_or_with_its_callback(cases: C
     assert (another.run.state, after.run.state) == (RunState.FAILED, RunState.FINISHED)
     assert another.times(Mark.RUN_END) <= after.times(Mark.RUN_BEGIN)
     assert cases["then dropped"].run.state is RunState.FAILED
+
+
+def test_a_training_that_another_callback_prunes_is_stopped(cases: Cases) -> None:
+    assert cases["pruned"].run.state is RunState.STOPPED
 
 
 def test_an_evaluation_and_a_prediction_by_themselves_are_runs_without_epochs(cases: Cases) -> None:

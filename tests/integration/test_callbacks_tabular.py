@@ -13,7 +13,7 @@ from tests.programs import daemon, environment
 from tests.trainings import need
 from tests.trainings.beside import TaggedCases, shown
 
-CASES = 21
+CASES = 24
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +94,11 @@ def test_a_training_that_raises_has_failed_and_one_that_is_interrupted_says_so(c
     states = {name: cases[name].run.state for name in ("xgboost, failed", "lightgbm, failed", "lightgbm, interrupted")}
     assert list(states.values()) == [RunState.FAILED, RunState.FAILED, RunState.INTERRUPTED]
     assert [cases[name].run.step for name in states] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("case", ["xgboost, pruned", "lightgbm, pruned", "lightgbm, pruned before"])
+def test_a_training_that_another_callback_prunes_is_stopped(cases: TaggedCases, case: str) -> None:
+    assert cases[case].run.state is RunState.STOPPED
 
 
 def test_estimators_and_copied_callbacks_train_as_ever(cases: TaggedCases) -> None:

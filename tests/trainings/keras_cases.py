@@ -169,6 +169,17 @@ def waits(cases: Sequence[str] = ("waits", "not safe", "usual callbacks")) -> No
         told[case].update(reads=read.reads, worked=Slow.slept)
 
 
+class TrialPruned(Exception):
+    """As that of Optuna, which is not installed."""
+
+    __module__ = "optuna.exceptions"
+
+
+def raise_pruned(now: bool) -> None:
+    if now:
+        raise TrialPruned
+
+
 def faults(net: Any) -> None:
     """Trainings that raise, and what comes after them in the same process."""
     same = GpuMonitor("then evaluated")
@@ -183,6 +194,9 @@ def faults(net: Any) -> None:
     with suppress(ValueError):
         fit("then dropped", net, X, Y, batch_size=BATCH, epochs=3, fail=2)
     gc.collect()
+    prune = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: raise_pruned(epoch == 1))
+    with suppress(TrialPruned):
+        fit("pruned", net, X, Y, batch_size=BATCH, epochs=3, more=[prune])
 
 
 class Saver(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]

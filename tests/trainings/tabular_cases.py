@@ -40,10 +40,11 @@ told: dict[str, dict[str, Any]] = {}
 class Neighbor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # typed or not, by what is installed
     """Takes the time in the hooks that begin and end a training; stops it after a round where asked."""
 
-    def __init__(self, times: dict[str, int], stop: int = -1) -> None:
+    def __init__(self, times: dict[str, int], stop: int = -1, prune: int = -1) -> None:
         super().__init__()
         self.times = times
         self.stop = stop
+        self.prune = prune
 
     def before_training(self, model: Any) -> Any:
         self.times["begin"] = time.monotonic_ns()
@@ -54,7 +55,15 @@ class Neighbor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # type
         return model
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        if epoch == self.prune:
+            raise TrialPruned
         return epoch == self.stop
+
+
+class TrialPruned(Exception):
+    """As that of Optuna, which is not installed."""
+
+    __module__ = "optuna.exceptions"
 
 
 def breaks(after: int, error: BaseException | None = None) -> Callable[..., Any]:
@@ -70,12 +79,14 @@ def breaks(after: int, error: BaseException | None = None) -> Callable[..., Any]
 
 
 def by_xgboost() -> None:
-    def train(case: str, monitor: Any = None, labels: Any = Y, stop: int = -1, **settings: Any) -> None:
+    def train(
+        case: str, monitor: Any = None, labels: Any = Y, stop: int = -1, prune: int = -1, **settings: Any
+    ) -> None:  # fmt: skip
         before: dict[str, int] = {}
         after: dict[str, int] = {}
         told[case] = {"before": before, "after": after, "metrics": {}}
         data = xgboost.DMatrix(X, Y)
-        callbacks = [Neighbor(before, stop), monitor or xgboost_callback.GpuMonitor(case), Neighbor(after)]
+        callbacks = [Neighbor(before, stop), monitor or xgboost_callback.GpuMonitor(case), Neighbor(after, prune=prune)]
         xgboost.train(
             {"max_depth": 2, "seed": 0}, data, evals=[(data, "fitted"), (xgboost.DMatrix(X, labels), "held")],
             verbose_eval=False, callbacks=callbacks, evals_result=told[case]["metrics"], **settings,
@@ -88,6 +99,8 @@ def by_xgboost() -> None:
     train("xgboost, copied", monitor=copied, num_boost_round=3)
     with suppress(ValueError):
         train("xgboost, failed", num_boost_round=6, obj=breaks(3, ValueError("boom")))
+    with suppress(TrialPruned):
+        train("xgboost, pruned", num_boost_round=6, prune=3)
     crossed = xgboost.cv(
         {"max_depth": 2, "seed": 0}, xgboost.DMatrix(X, Y), num_boost_round=4, nfold=3, as_pandas=False,
         callbacks=[xgboost_callback.GpuMonitor("xgboost, crossed")],
@@ -95,6 +108,17 @@ def by_xgboost() -> None:
     told["xgboost, crossed"] = {"metrics": crossed}
     estimator = xgboost.XGBRegressor(n_estimators=5, callbacks=[xgboost_callback.GpuMonitor("xgboost, estimator")])
     estimator.fit(X, Y)
+
+
+def prunes(is_before: bool) -> Callable[[Any], None]:
+    """A callback of LightGBM that raises in a round, before or after it."""
+
+    def callback(env: Any) -> None:
+        if env.iteration == 3:
+            raise TrialPruned
+
+    callback.before_iteration = is_before  # type: ignore[attr-defined]
+    return callback
 
 
 def by_lightgbm() -> None:
@@ -135,6 +159,9 @@ def by_lightgbm() -> None:
         train("lightgbm, failed", objective=breaks(3, ValueError("boom")))
     with suppress(KeyboardInterrupt):
         train("lightgbm, interrupted", more=[interrupt])
+    for case, is_before in (("lightgbm, pruned", False), ("lightgbm, pruned before", True)):
+        with suppress(TrialPruned):
+            train(case, more=[prunes(is_before)])
     crossed = lightgbm.cv(
         settings, lightgbm.Dataset(X, Y), 4, nfold=3, stratified=False,
         callbacks=[lightgbm_callback.GpuMonitor("lightgbm, crossed")],
