@@ -21,7 +21,7 @@ from gpumon.ring.reader import RingReader
 _SAME = SECOND // 1000
 """ns by which the time of a tick in the ring may differ from what it was: the ring has seconds as a float."""
 EarlierTicks = Callable[[int], Iterable[Tick]]
-"""Ticks of the ring in their order, from some before a time (ns since 1970) on."""
+"""Ticks of the ring in their order, from some before the one of a time (ns since 1970) on."""
 
 
 class Unwritten(NamedTuple):
@@ -36,28 +36,49 @@ def ticks_since(path: str, since_ns: int) -> Iterator[Tick]:
 
     Those of which the ring has no processes any more are left out: they say nothing of people.
     """
-    ago_ns = time.time_ns() - since_ns + round(PAUSE * SECOND)
+    at_ns = _taken_at(path, since_ns)
+    if at_ns is None:
+        at_ns = time.monotonic_ns() - (time.time_ns() - since_ns)
     try:
         with closing(RingReader.open(path)) as reader:
             known = reader.directory()
     except (OSError, RingError):
         return
-    for frame in frames_since(path, time.monotonic_ns() - ago_ns):
+    for frame in frames_since(path, at_ns - round(PAUSE * SECOND)):
         if frame.is_full:
             yield tick_of(frame, known)
+
+
+def _taken_at(path: str, time_ns: int) -> int | None:
+    """When (ns, CLOCK_MONOTONIC) the newest frame of a time (ns since 1970) was taken; None where there is none.
+
+    The clock that this time is of may have been set since.
+    """
+    taken_at = None
+    for frame in frames_since(path, 0):
+        if _is_same(frame.time * SECOND, time_ns):
+            taken_at = frame.monotonic_ns
+    return taken_at
+
+
+def _is_same(time_ns: float, other_ns: float) -> bool:
+    return abs(time_ns - other_ns) <= _SAME
 
 
 def unwritten(ticks: Iterable[Tick], written_ns: int, until_ns: int) -> Unwritten | None:
     """Return what ticks after `written_ns` (ns since 1970) and before `until_ns` (CLOCK_MONOTONIC) say; None: no tick.
 
-    Ticks before these tell in which state everything was.
+    Ticks before these tell in which state everything was. All that follow the tick of `written_ns` are after it,
+    whatever the clock says: it may have been set. Where that tick is missing, the clock alone tells.
     """
     holders, accounts, events = HolderWatch(), AccountBook(), EventBook()
-    count = 0
+    count, is_past_written = 0, False
     for tick in ticks:
         if tick.monotonic_ns >= until_ns:
             break
-        if tick.time_ns > written_ns + _SAME:
+        if _is_same(tick.time_ns, written_ns):
+            count, is_past_written = 0, True
+        elif is_past_written or tick.time_ns > written_ns:
             if not count:  # all so far is in the file
                 accounts.take()
                 events.take()

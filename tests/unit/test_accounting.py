@@ -347,6 +347,19 @@ def test_the_last_minute_of_a_daemon_that_was_killed_is_counted_once(path: Path)
     assert (found.held, found.busy, found.energy) == pytest.approx((249, 249, 500.0 * 249))
 
 
+@pytest.mark.parametrize("set_by", [-3600, -20.5, 3600])
+def test_the_last_minute_of_a_daemon_that_was_killed_after_the_clock_was_set_is_counted_once(
+    path: Path, set_by: float
+) -> None:
+    ticks = [at(s, [busy(500.0 * s)], processes=[process(1, user="ana")]) for s in range(401)]
+    later = [one._replace(time_ns=one.time_ns + round(set_by * SECOND)) for one in ticks[110:]]
+    keep(path, ticks[:101], kill=True)
+    keep(path, later[190:], earlier=[*ticks[:110], *later[:40]])
+    found = of(read_accounts(str(path)), "ana")
+    # Nobody has the second in which the clock was set, also where the daemon lives on.
+    assert (found.held, found.energy) == pytest.approx((248, 500.0 * 248))
+
+
 def test_what_could_not_be_written_is_written_later(path: Path) -> None:
     part = ActivityPart()
     for s in range(11):

@@ -45,6 +45,18 @@ def test_the_newest_frames_are_none_of_the_future(path: str) -> None:
     assert [frame.monotonic_ns // SECOND for frame in found] == [3991, 3992, 3993, 3994, 3995]
 
 
+def test_ticks_since_a_time_before_the_clock_was_set_back_begin_there(tmp_path: Path) -> None:
+    path, now, steady = str(tmp_path / "ring"), time.time_ns(), time.monotonic_ns()
+    writer = RingWriter.create(path, 1, SECOND)
+    for ago in range(200, 0, -1):
+        ahead = 3600 if ago > 50 else 0
+        writer.append(tick(time_ns=now + (ahead - ago) * SECOND, monotonic_ns=steady - ago * SECOND))
+    writer.close()
+    found = [round((steady - one.monotonic_ns) / SECOND) for one in ticks_since(path, now + (3600 - 70) * SECOND)]
+    assert found[0] > 70
+    assert found[-1] == 1
+
+
 def test_ticks_of_a_ring_since_a_time_of_the_clock_are_those_that_name_users(tmp_path: Path) -> None:
     path, now, steady = str(tmp_path / "ring"), time.time_ns(), time.monotonic_ns()
     writer = RingWriter.create(path, 1, SECOND)
