@@ -580,6 +580,11 @@ def test_of_ten_thousand_events_only_what_is_on_screen_is_drawn() -> None:
 
         assert max(instructions(turn) for _ in range(5)) < 500_000, "usual is a third, as of a thousand events"
         assert sheet(app).cursor == 8000
+        row = sheet(app).row
+        for letters in "gpu xid":
+            sheet(app).filter += letters
+            assert instructions(sheet(app).follow) < 250_000, "a letter of the filter looks once into each row"
+        assert sheet(app).row == row
 
     play(FakeFeed(source="nvml", label=""), (120, 40), script, read_events=lambda path: many)
 

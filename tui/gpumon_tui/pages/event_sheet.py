@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from operator import attrgetter
 
 from rich.segment import Segment
 from textual import events
@@ -28,7 +27,7 @@ from gpumon_tui.renderables.event_lines import (
     heading,
     row_line,
 )
-from gpumon_tui.renderables.event_rows import ALL, GROUPS, EventRow, matching
+from gpumon_tui.renderables.event_rows import ALL, GROUPS, EventRow, matching, place_of
 from gpumon_tui.renderables.event_strip import (
     STRIP_FROM,
     StripSpan,
@@ -149,11 +148,10 @@ class EventSheet(Lines):
         self.problem = self._why(is_here, answer.problem if answer else "", answer is None or answer.found is None)
         chosen_of = self.filter, self.group, self.gpu
         if chosen_of != self._chosen_of:
-            key = self.row.key if self.row and self.cursor else None
+            row = self.row if self.cursor else None
             self._chosen_of = chosen_of
             self.rows = matching(self._all, self.group, self.gpu, self.filter)
-            keys = map(attrgetter("key"), self.rows)
-            self.cursor = next((place for place, one in enumerate(keys) if one == key), 0) if key else 0
+            self.cursor = place_of(row, self.rows) if row else 0
 
     def _why(self, is_here: bool, problem: str, is_missing: bool) -> str:
         """Why the log is not among the rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -276,3 +277,13 @@ def matching(rows: Sequence[EventRow], group: str, gpu: str, words: str) -> Sequ
         else:
             found = [row for row in found if word in row.letters]
     return found
+
+
+def place_of(row: EventRow, rows: Sequence[EventRow]) -> int:
+    """Return the place of the row of the same event, by bisection; 0 where there is none. The newest stand first."""
+    place = bisect_left(rows, -row.event.time_ns, key=lambda one: -one.event.time_ns)
+    while place < len(rows) and rows[place].event.time_ns == row.event.time_ns:
+        if rows[place].key == row.key:
+            return place
+        place += 1
+    return 0

@@ -75,6 +75,7 @@ class RunPicker:
         self._hidden = 0
         self._most_energy = 0.0
         """The largest of the list (J): all have its unit."""
+        self._kept: Memo[list[ListedRun]] = Memo()
         self._sorted: Memo[list[ListedRun]] = Memo()
         self._counted: Memo[_PastRuns] = Memo()
         self._drawn: Memo[Line] = Memo()
@@ -225,13 +226,12 @@ class RunPicker:
         kept = answer.found or []
         live_ids = {ranks.first.id for ranks in view.ranks}
 
-        def of_ledger() -> list[ListedRun]:
-            return sorted((run for run in kept if run.id not in live_ids), key=order.key)
-
-        known = answer.until, frozenset(live_ids), self.order
-        past = self._sorted.get(0, known, of_ledger)
-        self._past = self._counted.get(0, (known, self.words), lambda: _counted(run_list.matching(past, self.words)))
-        by_id = self._sorted.get(1, known[:2], lambda: [run for run in kept if run.id in live_ids]) if live_ids else []
+        known = answer.until, live_ids
+        others = self._kept.get(0, known, lambda: [run for run in kept if run.id not in live_ids])
+        by_id = self._kept.get(1, known, lambda: [run for run in kept if run.id in live_ids]) if live_ids else []
+        # An answer that has nothing new has the same runs: they are neither sorted nor counted again.
+        past = self._sorted.get(0, (others, self.order), lambda: sorted(others, key=order.key))
+        self._past = self._counted.get(0, (past, self.words), lambda: _counted(run_list.matching(past, self.words)))
         of_kept = {run.id: run for run in by_id}
         live = [
             run_list.of_frame(ranks, of_kept.get(ranks.first.id), view.epochs, view.now, is_old=view.age > 0)
