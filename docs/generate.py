@@ -203,7 +203,7 @@ def _heat_ids() -> str:
 
 
 def _bits() -> Iterator[str]:
-    yield from _rows(("bit", "reason"), *((f"0x{bit:x}", name) for bit, name in NVIDIA.clock_events))
+    yield from _rows(("bit", "reason"), *((f"0x{bit:x}", name) for bit, name, _ in NVIDIA.clock_events))
 
 
 def _availabilities() -> Iterator[str]:

@@ -38,8 +38,8 @@ class Vendor(NamedTuple):
     looked_for: str = ""
     to_do: tuple[str, ...] = ()
     """Where no GPU of it is found: by what it was looked for, and what its owner can do."""
-    clock_events: tuple[tuple[int, str], ...] = ()
-    """Bits of `gpu.event_reasons`."""
+    clock_events: tuple[tuple[int, str, str], ...] = ()
+    """Bits of `gpu.event_reasons`, each with its words, and short ones for a column."""
     recoveries: tuple[tuple[int, str, str, bool], ...] = ()
     """Numbers of `gpu.recovery_action`: what the driver requires, what to do, and whether nothing runs until then.
     `{reset}` and `{restart}` stand for the clauses of `gpumon.remedies`."""
@@ -64,15 +64,15 @@ NVIDIA = Vendor(
         "in a container: pass the GPUs in, as with 'docker run --gpus all'",
     ),
     clock_events=(  # nvml.h, nvmlClocksEventReason*
-        (0x1, "idle"),
-        (0x2, "application clocks"),
-        (0x4, "power limit"),
-        (0x8, "hardware slowdown"),
-        (0x10, "sync boost"),
-        (0x20, "heat (driver)"),
-        (0x40, "heat (hardware)"),
-        (0x80, "power brake"),
-        (0x100, "display clock"),
+        (0x1, "idle", "idle"),
+        (0x2, "application clocks", "app clocks"),
+        (0x4, "power limit", "power limit"),
+        (0x8, "hardware slowdown", "hw slowdown"),
+        (0x10, "sync boost", "sync boost"),
+        (0x20, "heat (driver)", "heat (sw)"),
+        (0x40, "heat (hardware)", "heat (hw)"),
+        (0x80, "power brake", "power brake"),
+        (0x100, "display clock", "display"),
     ),
     recoveries=(  # nvml.h, NVML_GPU_RECOVERY_ACTION_*; 5 is not the same in branches 580 and 615
         (1, "a reset of the GPU", "{reset}", True),
@@ -92,6 +92,8 @@ AMD = Vendor(
 HIP_VISIBLE_DEVICES, do not count as the driver does on some machines."""
 
 VENDORS = (NVIDIA, AMD)
+SHORT_CLOCK_EVENTS = {word: short for vendor in VENDORS for _, word, short in vendor.clock_events}
+"""Short words for a narrow column, by those of every view."""
 WHOLE = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.whole))
 PARTS = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.parts))
 IDENTIFIERS = WHOLE + PARTS
@@ -124,8 +126,8 @@ def short_name(model: str) -> str:
 
 def clock_events(vendor: Vendor, mask: int) -> tuple[str, ...]:
     """The bits of `gpu.event_reasons` in words; those that have no name as numbers."""
-    found = [word for bit, word in vendor.clock_events if mask & bit]
-    rest = mask & ~sum(bit for bit, _ in vendor.clock_events)
+    found = [word for bit, word, _ in vendor.clock_events if mask & bit]
+    rest = mask & ~sum(bit for bit, _, _ in vendor.clock_events)
     return (*found, f"0x{rest:x}") if rest else tuple(found)
 
 

@@ -20,7 +20,7 @@ from gpumon_tui.gpu_status import holder
 from gpumon_tui.renderables.header import _counts, header
 from gpumon_tui.view import View
 from tests.builders import frame_of, judged, process, run, sample, tick
-from tests.tui.fakes import LIVE, START, FakeFeed, recent
+from tests.tui.fakes import GIB, LIVE, START, FakeFeed, recent
 from tests.tui.screen import play, text
 
 STALE = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
@@ -211,6 +211,14 @@ def test_driver_and_machine_stand_where_there_is_room_and_move_nothing(columns: 
         assert (word in line) == any(word.startswith(one) or one.startswith(word) for one in told)
     feed = FakeFeed(seconds=100, source="nvml", label="", state_of_all=Availability.NO_DRIVER)
     assert "driver 550" not in play(feed, (columns, 24))[0]
+
+
+def test_memory_of_a_small_machine_has_a_decimal() -> None:
+    class Small(FakeFeed):
+        def host(self, second: int) -> dict[str, float]:
+            return super().host(second) | {"host.memory_used": 3.8 * GIB, "host.memory_total": 23.5 * GIB}
+
+    assert "RAM  3.8 of 23.5 GiB" in play(Small(seconds=100, source="nvml", label=""), (200, 24))[0]
 
 
 def test_below_gpus_stand_no_epochs_of_a_run_on_none_of_them() -> None:

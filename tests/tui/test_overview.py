@@ -20,6 +20,7 @@ from gpumon.frame import Device, Run, RunState, Sample
 from gpumon.history.grid import Grid
 from gpumon.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
 from gpumon.missing import NAN, is_known
+from gpumon.vendors import NVIDIA
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel
@@ -30,9 +31,9 @@ from gpumon_tui.renderables.cells import painted
 from gpumon_tui.renderables.epoch_lines import EpochLine
 from gpumon_tui.renderables.gpu_charts import SMALL, charts_plan
 from gpumon_tui.renderables.gpu_columns import HOLDERS, gpu_columns
-from gpumon_tui.renderables.gpu_facts import facts, facts_line
+from gpumon_tui.renderables.gpu_facts import facts, facts_line, throttled
 from gpumon_tui.renderables.gpu_heading import answer, epoch_ticks, hidden
-from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
+from gpumon_tui.renderables.gpu_row import THROTTLED_CELLS, GpuLine, gpu_row
 from gpumon_tui.renderables.gpu_text import gpu_text
 from gpumon_tui.renderables.kept_plot import KeptPlots
 from gpumon_tui.renderables.lean_section import fitting
@@ -319,6 +320,17 @@ def test_a_fact_that_the_driver_does_not_tell_is_not_there() -> None:
     named = sample(0, temperature=61.0, power=212.4, clock_sm=1.98e9)
     assert [value for _, value in facts(named, charted=False)] == ["61 °C", "212 W", "1.98 GHz"]
     assert plain(facts_line(told, 20)) == "P2   fan 38 %", "whole or not at all"
+
+
+def test_reasons_for_lower_clocks_are_not_cut_in_their_column() -> None:
+    def text(mask: int) -> str:
+        one = sample(0, event_reasons=mask)
+        one = one._replace(device=one.device._replace(name="NVIDIA H100"))
+        return throttled(one, is_hot=False, room=THROTTLED_CELLS)
+
+    assert all(text(bit) == short for bit, _, short in NVIDIA.clock_events if short != "idle")
+    assert max(len(text(mask)) for mask in range(512)) <= THROTTLED_CELLS
+    assert text(0x8 | 0x40) == "2 reasons"
 
 
 def test_a_gpu_whose_counters_tell_of_heat_is_not_called_unthrottled() -> None:

@@ -20,7 +20,7 @@ from gpumon.history.long import LongHistory
 from gpumon.history.open import open_history
 from gpumon.history.tiers import SHAPES
 from gpumon.history.windows import CLOSE, WINDOWS, ChartWindow
-from gpumon.metrics import BY_NAME, GPU_INDEX
+from gpumon.metrics import BY_NAME, GPU_INDEX, Metric, Unit
 from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.renderables.cells import PaintedCell, Row, Tint, painted
 from gpumon_tui.renderables.gpu_columns import gpu_columns
@@ -38,7 +38,7 @@ from gpumon_tui.renderables.time_columns import (
     window_words,
 )
 from gpumon_tui.renderables.time_marks import epochs_above, phases_below, times_below
-from gpumon_tui.renderables.value_axis import axis_around, value_axis
+from gpumon_tui.renderables.value_axis import axis_around, shown, value_axis
 from tests.builders import boundary, frame_of, sample, tick
 from tests.instructions import instructions
 from tests.months import fill
@@ -370,6 +370,13 @@ def test_a_number_beside_an_axis_is_that_of_its_row_or_is_left_out(
 
 def test_an_axis_whose_top_has_no_room_keeps_two_numbers() -> None:
     assert axis_around((1.54e-4, 6.8e-5)).labels(10, 6) == {9: "5e-5", 7: "7.5e-5", 5: "0.0001", 2: "1.5e-4"}
+
+
+@pytest.mark.parametrize(
+    "metric", [one for one in BY_NAME.values() if one.unit is Unit.HERTZ], ids=lambda one: one.name
+)
+def test_clocks_have_one_unit_in_charts_and_in_their_column(metric: Metric) -> None:
+    assert {shown(metric, top).unit for top in (346e6, 1.98e9)} == {"GHz"}
 
 
 def test_near_epochs_are_thinned_and_named_by_round_numbers() -> None:

@@ -10,6 +10,7 @@ from gpumon import units
 from gpumon.analysis.clock_events import IDLE, clock_event_reasons
 from gpumon.frame import Sample
 from gpumon.metrics import BY_NAME
+from gpumon.vendors import SHORT_CLOCK_EVENTS
 from gpumon_tui import theme
 from gpumon_tui.renderables.text_width import Line, cut, length
 from gpumon_tui.renderables.value_axis import shown
@@ -18,15 +19,20 @@ BETWEEN = 3
 """Cells between two facts."""
 
 
-def throttled(sample: Sample, *, is_hot: bool) -> str:
+def throttled(sample: Sample, *, is_hot: bool, room: int = 0) -> str:
     """Return what holds the clocks of a GPU, `no` where nothing does; empty where that is unknown.
 
     `is_hot`: counters since the sample before tell of heat; the driver names only what holds them at this moment.
+    With `room` in cells the reasons are in short words, and only counted where these have no room.
     """
     reasons = clock_event_reasons(sample)
     if reasons is None:
         return "heat" if is_hot else ""
-    return ", ".join(one for one in reasons if one != IDLE) or ("heat" if is_hot else "no")
+    reasons = tuple(one for one in reasons if one != IDLE)
+    if room:
+        reasons = tuple(SHORT_CLOCK_EVENTS.get(one, one) for one in reasons)
+    text = ", ".join(reasons) or ("heat" if is_hot else "no")
+    return text if not room or len(text) <= room else units.counted(len(reasons), "reason")
 
 
 def facts(sample: Sample, *, charted: bool = True, is_hot: bool = False) -> list[tuple[str, str]]:

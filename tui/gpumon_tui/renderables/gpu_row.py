@@ -28,6 +28,8 @@ SHORTER = {
     "no GPU driver answers": "no driver",
 }  # fmt: skip
 """States where there is no room for the whole word; beside who has the GPU, idle says that it is allocated."""
+THROTTLED_CELLS = 11
+"""Cells of the reasons for lower clocks."""
 WIDE_USERS = 7
 _NAME = 12
 """Letters of a program that how long its GPU has been idle leaves room for, where both have none."""
@@ -144,9 +146,9 @@ def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) ->
             number(end, units.whole(value * 100), theme.DIM if value < 0.005 else theme.PLAIN)
     if columns.throttled:
         is_hot = gpu.label.is_hot
-        text = throttled(sample, is_hot=is_hot) or units.MISSING
+        text = throttled(sample, is_hot=is_hot, room=THROTTLED_CELLS) or units.MISSING
         style = theme.FAINT if text in ("no", units.MISSING) else gpu.label.style if is_hot else theme.PLAIN
-        row.put(columns.throttled, fit(text, 11), style)
+        row.put(columns.throttled, fit(text, THROTTLED_CELLS), style)
 
 
 def _tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:

@@ -179,9 +179,10 @@ def _machine(view: View) -> list[Line]:
         found = [_text("CPU ", "dim"), _text(f"{100 * cpu:3.0f}", "strong", bold=True), _text("%", "dim")]
     if not (isfinite(used) and isfinite(total) and total > 0):
         return [found] if found else []
-    size = f"{total / _GIB:.0f}"
+    digits = 1 if total < 100 * _GIB else 0
+    size = f"{total / _GIB:.{digits}f}"
     memory = [
-        _text("   RAM ", "dim"), _text(f"{used / _GIB:.0f}".rjust(len(size)), "strong", bold=True),
+        _text("   RAM ", "dim"), _text(f"{used / _GIB:.{digits}f}".rjust(len(size)), "strong", bold=True),
         _text(f" of {size} GiB", "dim"),
     ]  # fmt: skip
     return [[*found, *memory], found] if found else [memory]

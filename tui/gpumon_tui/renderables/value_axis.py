@@ -147,7 +147,7 @@ def shown(metric: Metric, top: float) -> Shown:
                 return Shown(_KIB**power, name + per_second, 1)
         return Shown(1.0, "B" + per_second, 0)
     if metric.unit is Unit.HERTZ:
-        return Shown(1e9, "GHz", 2) if top >= 1e9 else Shown(1e6, "MHz", 0)
+        return Shown(1e9, "GHz", 2)  # as in the column of clocks
     if metric.unit is Unit.JOULES:
         return Shown(1.0, "W" if per_second else "J", 0)
     return Shown(1.0, {Unit.WATTS: "W", Unit.CELSIUS: "°C", Unit.SECONDS: "s"}.get(metric.unit, "") or per_second, 0)
