@@ -48,12 +48,15 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield Served([tick(100, [sample(0, **VALUES)], processes=held, runs=[goes])], [str(book.path)], devices=1)
 
 
-@pytest.mark.parametrize("width", [320, 400])
-def test_a_run_that_went_on_when_last_seen_says_so_in_whole_words(browser: Browser, tmp_path: Path, width: int) -> None:
+@pytest.mark.parametrize("metric", ["loss", "loss_of_the_validation"])
+@pytest.mark.parametrize("width", [320, 390, 400])
+def test_a_run_that_went_on_when_last_seen_says_so_in_whole_words(
+    browser: Browser, tmp_path: Path, width: int, metric: str
+) -> None:
     with Book(tmp_path) as book:
         id = training(book, "net-1a2b", 3, gpus=2, state=RunState.RUNNING)
         book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
-        book.db.execute("UPDATE epoch SET metrics = '{\"loss\": 0.98104}'")
+        book.db.execute(f"UPDATE epoch SET metrics = '{{\"{metric}\": 0.0022061}}'")
         goes = run(book.db.execute("SELECT key FROM rank").fetchone()[0], id=id, name="net", epoch=2, epochs=3)
         served = Served([tick(100, [sample(0, **VALUES)], runs=[goes])], [str(book.path)], devices=1)
         served.live.age = 90.0
