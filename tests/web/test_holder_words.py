@@ -174,12 +174,33 @@ def test_memory_of_a_process_that_is_not_told_is_not_said_to_be_of_no_process() 
     assert [one["title"] for one in divided(gpu.about)] == ["ada", "unknown", "free"]
 
 
-def test_what_is_not_of_the_run_is_gray_as_far_as_no_process_explains_it() -> None:
+@pytest.mark.parametrize("reported", [{}, {"run_reserved": 6.0, "run_allocated": 4.0}])
+@pytest.mark.parametrize("others", [("bob",), ("bob", "carol"), ("",), ("ada",)])
+def test_memory_beside_a_run_is_divided_by_user(others: Any, reported: dict[str, float]) -> None:
     gib = 2.0**30
     training = run("tag.1000.7.abcd", id="net-1a2b", user="ada", gpus=(device().uuid,))
-    busy = sample(0, run=training.key, utilization=0.9, memory_used=16 * gib, memory_total=64 * gib, run_used=8 * gib)
-    there = [process(7, user="ada", run=training.key, memory_used=8 * gib), process(8, user="bob", memory_used=2 * gib)]
+    metrics = {name: value * gib for name, value in reported.items()}
+    busy = sample(0, run=training.key, utilization=0.9, memory_used=16 * gib, memory_total=64 * gib, run_used=8 * gib,
+                  **metrics)  # fmt: skip
+    there = [process(7, user="ada", run=training.key, memory_used=8 * gib),
+             *(process(8 + at, user=user, memory_used=2 * gib) for at, user in enumerate(others))]  # fmt: skip
     _, gpu = known(tick(1, [busy], there, [training]))
-    found = [(one["title"], one["size"], one["color"]) for one in divided(gpu.about)][:3]
-    assert found == [("this run", "8.0 GiB", "u4"), ("not of this run", "2.0 GiB", "u1"),
-                     ("no listed process", "6.0 GiB", "rest")]  # fmt: skip
+    fleet = memory_parts(gpu.about, 16 * gib)
+    found = [part for part in divided(gpu.about) if part["title"] != "free"]
+    assert [(part["user"], part["color"]) for part in found] == [(part["user"], part["color"]) for part in fleet]
+    assert [part["share"] for part in found] == pytest.approx([part["share"] for part in fleet], abs=0.005)
+    assert {part["user"] for part in found} == {"ada", *others, ""}
+
+
+def test_memory_of_one_run_is_divided_as_its_framework_reports_in_the_color_of_its_user() -> None:
+    gib = 2.0**30
+    training = run("tag.1000.7.abcd", id="net-1a2b", user="ada", gpus=(device().uuid,))
+    busy = sample(0, run=training.key, utilization=0.9, memory_used=16 * gib, memory_total=64 * gib, run_used=8 * gib,
+                  run_reserved=6 * gib, run_allocated=4 * gib)  # fmt: skip
+    _, gpu = known(tick(1, [busy], [process(7, user="ada", run=training.key, memory_used=8 * gib)], [training]))
+    found = {one["title"]: (one["size"], one["user"], one["color"]) for one in divided(gpu.about)}
+    assert found.pop("free")[0] == "48.0 GiB"
+    assert found == {
+        "allocated": ("4.0 GiB", "ada", ""), "cached": ("2.0 GiB", "ada", ""),
+        "context and libraries": ("2.0 GiB", "ada", ""), "no listed process": ("8.0 GiB", "", "rest"),
+    }  # fmt: skip

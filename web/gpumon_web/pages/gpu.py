@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.analysis.memory import IN_USE, PARTS, THIS_RUN
+from gpumon.analysis.memory import IN_USE, PARTS
 from gpumon.analysis.video import TITLES as VIDEO
 from gpumon.analysis.whereabouts import TITLE
 from gpumon.history.windows import USUAL, WINDOWS
@@ -32,17 +32,13 @@ if TYPE_CHECKING:
 
 BUTTONS = (*((str(one.seconds), one.title) for one in WINDOWS if one.has_button), ("all", "All"))
 """Windows of the figure."""
-HELD_COLOR = "u0"
-"""Color of the parts of memory that a training holds."""
 FREE = "free"
 NOBODYS = (FREE, next(part.title for part in PARTS if part.name == "driver"))
 """Parts of memory that are not in use."""
-OF_OTHERS = (IN_USE, next(part.title for part in PARTS if part.name == "others"))
-"""Parts of memory of which a run has nothing."""
+REPORTED = tuple(part.title for part in PARTS[:3])
+"""Parts of memory that the framework of a run divides it into; the last one is what it does not report."""
 REST = "rest"
 """Color of memory that has no known holder, here and on the fleet page."""
-KEPT_AT_ZERO = (FREE, IN_USE)
-"""Parts of memory that are told of though there is none of them."""
 NAMED = 3
 """Holders named below the memory."""
 _THEN = "The current state is unknown."
@@ -247,7 +243,7 @@ def memory(gpu: Gpu) -> Cells:
     told = next((part["bytes"] for part in about["split"] if part["title"] == FREE), None)
     left = told if told is not None or used is None or not total else max(0.0, total - used)
     said = of_total(used, total)
-    is_named = (len(held) == 1 and about["split"]) or any(part["title"] == IN_USE for part in about["split"])
+    is_named = bool(about["split"])
     is_old, last = about["state"] in SILENT and used is not None, f"{said} as last reported"
     free = "" if left is None or about["state"] in SILENT else f"{units.number(left, Unit.BYTES)} free"
     return {
@@ -276,38 +272,50 @@ def absent(missing: Mapping[str, str]) -> str:
 def divided(about: Cells) -> list[Cells]:
     """The parts of its memory: title, size, share and color; empty where the driver does not tell.
 
-    What a user holds has the color of that user, and what no known process holds is gray.
+    It is divided by user, in their colors, as on the fleet page. Where all of its processes are of one run, what the
+    framework of that run reports divides it further. What no known process holds is gray.
     """
-    total, found = about["memory_total"], []
-    users = {one["user"] for one in about["holders"]}
-    user = users.pop() or "" if len(users) == 1 else ""
-    for part in about["split"]:
-        if part["bytes"] is None or not total or not (part["bytes"] or part["title"] in KEPT_AT_ZERO):
-            continue
-        if part["title"] in OF_OTHERS:
-            found += [_piece(total, *one) for one in _held(about, part)]
+    total = about["memory_total"]
+    parts = [part for part in about["split"] if part["bytes"] is not None and total]
+    holders = about["holders"]
+    user = holders[0]["user"] or "" if holders else ""
+    is_of_one = len({(holder["user"], holder["run"]) for holder in holders}) == 1
+    inside = [part for part in parts if is_of_one and part["title"] in REPORTED and part["bytes"]]
+    if not any(part["title"] in REPORTED[:2] for part in inside):
+        inside = []
+    used = sum(part["bytes"] for part in parts if part["title"] not in NOBODYS)
+    found = []
+    for part in inside:
+        one = _piece(total, part["title"], part["bytes"], user, "" if user else REST)
+        found.append({**one, "opacity": part["color"].partition("/")[2] or "1"})
+    if any(part["title"] not in NOBODYS for part in parts):
+        left = used - sum(part["bytes"] for part in inside)
+        found += [_piece(total, *one) for one in _held(about, used, left if inside else None)]
+    for part in parts:
+        if part["title"] not in NOBODYS or not (part["bytes"] or part["title"] == FREE):
             continue
         color, _, opacity = part["color"][1:].partition("/")
         title = f"{FREE} when last seen" if part["title"] == FREE and about["state"] in SILENT else part["title"]
-        is_theirs = bool(user) and (part["title"] == THIS_RUN or color == HELD_COLOR)
-        one = _piece(total, title, part["bytes"], user, "" if is_theirs else color)
-        found.append({**one, "opacity": opacity or "1",
+        found.append({**_piece(total, title, part["bytes"], "", color), "opacity": opacity or "1",
                       **({"old": f"{FREE} when last seen"} if part["title"] == FREE else {})})  # fmt: skip
     return found
 
 
-def _held(about: Cells, part: Cells) -> list[tuple[str, float, str, str]]:
-    """The memory of others than a run, by holder as the fleet has it: title, bytes, user and color of each piece."""
-    size, users = part["bytes"], by_user(about["holders"])
-    if part["title"] != IN_USE:  # the run's own pieces have what its processes hold
-        used = sum(one["bytes"] for one in about["split"] if one["bytes"] and one["title"] not in NOBODYS)
-        rest = min(size, max(0.0, used - sum(held for _, _, held in users)))
-        found = [(part["title"], size - rest, "", part["color"][1:].partition("/")[0])]
-    else:
-        rest = max(0.0, size - sum(held for _, _, held in users))
-        found = [(name, held, user, "" if user else REST) for user, name, held in users]
-    title = unexplained(about) if users else part["title"]
-    return [one for one in (*found, (title, rest, "", REST)) if one[1]] or [(IN_USE, 0.0, "", REST)]
+def _held(about: Cells, used: float, left: float | None) -> list[tuple[str, float, str, str]]:
+    """Memory in use by user: title, bytes, user and color of each piece.
+
+    `left` is what one run's framework does not report, of a GPU that no other run uses; None where it is all.
+    """
+    users = by_user(about["holders"])
+    rest = max(0.0, used - sum(held for _, _, held in users))
+    if left is not None:
+        rest = min(left, rest)
+        users = [(user, name, left - rest) for user, name, _ in users[:1]]
+    found = [(name, held, user, "" if user else REST) for user, name, held in users]
+    title = unexplained(about) if users else IN_USE
+    return [one for one in (*found, (title, rest, "", REST)) if one[1]] or (
+        [] if left == 0 else [(IN_USE, 0.0, "", REST)]
+    )
 
 
 def _piece(total: float, title: str, size: float, user: str, color: str) -> Cells:
