@@ -175,7 +175,8 @@ def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
         numbers.append(int(text))
     if claim.world_size > 1 and len(numbers) > 1:
         return []  # one of several ranks sees all of them and uses one: which one is unknown
-    by_index = {device.index: device.uuid for device in whole}
+    is_mixed = len(whole) < len(devices)  # CUDA counts its own GPUs alone, from 0
+    by_index = {place if is_mixed else device.index: device.uuid for place, device in enumerate(whole)}
     return _as_cuda_reads([by_index.get(number) for number in numbers])
 
 

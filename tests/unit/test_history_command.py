@@ -106,10 +106,10 @@ def test_a_file_without_any_cell_is_an_empty_export_with_the_reason(
 
 
 def test_a_window_in_python_says_that_nothing_was_ever_sampled(history_path: Path, tmp_path: Path) -> None:
-    where = Places(explicit=str(tmp_path / "live"), state=str(history_path.parent))
+    where = Places(explicit=str(tmp_path), state=str(history_path.parent))
     with closing(follow(where)) as live:
         for problem in (live.window("7d").problem, live.totals("7d").problem):
-            assert problem == "no daemon is running: start one with 'gpumon daemon --detach'"
+            assert problem.startswith("no daemon is running")
         fill(str(history_path), [GPU], time.time() // 300 * 300, values, shapes=SHAPES[2:])
         assert live.window("7d").problem == live.totals("7d").problem == ""
 

@@ -140,7 +140,7 @@ def test_a_file_with_any_bytes_changed_ends_no_thread_and_no_view(path: Path) ->
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: path.mkdir(), "is a directory: remove it"),
+        (lambda path: path.mkdir(), "is a directory"),
         (lambda path: path.write_bytes(b"no history at all" * 100), "is damaged"),
     ],
 )

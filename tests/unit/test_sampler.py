@@ -309,11 +309,11 @@ def test_boundaries_of_other_runs_do_not_wait(clock: FakeClock) -> None:
 
 
 def test_boundaries_of_a_run_that_never_shows_do_not_pile_up(clock: FakeClock) -> None:
-    flood = [[builders.boundary(100 * i + j, key="never") for j in range(100)] for i in range(100)]
+    flood = [[builders.boundary(100 * i + j, key="never") for j in range(100)] for i in range(200)]
     sampler = make(FakeSource(clock), clock, tags=FakeTags(boundaries=flood))
-    sampled(sampler, 100)
-    assert len(sampler._boundaries) == 4096
-    assert sampler._boundaries[-1].number == 9999, "the newest are kept"
+    sampled(sampler, 200)
+    assert len(sampler._boundaries) == 16384
+    assert sampler._boundaries[-1].number == 19999, "the newest are kept"
 
 
 def test_the_processes_are_the_same_object_while_nothing_changed(clock: FakeClock) -> None:

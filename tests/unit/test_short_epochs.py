@@ -16,19 +16,17 @@ from gpumon.tags.description import Description
 from gpumon.tags.reader import TagReader
 from gpumon.tags.running import ActiveRun
 from gpumon.tags.wire import EVENT_COUNT
+from tests.fakes import FakeClock
 
 MS = SECOND // 1000
 STEPS = 3
 
 
-class Clock:
-    """Time that passes only where a test says so."""
-
-    def __init__(self) -> None:
-        self.ns = 1000 * SECOND
+class Clock(FakeClock):
+    """Time that passes only where a test says so: of the reader, and as a call of the run."""
 
     def __call__(self) -> int:
-        return self.ns
+        return self.now
 
 
 @pytest.fixture
@@ -39,15 +37,15 @@ def clock() -> Clock:
 @pytest.fixture
 def run(tmp_path: Path, clock: Clock) -> Iterator[ActiveRun]:
     (tmp_path / "tags").mkdir()
-    board = Board(lambda: str(tmp_path / "tags"), Description("net", "id"), clock, lambda: clock.ns + 5000 * SECOND)
+    board = Board(lambda: str(tmp_path / "tags"), Description("net", "id"), clock, lambda: clock.now + 5000 * SECOND)
     made = ActiveRun(board)
     yield made
     made.finish()
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[TagReader]:
-    found = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
+def reader(tmp_path: Path, clock: Clock) -> Iterator[TagReader]:
+    found = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()), clock=clock)
     yield found
     found.close()
 
@@ -74,15 +72,15 @@ class Rows:
 
 def train(run: ActiveRun, clock: Clock, rows: Rows, lengths: list[int]) -> None:
     """An epoch of each of these lengths, ns, and a poll each second."""
-    polled = clock.ns
+    polled = clock.now
     for epoch in range(len(lengths)):
         run.begin_epoch(epoch)
         run.step(STEPS)
         run.log(loss=float(epoch))
-        clock.ns += lengths[epoch]
+        clock.now += lengths[epoch]
         run.end_epoch()
-        if clock.ns - polled >= SECOND:
-            polled = clock.ns
+        if clock.now - polled >= SECOND:
+            polled = clock.now
             rows.poll()
 
 
@@ -124,11 +122,11 @@ def test_a_long_epoch_after_short_ones_is_a_row_of_its_own(run: ActiveRun, clock
     rows = Rows(reader)
     train(run, clock, rows, [0] * 1000)
     run.begin_epoch(1000)
-    began = clock.ns
-    clock.ns += SECOND
+    began = clock.now
+    clock.now += SECOND
     run._due = 0
     run.step()
-    clock.ns += SECOND
+    clock.now += SECOND
     run.end_epoch()
     rows.poll()
     begin, end = rows.rows[-1]
@@ -156,7 +154,7 @@ def test_a_phase_between_short_epochs_never_costs_an_epoch(run: ActiveRun, clock
     for epoch in range(3000):
         run.begin_epoch(epoch)
         with run.phase("validate"):
-            clock.ns += MS
+            clock.now += MS
         run.end_epoch()
         if epoch % 500 == 499:
             rows.poll()
