@@ -16,7 +16,7 @@ from gpumon.frame import NAN, Boundary, Driver, Frame, Origin, Process
 from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon.paths import Places, dir_option, history_paths, is_missing, places, ring_paths, why_unread
-from gpumon.regular_file import open_regular
+from gpumon.regular_file import may_exist, open_regular
 from gpumon.ring.layout import RUNNING, Superblock
 from gpumon.ring.reader import Heartbeat, RingReader
 from gpumon.units import clock, duration
@@ -198,7 +198,7 @@ class Live:
 
     def _why_nothing(self, frames: Sequence[Frame], path: str) -> str:
         """Why there are neither frames nor a history; empty where there are any."""
-        return "" if frames or os.path.exists(path) else self.state().text
+        return "" if frames or may_exist(path) else self.state().text
 
     def _newest_time(self, frames: Sequence[Frame]) -> float:
         """The end of windows (s since 1970): the newest frame, but now where it shows a machine and has no writer."""

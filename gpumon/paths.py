@@ -8,6 +8,7 @@ State directory: `--state-dir` or GPUMON_STATE_DIR; `/var/lib/gpumon` (a daemon 
 `$XDG_STATE_HOME/gpumon`. It holds the ledger and the history.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
@@ -15,7 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from gpumon.errors import GpumonError, quoted
-from gpumon.regular_file import open_regular
+from gpumon.regular_file import may_exist, open_regular
 from gpumon.trust import ROOT, is_directory_of, is_trusted
 
 RING = "ring"
@@ -100,10 +101,10 @@ def _absolute(path: str) -> str:
 
 
 def live_dirs(where: Places) -> list[str]:
-    """The live directories that exist and are believed, the first to look at first."""
+    """The live directories that exist and are believed, the first to look at first; or that may exist."""
     return [
         directory for directory in where.candidates()
-        if (where.explicit or is_trusted(directory, where.uid)) and os.path.isdir(directory)
+        if (where.explicit or is_trusted(directory, where.uid)) and may_exist(f"{directory}/")
     ]  # fmt: skip
 
 
@@ -118,21 +119,29 @@ def refused_rings(where: Places) -> list[str]:
 
 
 def closed_rings(where: Places) -> list[str]:
-    """The rings that this user may not read, or not even look for: a daemon for a group of users may write them."""
-    closed = []
-    for directory in live_dirs(where):
-        try:
-            os.close(open_regular(f"{directory}/{RING}"))
-        except PermissionError:
-            closed.append(f"{directory}/{RING}")
-        except OSError:
-            continue
-    return closed
+    """The rings that this user cannot read, or not even look for: a daemon for a group of users may write them."""
+    rings = [f"{directory}/{RING}" for directory in live_dirs(where)]
+    return [path for path in rings if _failure(path) is not None]
 
 
 def why_closed(path: str) -> str:
-    """Return what is to be said of a ring that this user may not read."""
-    return f"no permission to read {path}, so whether a daemon runs is not known: ask the administrator for its group"
+    """Return what is to be said of a ring that this user cannot read."""
+    error = _failure(path)
+    if error is None or isinstance(error, PermissionError):
+        why = f"no permission to read {path}"
+        return f"{why}, so whether a daemon runs is not known: ask the administrator for its group"
+    return f"{path} cannot be read ({error.strerror or error}), so whether a daemon runs is not known"
+
+
+def _failure(path: str) -> OSError | None:
+    """What keeps this user from reading the file at `path`; None where it can be read, is none, or does not exist."""
+    try:
+        os.close(open_regular(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return None if error.errno in (errno.EINVAL, errno.ELOOP) else error
+    return None
 
 
 def why_unread(where: Places) -> str:
@@ -152,7 +161,7 @@ def dir_option(where: Places) -> str:
 
 def is_missing(where: Places) -> bool:
     """Whether a directory was named that does not exist."""
-    return bool(where.explicit) and not os.path.lexists(where.explicit)
+    return bool(where.explicit) and not os.path.lexists(where.explicit) and not may_exist(where.explicit)
 
 
 def without_daemon(where: Places) -> str:
@@ -178,9 +187,13 @@ def ledger_path(where: Places) -> str:
 
 
 def ledger_paths(where: Places) -> list[str]:
-    """The ledgers that exist and that a reader may look at: the user's own, then that of the whole machine."""
-    machine = [f"{where.machine_state}/{LEDGER}"] if where.machine_state else []
-    return [path for path in dict.fromkeys([ledger_path(where), *machine]) if path and os.path.exists(path)]
+    """The ledgers that exist and that a reader may look at: the user's own, then that of the whole machine.
+
+    The user's own is also given where its directory cannot be looked into.
+    """
+    own, machine = ledger_path(where), f"{where.machine_state}/{LEDGER}" if where.machine_state else ""
+    there = [own] if own and may_exist(own) else []
+    return there + ([machine] if machine not in ("", own) and os.path.exists(machine) else [])
 
 
 def history_path(where: Places) -> str:
@@ -190,9 +203,10 @@ def history_path(where: Places) -> str:
 
 def history_paths(where: Places) -> list[str]:
     """The histories that exist and that a reader may look at, the one that was written last first."""
-    machine = [f"{where.machine_state}/{LEDGER}"] if where.machine_state else []
-    paths = [history_beside(path) for path in dict.fromkeys([ledger_path(where), *machine]) if path]
-    return sorted((path for path in paths if os.path.exists(path)), key=_written_at, reverse=True)
+    own, machine = history_path(where), f"{where.machine_state}/{HISTORY}" if where.machine_state else ""
+    there = [own] if own and may_exist(own) else []
+    there += [machine] if machine not in ("", own) and os.path.exists(machine) else []
+    return sorted(there, key=_written_at, reverse=True)
 
 
 def history_beside(ledger: str) -> str:

@@ -33,6 +33,17 @@ def open_regular(path: str, *, follow: bool = False, dir_fd: int | None = None) 
     return fd
 
 
+def may_exist(path: str) -> bool:
+    """Whether there is something at `path`, or that cannot be told: no permission, a disk or a network that fails."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def read_regular(path: str, most: int, *, follow: bool = False) -> bytes:
     """Return the first `most` bytes of the file at `path`. Raises OSError as `open_regular` does."""
     fd = open_regular(path, follow=follow)

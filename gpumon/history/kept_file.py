@@ -5,7 +5,6 @@ Who asks is a view: a file that is missing, damaged or of a newer gpumon answers
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 import zlib
@@ -21,6 +20,7 @@ from gpumon.history.block import BadBlock, present, unpack
 from gpumon.history.line import Line
 from gpumon.history.read import open_file, why_unreadable
 from gpumon.history.tiers import SHAPES, TierShape
+from gpumon.regular_file import may_exist
 
 _LOOK = 2.0
 """Seconds between looks for new blocks."""
@@ -187,7 +187,7 @@ class KeptFile:
                 if now < self._open_at or not self.path:
                     return nothing
                 self._open_at = now + _RETRY
-                if not os.path.exists(self.path):
+                if not may_exist(self.path):
                     return nothing
                 self._db, version = open_file(self.path, any_thread=True, patience=self._patience)
                 if not version:

@@ -29,6 +29,7 @@ from gpumon.ledger.settled import AWAITED, SettledEpochs, settled_epochs
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, outside_rows, phase_rows, step_rows, usage_rows
 from gpumon.missing import is_known
 from gpumon.people import SHOWN, in_force
+from gpumon.regular_file import may_exist, open_regular
 from gpumon.run_facts import facts_of_row
 from gpumon.text import clean
 
@@ -329,9 +330,10 @@ class Ledgers:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._open: list[Ledger] = []
-        there = [path for path in paths if os.path.exists(path)]
+        there = [path for path in paths if may_exist(path)]
         readable = [path for path in there if os.access(path, os.R_OK, effective_ids=True)]
         if there and not readable:
+            _require_readable(there[0])
             raise GpumonError(
                 f"no permission to read {there[0]}: ask the person who runs the daemon, or pass another --state-dir"
             )
@@ -397,8 +399,18 @@ class Ledgers:
         return sorted(found.values(), key=lambda each: -each[1].started)
 
 
+def _require_readable(path: str) -> None:
+    """Raise GpumonError where something else than a missing permission keeps the file from being read."""
+    try:
+        os.close(open_regular(path))
+    except PermissionError:
+        return
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
 def _opened(path: str) -> tuple[sqlite3.Connection, int]:
-    if not os.path.exists(path):
+    if not may_exist(path):
         raise NotBegunError(NOTHING)
     try:
         db, version = open_to_read(path)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -13,10 +15,15 @@ from gpumon.cli.daemon_found import find_daemon
 from gpumon.cli.daemon_restart import restart
 from gpumon.cli.nothing_kept import why_no_history, why_no_runs
 from gpumon.errors import GpumonError
+from gpumon.history.kept_file import KeptFile
 from gpumon.live import follow
 from gpumon.paths import (
     Places,
     closed_rings,
+    history_paths,
+    is_missing,
+    ledger_paths,
+    live_dirs,
     make_live_dir,
     make_private_dir,
     make_tag_dir,
@@ -304,6 +311,27 @@ def test_a_planted_ring_does_not_hide_that_of_the_users_own_daemon(machine: Plac
     Path(owned(mine.private, 4321), "ring").touch()
     Path(owned(f"{machine.state}/live", 1000), "ring").touch()
     assert ring_paths(mine) == [f"{machine.state}/live/ring"]
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.ESTALE, errno.EIO])
+def test_a_directory_that_cannot_be_looked_into_is_not_absent(
+    machine: Places, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    def fail(path: str, *given: object, **more: object) -> NoReturn:
+        raise OSError(error, os.strerror(error), path)
+
+    where = machine._replace(explicit=f"{machine.state}/live", system_state="/nowhere")
+    for name in ("stat", "lstat", "open"):
+        monkeypatch.setattr(os, name, fail)
+    looked = live_dirs(where), closed_rings(where), is_missing(where), without_daemon(where)
+    why, kept = why_unread(where), (ledger_paths(where), history_paths(where))
+    file = KeptFile(kept[1][0])
+    file.subjects(0.0, 1.0)
+    monkeypatch.undo()
+    assert looked == ([where.explicit], [f"{where.explicit}/ring"], False, "no daemon that may be read")
+    assert ("no permission" if error == errno.EACCES else os.strerror(error)) in why
+    assert kept == ([f"{machine.state}/ledger.sqlite"], [f"{machine.state}/history.sqlite"])
+    assert file.problem
 
 
 @pytest.mark.parametrize("kind", ["directory", "ring"])
