@@ -87,7 +87,7 @@ _gpumon_command() {
     values='--since:any --until:any --gpu:any --user:any --pid:any --dir:directory --state-dir:directory' ;;
   'gpumon history events')
     options='-h --help --since --until --kind --gpu --user --run --json --dir --state-dir'
-    values='--since:any --until:any --kind:words:daemon_started,daemon_stopped,run_began,run_ended,run_died,out_of_memory,throttling_began,throttling_ended,idle_began,idle_ended,gpu_lost,gpu_back,driver_lost,driver_reloaded,xid,processes_left_out,not_seen --gpu:any --user:any --run:any --dir:directory --state-dir:directory' ;;
+    values='--since:any --until:any --kind:words:daemon_started,daemon_stopped,run_began,run_ended,run_died,out_of_memory,throttling_began,throttling_ended,idle_began,idle_ended,gpu_lost,gpu_back,driver_lost,driver_reloaded,xid,processes_left_out,clock_set,not_seen --gpu:any --user:any --run:any --dir:directory --state-dir:directory' ;;
   'gpumon export')
     options='-h --help --listen --socket --socket-group --textfile --once --web-config --token-file --dialect --users --host-label --dir --state-dir'
     values='--listen:any --socket:file --socket-group:any --textfile:file --web-config:file --token-file:file --dialect:words:native,dcgm,jobstats --users:words:name,uid,hash,off --host-label:any --dir:directory --state-dir:directory' ;;

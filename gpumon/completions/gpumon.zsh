@@ -473,7 +473,7 @@ _gpumon_history_events() {
     '(- *)'{-h,--help}'[show this help message and exit]' \
     '--since=[begin of the window: 7d for so long ago, or 2026-01-31T14:00 (default: 24h)]:TIME: ' \
     '--until=[end of the window (default: now)]:TIME: ' \
-    '*--kind=[only events of this kind; may be repeated: daemon_started, daemon_stopped, run_began, run_ended, run_died, out_of_memory, throttling_began, throttling_ended, idle_began, idle_ended, gpu_lost, gpu_back, driver_lost, driver_reloaded, xid, processes_left_out, not_seen]:KIND:(daemon_started daemon_stopped run_began run_ended run_died out_of_memory throttling_began throttling_ended idle_began idle_ended gpu_lost gpu_back driver_lost driver_reloaded xid processes_left_out not_seen)' \
+    '*--kind=[only events of this kind; may be repeated: daemon_started, daemon_stopped, run_began, run_ended, run_died, out_of_memory, throttling_began, throttling_ended, idle_began, idle_ended, gpu_lost, gpu_back, driver_lost, driver_reloaded, xid, processes_left_out, clock_set, not_seen]:KIND:(daemon_started daemon_stopped run_began run_ended run_died out_of_memory throttling_began throttling_ended idle_began idle_ended gpu_lost gpu_back driver_lost driver_reloaded xid processes_left_out clock_set not_seen)' \
     '--gpu=[only this GPU, by index or UUID]:GPU: ' \
     '--user=[only events of this user]:USER: ' \
     '--run=[only events of the run with this id]:RUN: ' \

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.holders import HeldDevice
 from gpumon.clock import SECOND
+from gpumon.events.clock_watch import ClockWatch
 from gpumon.events.device_watch import DeviceWatch
 from gpumon.events.event import Key, Occurrence
 from gpumon.events.kinds import BY_NAME
@@ -45,6 +46,7 @@ class EventBook:
         self._runs = RunWatch()
         self._xids = XidWatch()
         self._processes = ProcessWatch()
+        self._clock = ClockWatch()
         self._events: deque[Occurrence] = deque(maxlen=_MOST)
         self._going_on: dict[Key, None] = {}
         self._first: Tick | None = None
@@ -56,6 +58,7 @@ class EventBook:
             self._first = tick
             self._note([Occurrence(tick.time_ns, "daemon_started", details={"source": tick.origin.source})])
         self._last = tick
+        self._note(self._clock.add(tick))
         self._note(self._devices.add(tick, judged))
         self._note(self._runs.add(tick))
         self._note(self._xids.add(tick))

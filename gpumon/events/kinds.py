@@ -35,6 +35,7 @@ class EventKind(NamedTuple):
 NOT_SEEN = "not_seen"
 XID = "xid"
 LEFT_OUT = "processes_left_out"
+CLOCK_SET = "clock_set"
 EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind("daemon_started", "daemon started", "info", "Its first sample.", unseen="daemon_stopped"),
     EventKind(
@@ -74,6 +75,7 @@ EVENT_KINDS: tuple[EventKind, ...] = (
               ends="driver_lost"),
     EventKind(XID, "XID error", "warning", "When the driver reported it; its severity is that of its code."),
     EventKind(LEFT_OUT, "processes left out", "warning", "The first sample with more processes than are kept."),
+    EventKind(CLOCK_SET, "clock set", "info", "The first sample after the machine's clock was set, by that clock."),
     EventKind(NOT_SEEN, "end not seen", "info",
               "When something that had begun was seen last; nobody saw its end."),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon import units
 from gpumon.clock import SECOND
-from gpumon.events.kinds import BY_NAME, LEFT_OUT, NOT_SEEN, XID
+from gpumon.events.kinds import BY_NAME, CLOCK_SET, LEFT_OUT, NOT_SEEN, XID
 from gpumon.events.query import LoggedEvent
 from gpumon.frame import NAN
 from gpumon.metrics import BY_NAME as METRICS
@@ -112,6 +112,9 @@ def _about(event: LoggedEvent) -> Iterator[str]:
         yield from (f"{units.counted(times, 'more report')} within a minute",) if isinstance(times, int) else ()
     if event.kind.name == LEFT_OUT and isinstance(found.get("count"), int) and isinstance(found.get("left_out"), int):
         yield f"{found['left_out']} of {found['count']}"
+    if event.kind.name == CLOCK_SET and isinstance(seconds := found.get("seconds"), int | float):
+        set_by = _number(seconds)
+        yield from (f"{units.words(abs(set_by))} {'ahead' if set_by > 0 else 'back'}",) if is_known(set_by) else ()
     if metric is not None:
         yield metric.title.removeprefix(_THROTTLED)
     for key, words in (("asked", "asked for {}"), ("free", "{} free")):

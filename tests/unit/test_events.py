@@ -14,6 +14,7 @@ import pytest
 from gpumon.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
 from gpumon.errors import GpumonError
+from gpumon.events.clock_watch import ClockWatch
 from gpumon.events.device_watch import CAUSES
 from gpumon.events.kinds import BY_NAME, EVENT_KINDS, LASTING
 from gpumon.events.process_watch import ProcessWatch
@@ -498,6 +499,24 @@ def test_more_processes_at_once_than_are_kept_are_counted_once_and_each_hour(pat
     watch = ProcessWatch()
     lasting = [bool(list(watch.add(seen(60 * minute, 1100)))) for minute in range(121)]
     assert [minute for minute, is_noted in enumerate(lasting) if is_noted] == [0, 60, 120]
+
+
+@pytest.mark.parametrize(("set_by", "told_by"), [(3600.0, "1 h ahead"), (-8.0, "8 s back"), (4.0, ""), (-4.0, "")])
+def test_a_clock_that_was_set_is_an_event(path: Path, set_by: float, told_by: str) -> None:
+    ticks = [at(s) for s in range(30)]
+    later = [one._replace(time_ns=one.time_ns + round(set_by * SECOND)) for one in ticks[20:]]
+    found = [event for event in log(path, [*ticks[:20], *later]) if event.kind.name == "clock_set"]
+    assert [event.details for event in found] == ([{"seconds": set_by}] if told_by else [])
+    assert [details(event) for event in found] == ([told_by] if told_by else [])
+
+
+@pytest.mark.parametrize(("slept", "events"), [(1800.0, []), (600.0, [1200.0]), (0.0, [1800.0])])
+def test_a_machine_that_was_suspended_has_not_set_its_clock(slept: float, events: list[float]) -> None:
+    watch = ClockWatch(lambda: slept)
+    ticks = [at(s) for s in range(9)]
+    later = [one._replace(time_ns=one.time_ns + 1800 * SECOND) for one in ticks[4:]]
+    found = [event for one in [*ticks[:4], *later] for event in watch.add(one)]
+    assert [event.details["seconds"] for event in found] == events
 
 
 def test_the_table_of_kinds_fits_together() -> None:

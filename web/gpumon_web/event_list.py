@@ -32,7 +32,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         "throttling_began", "throttling_ended", "gpu_lost", "gpu_back", "xid", "driver_lost", "driver_reloaded",
     ),
     "idle": ("idle_began", "idle_ended"),
-    "daemon": ("daemon_started", "daemon_stopped", RESTARTED.name, "not_seen", "processes_left_out"),
+    "daemon": ("daemon_started", "daemon_stopped", RESTARTED.name, "not_seen", "processes_left_out", "clock_set"),
 }  # fmt: skip
 """Kinds of events by group; of what needs attention none: their severity says so."""
 
