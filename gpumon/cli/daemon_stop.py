@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from contextlib import suppress
 
@@ -15,7 +16,9 @@ from gpumon.procfs import is_alive, read_stat
 from gpumon.ring.lock import Holder, holder_of
 
 _PATIENCE = 15.0
-"""Seconds until a lock that is not free counts as a daemon that does not stop: it needs 3 s, a busy machine more."""
+"""Seconds until a lock that is not free counts as a daemon that does not stop: on a busy machine it needs long."""
+_USUAL = 3.0
+"""Seconds within which a daemon stops on a machine that has time for it."""
 _LOOK_EVERY = 0.02
 _SUSPENDED = ("T", "t")
 
@@ -30,10 +33,18 @@ def end(found: FoundDaemon) -> None:
     """Stop this daemon, wait until its lock is free, and say so. Raises GpumonError."""
     refuse(found)
     _terminate(found.holder)
-    deadline = time.monotonic() + _PATIENCE
+    begun, is_late = time.monotonic(), False
     while _holds(found):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - begun
+        if waited > _PATIENCE:
             raise GpumonError(_why_not(found))
+        if waited > _USUAL and not is_late:
+            is_late = True
+            print(
+                f"gpumon: the daemon (pid {found.pid}) has not stopped within {_USUAL:g} s, as on a busy machine or a "
+                f"slow disk: waiting up to {_PATIENCE:g} s",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
         time.sleep(_LOOK_EVERY)
     print(f"daemon {found.pid} stopped: {found.directory} is free", flush=True)
 

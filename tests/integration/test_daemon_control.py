@@ -241,3 +241,16 @@ def test_a_command_whose_gpumon_run_samples_is_ended_by_no_stop_and_no_restart(
         finally:
             process.communicate(b"\n")
     assert process.returncode == 0
+
+
+def test_a_stop_that_takes_longer_than_promised_says_so_once_and_waits(
+    env: dict[str, str], live_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(daemon_stop, "_USUAL", 0.0)
+    with daemon("--interval", "0.1", env=env) as process:
+        found = until(lambda: find_daemon(Places(explicit=str(live_dir))))
+        daemon_stop.end(found)
+        assert process.wait(PATIENCE) == 0
+    said = capsys.readouterr()
+    assert said.err.count(f"pid {found.pid}") == 1
+    assert f"daemon {found.pid} stopped" in said.out
