@@ -86,10 +86,10 @@ def name_uid(name: str) -> int:
     return int(name.split(".", 2)[1])
 
 
-def is_of_its_user(entry: os.DirEntry[str]) -> bool:
-    """Whether the file belongs to the user in its name: else it is a stranger's, and nothing of it counts."""
+def is_of_its_user(entry: os.DirEntry[str], uid: int) -> bool:
+    """Whether the file belongs to `uid`, whom its name names: else it is a stranger's, and nothing of it counts."""
     try:
         found = entry.stat(follow_symlinks=False)
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid == name_uid(entry.name)
+    return stat.S_ISREG(found.st_mode) and found.st_uid == uid

@@ -42,6 +42,8 @@ _GIVES_WAY_AFTER = 2
 """Polls that give a run as ended, before its board may give way: the sampler has its last events by then."""
 _NEW_EACH_POLL = 256
 """Boards of one user that are opened in one poll."""
+_REFUSED_EACH_POLL = 32
+"""Files of one user that are opened in one poll and turn out to be no boards; then his others wait for the next."""
 
 
 class Poll(NamedTuple):
@@ -220,6 +222,7 @@ class TagReader:
         except OSError:
             return 0  # gone meanwhile, or another user's
         opened: Counter[int] = Counter()  # by true owner: no user uses up the room of another
+        refused: Counter[int] = Counter()
         boards = Counter(board.uid for board in self._boards.values())
         unread = 0
         for entry in listing.portion():
@@ -233,9 +236,13 @@ class TagReader:
                 self._unlink_old(listing.fd, place, times)
             elif self._refused.must_wait(place, times.monotonic_ns):
                 listing.seen.add(entry.name)
-            elif is_of_its_user(entry):
+            elif refused[uid := name_uid(entry.name)] >= _REFUSED_EACH_POLL:  # before the call that asks for the owner
+                if place in self._refused:
+                    listing.seen.add(entry.name)
+                else:
+                    unread += 1
+            elif is_of_its_user(entry, uid):
                 listing.seen.add(entry.name)
-                uid = name_uid(entry.name)
                 if boards[uid] >= BOARDS_PER_USER:
                     boards[uid] -= self._made_room(uid)
                 budget = self._budgets.setdefault(uid, Budget(times.monotonic_ns))
@@ -246,7 +253,9 @@ class TagReader:
                 if (lost := self._lost_board(place)) is not None:
                     self._continue(listing.fd, lost, place)
                     continue
-                boards[uid] += self._open(listing.fd, place, times)
+                is_board = self._open(listing.fd, place, times)
+                boards[uid] += is_board
+                refused[uid] += not is_board
         if listing.is_done:
             self._forget_vanished(directory, listing.seen)
             if not listing.seen and not unread:  # each file is an open board, or none

@@ -22,6 +22,7 @@ from gpumon.frame import Device, Mark, Process, Run
 from gpumon.paths import Places, make_tag_dir
 from gpumon.tags import wire
 from gpumon.tags.budget import BURST, BYTES, EVENTS
+from gpumon.tags.listing import is_of_its_user
 from gpumon.tags.matching import devices_of
 from gpumon.tags.reader import BOARDS_PER_USER, TagReader
 from gpumon.tags.unpack import text_versions, unpack_state
@@ -159,6 +160,24 @@ def test_a_user_with_more_files_than_are_looked_at_hides_no_other_users_boards(
     for number in range(300):
         plant(tags, valid, number)
     assert len(reader.poll().runs) == BOARDS_PER_USER
+
+
+@pytest.mark.skipif(UID != 0, reason="only root can be two users")
+def test_a_user_who_fills_a_directory_has_few_of_his_files_looked_at_in_a_poll(
+    tags: Path, reader: TagReader, valid: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2_000):
+        os.chown(plant(tags, b"", number, uid=4321), 4321, 4321)
+    plant(tags, valid, 0xFFFFFFFF)
+    looked: list[str] = []
+
+    def is_his(entry: os.DirEntry[str], uid: int) -> bool:
+        looked.append(entry.name)
+        return is_of_its_user(entry, uid)
+
+    monkeypatch.setattr("gpumon.tags.reader.is_of_its_user", is_his)
+    assert [run.name for run in reader.poll().runs] == ["net"]
+    assert len(looked) <= 50
 
 
 def test_boards_of_runs_that_ended_give_way_to_new_ones_once_they_were_told(
