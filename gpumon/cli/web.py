@@ -69,6 +69,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--allowed-host", metavar="NAME", action="append", default=[],
         help="additional host name to accept, such as that of a proxy; can be repeated",
     )  # fmt: skip
+    group.add_argument(
+        "--prefix", metavar="/PATH", default="",
+        help="path below which a proxy serves this, such as /gpus, if it sends no X-Forwarded-Prefix",
+    )  # fmt: skip
     add_cluster(parser)
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
@@ -102,6 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon_web.named_work import named_work
     from gpumon_web.person_colors import FILE as COLORS
     from gpumon_web.person_colors import PersonColors
+    from gpumon_web.prefix import parse_prefix, put_below
     from gpumon_web.refused import FILE as REFUSED
     from gpumon_web.refused import RefusedTries
     from gpumon_web.sessions import FILE as SESSIONS
@@ -111,6 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.prometheus and arguments.names not in ("", SHOWN):
         raise UsageError("--names is for one machine: a cluster has the names that 'gpumon export --users' tells")
+    prefix = parse_prefix(arguments.prefix) if arguments.prefix else ""
     address = Address(arguments.host, arguments.port, arguments.socket or "")
     token = _token(where, arguments, is_local=address.is_local)
     opened = listen(address)
@@ -138,11 +144,14 @@ def run(arguments: argparse.Namespace) -> int:
     with app as make:
 
         def tell() -> None:
-            for line in links(address, port, token):
+            for line in links(address, port, token, prefix):
                 print(line, flush=True)
 
+        made = make(gate())
+        if prefix:
+            put_below(made, prefix)
         try:
-            serve(make(gate()), opened, tell, stop)
+            serve(made, opened, tell, stop)
         except KeyboardInterrupt:
             print(file=sys.stderr)
     file.remove()

@@ -13,8 +13,8 @@ _gpumon_command() {
     values='--source:source --speed:any --from:any --to:any --interval:any --dir:directory --state-dir:directory' ;;
   'gpumon web')
     below='token'
-    options='-h --help --host --port --socket --token-file --sessions --end-session --no-token --names --alias --allowed-host --prometheus --prometheus-config --source --speed --from --to --interval --dir --state-dir'
-    values='--host:any --port:any --socket:file --token-file:file --end-session:any --names:words:shown,hashed,hidden --alias:any --allowed-host:any --prometheus:any --prometheus-config:file --source:source --speed:any --from:any --to:any --interval:any --dir:directory --state-dir:directory' ;;
+    options='-h --help --host --port --socket --token-file --sessions --end-session --no-token --names --alias --allowed-host --prefix --prometheus --prometheus-config --source --speed --from --to --interval --dir --state-dir'
+    values='--host:any --port:any --socket:file --token-file:file --end-session:any --names:words:shown,hashed,hidden --alias:any --allowed-host:any --prefix:any --prometheus:any --prometheus-config:file --source:source --speed:any --from:any --to:any --interval:any --dir:directory --state-dir:directory' ;;
   'gpumon web token')
     below='add list revoke'
     options='-h --help'

@@ -87,6 +87,7 @@ _gpumon_web() {
     '--names=[names of users: shown, hashed or hidden (GPUMON_NAMES; default: shown)]:WAY:(shown hashed hidden)' \
     '--alias=[print the hash of a user'"'"'s name and the link of their own page, and exit]:USER: ' \
     '*--allowed-host=[additional host name to accept, such as that of a proxy; can be repeated]:NAME: ' \
+    '--prefix=[path below which a proxy serves this, such as /gpus, if it sends no X-Forwarded-Prefix]:/PATH: ' \
     '--prometheus=[a Prometheus, or what answers as one (VictoriaMetrics, Mimir, Thanos), that scrapes '"'"'gpumon export'"'"' on the nodes]:URL: ' \
     '--prometheus-config=[TOML file of mode 0600 with token, or username and password, ca, certificate, key and headers for it]:FILE:_files' \
     '--source=[where samples come from (GPUMON_SOURCE; default: the source of the running daemon, else auto)]:SOURCE:_gpumon_sources' \

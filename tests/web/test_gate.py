@@ -6,7 +6,9 @@ import re
 
 import pytest
 
+from gpumon.errors import UsageError
 from gpumon_web.gate import LASTS
+from gpumon_web.prefix import parse_prefix, put_below
 from tests.builders import tick
 from tests.web.served import HOST, TOKEN, Served
 
@@ -221,6 +223,35 @@ def test_the_page_lies_below_whatever_path_a_proxy_names(served: Served, prefix:
     assert f'src="{wanted}_dash-component-suites/' in page
     escaped = wanted.replace("/", "\\u002f")
     assert f'"requests_pathname_prefix":"{escaped}"' in page
+
+
+@pytest.mark.parametrize("asked", ["/", "/gpus/"])
+@pytest.mark.parametrize(("header", "wanted"), [("", "/gpus/"), ("/lab", "/lab/")])
+def test_the_page_lies_below_the_path_that_is_set_where_no_header_names_one(
+    asked: str, header: str, wanted: str
+) -> None:
+    served = Served()
+    put_below(served.app, parse_prefix("/gpus/"))
+    headers = {"X-Forwarded-Prefix": header} if header else {}
+    stranger = served.client(token=False)
+    form = stranger.get(asked, headers=headers)
+    assert form.status_code == 401
+    assert f'action="{wanted}sign-in"' in form.text
+    entered = stranger.post(f"{asked}sign-in", data={"token": TOKEN}, headers=headers)
+    assert entered.status_code == 303
+    assert entered.headers["Location"] == "./"
+    assert f"Path={wanted};" in f"{entered.headers['Set-Cookie']};"
+    linked = served.client(token=False).get(f"{asked}?token={TOKEN}", headers=headers)
+    assert (linked.headers["Location"], linked.status_code) == ("./", 303)
+    assert f"Path={wanted};" in f"{linked.headers['Set-Cookie']};"
+    page = served.client().get(asked, headers=headers).text.replace("\\u002f", "/")
+    assert f'"requests_pathname_prefix":"{wanted}"' in page
+
+
+@pytest.mark.parametrize("given", ["gpus", "//evil.example", "/a/../b", "/a b", "https://lab.example/gpus"])
+def test_a_prefix_that_is_no_path_is_refused_at_the_start(given: str) -> None:
+    with pytest.raises(UsageError, match="--prefix"):
+        parse_prefix(given)
 
 
 @pytest.mark.parametrize(

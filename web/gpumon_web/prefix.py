@@ -7,9 +7,17 @@ our own scripts use relative addresses only.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from flask import Request
 from werkzeug.datastructures import Headers
+
+from gpumon.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from dash import Dash
 
 PLACEHOLDER = "/__gpumon_prefix__/"
 NAMED_BY = ("X-Forwarded-Prefix", "X-Forwarded-Context", "X-ProxyContextPath")
@@ -21,9 +29,35 @@ def prefix_of(headers: Headers) -> str:
     """The prefix of this request, with a slash at both ends; `/` where none, or none that is a path, is named."""
     for name in NAMED_BY:
         given = headers.get(name, "")
-        if _PATH.fullmatch(given) and ".." not in given:
+        if _is_path(given):
             return given.rstrip("/") + "/"
     return "/"
+
+
+def parse_prefix(given: str) -> str:
+    """Return a prefix that a user names, without the slash at its end. Raises UsageError."""
+    if not _is_path(given):
+        raise UsageError(f"--prefix: not a path: '{given}'. Give one such as /gpus")
+    return given.rstrip("/")
+
+
+def _is_path(given: str) -> bool:
+    return _PATH.fullmatch(given) is not None and ".." not in given
+
+
+def put_below(app: Dash, prefix: str) -> None:
+    """Serve below `prefix` where no header names another one, whether or not the proxy strips it."""
+    inner: WSGIApplication = app.server.wsgi_app
+    names = [f"HTTP_{name.upper().replace('-', '_')}" for name in NAMED_BY]
+
+    def below(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if not any(environ.get(name) for name in names):
+            environ[names[0]] = prefix
+        if environ["PATH_INFO"].startswith(f"{prefix}/"):
+            environ["PATH_INFO"] = environ["PATH_INFO"].removeprefix(prefix)
+        return inner(environ, start)
+
+    app.server.wsgi_app = below  # Flask's own way to put something in front
 
 
 def base_of(request: Request) -> str:

@@ -40,17 +40,17 @@ def server_of(app: Dash, opened: socket.socket) -> Any:
     )
 
 
-def links(address: Address, port: int, token: str | None) -> Sequence[str]:
+def links(address: Address, port: int, token: str | None, prefix: str = "") -> Sequence[str]:
     """Return the links to open, as lines for the terminal."""
-    query = f"?token={token}" if token else ""
+    query = f"{prefix}/?token={token}" if token else f"{prefix}/"
     if address.path:
         return (
             f"on your own machine: ssh -L {PORT}:{address.path} {socket.gethostname()}",
-            f"then open http://127.0.0.1:{PORT}/{query}",
+            f"then open http://127.0.0.1:{PORT}{query}",
         )
     host = f"[{address.host}]" if ":" in address.host else address.host
     host = LOCAL[0] if host in ("0.0.0.0", "[::]") else host
-    return (f"http://{host}:{port}/{query}",)
+    return (f"http://{host}:{port}{query}",)
 
 
 class Stop:
