@@ -15,8 +15,11 @@ from gpumon.diagnosis.past import verdict
 from gpumon.frame import Mark, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger, Ledgers
+from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.reports import run_json
+from gpumon_web.listed_runs import list_of_runs
 from gpumon_web.page import Now
+from gpumon_web.pages import runs as runs_page
 from gpumon_web.pages.run import kept, live
 from gpumon_web.pages.runs import epochs
 from gpumon_web.run_head import far, length_range
@@ -227,6 +230,27 @@ def test_an_epoch_that_goes_on_is_one_that_was_last_seen_so_once_nothing_new_com
     assert epoch(newest, found["run"])["verdict"]["tag"] == "running"
     assert epoch(newest, found["run"])["verdict"]["old"] == "last seen running", "as its run"
     assert "old" not in epoch(before, found["run"])["verdict"]
+
+
+def test_energy_that_is_known_in_part_is_at_least_that_wherever_it_stands(tmp_path: Path) -> None:
+    known = {"energy": 5000.0, "energy_least": 5000.0}
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run(NET, state=RunState.FINISHED))
+        device = book.device(rank)
+        for ordinal, part in ((0, known), (1, {"energy": None, "energy_least": 900.0}),
+                              (WHOLE_RUN, {"energy": None, "energy_least": 5900.0})):  # fmt: skip
+            if ordinal >= 0:
+                book.epoch(rank, ordinal)
+            book.usage(rank, ordinal, device, **{**measured(60.0), **part})
+        found = document(book)
+        listed, _ = list_of_runs([str(book.path)], {}, BEGAN + 600, None)
+    values = kept(found).values
+    assert [row["energy"] for row in values["epochs"]][:2] == [5000.0, {"least": 900.0}]
+    assert values["energy"] == {"least": 5900.0}
+    assert values["most_energy"] == 5000.0
+    assert listed is not None
+    (row,) = runs_page.kept({**listed, "missing": "", "not_kept": "", "label": "", "none": ""}).values["runs"]
+    assert row["energy"] == {"least": 5900.0}
 
 
 def test_cells_of_an_epoch_that_goes_on_hold_while_the_ring_tells_of_it(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from gpumon.reports import run_json
 from gpumon_web.levels import OF_SEVERITY
 
 EPOCH = (
-    "seconds", "wait_share", "utilization_mean", "idle_share", "energy", "framework_peak", "run_allocated_peak",
-    "memory_used_peak",
+    "seconds", "wait_share", "utilization_mean", "idle_share", "energy", "energy_least", "framework_peak",
+    "run_allocated_peak", "memory_used_peak",
 )  # fmt: skip
 """Columns of the table of epochs."""
 

@@ -6,7 +6,7 @@ from gpumon import units
 from gpumon.frame import NAN
 from gpumon.metrics import Unit
 from gpumon_web.page import Cells
-from gpumon_web.tokens import bar, fact, person, share
+from gpumon_web.tokens import bar, energy, fact, person, share
 
 
 def going(run: Cells, time: float) -> Cells:
@@ -110,7 +110,7 @@ def usage(total: Cells) -> Cells:
     return {
         "utilization": total.get("utilization_mean"),
         "idle": "" if idle is None else f"idle {units.number(idle, Unit.RATIO)} of the time",
-        "energy": total.get("energy"),
+        "energy": energy(total),
         "power": "" if power is None else f"{power:,.0f} W on average",
     }
 

@@ -12,7 +12,7 @@ from gpumon.ledger.records import USAGE_INDEX
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
 from gpumon_web.page import Cells, Column
-from gpumon_web.tokens import bar, going_on, line, run_state, share, tag, text
+from gpumon_web.tokens import bar, energy, going_on, line, run_state, share, tag, text
 
 TENSORS, DEVICE = (USAGE[USAGE_INDEX[name]].title for name in ("run_allocated_peak", "memory_used_peak"))
 """Headings of the peaks of live tensors, and of all memory of a device."""
@@ -172,7 +172,7 @@ def _measured(one: Cells, run: Cells) -> Cells:
         "wait": one["wait_share"],
         "peak": f"{sign}{units.number(_number(peak), Unit.BYTES)}",
         "peak_bytes": peak,
-        "energy": one["energy"],
+        "energy": energy(one),
         "logged": one["metrics"],
     }
 

@@ -14,8 +14,8 @@ from gpumon.reports import run_json
 from gpumon.reports.run_tables import BETWEEN, outside_rows
 
 MEASURED = (
-    "seconds", "steps_per_second", "wait_share", "utilization_mean", "idle_share", "energy", "framework_peak",
-    "run_allocated_peak", "memory_used_peak",
+    "seconds", "steps_per_second", "wait_share", "utilization_mean", "idle_share", "energy", "energy_least",
+    "framework_peak", "run_allocated_peak", "memory_used_peak",
 )  # fmt: skip
 WHOLE = "Whole run"
 _TITLE = {BETWEEN: "Between epochs"}

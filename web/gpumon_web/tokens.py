@@ -103,6 +103,12 @@ def pick(arg: str, title: str, chosen: str, options: Sequence[tuple[str, str]]) 
     return {"arg": arg, "title": title, "chosen": chosen, "options": [list(one) for one in known]} if known else None
 
 
+def energy(row: Cells) -> float | Cells | None:
+    """The energy of a run or a part of it, J; `least` where readings of the counter are missing at its borders."""
+    whole, least = row.get("energy"), row.get("energy_least")
+    return {"least": least} if whole is None and least is not None else whole
+
+
 def gpu_address(index: Any) -> str:
     """The address of a GPU's page."""
     return f"#/gpu/{index}"

@@ -17,7 +17,7 @@ function shown(kind, value, state = "live", data = {}, places = {}) {
 const STATE = { state: "busy", title: "busy", text: "3", before: "GPU ", name: "H100", link: "#/gpu/3", lasts: false };
 
 test("numbers are text with their unit, and what is missing is a dash", () => {
-  const cases = [["percent", 0.97, "97 %"], ["percent", null, "–"], ["celsius", 66, "66 °C"], ["count", 3, "3"], ["text", null, ""],
+  const cases = [["percent", 0.97, "97 %"], ["percent", null, "–"], ["celsius", 66, "66 °C"], ["count", 3, "3"], ["text", null, ""], ["joules", 5000, "1.4 Wh"], ["joules", { least: 5000 }, "≥ 1.4 Wh"], ["joules", null, "–"],
     ["mono", "", "–"], ["lasting", { since: 940 }, "1:00"], ["lasting", 8, "8.0 s"], ["lasting", 0.05, "50 ms"], ["duration", 0.4, "400 ms"], ["lasting", null, "–"], ["age", 700, "5 min ago"]];
   for (const [kind, value, wanted] of cases) { assert.strictEqual(shown(kind, value).textContent, wanted, kind); }
 });

@@ -11,7 +11,7 @@
   const texts = {
     text: words, mono: (value) => value || t.MISSING,
     count: t.count, percent: t.percent, bytes: t.bytes, watts: t.watts, celsius: t.celsius, megahertz: t.megahertz,
-    joules: (value, node) => t.joules(value, node.dataset.most ? g.feed.value(node.dataset.most) : undefined), duration: t.brief, span: lasted,
+    joules: (value, node) => energy(value, node.dataset.most ? g.feed.value(node.dataset.most) : undefined), duration: t.brief, span: lasted,
     elapsed: (value) => (!t.known(value) ? t.MISSING : isOld() ? `since ${t.when(value, Date.now() / 1000)}` : t.span(now() - value)), age: (value) => t.age(value, now()),
     when: (value, node) => { g.attribute(node, "title", t.known(value) ? t.moment(value) : ""); return t.when(value, Date.now() / 1000); },
     // A number of seconds, or since when something has lasted.
@@ -24,6 +24,11 @@
     if (value.old !== undefined && !g.feed.isFresh()) { return words(value.old, node); }
     if (value.time !== undefined) { g.attribute(node, "title", t.moment(value.time)); return `${value.text} ${t.when(value.time, Date.now() / 1000)}`; }
     return String(value.text === undefined ? value : value.text);
+  }
+
+  // Joules, or of what is not wholly known that they are at least so many.
+  function energy(value, largest) {
+    return !absent(value) && value.least !== undefined ? `≥ ${t.joules(value.least, largest)}` : t.joules(value, largest);
   }
 
   // An estimate in words, which nobody makes once nothing new comes; or what something took.

@@ -108,6 +108,7 @@
     // A value to sort by; a logged number that is none is the largest.
     function plain(value) {
       if (value && value.since !== undefined) { return g.feed.now - value.since; }
+      if (value && value.least !== undefined) { return value.least; }
       return value === t.MISSING ? null : value;
     }
 

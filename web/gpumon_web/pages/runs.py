@@ -10,7 +10,19 @@ from gpumon_web import levels
 from gpumon_web.compare_rows import FEWEST, MOST, PICK
 from gpumon_web.page import Cells, Column, KeptValues, Page, Rows
 from gpumon_web.run_choice import RunChoice, options, searched_text
-from gpumon_web.tokens import line, link, measured_on, pick, place, progress, run_address, run_name, run_state, text
+from gpumon_web.tokens import (
+    energy,
+    line,
+    link,
+    measured_on,
+    pick,
+    place,
+    progress,
+    run_address,
+    run_name,
+    run_state,
+    text,
+)
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -131,7 +143,7 @@ def row(run: Cells, labels: Collection[str] = (), *, is_kept: bool) -> Cells:
         "epochs": [epochs(run, ring, is_running=is_running)],
         "epochs_done": done if done or run.get("epochs_planned") else None,
         "utilization": run.get("utilization_mean"),
-        "energy": run.get("energy"),
+        "energy": energy(run),
         "gpus": gpus or len(ring.get("gpus") or ()) or None,  # of 0 none is known
         "framework": run["framework"] or units.MISSING,
         "search": searched_text(run),
