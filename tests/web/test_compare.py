@@ -29,6 +29,7 @@ from gpumon_web.compare_chart import UNMEASURED, compare_chart, course_of
 from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS, least, numbers, whole_notes
 from gpumon_web.compared import compared_document, ids_of
 from gpumon_web.pages.compare import kept
+from gpumon_web.run_chart import LOGGED
 from tests.builders import sample, tick
 from tests.programs import until
 from tests.runs import BEGAN, Book, training
@@ -579,6 +580,34 @@ def test_energy_of_which_a_part_was_not_measured_has_no_last_value_and_says_why(
     assert (broken["lost"]["at"], broken["lost"]["text"]) == (4, UNMEASURED)
     assert [value is None for value in broken["mean"]] == [False] * 4 + [True] * 3
     assert not any("lost" in line for panel in document(path)["chart"]["panels"] for line in panel["lines"])
+
+
+def test_a_comparison_says_how_many_logged_metrics_it_leaves_out(tmp_path: Path) -> None:
+    path = three(tmp_path)
+    logged = ", ".join(f'"metric_{number}": 0.5' for number in range(LOGGED + 5))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE epoch SET metrics = '{{{logged}}}'")
+        db.execute("DELETE FROM trace WHERE uuid = ''")
+    chart = document(path)["chart"]
+    assert sum(one["unit"] == "plain" for one in chart["panels"]) == LOGGED
+    assert f"{LOGGED} of {LOGGED + 5}" in chart["cut"]
+
+
+def test_a_table_with_columns_behind_its_edge_shows_that_until_they_are_reached(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with Book(tmp_path) as book:
+        ids = [training(book, f"run-{number}", 3) for number in range(MOST)]
+    served = Served([tick(1, [sample(0)])], [str(book.path)], devices=1)
+    with on_a_port(served) as link, visit(browser, link, viewport={"width": 1280, "height": 800}) as visitor:
+        page = visitor.open(f"#/compare?runs={','.join(ids)}")
+        box = page.locator("#page-compare .tablebox").first
+        expect(box).to_have_class(re.compile("scrolls"))
+        assert box.evaluate("(one) => getComputedStyle(one).maskImage") != "none"
+        box.evaluate("(one) => { one.scrollLeft = one.scrollWidth; }")
+        expect(box).not_to_have_class(re.compile("scrolls"))
+        box.evaluate("(one) => { one.scrollLeft = 0; }")
+        expect(box).to_have_class(re.compile("scrolls"))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from gpumon.frame import Frame, Mark, Run, RunState, Tick
 from gpumon.recording.content import KnownParts
 from gpumon.ring.sizes import FULL_FRAMES
 from gpumon_web.course import KEPT, Logged
+from gpumon_web.run_chart import LOGGED
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, Book
 from tests.web.charted import lines
@@ -105,6 +106,18 @@ def test_no_turn_to_nan_is_left_out(tmp_path: Path) -> None:
     turns = [one["time"] - BEGAN for one in figure["events"] if one["text"] == "loss is NaN"]
     assert len(turns) > 20
     assert max(turns) >= 98
+
+
+@pytest.mark.parametrize("count", [LOGGED, LOGGED + 5])
+def test_a_chart_says_how_many_logged_metrics_it_leaves_out(tmp_path: Path, count: int) -> None:
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run("net-1a2b", started=BEGAN * 10**9), key=KEY)
+        book.device(rank, 0, uuid=device().uuid)
+        book.trace(rank, "", {f"metric_{number}": [(0.5,) * 3] * 20 for number in range(count)})
+        figure = drawn(book, [at(0)])
+    assert len(figure["panels"]) == len(figure["all"]) == LOGGED
+    assert ("cut" in figure) == (count > LOGGED)
+    assert count == LOGGED or f"{LOGGED} of {count}" in figure["cut"]
 
 
 def test_the_open_epoch_has_its_band_up_to_now(book: Book) -> None:

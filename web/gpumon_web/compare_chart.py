@@ -18,11 +18,12 @@ from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record, RunTrace
 from gpumon.missing import is_known
 from gpumon.text import clean
-from gpumon_web.charts import PLAIN, Cells, chart, line, metric_panel, panel
+from gpumon_web.charts import PLAIN, Cells, chart, left_out, line, metric_panel, panel
 from gpumon_web.compare_axis import RunAxis
 from gpumon_web.run_chart import (
     CHECKED,
     LOGGED,
+    METRICS,
     NAME_CELLS,
     ROLES,
     Odd,
@@ -85,8 +86,9 @@ def compare_chart(courses: Sequence[ComparedCourse], by: str) -> Cells | None:
     """The chart on the axis `by`; None where there is nothing to draw."""
     tall = listing(len(courses))
     late = {"late": f"{units.span(lag)} older"} if (lag := lag_of(courses)) else {}
+    logged = [one for one in _logged(courses) if one["lines"]]
     panels = [{**one, "tall": tall, "lists": True}
-              for one in (*_logged(courses), *({**one, **late} for one in _used(courses))) if one["lines"]]  # fmt: skip
+              for one in (*logged[:LOGGED], *({**one, **late} for one in _used(courses))) if one["lines"]]  # fmt: skip
     if not panels:
         return None
     ends = [line["x"][-1] for one in panels for line in one["lines"]]
@@ -96,6 +98,7 @@ def compare_chart(courses: Sequence[ComparedCourse], by: str) -> Cells | None:
         panels, 0.0, max(ends) or 1.0, axis=by, step=0.0,
         all=[{"key": one["key"], "title": one["title"], "usual": one["unit"] != PLAIN or one["key"] in usual}
              for one in panels],
+        **left_out([(min(LOGGED, len(logged)), len(logged), METRICS)]),
     )  # fmt: skip
 
 
@@ -120,7 +123,7 @@ def _lag(course: ComparedCourse) -> float:
 def _logged(courses: Sequence[ComparedCourse]) -> Iterator[Cells]:
     names = dict.fromkeys(name for course in courses for name in _names(course))
     order = [*names]
-    for name in sorted(names, key=lambda one: (not is_loss(one), order.index(one)))[:LOGGED]:
+    for name in sorted(names, key=lambda one: (not is_loss(one), order.index(one))):
         look = "dots" if name.startswith(CHECKED) else None
         lines = [
             with_odd(drawn, _odd(courses[place], name)) for place, said in enumerate(_alike(courses, name))

@@ -40,7 +40,8 @@ from gpumon_web.run_gpus import DeviceCourse, mean_of, power_of, unseen
 DEVICE_MEMORY = USAGE[USAGE_INDEX["memory_used_mean"]].title
 """Title of the memory of all processes, beside that of live tensors in the tables of a run."""
 LOGGED = 12
-"""Logged metrics that get a panel."""
+"""Logged metrics that get a panel; a chart says that there are more."""
+METRICS = "logged metrics"
 OF_DEVICE = {
     "gpu.utilization": "utilization_mean", "gpu.memory_used": "memory_used_peak", "gpu.power": "power_mean",
     "gpu.temperature": "temperature_peak",
@@ -85,11 +86,14 @@ class RunDrawing(NamedTuple):
 
 def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
     """The chart, or None where there is nothing to draw; `of_all` is how many GPUs the run has."""
-    panels = [*_logged(drawing), *_measured(drawing)]
+    logged = [*_logged(drawing)]
+    panels = [*logged[:LOGGED], *_measured(drawing)]
     if not panels:
         return None
     begin, end = _reach(drawing)
-    left = left_out([(len(drawing.phases), drawing.phases_in_all, "phases")])
+    left = left_out(
+        [(min(LOGGED, len(logged)), len(logged), METRICS), (len(drawing.phases), drawing.phases_in_all, "phases")]
+    )
     step = max((one.series.step for one in drawing.gpus), default=drawing.logged.step)
     return chart(
         panels,
@@ -208,7 +212,6 @@ def _logged(drawing: RunDrawing) -> Iterator[Cells]:
     pairs = {name: next((base for lead in CHECKED if (base := name.removeprefix(lead)) != name and base in names), "")
              for name in names}  # fmt: skip
     breaks = _breaks(drawing)
-    found = 0
     for name in sorted(names, key=lambda one: (not is_loss(one), [*names].index(one))):
         if pairs[name]:
             continue
@@ -226,8 +229,7 @@ def _logged(drawing: RunDrawing) -> Iterator[Cells]:
         if at_end is not None:
             label = f"{clean(name, NAME_CELLS)}, end of epoch"
             lines.append({**with_odd(at_end, _ended_odd(ended, name)), "look": _DOTS, "label": label})
-        if lines and found < LOGGED:
-            found += 1
+        if lines:
             yield panel(f"logged.{name[:80]}", clean(name, NAME_CELLS) or "unnamed", PLAIN, lines, tall=112)
 
 

@@ -22,13 +22,18 @@
       if (room > width && steps) { leave(0); }
       width = room;
       while (steps < MOST && box.scrollWidth > room) { leave(steps + 1); }
+      hint();
     }
+
+    // Whether there are columns behind the edge: a table that ends between two columns looks whole.
+    const hint = () => { box.classList.toggle("scrolls", box.scrollLeft + box.clientWidth < box.scrollWidth - 1); };
 
     // In a frame of its own: what is changed while sizes are told would have to be told again.
     const soon = () => { if (!isDue) { isDue = true; requestAnimationFrame(fit); } };
     const watch = new ResizeObserver(soon);
     watch.observe(box);
     watch.observe(table);
+    box.addEventListener("scroll", hint, { passive: true });
     return () => { width = 0; soon(); };
   };
 })(window.gpumon);
