@@ -11,6 +11,7 @@ from itertools import dropwhile
 from math import ceil, floor, inf, nan
 from typing import NamedTuple
 
+from gpumon.energy_growth import FOLLOWS
 from gpumon.frame import Device, Frame
 from gpumon.history.frame_cells import FINEST, frame_cells, lines_of
 from gpumon.history.kept_file import KeptFile
@@ -119,9 +120,9 @@ def window_totals(
     since = max(begin, written if is_known(written) else -inf)
     # The cells that the borders of the window cut are made as a whole: of a part, a share would be counted.
     first, last = floor(max(since, 0.0) / FINEST.step) * FINEST.step, ceil(end / FINEST.step) * FINEST.step
-    newest = [*dropwhile(lambda frame: frame.time < first - PAUSE * frame.interval, frames)]
-    # Newer ones than the window are in none of its cells, but for the one that ends the last of them.
-    newest = [frame for frame in newest if frame.time <= last + PAUSE * frame.interval]
+    # Of a counter that is read late, readings before and behind the window tell what it grew by at its borders.
+    newest = [*dropwhile(lambda frame: frame.time < first - _reach(frame), frames)]
+    newest = [frame for frame in newest if frame.time <= last + _reach(frame)]
     cells = frame_cells(newest)
     known = dict.fromkeys(subjects) or dict.fromkeys([*file.subjects(begin, end), *filter(None, cells)])
     found = {}
@@ -131,6 +132,11 @@ def window_totals(
         lines = {name: [tier[name] for tier in tiers if name in tier] for name in _METRICS}
         found[subject] = totals_of(lines, begin, end)
     return WindowTotals(begin, end, found, file.problem)
+
+
+def _reach(frame: Frame) -> float:
+    """Seconds between two readings of a counter over which it is taken to grow evenly, at most."""
+    return max(PAUSE * frame.interval, FOLLOWS)
 
 
 def _total(of: WindowSum, kind: TotalKind, seconds: float) -> Total:

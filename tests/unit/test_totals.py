@@ -22,16 +22,17 @@ from gpumon.durations import point_in_time
 from gpumon.errors import UsageError
 from gpumon.frame import Device
 from gpumon.history.block import MetricCells
+from gpumon.history.kept_file import KeptFile
 from gpumon.history.line import Line
 from gpumon.history.span import span_of
 from gpumon.history.tiers import SHAPES
-from gpumon.history.totals import THROTTLED, TOTALS, totals_of
+from gpumon.history.totals import THROTTLED, TOTALS, totals_of, window_totals
 from gpumon.history.window_sum import window_sum
 from gpumon.live import follow
 from gpumon.missing import UNKNOWN_MODEL
 from gpumon.paths import Places
 from gpumon.ring.writer import RingWriter
-from tests.builders import TIME, device, sample, tick
+from tests.builders import TIME, device, frame_of, sample, tick
 from tests.months import fill
 
 SECOND = 1_000_000_000
@@ -202,6 +203,16 @@ def test_nothing_is_missing_of_a_window_that_begins_and_ends_within_seconds_of_m
         assert found[name].missing_seconds == pytest.approx(0, abs=1e-3)
     assert found["energy"].value == pytest.approx(400 * 9.5)
     live.close()
+
+
+@pytest.mark.parametrize("since", range(20, 32))
+def test_nothing_is_missing_of_a_window_whose_borders_lie_between_late_readings(tmp_path: Path, since: int) -> None:
+    ticks = [tick(s, [sample(0, energy=100.0 * s if s % 6 == 0 else nan)]) for s in range(61)]
+    frames = [frame_of(one, number) for number, one in enumerate(ticks, 1)]
+    totals = window_totals(KeptFile(str(tmp_path / "none")), frames, frames[since].time, frames[since].time + 10.5)
+    (found,) = totals.devices.values()
+    assert found["energy"].missing_seconds == 0
+    assert found["energy"].value == pytest.approx(1050.0)
 
 
 def values(subject: str, name: str, at: float) -> tuple[float, float, float]:
