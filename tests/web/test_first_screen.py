@@ -346,3 +346,16 @@ def test_that_values_are_simulated_and_a_verdict_are_whole_on_every_width(browse
             until(lambda: verdicts.evaluate_all(whole))  # columns leave in the next frame
             # As cards, epochs would leave most of a tablet empty.
             expect(shown.locator(f"{SHOWN} table.epochs")).to_have_css("display", "table" if width > 560 else "block")
+
+
+def test_without_scripts_the_page_says_so_and_promises_nothing(browser: Browser) -> None:
+    with on_a_port(Served([tick(1, [sample(0)])])) as link:
+        context = browser.new_context(java_script_enabled=False)
+        try:
+            page = context.new_page()
+            page.goto(link)
+            expect(page.locator("noscript .problem")).to_be_visible()
+            expect(page.locator(".first .live")).to_be_hidden()
+            expect(page.locator(".first .card").first).to_be_hidden()
+        finally:
+            context.close()

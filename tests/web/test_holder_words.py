@@ -174,6 +174,20 @@ def test_memory_of_a_process_that_is_not_told_is_not_said_to_be_of_no_process() 
     assert [one["title"] for one in divided(gpu.about)] == ["ada", "unknown", "free"]
 
 
+@pytest.mark.parametrize("without", [0, 3])
+def test_processes_of_runs_that_are_counted_are_not_counted_again(without: int) -> None:
+    keys = [f"tag.1000.{number}.abcd" for number in range(18)]
+    runs = [run(key, id=f"net-{at}", user=f"user{at}", gpus=(device().uuid,)) for at, key in enumerate(keys)]
+    there = [process(100 + at, user=f"user{at}", run=key, memory_used=2e9) for at, key in enumerate(keys)]
+    there += [process(200 + at, user="zoe", name=f"other{at}", memory_used=1e8) for at in range(without)]
+    now, gpu = known(tick(1, [sample(0, utilization=0.9, memory_used=40e9, memory_total=80e9)], there, runs))
+    for said in (row_of(gpu.about, now.runs_of(gpu), now.time), head_of(gpu, now.runs_of(gpu))):
+        words = str(said)
+        assert "more run" in words
+        assert ("more process" in words) == bool(without)
+        assert without == 0 or f"and {without} more processes" in words
+
+
 @pytest.mark.parametrize("reported", [{}, {"run_reserved": 6.0, "run_allocated": 4.0}])
 @pytest.mark.parametrize("others", [("bob",), ("bob", "carol"), ("",), ("ada",)])
 def test_memory_beside_a_run_is_divided_by_user(others: Any, reported: dict[str, float]) -> None:

@@ -205,3 +205,11 @@ test("a sentence breaks no number from its unit", () => {
   const node = shown("notes", [{ text: "it is 95 °C", action: "Wait 5 min.", level: "warn", about: "GPU 3", link: "" }]);
   assert.match(node.textContent, /it is 95\u00a0°C Wait 5\u00a0min\./);
 });
+
+test("what a number is at least stands with the number, and not with its unit", () => {
+  for (const [kind, value, wanted, unit] of [["text", "≥ 72 %", "≥ 72", " %"], ["joules", { least: 5000 }, "≥ 1.4", " Wh"], ["text", "<0.01 Wh", "<0.01", " Wh"]]) {
+    const node = shown(kind, value, "live", { unit: "big" });
+    assert.strictEqual(node.textContent, wanted + unit);
+    assert.deepStrictEqual(node.find("small").map((one) => one.textContent), [unit]);
+  }
+});
