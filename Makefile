@@ -66,6 +66,7 @@ clean:  ## remove what the other targets made
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "gpumon needs Python 3.11 or newer: name one with 'make PYTHON=python3.12 ...'" >&2; exit 1; }
+	@echo "creating $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "no virtual environment could be made: on Debian, 'apt-get install python3-venv'" >&2; exit 1; }
 
