@@ -705,7 +705,7 @@ def test_a_report_that_cannot_be_written_says_why_and_what_to_do(
     monkeypatch.setattr(os, "getcwd", lambda: "/nowhere/at/all")
     screen = "\n".join(shown(ledger, (200, 50), *OPENED, "r"))
     assert "cannot write /nowhere/at/all/gpumon-resnet50-9c1e.html" in screen
-    assert "gpumon runs report RUN -o FILE" in screen
+    assert "gpumon runs report resnet50-9c1e -o FILE" in screen
     tmp_path.chmod(0o500)
     if os.access(tmp_path, os.W_OK):  # root may write everywhere
         monkeypatch.setattr("builtins.open", refusing(str(tmp_path)))
