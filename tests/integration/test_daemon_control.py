@@ -79,7 +79,7 @@ def test_where_none_runs_status_and_stop_say_so(env: dict[str, str], live_dir: P
     for word in ("status", "stop"):
         done = gpumon("daemon", word, env=env)
         assert (done.returncode, done.stdout) == (1, "")
-        assert f"no daemon is running: start one with 'gpumon daemon --detach' (looked in {live_dir})" in done.stderr
+        assert f"gpumon daemon --detach --dir {live_dir}'" in done.stderr
 
 
 def test_stop_returns_once_the_directory_is_free(env: dict[str, str], live_dir: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_recorder_that_is_killed_leaves_what_it_wrote(env: dict[str, str], tmp
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("-o", "a", "--last", "2h"), "--last records what a daemon holds, and none runs"),
+        (("-o", "a", "--last", "2h"), "--last records what a daemon holds, and no daemon is running"),
         (("-o", "a", "--for", "soon"), "'soon' is not a duration: write 90s, 10m or 2h"),
         (("-o", "a", "--for", "0s"), "'0s' is not a duration"),
         (("-o", "no/such/place", "--source", "sim:one"), "cannot write no/such/place: No such file or directory"),
