@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpumon.frame import NAN
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 
 _WORDS = {"NaN": NAN, "Infinity": math.inf, "-Infinity": -math.inf}
 
