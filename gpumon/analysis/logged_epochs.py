@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise, starmap
 from math import isclose, isfinite
 from typing import NamedTuple
 
@@ -12,8 +11,6 @@ from gpumon.missing import is_known
 
 EPOCHS, RUNS = 64, 64
 """Epochs kept of each run, and runs."""
-CHANGES = 5
-"""Changes from epoch to epoch of which the median is shown, at most."""
 _ALIKE = 1e-6
 """Share by which one number may differ in a frame and in the ledger."""
 _ENDS = (Mark.EPOCH_END, Mark.EPOCH_ABORTED)
@@ -91,24 +88,16 @@ class LoggedEpochs:
         return self.of(run_id, epoch).get(name, NAN)
 
     def change(self, run: Run, name: str, kept: Callable[[int], float] = lambda epoch: NAN) -> float:
-        """Return how a value changes from epoch to epoch, as a share; NaN if unknown.
+        """Return how a value differs from the last one of the epoch before its own, as a share; NaN if unknown.
 
-        The value is compared with the last one of the epoch before its own, and these with each other: it is the median
-        of a few such changes, which one noisy epoch does not turn. A value that the present epoch has not logged yet is
-        of the one before. `kept` gives the value of an epoch in the ledger by its number, NaN where that has none.
+        A value that the present epoch has not logged yet is of the one before. It is the change against the row of an
+        epoch: `kept` gives its value in the ledger by its number, NaN where that has none.
         """
-        value, epoch = run.metrics.get(name, NAN), run.epoch - 1
-        before = self._last(run, name, epoch, kept)
+        value, before = run.metrics.get(name, NAN), self._last(run, name, run.epoch - 1, kept)
         if isclose(value, before, rel_tol=_ALIKE) and not is_known(self.value(run.id, run.epoch, name)):
-            epoch -= 1
-            before = self._last(run, name, epoch, kept)
-        newest = _share(value, before)
-        if not is_known(newest):
-            return NAN
-        earlier = [before, *(self._last(run, name, epoch - back, kept) for back in range(1, CHANGES))]
-        changes = [newest, *filter(is_known, starmap(_share, pairwise(earlier)))]
-        changes = changes[: len(changes) - (len(changes) + 1) % 2]
-        return sorted(changes)[len(changes) // 2]
+            before = self._last(run, name, run.epoch - 2, kept)
+        # Across zero a share of what was before says nothing.
+        return (value - before) / abs(before) if isfinite(value) and isfinite(before) and value * before > 0 else NAN
 
     def _last(self, run: Run, name: str, epoch: int, kept: Callable[[int], float]) -> float:
         """The value with which an epoch of a run ended."""
@@ -116,11 +105,6 @@ class LoggedEpochs:
             return NAN
         found = kept(epoch)
         return found if is_known(found) else self.value(run.id, epoch, name)
-
-
-def _share(value: float, before: float) -> float:
-    """The change of a value as a share of what it was before; across zero such a share says nothing."""
-    return (value - before) / abs(before) if isfinite(value) and isfinite(before) and value * before > 0 else NAN
 
 
 def _is_same(value: float, before: float | None) -> bool:

@@ -81,17 +81,6 @@ def test_what_is_logged_is_compared_with_the_end_of_the_epoch_before() -> None:
     assert isnan(logged.change(run(1, 1.0, 1, loss=-0.1), "loss")), "across zero"
 
 
-def test_one_noisy_epoch_does_not_turn_the_change() -> None:
-    changes = []
-    logged = LoggedEpochs()
-    for epoch, loss in enumerate((0.1, 0.09, 0.081, 0.6, 0.0656, 0.059, 0.0531)):
-        for value in (2 * loss, loss):
-            logged.add(frame(runs=(run(1, 1.0, epoch, loss=value),)))
-        changes.append(logged.change(run(1, 1.0, epoch, loss=loss), "loss"))
-    assert isnan(changes[0])
-    assert changes[1:] == pytest.approx([-0.1] * 6, abs=0.001)
-
-
 def test_a_loss_that_this_epoch_has_not_logged_yet_is_compared_with_the_epoch_before_its_own() -> None:
     logged = LoggedEpochs()
     for epoch, loss in ((0, 4.0), (1, 4.0), (1, 2.0), (2, 2.0)):
