@@ -73,7 +73,10 @@ def test_what_holds_the_clocks_is_said_in_the_same_words_in_every_view(
     drawn = {begin: text.strip() for begin, text, _ in gpu_row(told, columns)}
     assert "1.50" in drawn.values()
     shown = drawn[columns.throttled]
-    assert shown == ("–" if listed is None else "no") if not said else said.startswith(shown.rstrip("…"))
+    if said and listed:  # several have no room in the table
+        assert shown == f"{len(listed)} reasons"
+    else:
+        assert shown == ("–" if listed is None else "no")
 
 
 class Case(NamedTuple):

@@ -197,7 +197,7 @@ def test_what_is_made_elsewhere_comes_the_same_way(tmp_path: Path, described: An
         ("series?metric=gpu.power&metric=gpu.fan", "metric is given 2 times: give it once."),
         ("series?metric=gpu.power&gpu=", "gpu must be a text of 1 to 200 characters, not ''."),
         ("status?gpus=0", "unknown parameter 'gpus'; parameters of this route: none."),
-        ("runs?state=done", "state must be one of running, finished, failed, died, interrupted, not 'done'."),
+        ("runs?state=done", "state must be one of running, finished, failed, died, interrupted, stopped, not 'done'."),
         ("runs?user=%1b%5b31m", None),
         ("openapi.json?x=1", "unknown parameter 'x'; parameters of this route: none."),
     ],
