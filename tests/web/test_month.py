@@ -93,6 +93,6 @@ def test_on_a_phone_no_words_about_a_panel_of_a_month_are_cut(browser: Browser, 
     with month(tmp_path) as opened, visit(browser, opened.link, viewport={"width": 400, "height": 800}) as visitor:
         page = visitor.open(opened.places["gpu"])
         covers = page.locator("#page-gpu .gutter .covers")
-        expect(covers.first).to_have_text(re.compile(r"^mean within the last (\d+ h)?( ?\d+ min)?$"))
+        expect(covers.first).to_have_text(re.compile(r"^mean within the last \d+ (h|min|s)( \d+ min)?$"))
         for one in (*page.locator("#page-gpu .gutter .below").all(), *covers.all()):
             assert one.evaluate("(words) => words.scrollWidth <= words.clientWidth"), one.text_content()
