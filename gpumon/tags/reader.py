@@ -164,8 +164,8 @@ class TagReader:
     def _read(self, board: Watched, left: Counter[int]) -> tuple[Run, list[Boundary]]:
         """Read a board as far as its user's budget goes, of which `left` boards have an equal share."""
         budget, bytes_before = self._budgets[board.uid], board.text_bytes
-        backlog, board.backlog = board.backlog, 0  # counted when it was opened
-        most = backlog or max(1, budget.events // left[board.uid])
+        backlog, board.backlog = board.backlog, 0  # counted when it was opened; more may have come since
+        most = backlog + max(1, budget.events // left[board.uid])
         left[board.uid] -= 1
         run, fresh = board.poll(self._now, most, texts=budget.bytes > 0)
         budget.events -= max(0, len(fresh) - backlog)

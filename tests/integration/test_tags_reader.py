@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -614,6 +615,22 @@ def test_an_event_written_while_the_daemon_polls_keeps_its_own_time(tmp_path: Pa
     reader.close()
     assert len(found) > 2
     assert [event.monotonic_ns for event in found] == written[: len(found)]
+
+
+def test_events_between_the_opening_of_a_board_and_its_first_poll_are_read(
+    tmp_path: Path, reader: TagReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OpenedEarly(Watched):
+        def __init__(self, *place: Any) -> None:
+            super().__init__(*place)
+            run.begin_epoch(0)
+
+    monkeypatch.setattr("gpumon.tags.reader.Watched", OpenedEarly)
+    run = gpumon.run("net", directory=str(tmp_path))
+    poll = reader.poll()
+    run.finish()
+    assert [boundary.mark for boundary in poll.boundaries] == [Mark.RUN_BEGIN, Mark.EPOCH_BEGIN]
+    assert [one.lost_events for one in poll.runs] == [0]
 
 
 def test_times_of_another_time_namespace_are_brought_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
