@@ -251,6 +251,21 @@ def test_while_a_picture_is_held_what_is_known_stays_and_what_is_new_is_answered
     assert answer("epochs") == 3
 
 
+def test_a_question_without_an_answer_is_not_asked_again_at_once() -> None:
+    """The answer's end draws the page, which asks again: a ledger that is missing would keep a core busy."""
+    asked, tries = Asked(), []
+
+    def answer() -> int:
+        tries.append(1)
+        raise GpumonError("no ledger")
+
+    for _ in range(3):
+        asked.ask("runs", answer, 0.0)
+        while not asked.is_idle:
+            time.sleep(0.001)
+    assert len(tries) == 1
+
+
 def test_a_question_without_an_answer_says_why() -> None:
     asked = Asked()
 

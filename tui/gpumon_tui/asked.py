@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 OFTEN = 10.0
 """Seconds for which an answer about what goes on is good: a daemon writes its ledger as often."""
+RETRY = 2.0
+"""Seconds until a question that had no answer is asked again: at once, a missing ledger would keep a core busy."""
 _REST = 20.0
 """The thread rests for so many times as long as an answer took."""
 _KEPT = 256
@@ -120,8 +122,10 @@ class Asked:
             except Exception as error:  # a thread that is gone would leave the page waiting for ever
                 found, problem = None, f"cannot read it: {type(error).__name__}: {error}"
             took = monotonic() - began
-            if callable(good_for):
-                good_for = good_for(found) if found is not None else OFTEN
+            if found is None:
+                good_for = RETRY
+            elif callable(good_for):
+                good_for = good_for(found)
             with self._lock:
                 if forgotten == self._forgotten:
                     self._answers.pop(question, None)

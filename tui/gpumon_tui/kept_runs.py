@@ -76,7 +76,8 @@ class KeptRuns:
             self._runs = self._runs or ListedRuns()
             return self._runs.read(ledgers, self._clock())
 
-        return self._ask(("listed",), read, FRESH if self.is_all_listed and self._runs else 0.0)
+        # The first answer has the newest runs alone: the others are read at once.
+        return self._ask(("listed",), read, lambda _: FRESH if self.is_all_listed else 0.0)
 
     def detail(self, run_id: str, *, is_over: bool) -> Answer[RunDetail]:
         """A run in a few more words, for its row of the list."""
