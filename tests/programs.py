@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, AnyStr, TypeVar
 
 T = TypeVar("T")
 _OURS = ("GPUMON_DIR", "XDG_", "LINES", "COLUMNS")
@@ -57,6 +57,15 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "gpumon", *map(str, arguments)]
 
 
+class Child(subprocess.Popen[AnyStr]):
+    """A process that a failed test ends: `Popen` would wait for one that nobody has told to end."""
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *rest)
+
+
 @contextmanager
 def daemon(*arguments: object, env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
     """A daemon in the foreground that has its first frame; stopped at the end."""
@@ -81,7 +90,7 @@ def daemon(*arguments: object, env: Mapping[str, str]) -> Iterator[subprocess.Po
 @contextmanager
 def asked(source: str, env: Mapping[str, str]) -> Iterator[Callable[[object], Any]]:
     """A program of Python that answers each line of JSON with one; gives how to ask it."""
-    with subprocess.Popen(
+    with Child(
         [sys.executable, "-c", source], env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
 

@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
-from tests.programs import PATIENCE, daemon, environment, gpumon, until
+from tests.programs import PATIENCE, Child, daemon, environment, gpumon, until
 from tests.strangers import foreign_directory
 
 BOARDS, SECONDS = 100, 30
@@ -68,7 +68,7 @@ def test_a_user_with_a_hundred_busy_runs_costs_others_no_epoch_and_the_daemon_li
             (live / "tags").chmod(0o1777)
             begun, cpu, first = time.monotonic(), cpu_seconds(process.pid), newest(live)
             flood = [sys.executable, "-c", FLOOD, str(live / "tags"), str(BOARDS)]
-            with subprocess.Popen(flood, env=env, stdout=subprocess.PIPE, text=True) as busy:
+            with Child(flood, env=env, stdout=subprocess.PIPE, text=True) as busy:
                 try:
                     assert busy.stdout is not None
                     assert busy.stdout.readline().strip() == str(BOARDS)

@@ -24,7 +24,7 @@ from gpumon.paths import Places
 from tests.accelerated import Stretch
 from tests.nvml import COUNTERS, Stub, truth
 from tests.nvml.truth import driver_value
-from tests.programs import environment
+from tests.programs import Child, environment
 
 LENGTH, NEAR = 60.0, 0.01
 GPUS = 4
@@ -50,7 +50,7 @@ def played(stub: Stub, directory: Path, interval: float, wraps: Sequence[tuple[s
     stretch = Stretch(begin - BEFORE, begin + LENGTH + 2, begin - 2 * BEFORE, interval, wraps=tuple(wraps))
     words = [sys.executable, "-m", "tests.accelerated", str(stub.path), str(directory), json.dumps([stretch])]
     env = environment(directory, stub.env())
-    with subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with Child(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "over\n"

@@ -22,7 +22,7 @@ from gpumon.metrics import Availability
 from gpumon.paths import Places
 from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
-from tests.programs import PATIENCE, asleep, command, daemon, environment, gpumon, status, until, wait_for_end
+from tests.programs import PATIENCE, Child, asleep, command, daemon, environment, gpumon, status, until, wait_for_end
 
 
 @pytest.fixture
@@ -327,7 +327,7 @@ with private_sampler(places(), argparse.Namespace(source=None, interval=0.1, spe
 
 def test_a_view_that_samples_by_itself_ends_although_its_driver_hangs(env: dict[str, str], stub: Stub) -> None:
     stub.set_latency(None, HANG)
-    with subprocess.Popen([sys.executable, "-c", BY_ITSELF], env=env, stdout=subprocess.PIPE, text=True) as process:
+    with Child([sys.executable, "-c", BY_ITSELF], env=env, stdout=subprocess.PIPE, text=True) as process:
         wait_for_end(process)
         assert asleep(process) < 10
         output, _ = process.communicate(timeout=PATIENCE)

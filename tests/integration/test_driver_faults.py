@@ -35,7 +35,7 @@ from tests.faulty import (
     whole_gpus,
 )
 from tests.nvml import Process, Stub, build
-from tests.programs import asleep, command, daemon, environment, until, wait_for_end
+from tests.programs import Child, asleep, command, daemon, environment, until, wait_for_end
 
 ONE = 3
 """The GPU that has a fault where one has."""
@@ -275,7 +275,7 @@ def starting(stub: Stub, live_dir: Path) -> Iterator[tuple[subprocess.Popen[str]
     """A daemon that may not find its driver; it logs nothing."""
     env, words = environment(live_dir, stub.env()), command("daemon", "--interval", "0.1")
     live = follow(Places(explicit=str(live_dir)))
-    with subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with Child(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process, live
             process.terminate()

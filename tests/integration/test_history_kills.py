@@ -28,7 +28,7 @@ from gpumon.history.write import stored_cells
 from gpumon.metrics import Availability
 from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
-from tests.programs import PATIENCE, environment
+from tests.programs import PATIENCE, Child, environment
 
 SHAPES = (TierShape(1, 1, 6, 3600), TierShape(2, 2, 9, 3600), TierShape(3, 6, 4, 3600))
 """As those of the product, but that blocks are 6, 18 and 24 s long."""
@@ -47,9 +47,7 @@ ENERGY = OF_GPU.names.index("gpu.energy")
 def quick_daemon(env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
     """A daemon with short blocks that has its first frame; stopped at the end, where it was not killed."""
     arguments = [sys.executable, "-c", PROGRAM, "daemon", "--interval", str(INTERVAL)]
-    with subprocess.Popen(
-        arguments, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with Child(arguments, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("gpumon daemon")

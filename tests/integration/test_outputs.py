@@ -18,7 +18,7 @@ import pytest
 from gpumon.cli import COMMANDS
 from tests.crossed import crossed
 from tests.nvml import Stub
-from tests.programs import PATIENCE, command, daemon, environment, gpumon, until
+from tests.programs import PATIENCE, Child, command, daemon, environment, gpumon, until
 
 TRAINING = """
 import gpumon
@@ -231,7 +231,7 @@ def test_a_command_that_goes_on_for_hours_does_so_with_an_output_that_takes_noth
     }  # fmt: skip
     (tmp_path / "live").mkdir(mode=0o700)
     line = ["sh", "-c", f'exec "$@" {redirected}', "sh", *command(*words)]
-    with subprocess.Popen(line, env=own, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    with Child(line, env=own, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         try:
             until(lambda: _began(words[0], tmp_path) or process.poll() is not None)
             assert process.poll() is None, process.stderr.read() if process.stderr else ""

@@ -14,7 +14,7 @@ import pytest
 from gpumon.analysis.logged_epochs import LoggedEpochs
 from gpumon.errors import SourceError
 from gpumon.frame import Boundary, Mark
-from tests.programs import PATIENCE, command, daemon, environment, gpumon, status, until
+from tests.programs import PATIENCE, Child, command, daemon, environment, gpumon, status, until
 from tests.recorded import bits, read
 
 
@@ -180,7 +180,7 @@ def test_the_loss_that_is_logged_once_at_the_end_of_each_epoch_is_that_of_the_ep
 
     with daemon("--interval", "0.1", env=env):
         process = recorder(env, path)
-        with subprocess.Popen(
+        with Child(
             [sys.executable, "-c", LOGS_AT_ENDS], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as trains:
             assert trains.stdin

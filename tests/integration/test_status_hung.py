@@ -19,7 +19,7 @@ from gpumon.ring.writer import RingWriter
 from tests.builders import sample, tick
 from tests.integration.test_status import CHECK
 from tests.nvml import Stub
-from tests.programs import PATIENCE, asleep, command, daemon, environment, gpumon, status, until, wait_for_end
+from tests.programs import PATIENCE, Child, asleep, command, daemon, environment, gpumon, status, until, wait_for_end
 
 HANG = 3_600_000_000
 """Microseconds that a call of a driver that hangs takes."""
@@ -112,7 +112,7 @@ def test_a_daemon_that_is_late_says_so_before_it_counts_as_silent(env: dict[str,
 def test_a_driver_that_hangs_ends_no_status_that_asks_it(env: dict[str, str], stub: Stub, with_json: bool) -> None:
     words = command("status", *(["--json"] if with_json else []))
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, env=env, stdout=pipe, stderr=pipe, text=True) as process:
+    with Child(words, env=env, stdout=pipe, stderr=pipe, text=True) as process:
         until(lambda: sum(stub.calls().values()))
         before = asleep(process)
         wait_for_end(process)

@@ -19,7 +19,7 @@ from gpumon.paths import Places
 from tests.accelerated import Stretch
 from tests.nvml import Stub
 from tests.nvml.truth import truth
-from tests.programs import environment
+from tests.programs import Child, environment
 
 HOUR = 3600.0
 LENGTH = 7 * HOUR
@@ -89,7 +89,7 @@ def history(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     with Stub(driver_library, gpus=GPUS) as stub:
         words = [sys.executable, "-m", "tests.accelerated", str(stub.path), str(directory), json.dumps(stretches)]
         env = environment(directory, stub.env())
-        with subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        with Child(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdin is not None
             assert process.stdout.readline() == "over\n"

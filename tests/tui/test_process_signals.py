@@ -23,7 +23,7 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.processes import ProcessesPage
 from gpumon_tui.process_list.programs import boot_time
 from gpumon_tui.process_list.signals import SignalRefused, SignalTarget
-from tests.programs import PATIENCE, until, wait_for_end
+from tests.programs import PATIENCE, Child, until, wait_for_end
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play, text
 
@@ -33,7 +33,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
     """A process that would sleep for a day."""
-    with subprocess.Popen(["sleep", "86400"], stdin=subprocess.DEVNULL) as process:
+    with Child(["sleep", "86400"], stdin=subprocess.DEVNULL) as process:
         yield process
         process.kill()
 
@@ -193,7 +193,7 @@ def test_the_end_of_a_run_is_named(child: subprocess.Popen[bytes], size: tuple[i
 
 
 def test_all_ranks_of_a_run_can_be_ended_together(child: subprocess.Popen[bytes]) -> None:
-    with subprocess.Popen(["sleep", "86400"], stdin=subprocess.DEVNULL) as other:
+    with Child(["sleep", "86400"], stdin=subprocess.DEVNULL) as other:
 
         async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
             await pilot.press("3", "K", "r")
@@ -209,7 +209,7 @@ def test_all_ranks_of_a_run_can_be_ended_together(child: subprocess.Popen[bytes]
 
 
 def test_tagged_processes_get_one_signal_after_one_question_that_lists_them(child: subprocess.Popen[bytes]) -> None:
-    with subprocess.Popen(["sleep", "86400"], stdin=subprocess.DEVNULL) as other:
+    with Child(["sleep", "86400"], stdin=subprocess.DEVNULL) as other:
         gone = Process(2**22 - 1, "GPU-0001", "compute", "gone", "root", 5.0, 2.0**20)
 
         async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
@@ -240,7 +240,7 @@ def test_tagged_processes_get_one_signal_after_one_question_that_lists_them(chil
 
 def test_tagged_processes_that_are_not_on_the_page_get_no_signal(child: subprocess.Popen[bytes]) -> None:
     hidden = seen(child)
-    with subprocess.Popen(["sleep", "86400"], stdin=subprocess.DEVNULL) as other:
+    with Child(["sleep", "86400"], stdin=subprocess.DEVNULL) as other:
         shown = seen(other, uuid="GPU-0001")
 
         async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:

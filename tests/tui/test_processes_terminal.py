@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.nvml import Process, Stub
-from tests.programs import PATIENCE, command, environment, until
+from tests.programs import PATIENCE, Child, command, environment, until
 from tests.tui.terminal import Terminal, shown
 
 SCRIPT = "import time\nprint('up', flush=True)\ntime.sleep(86400)\n"
@@ -24,7 +24,7 @@ def training(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     path = tmp_path / "train_here.py"
     path.write_text(SCRIPT)
     line = [sys.executable, str(path), SECRET]
-    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+    with Child(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         yield process
@@ -39,7 +39,7 @@ def opened(tmux: str, tmp_path: Path, stub: Stub, live_dir: Path, *options: str)
 def test_a_process_is_named_filtered_and_ended(
     tmux: str, tmp_path: Path, stub: Stub, live_dir: Path, training: subprocess.Popen[str]
 ) -> None:
-    with subprocess.Popen(["sleep", "86400"], stdin=subprocess.DEVNULL) as sleeping:
+    with Child(["sleep", "86400"], stdin=subprocess.DEVNULL) as sleeping:
         stub.gpus = 2
         stub.set_processes(0, [Process(training.pid, memory=2 * 2**30)])
         stub.set_processes(1, [Process(sleeping.pid)])

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.nvml import Process, Stub
-from tests.programs import command, daemon, environment, until, wait_for_end
+from tests.programs import Child, command, daemon, environment, until, wait_for_end
 from tests.tui.pseudo import Pseudo
 from tests.tui.terminal import Terminal, shown
 
@@ -70,7 +70,7 @@ def test_one_that_ended_meanwhile_is_refused_and_a_hostile_name_orders_nothing(s
     stub.gpus = 1
     env = {**environment(live_dir, stub.env()), "LC_ALL": "C.UTF-8"}
     name = f"import ctypes, sys; ctypes.CDLL(None).prctl(15, {HOSTILE.encode('latin-1')!r}); sys.stdin.read()"
-    with subprocess.Popen(["python3", "-c", name], stdin=subprocess.PIPE) as odd:
+    with Child(["python3", "-c", name], stdin=subprocess.PIPE) as odd:
         stub.set_processes(0, [Process(odd.pid)])
         view = Pseudo(command("tui"), env)
         try:

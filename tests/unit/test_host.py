@@ -17,7 +17,7 @@ from gpumon.sources.cgroup import Confinement
 from gpumon.sources.host import HostSource
 from gpumon.sources.process_table import ProcessTable
 from tests.fakes import FakeClock
-from tests.programs import until
+from tests.programs import Child, until
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -423,7 +423,7 @@ time.sleep(3600)
 
 def test_the_user_of_a_process_is_its_own_also_where_its_files_are_roots(clock: FakeClock) -> None:
     table = ProcessTable(clock)
-    with subprocess.Popen([sys.executable, "-c", OF_ANOTHER_USER], stdout=subprocess.PIPE, text=True) as process:
+    with Child([sys.executable, "-c", OF_ANOTHER_USER], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             uid = int(process.stdout.readline())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from gpumon.procfs import cpu_time, is_alive, parse_stat, read_stat, start_time
-from tests.programs import until
+from tests.programs import Child, until
 
 FIELDS = "4711 ({}) S 17 4711 4711 0 -1 4194304 0 0 0 0 300 20 0 0 20 0 1 0 8800 1000000 512 0"
 ROOT = Path(__file__).parents[2]
@@ -38,7 +37,7 @@ def test_a_process_knows_itself() -> None:
 def test_the_time_for_which_a_process_has_run_stands_still_while_it_sleeps() -> None:
     before = cpu_time(os.getpid())
     assert 0 < before < cpu_time(os.getpid())
-    with subprocess.Popen(["sleep", "600"]) as sleeping:
+    with Child(["sleep", "600"]) as sleeping:
         try:
             asleep = until(lambda: cpu_time(sleeping.pid) if is_at_rest(sleeping.pid) else 0)
             assert cpu_time(sleeping.pid) == asleep

@@ -30,6 +30,7 @@ from tests.nvml import (
 from tests.nvml.build import LIBRARY
 from tests.nvml.layout import VERSION
 from tests.nvml.truth import SAMPLES_KEPT, gpm, mean_utilization, utilization_samples
+from tests.programs import Child
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 
@@ -146,7 +147,7 @@ READ: dict[str, tuple[str, float]] = {
 
 @contextmanager
 def client(stub: Stub) -> Iterator[Ask]:
-    with subprocess.Popen(
+    with Child(
         [sys.executable, "-c", CLIENT],
         env=stub.env(),
         stdin=subprocess.PIPE,
