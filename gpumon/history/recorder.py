@@ -27,7 +27,7 @@ from gpumon.history.write import SealedBlock, Taken, seal, taken_until, write
 from gpumon.paths import Places, history_path
 from gpumon.procfs import boot_id
 
-_BATCH = 64
+BATCH = 64
 """Ticks that wait for the thread: waking it for each would cost more than its work, and it takes many at once."""
 _PATIENCE = 60 * SECOND
 """ns after which it is woken for fewer: with the tick behind them the parts are due, too."""
@@ -175,7 +175,7 @@ class HistoryRecorder:
         ticks = self._ticks
         if self._first is None and ticks:
             return True
-        return len(ticks) >= _BATCH or (len(ticks) > 0 and ticks[-1].monotonic_ns - ticks[0].monotonic_ns >= _PATIENCE)
+        return len(ticks) >= BATCH or (len(ticks) > 0 and ticks[-1].monotonic_ns - ticks[0].monotonic_ns >= _PATIENCE)
 
     def _take(self, block: Block) -> None:
         sealed = seal(block)

@@ -20,7 +20,7 @@ from gpumon.history.collect import Collector, values_of
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.open import open_history
 from gpumon.history.query import HOST, Query
-from gpumon.history.recorder import HistoryRecorder
+from gpumon.history.recorder import BATCH, HistoryRecorder
 from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
 from gpumon.history.totals import window_totals
 from gpumon.metrics import Availability
@@ -56,7 +56,7 @@ def keep(path: Path, ticks: Iterable[Tick], earlier: Iterable[Frame] = ()) -> No
     for one in ticks:
         history.add(one)
         if len(history._ticks) > 200:
-            until(lambda: len(history._ticks) < 16)
+            until(lambda: len(history._ticks) < BATCH)
     history.close(PATIENCE)
 
 
@@ -105,8 +105,8 @@ def test_a_daemon_that_is_killed_after_its_clock_was_set_loses_nothing_that_the_
     for one in ticks:
         killed.add(one)
         if len(killed._ticks) > 200:
-            until(lambda: len(killed._ticks) < 16)
-    until(lambda: len(killed._ticks) < 16 and killed._collector._last_ns >= ticks[-16].monotonic_ns)
+            until(lambda: len(killed._ticks) < BATCH)
+    until(lambda: len(killed._ticks) < BATCH and killed._collector._last_ns >= ticks[-BATCH].monotonic_ns)
     keep(path, [at(2200, -2 * HOUR)], ring)
     expected = [*range(1400 - 2 * HOUR, 2100 - 2 * HOUR), 2200 - 2 * HOUR, *range(700)]
     assert seconds(path) == [*expected, *range(3 * DAY + 700, 3 * DAY + 1400)]

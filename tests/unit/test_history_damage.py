@@ -24,7 +24,7 @@ from gpumon.history.limits import HistoryLimits, prune_large
 from gpumon.history.migrations import HISTORY_FILE, VERSION
 from gpumon.history.overview import overview
 from gpumon.history.query import Query
-from gpumon.history.recorder import HistoryRecorder
+from gpumon.history.recorder import BATCH, HistoryRecorder
 from gpumon.history.tiers import SHAPES
 from tests.builders import TIME, device, sample, tick
 from tests.programs import PATIENCE, until
@@ -220,7 +220,7 @@ def test_a_full_disk_is_said_once_and_what_waited_is_written_when_there_is_room(
     for number in range(1, 1000):
         history.add(tick(number, samples=(sample(0, utilization=0.75),)))
         if number % 100 == 0:
-            until(lambda: len(history._ticks) < 16)
+            until(lambda: len(history._ticks) < BATCH)
     until(lambda: said)
     assert history.problem
     ballast.unlink()

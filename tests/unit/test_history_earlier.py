@@ -19,7 +19,7 @@ from gpumon.frame import Frame, Tick
 from gpumon.history.cell import HistoryCell
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS
 from gpumon.history.query import HOST
-from gpumon.history.recorder import HistoryRecorder
+from gpumon.history.recorder import BATCH, HistoryRecorder
 from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
 from gpumon.history.write import stored_cells, taken_until
 from gpumon.procfs import boot_id
@@ -82,7 +82,7 @@ class Daemons:
             self.ring.append(frame_of(one, len(self.ring) + 1))
             history.add(one)
             if len(history._ticks) > 200:
-                until(lambda: len(history._ticks) < 16)
+                until(lambda: len(history._ticks) < BATCH)
 
     def kill(self) -> None:
         """Leave the daemon as it is: it hears of no more ticks, and writes nothing more."""

@@ -17,7 +17,7 @@ from gpumon.database.write import open_to_write
 from gpumon.followers import Follower
 from gpumon.history import recorder as recorder_module
 from gpumon.history.migrations import HISTORY_FILE, VERSION
-from gpumon.history.recorder import HistoryRecorder
+from gpumon.history.recorder import BATCH, HistoryRecorder
 from tests.builders import device, sample, tick
 from tests.programs import PATIENCE
 
@@ -90,7 +90,7 @@ def test_one_that_is_killed_loses_no_more_than_the_block_that_is_open(path: Path
     history = recorder(path)
     for first in range(1, 1000, 100):
         feed(history, first, first + 100)
-        wait_for(lambda: len(history._ticks) < 16)
+        wait_for(lambda: len(history._ticks) < BATCH)
     wait_for(lambda: kept(path))
     assert 1000 - kept(path) <= 300 + 100, "nothing was closed"
 
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_written_is_said_once_and_written_when_it_can_be(p
     history = recorder(path, said.append)
     for first in range(1, 2000, 200):
         feed(history, first, first + 200)
-        wait_for(lambda: len(history._ticks) < 16)
+        wait_for(lambda: len(history._ticks) < BATCH)
     wait_for(lambda: history.problem)
     path.rmdir()
     history.close(PATIENCE)
@@ -162,7 +162,7 @@ def test_a_file_that_was_overwritten_under_a_daemon_is_mended_from_its_log_or_sa
         file.write(b"\xa5" * path.stat().st_size)
     for first in range(500, 2000, 100):
         feed(history, first, first + 100)
-        wait_for(lambda: len(history._ticks) < 16)
+        wait_for(lambda: len(history._ticks) < BATCH)
     history.close(PATIENCE)
     if is_in_log:
         assert said == []
