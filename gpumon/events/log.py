@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 
 from gpumon.clock import SECOND
+from gpumon.database.cells import typed_rows
 from gpumon.events.book import EventBatch
 from gpumon.events.device_watch import QUIET
 from gpumon.events.event import TAKEN_BACK, EventSubject, Key, Occurrence, details_of, unseen
@@ -41,7 +42,7 @@ def last_written(connection: sqlite3.Connection, boot: str) -> int:
     Raises sqlite3.Error.
     """
     found = "SELECT max(until) FROM event WHERE until IS NOT NULL AND kind = 'daemon_started' AND boot = ?"
-    return connection.execute(found, (boot,)).fetchone()[0] or 0
+    return next((until for (until,) in typed_rows(connection.execute(found, (boot,)), int)), 0)
 
 
 def write_unwritten(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
@@ -70,9 +71,9 @@ def close_unseen(connection: sqlite3.Connection, going_on: Iterable[Key], boot: 
     rows = connection.execute(
         "SELECT kind, device, user, run, cause, until FROM event WHERE until IS NOT NULL"
     ).fetchall()  # fmt: skip
-    for kind, device, user, run, cause, until in rows:
+    for kind, device, user, run, cause, until in typed_rows(rows, str, str, str, str, str, int):
         of = EventSubject(device, user, run, cause)
-        if (kind in _RUNS) is runs and (kind, of) not in known and kind in BY_NAME:
+        if (kind in _RUNS) is runs and (kind, of) not in known and kind in BY_NAME and BY_NAME[kind].unseen:
             _insert(connection, unseen(until, kind, of), boot)
 
 

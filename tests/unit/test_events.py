@@ -110,6 +110,19 @@ def test_a_daemon_that_was_killed_saw_all_that_its_ring_still_has(path: Path) ->
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("until", ["4", "x'00'", "'now'", "9e999"])
+def test_a_damaged_event_stops_no_recording(path: Path, until: str) -> None:
+    log(path, [at(s, throttled(1.0 * s)) for s in range(101)], kill=True)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("INSERT INTO event SELECT time + 1, 'throttling_ended', device, user, run, cause, boot, "
+                           f"lasted, {until}, details FROM event WHERE kind = 'throttling_began'")  # fmt: skip
+        connection.execute(f"UPDATE event SET until = {until} WHERE kind = 'daemon_started'")
+        connection.commit()
+    assert told(log(path, [at(s) for s in range(500, 511)]), "daemon_started", "daemon_stopped")[-2:] == [
+        (500, "daemon_started"), (510, "daemon_stopped"),
+    ]  # fmt: skip
+
+
 def test_a_ring_that_lost_the_ticks_that_were_written_begins_nothing_anew(path: Path) -> None:
     ticks = [at(s, throttled(1.0 * s)) for s in range(201)]
     log(path, ticks[:101], kill=True)
