@@ -51,6 +51,11 @@ def read_regular(path: str, most: int, *, follow: bool = False) -> bytes:
         return file.read(most)
 
 
+def require_readable(path: str) -> None:
+    """Raise OSError as `open_regular` does, links followed: for files that a library opens by their names."""
+    os.close(open_regular(path, follow=True))
+
+
 def require_regular(fd: int, path: str) -> None:
     """Raise OSError where an open descriptor is no regular file."""
     _require(os.fstat(fd).st_mode, path)

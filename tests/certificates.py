@@ -25,6 +25,12 @@ class Pair(NamedTuple):
     certificate: Path
     key: Path
 
+    def encrypt(self) -> None:
+        """Encrypt the key with a passphrase."""
+        key = serialization.load_pem_private_key(self.key.read_bytes(), None)
+        how = serialization.BestAvailableEncryption(b"passphrase")
+        self.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, how))
+
 
 class Authority:
     """Signs certificates; its own is `certificate`."""

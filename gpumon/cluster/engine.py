@@ -22,6 +22,7 @@ import httpx
 from gpumon.cluster.access import NO_ACCESS, EngineAccess
 from gpumon.cluster.steps import BROKE_OFF, CLOSED, ELSEWHERE, FAILED, LATE, NO_ENGINE, REFUSED, SAYS, TOO_LONG
 from gpumon.errors import GpumonError, UsageError
+from gpumon.regular_file import require_readable
 from gpumon.text import clean
 
 MOST_BYTES = 8 * 2**20
@@ -184,13 +185,20 @@ def _trusted(access: EngineAccess) -> ssl.SSLContext | bool:
     if not (access.ca or access.certificate):
         return True
     try:
+        for file in filter(None, (access.ca, access.certificate, access.key)):
+            require_readable(file)
         context = ssl.create_default_context(cafile=access.ca or None)
         if access.certificate:
-            context.load_cert_chain(access.certificate, access.key or None)
+            context.load_cert_chain(access.certificate, access.key or None, _no_passphrase)
     except (OSError, ssl.SSLError) as error:
         why = getattr(error, "strerror", None) or "no certificate in PEM"
         raise UsageError(f"cannot use the certificates of --prometheus-config: {why}") from None
     return context
+
+
+def _no_passphrase() -> str:
+    """Called for a key that is encrypted: without it, OpenSSL would wait for a passphrase at the terminal."""
+    raise UsageError("the key of --prometheus-config is encrypted with a passphrase: pass one that is not")
 
 
 def _elsewhere(response: httpx.Response) -> str:

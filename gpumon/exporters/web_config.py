@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gpumon.errors import GpumonError, MissingPackage
-from gpumon.regular_file import read_regular
+from gpumon.regular_file import read_regular, require_readable
 
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 _TLS = (
@@ -59,7 +59,9 @@ class TlsConfig(NamedTuple):
         found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         found.minimum_version, found.maximum_version = self.lowest, self.highest
         try:
-            found.load_cert_chain(self.cert_file, self.key_file)
+            require_readable(self.cert_file)
+            require_readable(self.key_file)
+            found.load_cert_chain(self.cert_file, self.key_file, self._no_passphrase)
         except (OSError, ssl.SSLError) as error:
             raise GpumonError(
                 f"cannot use the certificate {self.cert_file} with the key {self.key_file}: {_why(error)}"
@@ -67,10 +69,15 @@ class TlsConfig(NamedTuple):
         found.verify_mode = self.clients
         if self.client_ca_file:
             try:
+                require_readable(self.client_ca_file)
                 found.load_verify_locations(self.client_ca_file)
             except (OSError, ssl.SSLError) as error:
                 raise GpumonError(f"cannot use the CA file {self.client_ca_file}: {_why(error)}") from error
         return found
+
+    def _no_passphrase(self) -> str:
+        """Called for a key that is encrypted: without it, OpenSSL would wait for a passphrase at the terminal."""
+        raise GpumonError(f"the key {self.key_file} is encrypted with a passphrase: pass one that is not")
 
 
 class WebConfig(NamedTuple):

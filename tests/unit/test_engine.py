@@ -14,6 +14,7 @@ import pytest
 from gpumon.cluster.access import EngineAccess, read_access
 from gpumon.cluster.engine import Engine, EngineError
 from gpumon.errors import UsageError
+from tests.certificates import Authority
 from tests.programs import PATIENCE
 
 SECRET = "s3cr3t-t0ken"
@@ -188,3 +189,16 @@ def test_certificates_that_are_none_are_named_by_their_option(tmp_path: Path) ->
     (tmp_path / "ca.pem").write_text("no certificate")
     with pytest.raises(UsageError, match="certificates of --prometheus-config"):
         Engine("https://prom", EngineAccess(ca=str(tmp_path / "ca.pem")))
+
+
+def test_a_fifo_in_the_place_of_a_certificate_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ca.pem")
+    with pytest.raises(UsageError, match="not a regular file"):
+        Engine("https://prom", EngineAccess(ca=str(tmp_path / "ca.pem")))
+
+
+def test_no_passphrase_of_a_key_is_asked_for_at_the_terminal(tmp_path: Path) -> None:
+    pair = Authority(tmp_path).sign("node")
+    pair.encrypt()
+    with pytest.raises(UsageError, match="encrypted"):
+        Engine("https://prom", EngineAccess(certificate=str(pair.certificate), key=str(pair.key)))

@@ -448,6 +448,22 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path: Path, text: str
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("name", ["node.pem", "node.key", "authority.pem"])
+def test_a_fifo_in_the_place_of_a_certificate_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    Authority(tmp_path).sign("node")
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    text = GOOD + ", client_ca_file: authority.pem, client_auth_type: RequireAndVerifyClientCert}"
+    with pytest.raises(GpumonError, match="not a regular file"):
+        Doors(configured(tmp_path / "web.yml", text))
+
+
+def test_no_passphrase_of_a_key_is_asked_for_at_the_terminal(tmp_path: Path) -> None:
+    Authority(tmp_path).sign("node").encrypt()
+    with pytest.raises(GpumonError, match=r"node\.key is encrypted"):
+        Doors(configured(tmp_path / "web.yml", GOOD + "}"))
+
+
 @pytest.mark.parametrize(
     "told",
     [
