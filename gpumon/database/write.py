@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from gpumon.database.damage import is_damage, move_aside, require_regular_files, unreadable
@@ -79,6 +80,7 @@ def _connect(path: str, migrations: Sequence[str], shared: bool, mounts: str) ->
     finally:
         os.close(fd)
     connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")  # one bad cell must not stop all writing
     try:
         # Only once the file is known to be ours: a mode is written into it.
         found = _version(path, connection, len(migrations))

@@ -252,7 +252,7 @@ class LedgerRecorder:
         if left is not None:
             try:
                 rank.resume(left.progress, left.traces)
-            except (KeyError, TypeError, ValueError):
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                 rank = RankRecorder(run, left.run)  # damaged: begin again with what the board still reports
         rank.catch_up(self._earlier)
         self._runs[rank.id] = (run.user, None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
+from gpumon.database.cells import parse_json
 
 AWAITED = 30 * SECOND
 """Nanoseconds behind the end of a rank after which no samples of it come any more, as a daemon waits for less."""
@@ -38,7 +38,8 @@ def settled_epochs(progress: Iterable[str | None]) -> SettledEpochs:
 
 def _of_rank(state: str | None) -> SettledEpochs:
     try:
-        timeline = json.loads(state or "")["course"]
+        timeline: Any = parse_json(state)
+        timeline = timeline["course"]
         return SettledEpochs(int(timeline["next"]), frozenset(int(row["epoch"][0]) for row in timeline["epochs"]))
-    except (KeyError, TypeError, ValueError, IndexError):
+    except (ArithmeticError, LookupError, TypeError, ValueError):
         return SettledEpochs(begun=0)  # none, or damaged: it is unknown

@@ -6,7 +6,6 @@ kept in memory as far as there is room, and tried again later.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from collections.abc import Callable
@@ -15,10 +14,10 @@ from threading import Condition, Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
+from gpumon.database.cells import REAL, parse_json, typed_rows
 from gpumon.database.state_file import StateFile
-from gpumon.database.write import NewerFile
 from gpumon.ledger.migrations import LEDGER_FILE
-from gpumon.ledger.write import Batch, write
+from gpumon.ledger.write import Batch, has_right_sum, write
 
 MOST_ROWS = 20_000
 """Rows that wait in memory: some 20 MB."""
@@ -135,7 +134,7 @@ class Store:
                         self._changed.notify_all()
                 if self._write_next():
                     return
-            except (NewerFile, OSError, sqlite3.Error) as error:
+            except Exception as error:  # a damaged file may give anything, and this thread must outlive it
                 self._file.failed(error)
                 with self._changed:
                     if self._stopping or self._file.is_refused:
@@ -184,33 +183,39 @@ def _load_state(connection: sqlite3.Connection) -> KnownRuns:
     # A daemon was killed in the seconds behind their end: what it awaited then does not come any more.
     connection.execute("DELETE FROM progress WHERE rank IN (SELECT key FROM rank WHERE ended IS NOT NULL)")
     running = {}
-    for key, run, pid, hostname, updated, state in connection.execute(
+    ranks = connection.execute(
         "SELECT key, rank.run, pid, hostname, updated, progress.state FROM rank JOIN run ON run.id = rank.run "
         "LEFT JOIN progress ON progress.rank = rank.key WHERE rank.ended IS NULL"
-    ).fetchall():
+    )
+    for key, run, pid, hostname, updated, state in typed_rows(ranks, str, str, int, str, int, object):
         traces = [
             (uuid, begun, step, points, columns, cells)
-            for uuid, begun, step, points, columns, packed in connection.execute(
-                "SELECT uuid, begun, step, points, columns, cells FROM trace WHERE rank = ?", (key,)
+            for uuid, begun, step, points, columns, packed in typed_rows(
+                connection.execute(
+                    "SELECT uuid, begun, step, points, columns, cells FROM trace WHERE rank = ?", (key,)
+                ),
+                str, int, REAL, int, str, bytes,
             )
             if (cells := _unpacked(packed)) is not None
-        ]
+        ]  # fmt: skip
         running[key] = OpenRank(
             run=run,
             pid=pid,
             hostname=hostname,
             updated_ns=updated,
-            progress=_object(state),
+            progress=_progress(state),
             traces=traces,
         )
     ended = connection.execute(
         "SELECT key FROM rank WHERE ended IS NOT NULL ORDER BY started DESC LIMIT ?", (_KNOWN_RANKS,)
-    ).fetchall()
-    runs = connection.execute(
-        "SELECT id, user, ended FROM run ORDER BY started DESC LIMIT ?", (_KNOWN_RUNS,)
-    ).fetchall()
-    forgotten = connection.execute("SELECT rank FROM forgotten ORDER BY time DESC LIMIT ?", (_KNOWN_RANKS,)).fetchall()
-    return KnownRuns(running, {key for (key,) in (*ended, *forgotten)}, {id: (user, over) for id, user, over in runs})
+    )
+    forgotten = connection.execute("SELECT rank FROM forgotten ORDER BY time DESC LIMIT ?", (_KNOWN_RANKS,))
+    runs = connection.execute("SELECT id, user, ended FROM run ORDER BY started DESC LIMIT ?", (_KNOWN_RUNS,))
+    return KnownRuns(
+        running=running,
+        ended={key for rows in (ended, forgotten) for (key,) in typed_rows(rows, str)},
+        runs={id: (user, over) for id, user, over in typed_rows(runs, str, str, int | None)},
+    )
 
 
 def _unpacked(packed: bytes) -> bytes | None:
@@ -222,9 +227,7 @@ def _unpacked(packed: bytes) -> bytes | None:
         return None
 
 
-def _object(text: str | None) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
+def _progress(state: object) -> dict[str, Any]:
+    """Progress of a rank; empty where there is none, or it is damaged."""
+    found = parse_json(state) if isinstance(state, str) and has_right_sum(state) else None
     return found if isinstance(found, dict) else {}

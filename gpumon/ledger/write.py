@@ -44,6 +44,10 @@ _SKIPPED = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceE
 """Errors that are of one row and not of the file."""
 
 
+_SUM = ',"crc":'
+"""Ahead of the sum in the progress of a rank, which is the last member of its JSON object."""
+
+
 class LedgerRow(NamedTuple):
     """A row of a table, whole: what is not in `values` is NULL."""
 
@@ -145,11 +149,24 @@ def _put(connection: sqlite3.Connection, row: LedgerRow) -> bool:
     values = tuple(row.values.values())
     if row.table == "trace":
         values = tuple(zlib.compress(v, 6) if name == "cells" else v for name, v in row.values.items())
+    elif row.table == "progress":
+        values = tuple(_with_sum(v) if name == "state" else v for name, v in row.values.items())
     try:
         connection.execute(_upsert(row.table, names, _columns(connection, row.table)), values)
     except _SKIPPED:
         return False
     return True
+
+
+def _with_sum(state: str) -> str:
+    """Add the CRC32 of a JSON object to it: nothing else proves that a daemon can go on from it."""
+    return f"{state[:-1]}{_SUM}{zlib.crc32(state[:-1].encode())}}}"
+
+
+def has_right_sum(state: str) -> bool:
+    """Whether the progress of a rank is as it was written."""
+    content, _, sum = state.rpartition(_SUM)
+    return sum == f"{zlib.crc32(content.encode('utf-8', 'replace'))}}}"
 
 
 @cache

@@ -6,24 +6,28 @@ import gc
 import json
 import math
 import os
+import sqlite3
 import struct
 import sys
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Origin, Run, RunState, Sample, Tick
-from gpumon.ledger.recorder import LedgerRecorder
+from gpumon.ledger.recorder import LedgerRecorder, LedgerStore
 from gpumon.ledger.schema import WHOLE_RUN
-from gpumon.ledger.store import KnownRuns, OpenRank
+from gpumon.ledger.store import KnownRuns, OpenRank, Store
 from gpumon.ledger.write import Batch, LedgerRow
 from gpumon.metrics import Availability
 from gpumon.origin import SIMULATED
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from tests.builders import TIME, device, run, sample, tick
+from tests.programs import PATIENCE
 
 KEY = run().key
 GPU = device(0).uuid
@@ -79,7 +83,7 @@ class Course:
 
 
 def keep(
-    ledger: Memory, ticks: Sequence[Tick], recorder: LedgerRecorder | None = None, *, close: bool = True
+    ledger: LedgerStore, ticks: Sequence[Tick], recorder: LedgerRecorder | None = None, *, close: bool = True
 ) -> LedgerRecorder:  # fmt: skip
     recorder = recorder or LedgerRecorder(ledger)
     for one in ticks:
@@ -784,6 +788,39 @@ def test_a_restarted_daemon_goes_on_with_what_was_kept() -> None:
     assert one["sampled"] == pytest.approx(25.5)
     assert two["sampled"] == pytest.approx(25.5 - 6), "written at 13 s, with all before 12 s; back at 18 s"
     assert second.usage(-1)["energy"] == pytest.approx(whole.usage(-1)["energy"])
+
+
+DAMAGE = [
+    "UPDATE progress SET state = replace(state, '\"busy\":0', '\"busy\":[]')",
+    "UPDATE progress SET state = CAST(x'fffe' AS TEXT)",
+    "UPDATE progress SET state = 5",
+    "UPDATE rank SET pid = 'pid'",
+    "UPDATE rank SET key = x'00'",
+    "UPDATE run SET user = CAST(x'fffe' AS TEXT)",
+    "UPDATE run SET updated = 'now'",
+    "UPDATE rank SET ended = 'then'",
+    "UPDATE run SET ended = 'then'",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_row_stops_no_recording(tmp_path: Path, damage: str) -> None:
+    path, events = tmp_path / "state" / "ledger.sqlite", one_epoch(2.25, 27.75)
+    ticks = spread([on(n, energy=float(n)) for n in range(32)], events)
+    first = Store(str(path), os.getuid(), pytest.fail).start()
+    assert first.wait_until_open(PATIENCE)
+    keep(first, ticks[:16], close=False)
+    first.close(PATIENCE)
+    with closing(sqlite3.connect(path)) as connection:
+        changed = connection.execute(damage).rowcount
+        connection.commit()
+    assert changed == 1
+    other = run(key="tag.1000.4712.abcd", id="other", gpus=(GPU,), started=(TIME + 20 * SECOND) / SECOND)
+    second = Store(str(path), os.getuid(), pytest.fail).start()
+    assert second.wait_until_open(PATIENCE)
+    keep(second, [one._replace(runs=[*one.runs, other]) for one in ticks[20:]])
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM run WHERE id = 'other'").fetchone() == (1,)
 
 
 def test_what_a_killed_daemon_left_in_its_ring_is_not_lost() -> None:
