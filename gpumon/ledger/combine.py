@@ -18,6 +18,8 @@ from gpumon.missing import is_known
 _SECONDS, _SAMPLED = USAGE_INDEX["seconds"], USAGE_INDEX["sampled"]
 
 _ENERGY, _ENERGY_LEAST = USAGE_INDEX["energy"], USAGE_INDEX["energy_least"]
+_OF_ALL = frozenset(("utilization_mean", "utilization_p5", "utilization_p95", "idle_share"))
+"""Unknown where it is unknown of one device: what the others did says nothing of a device that did not answer."""
 
 Values = Sequence[float]
 
@@ -141,7 +143,11 @@ def _combined_each(devices: Sequence[Sequence[Values]], *, same_device: bool = F
         if same_device and column.over_devices is OverDevices.SUM:
             columns.append(_OVER_DEVICES[OverDevices.HIGHEST](cells))
         else:
-            columns.append(_OVER_DEVICES[column.over_devices](cells))
+            combined = _OVER_DEVICES[column.over_devices](cells)
+            if column.name in _OF_ALL and not same_device and not _all_known(cells):
+                whole = map(_is_whole, zip(*cells, strict=True))
+                combined = [value if known else NAN for value, known in zip(combined, whole, strict=True)]
+            columns.append(combined)
     return list(zip(*columns, strict=True))
 
 
@@ -149,6 +155,10 @@ def _means(cells: Sequence[Sequence[float]]) -> Sequence[float]:
     if _all_known(cells):
         return [total / len(cells) for total in map(sum, zip(*cells, strict=True))]
     return list(map(mean, zip(*cells, strict=True)))
+
+
+def _is_whole(values: Sequence[float]) -> bool:
+    return all(map(math.isfinite, values))
 
 
 def _all_known(cells: Sequence[Sequence[float]]) -> bool:

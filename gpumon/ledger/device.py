@@ -119,7 +119,7 @@ class DeviceUsage:
         self._throttled: tuple[int, Sequence[float]] = 0, ()
         """The counters of throttling as they were read last, and when: ns, CLOCK_MONOTONIC."""
         self._unseen_at = 0
-        """ns, CLOCK_MONOTONIC: a moment in the newest gap in which nobody sampled."""
+        """ns, CLOCK_MONOTONIC: a moment in the newest gap in which nobody sampled this device."""
         self._busy_at = 0
         self._gap = 0, 0
         """The newest time without samples, ns, CLOCK_MONOTONIC; what a driver remembers of it does not count either."""
@@ -141,7 +141,7 @@ class DeviceUsage:
                 self._hold(last, held, timeline, begin, end)
                 if held < taken.monotonic_ns:
                     self._leave_out(held, taken.monotonic_ns, timeline, begin, end)
-                if taken.after_gap:
+                if taken.after_gap or held < taken.monotonic_ns:  # no daemon ran, or this device did not answer
                     self._unseen_at = (last.monotonic_ns + taken.monotonic_ns) // 2
             if held < taken.monotonic_ns:
                 self._gap = held, taken.monotonic_ns

@@ -112,6 +112,16 @@ def test_part_of_a_sum_is_not_the_sum(book: Book) -> None:
     assert math.isnan(epoch.value("energy"))
 
 
+@pytest.mark.parametrize("name", ["utilization_mean", "utilization_p5", "utilization_p95", "idle_share"])
+def test_utilization_is_unknown_where_one_device_did_not_answer(book: Book, name: str) -> None:
+    key = book.rank(book.run())
+    book.epoch(key, 0)
+    for index in range(2):
+        book.usage(key, 0, book.device(key, index), **measured(**({name: None} if index else {})))
+    (epoch,) = aggregate.epochs(record_of(book))
+    assert math.isnan(epoch.value(name))
+
+
 def test_ranks_that_share_a_device_and_begin_apart_used_what_its_counter_passed_in_any_of_them(book: Book) -> None:
     book.run(world_size=2)
     for rank, (begun, ended) in enumerate(((1000.0, 6000.0), (1500.0, 6800.0))):
