@@ -78,6 +78,7 @@ def bounded_value(value: object, length: int = VALUE_LENGTH) -> Parameter:
 
 def encode_about(about: About) -> tuple[bytes, About]:
     """The JSON of `about`, and as much of it as has room: the oldest notes and the last parameters are left out."""
+    about = about._replace(program=_parameters(about.program, MOST_FACTS))  # names of files may be no UTF-8
     config = dict(islice(about.config.items(), MOST_PARAMETERS))
     notes = about.notes[-MOST_NOTES:]
     omitted = about.omitted + len(about.config) - len(config) + len(about.notes) - len(notes)

@@ -281,6 +281,12 @@ def test_what_is_told_always_has_room() -> None:
     assert kept.notes
 
 
+def test_a_script_whose_name_is_no_utf8_loses_no_parameters() -> None:
+    text, _ = encode_about(About({"lr": 0.1}, {"script": os.fsdecode(b"tr\xe4in.py"), "torch": "2" * 20_000}))
+    assert decode_about(text).config == {"lr": 0.1}
+    assert decode_about(text).program["script"] == "tr\\udce4in.py"
+
+
 @pytest.mark.parametrize(
     "text",
     [b"", b"[]", b"{", b'{"config": 3, "notes": {"a": 1}, "tags": "x"}', b"[" * 10000, b'{"notes": [[1], [-1, "x"]]}'],
