@@ -75,7 +75,7 @@ class _Tags:
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         # Neither on_train_end nor teardown follows.
         self._leave(trainer)
-        self._hook.end(failed=True)
+        self._hook.end(exception)
 
     @guarded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

@@ -11,6 +11,7 @@ import atexit
 import os
 import sys
 import weakref
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -36,9 +37,15 @@ class Ending(NamedTuple):
     """On purpose, by its program."""
 
 
-_STOPS = (("optuna", "TrialPruned"), ("asyncio", "CancelledError"), ("trio", "Cancelled"))
+_STOPS = (
+    ("optuna", "TrialPruned"), ("asyncio", "CancelledError"), ("concurrent", "CancelledError"), ("trio", "Cancelled"),
+    ("lightning", "SIGTERMException"), ("pytorch_lightning", "SIGTERMException"), ("unittest", "SkipTest"),
+)  # fmt: skip
 """Exceptions of libraries by which a program stops something on purpose: the package, and the class."""
-
+_INTERRUPTS = (("click", "Abort"), ("typer", "Abort"), ("bdb", "BdbQuit"))
+"""Those by which its user does."""
+_EXITS = (("click", "Exit"), ("typer", "Exit"))
+"""Those that stand for SystemExit, with an `exit_code`."""
 
 _open: weakref.WeakSet[Lasting] = weakref.WeakSet()
 _kept: list[Lasting] = []
@@ -46,18 +53,35 @@ _kept: list[Lasting] = []
 
 def ending(error: BaseException | None) -> Ending:
     """Return the way a run ends that `error` has left; None: it was left without an error."""
-    if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+    if error is None:
         return Ending()
+    if isinstance(error, BaseExceptionGroup):
+        return _joined([ending(part) for part in error.exceptions])
     if is_stop(error):
         return Ending(stopped=True)
-    return Ending(failed=True, interrupted=isinstance(error, KeyboardInterrupt))
+    if isinstance(error, SystemExit) and error.code in (None, 0):
+        return Ending()
+    if _is_one_of(error, _EXITS) and getattr(error, "exit_code", None) == 0:
+        return Ending()
+    return Ending(failed=True, interrupted=isinstance(error, KeyboardInterrupt) or _is_one_of(error, _INTERRUPTS))
+
+
+def _joined(parts: Sequence[Ending]) -> Ending:
+    """Return the worst of several ways to end: failed, interrupted, stopped."""
+    failed = any(part.failed for part in parts)
+    interrupted = failed and all(part.interrupted for part in parts if part.failed)
+    return Ending(failed, interrupted, stopped=not failed and any(part.stopped for part in parts))
 
 
 def is_stop(error: BaseException) -> bool:
     """Whether `error` is how a program stops something on purpose, and no failure as long as something catches it."""
     if isinstance(error, StopIteration | StopAsyncIteration | GeneratorExit):
         return True
-    return any((kind.__module__.partition(".")[0], kind.__name__) in _STOPS for kind in type(error).__mro__)
+    return _is_one_of(error, _STOPS)
+
+
+def _is_one_of(error: BaseException, kinds: Sequence[tuple[str, str]]) -> bool:
+    return any((kind.__module__.partition(".")[0], kind.__name__) in kinds for kind in type(error).__mro__)
 
 
 def watch(board: Lasting) -> None:

@@ -131,8 +131,11 @@ def test_resumed_in_mid_epoch_it_goes_on_with_that_epoch(cases: Cases) -> None:
     ]
 
 
-@pytest.mark.parametrize(("case", "state"), [("failed", RunState.FAILED), ("interrupted", RunState.INTERRUPTED)])
-def test_an_exception_ends_the_run_as_failed_then_and_there(cases: Cases, case: str, state: RunState) -> None:
+@pytest.mark.parametrize(
+    ("case", "state"),
+    [("failed", RunState.FAILED), ("interrupted", RunState.INTERRUPTED), ("left", RunState.FINISHED)],
+)
+def test_an_exception_ends_the_run_as_it_is_meant_then_and_there(cases: Cases, case: str, state: RunState) -> None:
     one = cases[case]
     assert one.run.state is state
     marks = [mark for mark, *_ in one.marks() if mark not in ("CHECKPOINT", "PHASE")]  # it saves before it is stopped

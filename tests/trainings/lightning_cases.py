@@ -179,6 +179,9 @@ def main(directory: str) -> None:
     with suppress(ValueError):
         trainer("failed", max_epochs=2).fit(model(lightning, fail=ValueError("boom")), loader())
 
+    with suppress(SystemExit):
+        trainer("left", max_epochs=2).fit(model(lightning, fail=SystemExit(0)), loader())
+
     trainer("optimizers", max_epochs=1).fit(model(lightning, optimizers=2), loader(), [loader(8), loader(8)])
 
     slow, module = loader(16, pause=0.005), model(lightning, pause=0.03)
