@@ -98,7 +98,9 @@ class ActiveRun(RunTags):
         except BaseException:
             self._end_epoch(opened, left=True)
             raise
-        is_short = self._is_short()
+        # Of its last epoch a run ends at once in any case, also where each epoch leaves its loader before its end.
+        is_last = self._board.epoch + 1 >= self._board.description.epochs
+        is_short = self._is_short() or (not is_last and self._is_within_epoch())
         self._end_epoch(opened)
         if is_short:  # left by `return` or `break`, if the run ends now
             self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns(), is_short)
@@ -133,7 +135,11 @@ class ActiveRun(RunTags):
         try:
             yield
         finally:
+            left = self._left_loader
+            is_left_now = left is not None and left.event == self._board.events and self._fewest > 0
             self.begin_phase(before)
+            if left is not None and is_left_now:  # a loader within the phase, whose end is no sign of going on
+                self._left_loader = left._replace(event=self._board.events)
 
     def log(self, metrics: Mapping[str, object] | None = None, /, *told: object, **more: object) -> None:
         """Show numbers with the run, and keep them with its epoch: 8 names, the most telling ones or those chosen.
@@ -186,11 +192,13 @@ class ActiveRun(RunTags):
             self.end(error, failed=failed)
         else:
             is_left = self._board.is_left or self._epoch is not None or self._left_by_it()
+            if self._epoch is not None and self._is_in_steps():
+                self._end_epoch(self._epoch, left=True)
             self.end(stopped=error is not None and is_left)
 
     def stop(self) -> None:
         """End the run before its end, on purpose, as a trial that is pruned: it is stopped, and has not failed."""
-        if self._epoch is not None and not self._is_within_epoch():
+        if self._epoch is not None and not self._is_within_epoch() and not self._is_in_steps():
             self._end_epoch(self._epoch)
         self.end(stopped=True)
 
@@ -207,6 +215,11 @@ class ActiveRun(RunTags):
             return False  # its user makes no more of them in an epoch
         left = self._left_loader
         return left is not None and left.event == self._board.events and monotonic_ns() - left.at_ns < AT_ONCE
+
+    def _is_in_steps(self) -> bool:
+        """Whether this thread is in a loop over batches that has fewer steps yet than every epoch before."""
+        steps = self._board.steps - self._epoch_step
+        return get_ident() in self._loaders and not 0 < self._fewest <= steps
 
     def __enter__(self) -> ActiveRun:
         return self

@@ -12,11 +12,14 @@ import subprocess
 import sys
 import threading
 from asyncio import CancelledError
+from bdb import BdbQuit
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
+from unittest import SkipTest
 
 import numpy as np
 import pytest
@@ -553,13 +556,42 @@ TrialPruned = type("TrialPruned", (Exception,), {"__module__": "optuna.exception
 
 
 @pytest.mark.parametrize(
-    "error", [TrialPruned(), type("Mine", (TrialPruned,), {})(), StopIteration(), GeneratorExit(), CancelledError()]
-)
+    "error",
+    [
+        TrialPruned(), type("Mine", (TrialPruned,), {})(), StopIteration(), GeneratorExit(), CancelledError(),
+        futures.CancelledError(), SkipTest(), BaseExceptionGroup("tasks", [CancelledError(), CancelledError()]),
+        type("SIGTERMException", (SystemExit,), {"__module__": "lightning.pytorch.utilities.exceptions"})(),
+    ],
+)  # fmt: skip
 def test_an_exception_that_stops_on_purpose_is_no_failure(look: Look, error: BaseException) -> None:
     with suppress(type(error)), gpumon.run("net") as run:
         run.begin_epoch(0)
         raise error
     assert (look().runs[0].state, look().runs[0].epoch) == (RunState.STOPPED, 0)
+
+
+def click_error(name: str, **fields: object) -> Exception:
+    """An exception that click and typer raise."""
+    error: Exception = type(name, (RuntimeError,), {"__module__": "click.exceptions", **fields})()
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (click_error("Exit", exit_code=0), RunState.FINISHED),
+        (click_error("Exit", exit_code=3), RunState.FAILED),
+        (click_error("Abort"), RunState.INTERRUPTED),
+        (BdbQuit(), RunState.INTERRUPTED),
+        (BaseExceptionGroup("tasks", [KeyboardInterrupt(), CancelledError()]), RunState.INTERRUPTED),
+        (BaseExceptionGroup("tasks", [KeyboardInterrupt(), ValueError()]), RunState.FAILED),
+        (ExceptionGroup("tasks", [ValueError()]), RunState.FAILED),
+    ],
+)
+def test_an_exception_of_a_library_ends_a_run_as_it_is_meant(look: Look, error: BaseException, state: RunState) -> None:
+    with suppress(type(error)), gpumon.run("net"):
+        raise error
+    assert look().runs[0].state is state
 
 
 def test_one_that_nothing_catches_is_a_failure(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -614,7 +646,33 @@ def by_step(run: ActiveRun, batches: int, at: int) -> None:
             run.step()
 
 
-@pytest.mark.parametrize("leave", [by_return, by_break, by_interrupt, by_step])
+def by_return_in_validation(run: ActiveRun, batches: int, at: int) -> None:
+    for epoch in run.epochs():
+        for _ in run.steps(range(batches)):
+            pass
+        with run.phase("validate"):
+            for number, _ in enumerate(run.steps(range(batches))):
+                if (epoch, number) == (1, at):
+                    return
+
+
+def by_finish(run: ActiveRun, batches: int, at: int) -> None:
+    for epoch in run.epochs():
+        for number, _ in enumerate(run.steps(range(batches))):
+            if (epoch, number) == (1, at):
+                run.finish()
+
+
+def by_stop(run: ActiveRun, batches: int, at: int) -> None:
+    for epoch in run.epochs():
+        for number, _ in enumerate(run.steps(range(batches))):
+            if (epoch, number) == (1, at):
+                run.stop()
+
+
+@pytest.mark.parametrize(
+    "leave", [by_return, by_break, by_interrupt, by_step, by_return_in_validation, by_finish, by_stop]
+)
 def test_an_epoch_that_is_left_in_its_middle_did_not_end(
     look: Look, leave: Callable[[ActiveRun, int, int], None]
 ) -> None:
@@ -657,6 +715,12 @@ def test_an_epoch_of_a_with_that_the_steps_show_to_be_left_did_not_end(
     with gpumon.run("net", epochs=len(lengths)) as run:
         leave(run, lengths, at)
     assert ("EPOCH_ABORTED" in [mark for mark, *_ in told(look())]) is is_left
+
+
+def test_a_first_epoch_of_a_with_that_left_its_loader_did_not_end_where_more_are_planned(look: Look) -> None:
+    with gpumon.run("net", epochs=2) as run:
+        with_return(run, (10,), 4)
+    assert "EPOCH_ABORTED" in [mark for mark, *_ in told(look())]
 
 
 def test_epochs_of_a_with_that_become_shorter_and_go_on_have_ended(look: Look) -> None:
