@@ -44,6 +44,8 @@ SETTLED_AFTER = 600_000_000_000
 _MOST_WAITING = 64
 _FOR_HELD_OUT, _FOR_MEASURES = 3, 5
 """Slots for metrics of a rank below 2, and for those below 3."""
+_FOR_LATE = 2
+"""Slots for measures of a held-out set that come after the first epoch, where not all metrics have room."""
 EVENTS_AT_ONCE = 200
 """Events that may be published at once, and EVENTS_A_SECOND after them: the board holds `wire.EVENT_COUNT`, which a
 reader that comes each second reads in time. Epochs for which there is no room are folded into the one before."""
@@ -146,6 +148,8 @@ class Board:
         """Metrics that get a slot if more telling ones leave them one, which the first epoch shows."""
         self._epochs_begun = 0
         self._settles_at = self._monotonic() + SETTLED_AFTER
+        self._is_over = False
+        """Whether no more telling metric is expected."""
         # Held for microseconds, and only around what happens a few times an epoch; a step never takes it.
         self._lock = threading.RLock()
         if directory is None:
@@ -214,7 +218,9 @@ class Board:
         """
         with self._lock:
             if self._epochs_begun and self._waiting:
-                self._settle()
+                if self._settles_at:
+                    self._settle()
+                self._waiting.clear()  # their numbers are of the epoch before
             self._epoch = _int32(epoch)
             self._epoch_begin = now = self._monotonic()
             self._in_epoch = True
@@ -321,7 +327,7 @@ class Board:
         with self._lock:
             self.must_end = False
             self._tell_cpu_time()
-            self._settle()
+            self._settle(is_over=True)
             self._paused = self._monotonic(), self._now()
             self.trained = True
             self.phase(PAUSED)
@@ -393,14 +399,22 @@ class Board:
         """Give slots to those of `metrics` that have none: to each as long as enough are left for more telling ones."""
         names, omitted = list(self.description.metrics), []
         is_settled = self._epochs_begun > 1 or self.trained or self._monotonic() >= self._settles_at
-        for name in sorted((name for name in metrics if name not in names), key=metric_rank):
+        fresh = sorted((name for name in metrics if name not in names), key=metric_rank)
+        are_many = len(names) + len(fresh) > wire.MAX_METRICS
+        for name in fresh:
             if self.chosen and not any(fnmatchcase(name, wanted) for wanted in self.chosen):
                 continue
-            least = 0 if is_settled or self.chosen else _kept_back(metric_rank(name), names)
-            if wire.MAX_METRICS - len(names) > least:
+            if self.chosen or self._is_over:
+                least = 0
+            elif is_settled:
+                least = _kept_for_late(metric_rank(name), names) if are_many else 0
+            else:
+                least = _kept_back(metric_rank(name), names)
+            free = wire.MAX_METRICS - len(names)
+            if free > least:
                 names.append(name)
                 self._waiting.pop(name, None)
-            elif is_settled or self.chosen:
+            elif self.chosen or (is_settled and (self._is_over or not free)):
                 omitted.append(name)
             elif name in self._waiting or len(self._waiting) < _MOST_WAITING:
                 self._waiting[name] = metrics[name]
@@ -413,9 +427,9 @@ class Board:
         if len(names) > len(self.description.metrics):
             self.describe(metrics=tuple(names))
 
-    def _settle(self) -> None:
-        """Give the slots that are left to the metrics that wait for one."""
-        self._settles_at = 0
+    def _settle(self, *, is_over: bool = False) -> None:
+        """Give slots to the metrics that wait for one; `is_over`: all that are left, as no other metric comes."""
+        self._settles_at, self._is_over = 0, is_over
         waiting, self._waiting = self._waiting, {}
         if waiting:
             self.log(waiting)
@@ -465,7 +479,7 @@ class Board:
             elif not withdrawn:
                 self._tell_cpu_time()
             if not withdrawn:
-                self._settle()
+                self._settle(is_over=True)
             self._unfold()
             self._flags, aux = wire.FLAG_ENDED, 0
             for said, flag, word in (
@@ -584,6 +598,11 @@ def _kept_back(rank: int, names: Sequence[str]) -> int:
     """Slots that a metric of this rank leaves to more telling ones that may come."""
     least, of = (0, 0) if rank < 2 else (_FOR_HELD_OUT, 2) if rank == 2 else (_FOR_MEASURES, 3)
     return max(0, least - sum(metric_rank(name) < of for name in names))
+
+
+def _kept_for_late(rank: int, names: Sequence[str]) -> int:
+    """Slots that a metric of this rank leaves to a validation that is made after some epochs."""
+    return 0 if rank < 2 else max(0, _FOR_LATE - sum(metric_rank(name) == 1 for name in names))
 
 
 def _let_go(file: BoardFile) -> None:

@@ -288,6 +288,27 @@ def test_the_most_telling_metrics_have_room_though_others_came_before(look: Look
     assert len(shown) == 8
 
 
+def test_a_validation_that_comes_after_some_epochs_has_room_beside_details(look: Look) -> None:
+    with gpumon.run("net", epochs=6) as run:
+        for epoch in run.epochs():
+            run.log({f"layer{i}/norm": 10.0 * epoch + i for i in range(12)})
+            if epoch == 4:
+                run.log({"val/loss": 0.5, "val/mIoU": 0.25})
+        poll = look()
+    assert {"val/loss", "val/mIoU"} < set(poll.runs[0].metrics)
+    assert len(look().runs[0].metrics) == 8
+    kept = {b.epoch: b.metrics for b in poll.boundaries if b.mark is Mark.EPOCH_END}
+    assert [len(metrics) for metrics in kept.values()][1:] == [6, 6, 6, 8, 6]
+    assert all(value // 10 == epoch for epoch, row in kept.items() for name, value in row.items() if "norm" in name)
+
+
+def test_details_have_the_room_that_no_validation_took(look: Look) -> None:
+    with gpumon.run("net", epochs=3) as run:
+        for epoch in run.epochs():
+            run.log({f"layer{i}/norm": 10.0 * epoch + i for i in range(12)})
+    assert look().runs[0].metrics == {f"layer{i}/norm": 20.0 + i for i in range(8)}
+
+
 def test_what_waits_for_room_is_kept_with_its_own_epoch(look: Look) -> None:
     with gpumon.run("net") as run:
         for epoch in run.epochs(2):
