@@ -60,8 +60,8 @@ def _parts(value: Any, *, top: bool) -> Iterable[tuple[object, object]] | None:
     if isinstance(value, type):
         return None
     kind: Any = type(value)
-    if hasattr(kind, "__dataclass_fields__"):
-        return ((name, getattr(value, name, None)) for name in kind.__dataclass_fields__)
+    if fields := _fields(kind):
+        return ((name, getattr(value, name, None)) for name in fields)
     if hasattr(kind, "_asdict") and isinstance(value, tuple):
         return zip(kind._fields, value, strict=False)
     if kind.__name__.endswith("Namespace") or top:
@@ -72,6 +72,14 @@ def _parts(value: Any, *, top: bool) -> Iterable[tuple[object, object]] | None:
         if any(_parts(one, top=False) is not None for one in items):
             return enumerate(items)
     return None
+
+
+def _fields(kind: Any) -> Sequence[str]:
+    """Names of the fields of a dataclass, or of a class of pydantic or attrs; none where it is another class."""
+    own = getattr(kind, "__dataclass_fields__", None) or getattr(kind, "__pydantic_fields__", None)
+    if isinstance(own, Mapping):
+        return list(own)
+    return [field.name for field in getattr(kind, "__attrs_attrs__", ())]
 
 
 def _is_config(value: Any) -> bool:

@@ -82,6 +82,15 @@ def test_numbers_of_numpy_are_numbers_and_arrays_are_no_more_than_their_shape() 
     assert found == {"a": 0.5, "b": 3, "c": "<ndarray (2, 3)>", "d": True}
 
 
+def test_fields_of_packages_for_records_are_parameters_wherever_they_stand() -> None:
+    attrs_like = type("Layer", (), {"__slots__": ("width",), "__attrs_attrs__": (SimpleNamespace(name="width"),)})
+    pydantic_like = type("Data", (), {"__pydantic_fields__": {"path": None}, "path": "/data"})
+    layer: Any = attrs_like()
+    layer.width = 3
+    assert parameters(layer, {}) == {"width": 3}
+    assert parameters({"model": layer, "data": pydantic_like()}, {}) == {"model.width": 3, "data.path": "/data"}
+
+
 class Listed(UserList[Any]):
     """A list as packages for configurations have it."""
 
