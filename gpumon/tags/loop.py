@@ -148,6 +148,7 @@ def _begin(
     told.begin()
     told.tag(tags if isinstance(tags, list | tuple | set | frozenset) else (tags,))
     begun_run = ActiveRun(board, planned, look, again, told)
+    begun_run.finds_framework = framework is None
     log = None
     if log_to is not None and where.rank == 0 and board.on:
         # By its name, since it reads the ledger: a training without loggers never imports that.

@@ -5,6 +5,7 @@ Nothing here raises, waits, or touches a GPU: the training comes first.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from time import monotonic_ns
 from typing import NamedTuple, Protocol
@@ -13,6 +14,7 @@ from gpumon.run_facts import LARGEST
 from gpumon.tags import out_of_memory
 from gpumon.tags.client import Board
 from gpumon.tags.cpu_time import CpuTime
+from gpumon.tags.devices import framework_of
 from gpumon.tags.lifetime import ending
 from gpumon.tags.loader import Samples, samples_of
 from gpumon.tags.memory import NEVER, MemoryReader
@@ -99,6 +101,10 @@ class RunTags:
         self._late = 0
         self._loaders: list[int] = []
         """Threads of the loaders in use: a batch of theirs counts as a step when it comes, before the step is made."""
+        self._unpaired = -1
+        """Steps when a loader that is zipped with another one had no batch for the last of the other's."""
+        self.finds_framework = False
+        """Whether the framework is found among the modules that are imported, also after the run began."""
         if board.on:
             board.cpu_time = CpuTime().seconds
         self.listener: EpochListener | None = None
@@ -382,6 +388,8 @@ class RunTags:
     def _find_devices(self) -> None:
         if self._look is None or not self._board.on:
             return
+        if self.finds_framework and not self._board.description.framework and (name := framework_of(sys.modules)):
+            self._board.describe(framework=name)
         found = self._look()
         if found and found != self._board.description.devices:
             self._board.describe(devices=found)

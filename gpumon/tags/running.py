@@ -116,7 +116,10 @@ class ActiveRun(RunTags):
         return Steps(self, loader)
 
     def step(self, steps: int = 1) -> None:
-        """Count a step of a loop that does not use `steps()`."""
+        """Count a step of a loop that does not use `steps()`; within one that does, nothing is counted twice."""
+        if self._loaders and get_ident() in self._loaders:
+            warn_once("steps", "run.step() in a loop over run.steps(…), which counts its batches, counts nothing")
+            return
         try:
             made = int(steps)
         except Exception:  # nothing like a number, or a type of the user's own that may do anything
@@ -292,6 +295,8 @@ class Steps(Generic[T]):
             run._loaders.remove(thread)
             if since:
                 board.wait_ns += clock() - since
+            if not is_over and run._unpaired == board.steps:
+                board.steps -= 1  # its last batch was fetched for a pair that did not come
             if not is_over and board.on and not 0 < _length(self._loader) <= board.steps - begun:
                 run._left_loader = LeftLoader(board.events, clock())
 
@@ -324,6 +329,8 @@ class Steps(Generic[T]):
                 since = monotonic_ns()
             if board.steps == seen:
                 board.steps += held
+            elif held:
+                run._unpaired = board.steps  # the other one is a batch ahead
         finally:
             run._loaders.remove(thread)
             if since:

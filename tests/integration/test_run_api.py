@@ -18,6 +18,7 @@ from concurrent import futures
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
+from types import ModuleType
 from typing import Any
 from unittest import SkipTest
 
@@ -167,11 +168,33 @@ def test_loaders_that_are_zipped_make_one_step_of_each_pair(look: Look, lengths:
     with gpumon.run("net") as run:
         for _ in zip(run.steps(range(lengths[0])), run.steps(range(lengths[1])), strict=False):
             pass
-        # The first one has given a batch more where the second one ends.
-        assert run._board.steps == min(lengths) + (lengths[0] > lengths[1])
+        assert run._board.steps == min(lengths), "a batch more of the first one is no step"
         for _ in run.steps(range(2)):
             pass
-        assert run._board.steps == min(lengths) + (lengths[0] > lengths[1]) + 2
+        assert run._board.steps == min(lengths) + 2
+
+
+def test_a_step_in_a_loop_that_counts_its_batches_is_not_counted_twice(
+    look: Look, caplog: pytest.LogCaptureFixture
+) -> None:
+    with gpumon.run("net") as run:
+        for _ in run.steps(range(3)):
+            run.step()
+        assert run._board.steps == 3
+        run.step()
+        assert run._board.steps == 4
+    assert len(caplog.records) == 1
+
+
+def test_the_framework_may_be_imported_after_the_run_began(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch", "tensorflow", "jax", "jax._src.xla_bridge"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with gpumon.run("net") as run, gpumon.run("other", framework="") as other:
+        assert run._board.description.framework == ""
+        monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
+        run.begin_epoch(0)
+        other.begin_epoch(0)
+        assert sorted(one.framework for one in look().runs) == ["", "tensorflow"]
 
 
 @pytest.mark.parametrize("within", [0, 1, 2, 5])
