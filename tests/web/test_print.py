@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,22 @@ def test_every_page_is_printed_light_without_controls_and_as_wide_as_the_paper(
             page.emulate_media(media="screen")
             expect(page.locator("html.printing")).not_to_be_attached()
             assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+
+
+@pytest.mark.parametrize("width", [PAPER, LETTER])
+def test_epochs_fit_on_paper_whatever_their_metrics_are_called(browser: Browser, tmp_path: Path, width: int) -> None:
+    with Book(tmp_path) as book:
+        training(book, "wide-1a2b", 30, course=False, usage={"energy": 1.2345e8})
+        names = ("validation_accuracy_of_five_classes", "a" * 40, "learning_rate", "perplexity")
+        logged = json.dumps(dict.fromkeys(names, -1.234567e-5))
+        book.db.execute("UPDATE epoch SET epoch = epoch + 123456, seconds = 36000, metrics = ?", (logged,))
+    served = Served([tick(n, [sample(0)]) for n in range(1, 5)], [str(book.path)])
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/run/wide-1a2b")
+        expect(page.locator("#page-run tbody tr").first).to_be_visible()
+        on_paper(page, width)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("#page-run thead th.logged:visible").count() == len(names)
 
 
 def test_every_row_is_printed_and_heads_are_repeated(browser: Browser, tmp_path: Path) -> None:

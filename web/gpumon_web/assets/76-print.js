@@ -10,6 +10,7 @@
     document.body.dataset.printed = `printed ${g.text.moment(now).slice(0, 16)}, ${Intl.DateTimeFormat().resolvedOptions().timeZone}`;
     document.documentElement.classList.add("printing");
     g.theme.lend("light");
+    g.fitTables();
   }
 
   function end() {
