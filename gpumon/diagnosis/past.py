@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from gpumon import units
@@ -96,6 +97,15 @@ def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
     if is_partly_sampled(epoch):
         return Verdict(PARTLY_SAMPLED, sampled(epoch), None)
     return Verdict(FINE, "fine", Severity.INFO) if is_measured(epoch) else None
+
+
+Verdicts = Mapping[int, Verdict | None]
+"""The verdict on each epoch of a run, by its ordinal."""
+
+
+def verdicts_of(epochs: Iterable[EpochSummary], *, running: bool) -> Verdicts:
+    """Judge epochs of a run that is `running` or over, once for all who show them."""
+    return {epoch.ordinal: verdict(epoch, running) for epoch in epochs}
 
 
 def _waits_in_part(stretch: EpochSummary) -> bool:

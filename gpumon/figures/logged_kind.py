@@ -45,15 +45,15 @@ def kind_of(points: Sequence[LoggedPoint], step: float, name: str, epochs: Seque
         follows = earlier is not None and earlier.ordinal == one.ordinal - 1 and name in earlier.metrics
         end = one.ended if is_known(one.ended) else math.inf
         part = points[bisect_right(times, one.begun + step / 2) : bisect_left(times, end - step / 2)]
-        rest = without_earlier(part, before)
+        rest = without_earlier(part, before) if part else part
         if rest and not follows:
             rest = [*dropwhile(lambda point, first=rest[0][1]: has(point, first), rest)]  # type: ignore[misc]
         last = one.metrics.get(name, math.nan)
         if is_known(one.ended) and math.isfinite(last):
-            if _distinct(rest, last):
+            if rest and _distinct(rest, last):
                 return LoggedKind.STEPS
             is_seen = is_seen or bool(follows and part)
-        elif _distinct(rest) > 1:
+        elif rest and _distinct(rest) > 1:
             return LoggedKind.STEPS
         before = [*before, last][-LATE:] if math.isfinite(last) else before
     return LoggedKind.EPOCHS if is_seen else LoggedKind.UNKNOWN

@@ -56,14 +56,15 @@ def logged_course(
     for end, value in [*ends, (math.inf, math.nan)]:
         until = bisect_left(times, end - step / 2)
         part = found[since:until]
-        if math.isfinite(end) or not is_logged_anew:
+        if part and (math.isfinite(end) or not is_logged_anew):
             part = without_earlier(part, before)
         parts.append((end, value, part))
         # A cell in which an epoch ended may have values of two epochs.
         since, before = max(until, bisect_right(times, end + step / 2)), [*before, value][-LATE:]
     kind = kind_of(found, step, name, epochs)
     whole = {one.ended for one in epochs} if kind is LoggedKind.STEPS else set()
-    kept = [point for end, value, part in parts for point in (_without(part, value) if end in whole else part)]
+    kept = [point for end, value, part in parts if part
+            for point in (_without(part, value) if end in whole else part)]  # fmt: skip
     shown = [one for one in ends if one[0] not in whole]
     known = [*kept, *((time, value, value, value) for time, value in shown)]
     last = max((time for time, *_ in known), default=-math.inf)
@@ -109,7 +110,7 @@ def _apart(parts: Iterable[LoggedPart], kind: LoggedKind) -> Iterator[float]:
     """
     before = -math.inf
     for end, value, part in parts:
-        others = [point for point in part if not has(point, value)]
+        others = [point for point in part if not has(point, value)] if part else part
         if others and (math.isfinite(end) or kind is LoggedKind.UNKNOWN):
             yield from filter(math.isfinite, (before, others[-1][0] if math.isfinite(end) else math.inf))
         before = end

@@ -9,7 +9,7 @@ from gpumon.frame import NAN
 from gpumon.ledger.combine import by_stretch, highest, mean, over_devices_each, seen_by, seen_share
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.live_peaks import fullest, single_devices
-from gpumon.ledger.records import PhaseRow, Record
+from gpumon.ledger.records import EpochTimes, PhaseRow, Record
 from gpumon.ledger.schema import OTHER, OUTSIDE_EPOCHS, WHOLE_EPOCH
 from gpumon.ledger.step_counts import StepCounts, counts_outside, most
 from gpumon.missing import is_known
@@ -18,7 +18,7 @@ WORTH_A_ROW = 0.005
 """Share of the whole run's time from which it is shown where nothing but the code between epochs is in it."""
 
 
-def between(record: Record, epochs: Sequence[EpochSummary]) -> EpochSummary | None:
+def between(record: Record, epochs: Sequence[EpochSummary] | Sequence[EpochTimes]) -> EpochSummary | None:
     """All that lies outside the epochs of a run; None where this is unknown, or the run has no epochs.
 
     Its time and that of the epochs are that of the whole, and their energies are its energy.
@@ -32,7 +32,7 @@ def between(record: Record, epochs: Sequence[EpochSummary]) -> EpochSummary | No
     return found
 
 
-def _outside_all(epochs: Sequence[EpochSummary], whole: float) -> float:
+def _outside_all(epochs: Sequence[EpochSummary] | Sequence[EpochTimes], whole: float) -> float:
     """Seconds of a run of several ranks in which none is in an epoch; `whole` lasted the run.
 
     Each epoch is joined from the first begin to the last end. Where ranks are apart, that of the last

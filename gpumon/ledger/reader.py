@@ -6,6 +6,7 @@ ledger of another version of gpumon may have more, and those it lacks are not kn
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
@@ -17,13 +18,23 @@ from typing import Any
 from gpumon.database.damage import unreadable
 from gpumon.database.read import open_to_read, words_of
 from gpumon.errors import GpumonError, NotBegunError
-from gpumon.frame import NAN, RunState
+from gpumon.frame import NAN, TRAINING, RunState
 from gpumon.ledger import decode
 from gpumon.ledger.about_rows import about_conditions, named, tag_names
 from gpumon.ledger.combine import totals
 from gpumon.ledger.decode import Cells
 from gpumon.ledger.migrations import OUTSIDE_SINCE, VERSION
-from gpumon.ledger.records import USAGE_INDEX, DeviceRow, Particulars, Record, RunRow, RunSummary, RunTrace
+from gpumon.ledger.records import (
+    USAGE_INDEX,
+    DeviceRow,
+    EpochTimes,
+    Particulars,
+    Record,
+    RunNames,
+    RunRow,
+    RunSummary,
+    RunTrace,
+)
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.settled import AWAITED, SettledEpochs, settled_epochs
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, outside_rows, phase_rows, step_rows, usage_rows
@@ -99,26 +110,43 @@ class Ledger:
         with self._reading():
             return [decode.run_row(row) for row in self._rows(query, *[beginning] * 4)]
 
+    def names(self) -> list[RunNames]:
+        """Id, user and framework of every run: a list of thousands is counted without a record for each."""
+        people = in_force()
+        with self._reading():
+            return [
+                RunNames(people.words(row.text("id"), row.text("user")), people.name(row.text("user")),
+                         row.text("framework"))
+                for row in self._rows("SELECT id, user, framework FROM run")
+            ]  # fmt: skip
+
     def listed(self, run: RunRow) -> RunSummary:
         """A run, and what it came to."""
         with self._reading():
             return self._listed(run)
 
     def record(
-        self, run_id: str, *, phases: bool = True, times: bool = False, ordinals: tuple[int, int] | None = None
-    ) -> Record:
+        self, run_id: str, *, phases: bool = True, times: bool = False, ordinals: tuple[int, int] | None = None,
+        sample: int = 0,
+    ) -> Record:  # fmt: skip
         """A run with all that hangs on it but its traces. Raises GpumonError when it is not there (any more).
 
-        `phases`: also what devices did in each phase, two thirds of all rows; `times`: of phases no more than when
-        and how long they were. `ordinals`: only epochs from the first of them up to before the second.
+        `phases`: also what devices did in each phase, two thirds of all rows; `times`: only when and how long
+        phases other than training were. `ordinals`: only epochs from the first of them up to before the second.
+        `sample`: of more epochs only about so many, evenly spaced, with the newest two and all that have not ended.
         """
         part = f"rank {_RANKS}" + (" AND ordinal >= ? AND ordinal < ?" if ordinals else "")
-        chosen = (*(ordinals or ()),)
+        chosen: tuple[object, ...] = (*(ordinals or ()),)
+        spent = part if phases else f"{part} AND phase != '{TRAINING}'"
         with self._reading():
             run_id = self._as_written(run_id)
             found = self._rows("SELECT * FROM run WHERE id = ?", run_id)
             if not found:
                 raise GpumonError(f"no such run: '{run_id}'. 'gpumon runs' lists all")
+            if sample:
+                part = f"rank {_RANKS} AND ordinal IN (SELECT value FROM json_each(?))"
+                spent = part if phases else f"{part} AND phase != '{TRAINING}'"
+                chosen = (json.dumps(self._sampled(run_id, sample)),)
             settled = self._settled(run_id, "JOIN")  # what it has does not change until the rows are read
             held: dict[str, list[DeviceRow]] = {}
             for row in self._rows(f"SELECT * FROM device WHERE rank {_RANKS} ORDER BY number, uuid", run_id):
@@ -137,7 +165,7 @@ class Ledger:
                 ),
                 phases=phase_rows(
                     self._columns(
-                        f"SELECT * FROM phase WHERE {part} ORDER BY rank, ordinal, seconds DESC", run_id, *chosen
+                        f"SELECT * FROM phase WHERE {spent} ORDER BY rank, ordinal, seconds DESC", run_id, *chosen
                     )
                 )
                 if phases or times
@@ -162,8 +190,56 @@ class Ledger:
     def epochs(self, run_id: str) -> int:
         """Count the epochs that a run has begun: ordinals go from 0 up to before it."""
         with self._reading():
-            query = f"SELECT coalesce(max(ordinal), -1) + 1 FROM epoch WHERE rank {_RANKS}"
-            return self._count(query, self._as_written(run_id))
+            return self._begun(self._as_written(run_id))
+
+    def _begun(self, run_id: str) -> int:
+        return self._count(f"SELECT coalesce(max(ordinal), -1) + 1 FROM epoch WHERE rank {_RANKS}", run_id)
+
+    def _sampled(self, run_id: str, sample: int) -> list[int]:
+        """Ordinals of the epochs that `record` has of a run, if it shall have about `sample`."""
+        begun = self._begun(run_id)
+        open_ones = self._rows(f"SELECT DISTINCT ordinal FROM epoch WHERE rank {_RANKS} AND ended IS NULL", run_id)
+        some = {*range(0, begun, max(1, -(-begun // sample))), begun - 2, begun - 1}
+        return sorted(some | {row.whole("ordinal") for row in open_ones[-sample:]})
+
+    def epoch_times(self, run_id: str) -> list[EpochTimes]:
+        """When each epoch of a run was, its steps and its energy: of all ranks, without a record for each of them.
+
+        Energy is unknown where several ranks share a device: what its counter passed is then not a sum.
+        """
+        times = (
+            "SELECT ordinal, min(begun) AS begun, CASE WHEN count(*) = count(ended) THEN max(ended) END AS ended,"
+            f" max(seconds) AS seconds, max(steps) AS steps FROM epoch WHERE rank {_RANKS} GROUP BY ordinal"
+        )
+        energy = (
+            "SELECT ordinal, CASE WHEN count(*) = count(energy) THEN sum(energy) END AS energy FROM usage"
+            f" WHERE rank {_RANKS} AND phase = '{WHOLE_EPOCH}' AND ordinal >= 0 GROUP BY ordinal"
+        )
+        shared = f"SELECT count(*) - count(DISTINCT uuid) FROM device WHERE rank {_RANKS}"
+        with self._reading():
+            run_id = self._as_written(run_id)
+            rows, used = self._columns(times, run_id), self._columns(energy, run_id)
+            joules = dict(zip(used.whole("ordinal"), used.real("energy"), strict=True))
+            if self._count(shared, run_id):
+                joules = {}
+        return [
+            EpochTimes(begun, ended, max(seconds, ended - begun) if is_known(ended) else seconds, steps,
+                       joules.get(ordinal, NAN))
+            for ordinal, begun, ended, seconds, steps in zip(
+                rows.whole("ordinal"), rows.time("begun"), rows.time("ended"), rows.real("seconds"),
+                rows.whole("steps"), strict=True)
+        ]  # fmt: skip
+
+    def lowest(self, run_id: str, metric: str) -> float:
+        """The lowest value that an epoch which ended logged under a name, of the first rank that did; NaN of none."""
+        query = (
+            "SELECT min(logged.value) AS value FROM rank JOIN epoch ON epoch.rank = rank.key,"
+            " json_each(CASE WHEN json_valid(epoch.metrics) THEN epoch.metrics ELSE '{}' END) AS logged"
+            " WHERE rank.run = ? AND logged.key = ? AND logged.type IN ('real', 'integer') AND epoch.ended > 0"
+            " GROUP BY rank.key ORDER BY rank.rank, rank.key LIMIT 1"
+        )
+        with self._reading():
+            return next((row.real("value") for row in self._rows(query, self._as_written(run_id), metric)), NAN)
 
     def run_of(self, rank: str) -> str:
         """Return the id of the run of a rank, by its key; empty where neither is here (yet)."""
@@ -211,7 +287,7 @@ class Ledger:
         came_to = totals(rows)
         return RunSummary(
             run=run,
-            done=self._done(run, *counted.values()),
+            done=self._done(run, run_id, *counted.values()),
             gpus=gpus,
             energy=came_to[USAGE_INDEX["energy"]],
             utilization=came_to[USAGE_INDEX["utilization_mean"]],
@@ -220,16 +296,16 @@ class Ledger:
             energy_least=came_to[USAGE_INDEX["energy_least"]],
         )
 
-    def _done(self, run: RunRow, ended: int, first: int | None) -> int | None:
+    def _done(self, run: RunRow, run_id: str, ended: int, first: int | None) -> int | None:
         """Epochs that ended in a run, those before the first one that was seen included; None if that is not known."""
         if first is not None:
-            return ended + self._folded(run.id) + max(0, first - run.first_epoch)
+            return ended + self._folded(run_id) + max(0, first - run.first_epoch)
         has_steps = "SELECT EXISTS(SELECT 1 FROM rank WHERE run = ? AND steps > 0)"
-        return None if not ended and self._count(has_steps, self._as_written(run.id)) else ended
+        return None if not ended and self._count(has_steps, run_id) else ended
 
     def _folded(self, run_id: str) -> int:
         """Epochs that are in the rows of others."""
-        rows = self._rows("SELECT * FROM rank WHERE run = ?", self._as_written(run_id))
+        rows = self._rows("SELECT * FROM rank WHERE run = ?", run_id)
         return max((int(facts_of_row(row).folded) for row in rows), default=0)
 
     def about(self, run_id: str) -> Particulars:
@@ -388,6 +464,10 @@ class Ledgers:
         for ledger in self._open:
             found.update(ledger.listed_tags())
         return found
+
+    def names(self) -> list[RunNames]:
+        """As `Ledger.names`, of all of them."""
+        return list({one.id: one for ledger in self._open for one in ledger.names()}.values())
 
     def candidates(self, beginning: str = "", limit: int = 0) -> list[tuple[Ledger, RunRow]]:
         """As `Ledger.candidates`, each with the ledger that has it."""

@@ -97,6 +97,28 @@ class RunRow(NamedTuple):
         return now - self.updated
 
 
+class EpochTimes(NamedTuple):
+    """An epoch of all ranks, without what else is known of it."""
+
+    begun: float
+    """Seconds since 1970."""
+    ended: float
+    """NaN while it is open in any rank, and where one went away in it."""
+    seconds: float
+    steps: int
+    """0 where they were not counted."""
+    energy: float
+    """Joules; NaN where unknown."""
+
+
+class RunNames(NamedTuple):
+    """A run of which no more is asked."""
+
+    id: str
+    user: str
+    framework: str
+
+
 class RunSummary(NamedTuple):
     """A run as the list shows it: its row, and what it came to."""
 

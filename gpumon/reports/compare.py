@@ -20,7 +20,7 @@ from gpumon.diagnosis.comparison_rules import ComparedRun, doubts
 from gpumon.frame import NAN, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import Record
+from gpumon.ledger.records import EpochTimes, Record
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.reports.compare_whole import BETWEEN, CPU, WHOLE, WholeRun, unknown_energy
@@ -105,12 +105,18 @@ class Comparison(NamedTuple):
     """Sentences that are needed to read these."""
 
 
-def compare(records: Sequence[Record], begun: Sequence[Sequence[EpochSummary]] = ()) -> Comparison:
-    """Compare the runs, each with the first; `begun` are the epochs of each, where they are known already."""
+def compare(
+    records: Sequence[Record], begun: Sequence[Sequence[EpochSummary]] = (),
+    times: Sequence[Sequence[EpochSummary] | Sequence[EpochTimes]] = (),
+) -> Comparison:  # fmt: skip
+    """Compare the runs, each with the first; `begun` are the epochs of each, where they are known already.
+
+    `times`: when all of them were, where those are a sample.
+    """
     begun = begun or [aggregate.epochs(record) for record in records]
     finished = [[epoch for epoch in epochs if is_known(epoch.ended)] for epochs in begun]
     counted = [epochs[1:] if len(epochs) >= WARM_UP_FROM else epochs for epochs in finished]
-    wholes = [WholeRun(*one) for one in zip(records, begun, strict=True)]
+    wholes = [WholeRun(*one) for one in zip(records, begun, times or begun, strict=True)]
     names = letters(len(records))
     sides = [ComparedRun(*one) for one in zip(names, records, counted, strict=True)]
     return Comparison(

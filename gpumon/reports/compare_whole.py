@@ -10,7 +10,7 @@ from gpumon.ledger import aggregate
 from gpumon.ledger.combine import total_of
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.outside import between, is_worth_a_row, outside_phases
-from gpumon.ledger.records import Record
+from gpumon.ledger.records import EpochTimes, Record
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.reports.measure import OF_TIME_AND_MEMORY, STEPS_PER_SECOND, Measure, energy_per, joules, usage_measure
@@ -19,10 +19,12 @@ from gpumon.reports.measure import OF_TIME_AND_MEMORY, STEPS_PER_SECOND, Measure
 class WholeRun:
     """A run as one value of each measure."""
 
-    def __init__(self, record: Record, epochs: Sequence[EpochSummary]) -> None:
+    def __init__(
+        self, record: Record, epochs: Sequence[EpochSummary], times: Sequence[EpochSummary] | Sequence[EpochTimes]
+    ) -> None:
         self.record = record
         self.total = aggregate.whole(record, epochs, record.run.updated)
-        together = between(record, epochs)
+        together = between(record, times)
         shown = together is not None and is_worth_a_row(together, outside_phases(record), self.total)
         self.between: EpochSummary | None = together if shown else None
 

@@ -111,6 +111,17 @@ def test_an_epoch_of_unknown_utilization_has_no_bar_which_would_be_0_percent(tmp
     assert len(idle) == 2
 
 
+@pytest.mark.parametrize(("logged", "said"), [(LOGGED, False), (LOGGED + 3, True)])
+def test_logged_metrics_without_a_column_are_counted(tmp_path: Path, logged: int, said: bool) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 3, course=False)
+        names = json.dumps({f"metric{place}": 1.0 for place in range(logged)})
+        book.db.execute("UPDATE epoch SET metrics = ?", (names,))
+    values = kept(document(book)).values
+    assert len(values["logged_names"]) == LOGGED
+    assert (f"{LOGGED} of {logged}" in values["folded"]) is said
+
+
 def test_numbers_of_epochs_have_their_thousands_set_apart_wherever_a_run_names_them(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         training(book, NET, 1030, course=False, phases=False)

@@ -15,6 +15,8 @@ from gpumon.reports.series_json import unit_of
 
 PLAIN = "plain"
 """The unit of what a training logged."""
+METRICS = "logged metrics"
+"""Such metrics, where it is said how many are shown."""
 _FROM_ZERO = (Unit.RATIO, Unit.BYTES, Unit.WATTS, Unit.JOULES, Unit.BYTES_PER_SECOND)
 """Units whose axis begins at zero, so that the area below a line is a share."""
 Times = Sequence[float]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from gpumon.frame import NAN
-from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
 from gpumon.ledger.step_summary import step_summaries
 from gpumon.missing import is_known
@@ -46,22 +45,33 @@ class RunAxis:
         return one.first + share * (one.last - one.first)
 
 
-def axis_of(by: str, record: Record, epochs: Sequence[EpochSummary]) -> RunAxis:
-    """The places of a run on the axis `by`."""
+class Timed(Protocol):
+    """An epoch, or a row of steps: when it was, and how many steps it had."""
+
+    @property
+    def begun(self) -> float: ...
+    @property
+    def ended(self) -> float: ...
+    @property
+    def steps(self) -> int | None: ...
+
+
+def axis_of(by: str, record: Record, epochs: Sequence[Timed]) -> RunAxis:
+    """The places of a run on the axis `by`; `epochs` are all of its epochs."""
     stretches = [] if by == TIME else by_steps(record, epochs) if by == STEPS else by_epochs(epochs)
     return RunAxis(by, record.run.started, stretches)
 
 
-def by_epochs(epochs: Sequence[EpochSummary]) -> list[AxisStretch]:
+def by_epochs(epochs: Sequence[Timed]) -> list[AxisStretch]:
     """A stretch for each epoch that has ended: how many had, at its begin and at its end."""
     ended = [one for one in epochs if _has_ended(one)]
     return [AxisStretch(one.begun, one.ended, place, place + 1.0) for place, one in enumerate(ended)]
 
 
-def by_steps(record: Record, epochs: Sequence[EpochSummary]) -> list[AxisStretch]:
+def by_steps(record: Record, epochs: Sequence[Timed]) -> list[AxisStretch]:
     """The same of steps; nothing where they were not counted."""
     parts = [one for one in epochs or step_summaries(record) if _has_ended(one)]
-    if not parts or any(one.steps is None for one in parts):
+    if not _are_counted(parts):
         return []
     found, done = [], 0.0
     for one in parts:
@@ -70,15 +80,19 @@ def by_steps(record: Record, epochs: Sequence[EpochSummary]) -> list[AxisStretch
     return found
 
 
-def _has_ended(one: EpochSummary) -> bool:
+def _are_counted(parts: Sequence[Timed]) -> bool:
+    return any(one.steps for one in parts) and all(one.steps is not None for one in parts)
+
+
+def _has_ended(one: Timed) -> bool:
     return is_known(one.begun) and is_known(one.ended)
 
 
-def axes_of(runs: Sequence[tuple[Record, Sequence[EpochSummary]]]) -> list[str]:
+def axes_of(runs: Sequence[tuple[Record, Sequence[Timed]]]) -> list[str]:
     """The axes on which all of these runs have places, the one that tells most first."""
     found = []
     if all(any(_has_ended(one) for one in epochs) for _, epochs in runs):
         found.append(EPOCHS)
-    if all(by_steps(*run) for run in runs):
+    if all(_are_counted([*filter(_has_ended, epochs or step_summaries(record))]) for record, epochs in runs):
         found.append(STEPS)
     return [*found, TIME]

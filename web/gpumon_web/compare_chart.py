@@ -15,15 +15,14 @@ from gpumon.figures.run_series import RunSeries, diverged_points, run_series, th
 from gpumon.frame import RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import Record, RunTrace
+from gpumon.ledger.records import EpochTimes, Record, RunTrace
 from gpumon.missing import is_known
 from gpumon.text import clean
-from gpumon_web.charts import PLAIN, Cells, chart, left_out, line, metric_panel, panel
+from gpumon_web.charts import METRICS, PLAIN, Cells, chart, left_out, line, metric_panel, panel
 from gpumon_web.compare_axis import RunAxis
 from gpumon_web.run_chart import (
     CHECKED,
     LOGGED,
-    METRICS,
     NAME_CELLS,
     ROLES,
     Odd,
@@ -58,12 +57,15 @@ class ComparedCourse(NamedTuple):
     axis: RunAxis
     logged: RunSeries
     gpus: Sequence[DeviceCourse]
+    energies: Sequence[tuple[float, float, float]] = ()
+    """Begin, end and energy (J) of all epochs."""
 
 
 def course_of(
-    label: str, record: Record, epochs: Sequence[EpochSummary], axis: RunAxis, traces: Sequence[RunTrace]
-) -> ComparedCourse:
-    """Gather these, no finer than it is drawn."""
+    label: str, record: Record, epochs: Sequence[EpochSummary], axis: RunAxis, traces: Sequence[RunTrace],
+    times: Sequence[EpochTimes] = (),
+) -> ComparedCourse:  # fmt: skip
+    """Gather these, no finer than it is drawn; `times` has all epochs where `epochs` are a sample of them."""
     names = (*USED, "gpu.power")
     drawn = [one._replace(columns={name: one.columns[name] for name in names if name in one.columns})
              for one in traces if one.uuid]  # fmt: skip
@@ -71,7 +73,10 @@ def course_of(
             for one in record.devices]  # fmt: skip
     logged = run_series(record, traces, "")
     logged = coarse(logged, [*logged.columns], keeps_last=True)
-    return ComparedCourse(label, record, epochs, axis, logged, [one for one in gpus if one.series.points])
+    energies = [(one.begun, one.ended, one.energy) for one in times] or [
+        (one.begun, one.ended, one.value("energy")) for one in epochs
+    ]
+    return ComparedCourse(label, record, epochs, axis, logged, [one for one in gpus if one.series.points], energies)
 
 
 def coarse(series: RunSeries, names: Iterable[str], *, keeps_last: bool = False) -> RunSeries:
@@ -219,23 +224,24 @@ def _seen(series: RunSeries, course: Envelope) -> Points:
 
 def _energy(course: ComparedCourse, series: RunSeries | None, power: Envelope | None) -> Points:
     """Energy used up to a moment, J: of epochs as they were metered, else of the power; none once it is unknown."""
-    ended = [one for one in course.epochs if is_known(one.begun) and is_known(one.ended)]
+    ended = [one for one in course.energies if is_known(one[0]) and is_known(one[1])]
     if series is not None and course.record.run.state is RunState.RUNNING:
         # What an epoch took that ended behind the newest values of GPUs is still to come.
         seen = series.begun + series.points * series.step
-        ended = [one for one in ended if one.ended <= seen or is_known(one.value("energy"))]
-    if any(is_known(one.value("energy")) for one in ended):
-        yield ended[0].begun, 0.0
-        parts = [(one.ended, one.value("energy")) for one in ended]
+        ended = [one for one in ended if one[1] <= seen or is_known(one[2])]
+    if any(is_known(joules) for *_, joules in ended):
+        yield ended[0][0], 0.0
+        parts = [(end, joules) for _, end, joules in ended]
     elif series is not None and power is not None and not ended:
         yield series.begun, 0.0
         parts = [(time, watts * series.step) for time, watts in zip(times_of(series), power.mean, strict=True)]
     else:
         return
-    total = 0.0
-    for time, joules in parts:
-        total += joules
-        yield time, total
+    total, every = 0.0, max(1, len(parts) // POINTS)
+    for place, (time, joules) in enumerate(parts):
+        total, was = total + joules, total
+        if place % every == 0 or place == len(parts) - 1 or is_known(was) != is_known(total):
+            yield time, total
 
 
 def _grows(sums: Sequence[float | None]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -12,8 +12,8 @@ from gpumon.figures.logged_points import broken_off
 from gpumon.frame import NAN, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.reader import Ledgers
-from gpumon.ledger.records import Record, RunTrace
+from gpumon.ledger.reader import Ledger, Ledgers
+from gpumon.ledger.records import EpochTimes, Record, RunRow, RunTrace
 from gpumon.missing import is_known
 from gpumon.reports.compare import TOO_FEW, Comparison, compare
 from gpumon.reports.config_differences import config_differences
@@ -39,6 +39,12 @@ from gpumon_web.run_chart import CHECKED, is_loss
 from gpumon_web.run_page import find_run
 from gpumon_web.tokens import run_name
 
+LONG = 2000
+"""Epochs of a run up to which all are compared; of more, `SAMPLE` evenly spaced ones, which is said."""
+SAMPLE = 500
+LOSSES = 8
+"""Losses of a long run of which the lowest is looked for."""
+
 
 class Found(NamedTuple):
     """A run that is compared."""
@@ -46,6 +52,17 @@ class Found(NamedTuple):
     record: Record
     traces: Sequence[RunTrace]
     epochs: Sequence[EpochSummary]
+    """A sample of them, where `times` has all."""
+    times: Sequence[EpochTimes] = ()
+    begun: int = 0
+    """How many epochs it has begun."""
+    lowest: Mapping[str, float] = {}
+    """The lowest of all epochs, by the name of a loss, where `epochs` are a sample of them."""
+
+    @property
+    def all(self) -> Sequence[EpochSummary] | Sequence[EpochTimes]:
+        """When every epoch was."""
+        return self.times or self.epochs
 
 
 def ids_of(text: str) -> list[str]:
@@ -61,31 +78,32 @@ def compared_document(paths: Sequence[str], asked: str, by: str, now: float) -> 
     problem = ""
     try:
         with Ledgers(paths) as ledgers:
-            for one in ids:
-                at = find_run(ledgers, one)
-                if at is None:
-                    gone.append(one)
-                    continue
-                record = at[0].record(at[1].id, phases=False, times=True)
-                found.append(Found(record, at[0].traces(at[1].id), aggregate.epochs(record)))
+            at = [(one, find_run(ledgers, one)) for one in ids]
+            gone = [one for one, there in at if there is None]
+            runs = [there for _, there in at if there is not None]
+            begun = [ledger.epochs(row.id) for ledger, row in runs]
+            for (ledger, row), count in zip(runs, begun, strict=True):
+                # Beside a run without epochs the others are compared as wholes, which no sample tells.
+                found.append(_read(ledger, row, count, is_sampled=count > LONG and all(begun)))
     except GpumonError as error:
         problem = str(error)
     if len(found) < FEWEST:
         return {"ids": ids, "gone": gone, "problem": problem, "runs": []}
     records = [one.record for one in found]
-    runs = [run_of(record.run, now) for record in records]
-    runs = [{**run, "name": run_name(run)} for run in runs]
-    names = labels([run["name"] for run in runs])
-    compared, config = compare(records, [one.epochs for one in found]), config_differences(records)
-    axes = axes_of([(one.record, one.epochs) for one in found])
+    rows = [run_of(record.run, now) for record in records]
+    rows = [{**run, "name": run_name(run)} for run in rows]
+    names = labels([run["name"] for run in rows])
+    compared = compare(records, [one.epochs for one in found], [one.all for one in found])
+    config = config_differences(records)
+    axes = axes_of([(one.record, one.all) for one in found])
     axis = by if by in axes else axes[0]
-    courses = [course_of(name, one.record, one.epochs, axis_of(axis, one.record, one.epochs), one.traces)
+    courses = [course_of(name, one.record, one.epochs, axis_of(axis, one.record, one.all), one.traces, one.times)
                for name, one in zip(names, found, strict=True)]  # fmt: skip
     said = [*whole_notes(compared), *compared.notes, *_open(found, names, axis), *_broken(found, names, axis),
             *_late(courses)]  # fmt: skip
     return {
         "ids": ids, "gone": gone, "problem": problem,
-        "runs": [{**run, "counts": counts} for run, counts in zip(runs, _counts(compared), strict=True)],
+        "runs": [{**run, "counts": counts} for run, counts in zip(rows, _counts(compared, found), strict=True)],
         "names": names,
         "axes": axes, "axis": axis,
         "is_running": any(record.run.state is RunState.RUNNING for record in records),
@@ -144,24 +162,36 @@ def _late(courses: Sequence[ComparedCourse]) -> list[str]:
     return [said] if lag else []
 
 
-def _counts(compared: Comparison) -> list[str]:
+def _read(ledger: Ledger, row: RunRow, begun: int, *, is_sampled: bool) -> Found:
+    record = ledger.record(row.id, phases=False, sample=SAMPLE if is_sampled else 0)
+    found = Found(record, ledger.traces(row.id), aggregate.epochs(record))
+    if not is_sampled:
+        return found
+    names = _by_use({name for epoch in found.epochs for name in epoch.metrics if is_loss(name)})[:LOSSES]
+    lowest = {name: ledger.lowest(row.id, name) for name in names}
+    return found._replace(times=ledger.epoch_times(row.id), begun=begun, lowest=lowest)
+
+
+def _counts(compared: Comparison, found: Sequence[Found]) -> list[str]:
     """The part of each run that counts, in words."""
     if not all(compared.epochs):
         return ["whole run" for _ in compared.records]
     return [
-        f"{units.count(count)} {'epoch' if count == 1 else 'epochs'}{', without the first' if left_out else ''}"
-        for count, left_out in zip(compared.epochs, compared.left_out, strict=True)
+        f"{units.count(count)}{f' of {units.count(one.begun)}' if one.times else ''}"
+        f" {'epoch' if count == 1 else 'epochs'}"
+        f"{', evenly spaced' if one.times else ''}{', without the first' if left_out else ''}"
+        for count, left_out, one in zip(compared.epochs, compared.left_out, found, strict=True)
     ]
 
 
 def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
     """The lowest loss of each run's epochs that ended: that on other data than of training, where all logged one."""
     logged = [{name for epoch in one.epochs for name in epoch.metrics if is_loss(name)} for one in found]
-    common = sorted(set.intersection(*logged), key=lambda name: (not name.startswith(CHECKED), name))
+    common = _by_use(set.intersection(*logged))
     if not common:
         return {"loss_is": "", "loss": units.MISSING, "loss_below": "", "loss_of": []}
     lowest = [
-        min(
+        one.lowest.get(common[0], NAN) if one.times else min(
             (
                 epoch.metrics.get(common[0], NAN)
                 for epoch in one.epochs
@@ -170,9 +200,14 @@ def _best_loss(found: Sequence[Found], names: Sequence[str]) -> dict[str, Any]:
             default=NAN,
         )
         for one in found
-    ]
+    ]  # fmt: skip
     best, rest, badge = least(lowest, names, [units.plain(value) for value in lowest])
     return {"loss_is": f"Lowest {common[0][:40]} of an epoch", "loss": best, "loss_below": rest, "loss_of": badge}
+
+
+def _by_use(losses: Iterable[str]) -> list[str]:
+    """Names of losses, those on other data than of training first."""
+    return sorted(losses, key=lambda name: (not name.startswith(CHECKED), name))
 
 
 def _best_measures(compared: Comparison, names: Sequence[str]) -> dict[str, Any]:

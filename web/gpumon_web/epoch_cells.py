@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpumon.diagnosis.finding import Severity
-from gpumon.diagnosis.past import Verdict, epoch_findings, is_partly_sampled, verdict
+from gpumon.diagnosis.past import Verdict, Verdicts, epoch_findings, is_partly_sampled, verdict
 from gpumon.frame import TRAINING, RunState
 from gpumon.json_value import shown
 from gpumon.ledger import phase_summary
@@ -73,11 +73,11 @@ def summary(found: Sequence[EpochSummary], first_epoch: int = 0) -> dict[str, An
     }
 
 
-def odd_epochs(found: Sequence[EpochSummary], *, running: bool) -> list[dict[str, Any]]:
+def odd_epochs(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[dict[str, Any]]:
     """Verdicts on epochs that need a look, the worst first: kind, words, remedy, level, the numbers of the epochs."""
     groups: dict[str, tuple[Verdict, Severity, str, list[int]]] = {}
     for epoch in found:
-        judged = verdict(epoch, running)
+        judged = verdicts[epoch.ordinal]
         if judged is not None and judged.severity in (Severity.WARNING, Severity.CRITICAL):
             if judged.text not in groups:
                 groups[judged.text] = judged, judged.severity, _remedy(epoch, judged), []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from gpumon.diagnosis.past import Verdict, is_partly_sampled, verdict
+from gpumon.diagnosis.past import Verdict, Verdicts, is_partly_sampled
 from gpumon.frame import TRAINING
 from gpumon.json_value import shown
 from gpumon.ledger.epoch_summary import EpochSummary
@@ -31,13 +31,12 @@ class Fold(NamedTuple):
     judged: Verdict | None
 
 
-def folds_of(found: Sequence[EpochSummary], *, running: bool) -> list[Fold]:
+def folds_of(found: Sequence[EpochSummary], verdicts: Verdicts) -> list[Fold]:
     """Return the neighbors of a run's epochs that are as one row; none of a short run."""
     if len(found) <= LONG:
         return []
-    judged = [(epoch, verdict(epoch, running)) for epoch in found[:-NEWEST]]
-    groups = groupby(judged, lambda one: (one[1], one[0].ordinal // MOST))
-    folds = [Fold([epoch for epoch, _ in group], said) for (said, _), group in groups]
+    groups = groupby(found[:-NEWEST], lambda one: (verdicts[one.ordinal], one.ordinal // MOST))
+    folds = [Fold(list(group), said) for (said, _), group in groups]
     return [one for one in folds if len(one.epochs) >= FEWEST]
 
 

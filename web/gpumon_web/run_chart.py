@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from gpumon.diagnosis.finding import Severity
-from gpumon.diagnosis.past import verdict
+from gpumon.diagnosis.past import Verdicts, verdicts_of
+from gpumon.figures.logged_kind import LoggedPoint
 from gpumon.figures.logged_points import broken_off, logged_course
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points
@@ -22,6 +24,7 @@ from gpumon.metrics import BY_NAME
 from gpumon.missing import is_known
 from gpumon.text import clean
 from gpumon_web.charts import (
+    METRICS,
     PLAIN,
     Cells,
     chart,
@@ -41,7 +44,6 @@ DEVICE_MEMORY = USAGE[USAGE_INDEX["memory_used_mean"]].title
 """Title of the memory of all processes, beside that of live tensors in the tables of a run."""
 LOGGED = 12
 """Logged metrics that get a panel; a chart says that there are more."""
-METRICS = "logged metrics"
 OF_DEVICE = {
     "gpu.utilization": "utilization_mean", "gpu.memory_used": "memory_used_peak", "gpu.power": "power_mean",
     "gpu.temperature": "temperature_peak",
@@ -53,12 +55,9 @@ _ROW, _LEAST = 18, 92
 """Height of what stands beside a panel for each of its lines, and of a panel at least, px."""
 CHECKED = ("val_", "valid_", "validation_", "eval_", "test_")
 """Beginnings of the names of what is logged on other data than that of training."""
-JUDGED = 6000
-"""Epochs of a run up to which each is judged for its color; of more only their length is."""
 NAME_CELLS = 40
 SLOW = 1.05
 """Times the median length of an epoch from which on it is slow."""
-"""Numbers that are none which are told of each metric."""
 _INK, _THIN, _DOTS = "ink", "thin", "dots"
 Odd = tuple[float, float]
 """Time (s since 1970) and what was logged then: NaN or infinite."""
@@ -82,6 +81,8 @@ class RunDrawing(NamedTuple):
     """How many there are, where `phases` are the newest alone."""
     total: EpochSummary | None = None
     """The whole run on these GPUs, by all samples: a chart has none of its very begin."""
+    verdicts: Verdicts | None = None
+    """Those on its epochs, where they are known already."""
 
 
 def run_chart(drawing: RunDrawing, of_all: int = 1) -> Cells | None:
@@ -250,28 +251,39 @@ def _line(
         return _ends(ended, name, drawing), False
     odd = [moment(time) for time, _ in _sampled_odd(drawing, name)]
     breaks = sorted([*breaks, *odd])
-    times: list[float] = []
-    mean: list[float | None] = []
-    low: list[float | None] = []
-    high: list[float | None] = []
+    points: list[LoggedPoint] = []
     place = 0
     course = logged_course(drawing.run.ended, logged, name, drawing.epochs)
-    for time, value, lowest, highest in course.points:
-        if place < len(breaks) and time >= breaks[place]:
-            while place < len(breaks) and time >= breaks[place]:
+    for point in course.points:
+        if place < len(breaks) and point[0] >= breaks[place]:
+            while place < len(breaks) and point[0] >= breaks[place]:
                 place += 1
-            if times:
-                times.append(breaks[place - 1])
-                mean.append(None)
-                low.append(None)
-                high.append(None)
-        times.append(moment(time))
-        for part, told in ((mean, value), (low, lowest), (high, highest)):
-            part.append(float(f"{told:.6g}") if is_known(told) else None)
-    if not times:
+            if points:
+                points.append((breaks[place - 1], NAN, NAN, NAN))
+        points.append(point)
+    if not points:
         return _ends(ended, name, drawing), False
+    points = _fewer(points)
+    mean, low, high = (_numbers([point[part] for point in points]) for part in (1, 2, 3))
     envelope = {"low": low, "high": high} if low != mean or high != mean else {}
-    return {"x": times, "mean": mean, "joined": True, **envelope}, course.is_of_steps
+    return {"x": [moment(point[0]) for point in points], "mean": mean, "joined": True, **envelope}, course.is_of_steps
+
+
+def _fewer(points: list[LoggedPoint]) -> list[LoggedPoint]:
+    """No more than `MOST` points between breaks: neighbors as one, the last of them with the lowest and the highest."""
+    every = -(-len(points) // MOST)
+    if every == 1:
+        return points
+    found: list[LoggedPoint] = []
+    for is_number, part in groupby(points, lambda point: is_known(point[1])):
+        together = list(part)
+        for first in range(0, len(together), every):
+            some = together[first : first + every]
+            time, value, low, high = some[-1]
+            if is_number:
+                low, high = min(one[2] for one in some), max(one[3] for one in some)
+            found.append((time, value, low, high))
+    return found
 
 
 def _ends(ended: Sequence[EpochSummary], name: str, drawing: RunDrawing) -> Cells | None:
@@ -295,14 +307,14 @@ def _ribbon(drawing: RunDrawing, end: float) -> Cells:
     lengths = sorted(epoch.seconds for epoch in known if is_known(epoch.ended) and epoch.seconds > 0)
     median = lengths[len(lengths) // 2] if len(lengths) > 2 else math.inf
     running = drawing.run.state is RunState.RUNNING
-    is_judged = len(known) <= JUDGED
+    verdicts = verdicts_of(known, running=running) if drawing.verdicts is None else drawing.verdicts
     bands = []
     for epoch in known:
         # The first epoch of most trainings is longer than the others: it compiles, fills caches, and begins workers.
         is_slow = is_known(epoch.ended) and epoch is not known[0] and epoch.seconds > SLOW * median
         level = "warn" if is_slow else ""
-        if is_judged and not level and is_known(epoch.ended):
-            judged = verdict(epoch, running)
+        if not level and is_known(epoch.ended):
+            judged = verdicts.get(epoch.ordinal)
             level = "warn" if judged and judged.severity in (Severity.WARNING, Severity.CRITICAL) else ""
         band = [round(epoch.begun, 2), round(_end(epoch), 2), epoch.epoch]
         bands.append([*band, level] if level else band)

@@ -82,11 +82,12 @@ class ChosenRuns(NamedTuple):
 
 def chosen_runs(ledgers: Ledgers, choice: RunChoice, now: float, limit: int) -> ChosenRuns:
     """The newest `limit` runs of a choice. Raises UsageError for a wrong one, GpumonError for unreadable ledgers."""
-    rows = ledgers.candidates()
-    users = sorted({row.user for _, row in rows} - {""})
-    frameworks = sorted({row.framework for _, row in rows} - {""})
+    names = ledgers.names()
+    users = sorted({one.user for one in names} - {""})
+    frameworks = sorted({one.framework for one in names} - {""})
     if choice.is_any:
-        return ChosenRuns(ledgers.runs(limit=limit), [row.id for _, row in rows], users, frameworks)
+        return ChosenRuns(ledgers.runs(limit=limit), [one.id for one in names], users, frameworks)
+    rows = ledgers.candidates()
     tags = ledgers.listed_tags() if choice.q else {}
     fits = [one for one in rows if choice.has(_facts(one[1], tags.get(one[1].id, ())), now)]
     if where := choice.parameters():

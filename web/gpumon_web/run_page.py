@@ -14,7 +14,7 @@ from gpumon.analysis.epochs import Stretch as Seen
 from gpumon.analysis.rank_epochs import Span
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.as_json import finding_json
-from gpumon.diagnosis.past import findings
+from gpumon.diagnosis.past import findings, verdicts_of
 from gpumon.errors import GpumonError
 from gpumon.figures.run_finer import refined
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series
@@ -151,7 +151,8 @@ def _page(
         for one in chosen
     ] or [_recent(record, None, ring, run_series(record, traces, "-"), logged)]
     told = with_newest(found, recent[0].epochs)  # the ledger tells of an epoch that began some seconds later
-    folds = folds_of(told, running=record.run.state is RunState.RUNNING)
+    verdicts = verdicts_of(told, running=record.run.state is RunState.RUNNING)
+    folds = folds_of(told, verdicts)
     newest = alone(told, folds)[-ROWS:]
     drawing = drawing_of(record, chosen, recent, told, ring, is_each=shown == EACH)
     return {
@@ -162,7 +163,7 @@ def _page(
         "epochs": rows(record, newest),
         "folds": fold_rows(record, folds),
         "epochs_total": len(told),
-        "odd": odd_epochs(found, running=record.run.state is RunState.RUNNING),
+        "odd": odd_epochs(found, verdicts),
         "findings": [finding_json(one) for one in findings(record, total, now)],
         "summary": summary(told, record.run.first_epoch),
         "ranks": [run_json.rank_of(rank) for rank in record.ranks],
@@ -172,7 +173,7 @@ def _page(
         "device": shown or None,
         "devices": [run_json.device_of(one) for one in devices],
         "chart": run_chart(
-            drawing._replace(total=total) if len(chosen) == len(devices) else drawing,
+            drawing._replace(verdicts=verdicts, total=total if len(chosen) == len(devices) else None),
             len(devices),
         ),
         "cost": sentence(price_run(total, found, devices, prices), prices) if prices else "",

@@ -11,6 +11,7 @@ from gpumon.frame import NAN
 from gpumon.ledger.records import USAGE_INDEX
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
+from gpumon_web.charts import METRICS, left_out
 from gpumon_web.page import Cells, Column
 from gpumon_web.tokens import bar, energy, going_on, line, run_state, share, tag, text
 
@@ -69,7 +70,17 @@ RANKS = (
 
 def logged_names(epochs: Sequence[Cells]) -> list[str]:
     """The logged metrics that get a column."""
-    return list(dict.fromkeys(name for one in epochs[-NEWEST:] for name in one["metrics"]))[:LOGGED]
+    return _logged(epochs)[:LOGGED]
+
+
+def logged_left_out(epochs: Sequence[Cells]) -> str:
+    """How many logged metrics have a column, where not all of them have; else empty."""
+    names = _logged(epochs)
+    return left_out([(min(LOGGED, len(names)), len(names), METRICS)]).get("cut", "")
+
+
+def _logged(epochs: Sequence[Cells]) -> list[str]:
+    return list(dict.fromkeys(name for one in epochs[-NEWEST:] for name in one["metrics"]))
 
 
 def is_ongoing(one: Cells, run: Cells, *, is_live: bool) -> bool:

@@ -19,6 +19,7 @@ from gpumon_web.run_rows import (
     RANKS,
     epoch,
     fold,
+    logged_left_out,
     logged_names,
     measured_so_far,
     peak_title,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 SOON, GOES_ON, IS_OVER = 2.0, 5.0, 600.0
 """Seconds between questions for a run: before the first sample, while it goes on, and else, as it may be resumed."""
+EPOCHS_READ = 400
+"""Epochs that a page reads a second: a longer run that goes on is asked for less often."""
 AWAITED = "No sample has come yet, and no run that is kept has this id: whether one goes on is not known."
 SETTLES = 30.0
 """Seconds from the end of a run in which its ledger may yet get what was measured last."""
@@ -154,6 +157,7 @@ def kept(document: Cells) -> KeptValues:
                 (
                     "equal neighbors are one row: means, and the highest peak" if folds else "",
                     measured_so_far(found[-1], run, is_live=bool(document.get("live"))) if found else "",
+                    logged_left_out(found or parts),
                 ),
             )
         ),
@@ -167,9 +171,12 @@ def kept(document: Cells) -> KeptValues:
         "gone": "",
         "without": [line(text(f"No timeline and no epochs are shown. {missing}"))] if missing else [],
     }
+    # To read all epochs of a long run takes its time, and a few more of them change little.
+    goes_on = max(GOES_ON, document.get("epochs_total", 0) / EPOCHS_READ)
+    again = goes_on if is_running or _may_change(document) else IS_OVER
     return KeptValues(
         values, {"course": course(document)}, {"epochs": document.get("epochs_total", 0) + len(parts)},
-        GOES_ON if is_running or _may_change(document) else IS_OVER, unread=missing if unread else "",
+        again, unread=missing if unread else "",
     )  # fmt: skip
 
 
