@@ -8,6 +8,8 @@ EVENTS = 512
 """Of one user in a second: a hundred ranks with epochs of 1 s have two fifths of it."""
 BYTES = 64 * 1024
 """Of descriptions and particulars of runs, likewise: what is new in them is read later."""
+FOR_DESCRIPTIONS = 256 * 1024
+"""Bytes that particulars leave to descriptions: without these the events of a run are not understood."""
 BURST = 8
 """Seconds of which what was not used may be used at once, as when a daemon finds the boards of many ranks."""
 

@@ -21,7 +21,7 @@ from gpumon.paths import Places, tag_dirs
 from gpumon.procfs import start_time
 from gpumon.run_about import NOTHING_TOLD, About
 from gpumon.run_facts import NEWS_FOR, SHOWN_FOR
-from gpumon.tags.budget import Budget
+from gpumon.tags.budget import FOR_DESCRIPTIONS, Budget
 from gpumon.tags.listing import Listing, Unchanged, is_of_its_user, name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.refusals import Place, Refusals
@@ -167,7 +167,7 @@ class TagReader:
         backlog, board.backlog = board.backlog, 0  # counted when it was opened; more may have come since
         most = backlog + max(1, budget.events // left[board.uid])
         left[board.uid] -= 1
-        run, fresh = board.poll(self._now, most, texts=budget.bytes > 0)
+        run, fresh = board.poll(self._now, most, texts=budget.bytes > 0, particulars=budget.bytes > FOR_DESCRIPTIONS)
         budget.events -= max(0, len(fresh) - backlog)
         budget.bytes -= board.text_bytes - bytes_before
         return run, fresh

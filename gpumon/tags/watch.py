@@ -105,21 +105,26 @@ class Watched:
         return not self._own or self.ended > 0
 
     def poll(
-        self, now: Callable[[], Times], most: int = wire.EVENT_COUNT, *, texts: bool = True
+        self, now: Callable[[], Times], most: int = wire.EVENT_COUNT, *, texts: bool = True, particulars: bool = True
     ) -> tuple[Run, list[Boundary]]:
         """The run as it stands, and the boundaries that are new. Raises BoardError when it is not to be trusted.
 
-        Of more events than `most` the newest are read, and the others count as lost; without `texts` what is new in the
-        run's description and particulars is left for later.
+        Of more events than `most` the newest are read, and the others count as lost. Without `texts` a new description
+        of a run that goes on is left for later, with the events, whose phases and metrics it names; without
+        `particulars` so are those.
         """
         # First whether it lives, then what it says: of a dead board what is read is the last word.
         holder = os.getpid() if self._own else lock_holder(self.fd)
         front = os.pread(self.fd, wire.FRONT, 0)
         state = unpack_state(front)
-        events, lost = self._new_events(front, most)
+        says_end = state is not None and bool(state.flags & wire.FLAG_ENDED)
+        is_over = not self.ended and (says_end or (holder is None and not self._is_running()))
+        texts = texts or is_over or not self._version or self._is_described(front)
+        events, lost = self._new_events(front, most) if texts else ([], 0)
         times = now()  # after the reading: no honest event that was read is later than this
-        if texts or not self._version:
+        if texts:
             self._read_description(front)
+        if particulars or is_over:
             self._read_about(front)
         _, self.memory = unpack_memory(front)
         if holder is not None:
@@ -172,6 +177,10 @@ class Watched:
         missed = newest - self._seen - len(found)
         self._seen = newest
         return found, missed
+
+    def _is_described(self, front: bytes) -> bool:
+        """Whether the description that is known is the newest."""
+        return all(version <= self._version for version, *_ in text_versions(front))
 
     def _read_description(self, front: bytes) -> None:
         for version, length, crc, offset in text_versions(front):

@@ -459,6 +459,31 @@ class TestBudgetOfAUser:
         yield found
         found.close()
 
+    def test_leaves_events_for_later_that_a_new_description_names(self, tmp_path: Path, reader: TagReader) -> None:
+        with gpumon.run("net", directory=str(tmp_path)) as run:
+            run.begin_epoch(0)
+            reader.poll()
+            reader._budgets[UID].bytes = 0
+            run.log(loss=0.5)
+            run.begin_phase("mine")
+            run.end_epoch()
+            starved = reader.poll()
+            reader._budgets[UID].bytes = 1
+            later = reader.poll()
+        assert (starved.boundaries, starved.runs[0].lost_events) == ([], 0)
+        assert [(found.phase, found.metrics) for found in later.boundaries] == [("mine", {"loss": 0.5})] * 2
+
+    def test_reads_all_of_a_run_that_is_over(self, tmp_path: Path, reader: TagReader) -> None:
+        with gpumon.run("net", directory=str(tmp_path)) as run:
+            run.begin_epoch(0)
+            reader.poll()
+            reader._budgets[UID].bytes = 0
+            run.log(loss=0.5)
+            run.config(lr=0.1)
+        poll = reader.poll()
+        assert poll.boundaries[-1].metrics == {"loss": 0.5}
+        assert [about.config for about in poll.about.values()] == [{"lr": 0.1}]
+
     @pytest.mark.skipif(UID != 0, reason="only root can be two users")
     def test_leaves_the_events_of_others_whole(
         self, tags: Path, reader: TagReader, valid: bytes, clock: FakeClock
