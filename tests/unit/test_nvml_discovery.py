@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from gpumon.frame import Device, Sample
 from gpumon.metrics import Availability
 from gpumon.sources.nvml import discovery
 from gpumon.sources.nvml.discovery import NOTHING, Discovery
-from gpumon.sources.nvml.identity import NAMELESS, Identity
+from gpumon.sources.nvml.identity import NAMELESS, Identity, identify
 from gpumon.sources.nvml.lanes import AnyInquiry
+from gpumon.sources.nvml.library import NOT_SUPPORTED
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary
 
@@ -96,6 +98,26 @@ def test_a_gpu_that_answers_between_two_looks_is_found_by_the_second(
     second = looks.look()
     assert [device.uuid for device in second.devices] == ["GPU-0", "GPU-1"]
     assert second.absent == ()
+
+
+def test_a_number_of_gpus_that_no_machine_has_is_no_answer(looks: Discovery, asker: Waiting) -> None:
+    looks.look()
+    asker.answer()
+    before = looks.look().devices
+    looks._library.count = lambda: (0, 2**32 - 1)  # type: ignore[union-attr, method-assign]
+    assert looks.look().devices == before
+    assert "nvidia-smi" in looks.reopen().problem
+
+
+@pytest.mark.parametrize("code", [0, NOT_SUPPORTED])
+def test_a_card_without_a_uuid_has_its_place_as_its_name(code: int) -> None:
+    library: Any = SimpleNamespace(
+        handle=lambda index: (0, ctypes.c_void_p(index + 1)), text=lambda name, handle: (code, ""),
+        bus_address=lambda handle: "0000:01:00.0", minor=lambda handle: 1,
+    )  # fmt: skip
+    assert identify(library, 1, None).uuid == "PCI-0000:01:00.0"
+    library.bus_address = lambda handle: ""
+    assert (identify(library, 1, None).uuid, identify(library, 1, None).code) == ("", NOT_SUPPORTED)
 
 
 def test_a_gpu_that_has_never_answered_is_as_old_as_the_question(looks: Discovery, clock: FakeClock) -> None:

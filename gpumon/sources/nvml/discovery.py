@@ -15,7 +15,7 @@ from gpumon.sources.nvml.bus import PCI_DEVICES
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.identity import NAMELESS, Identity, identify
 from gpumon.sources.nvml.lanes import Asker, Inquiry, Lanes
-from gpumon.sources.nvml.library import SUCCESS, Library, advice, availability
+from gpumon.sources.nvml.library import SUCCESS, UNKNOWN, Library, advice, availability
 from gpumon.sources.nvml.runtime_power import RuntimePower, all_asleep
 from gpumon.sources.nvml.xid_errors import MOST, XidErrors
 from gpumon.sources.nvml.xid_events import UnfreedSet
@@ -27,6 +27,8 @@ SILENT = -1
 """In place of the driver's code for a GPU that has not said yet what it is."""
 _PATIENCE = round(0.6 * SECOND)
 """ns that a look waits for GPUs to say what they are: those that take longer are there with a later look."""
+_MOST_GPUS = 256
+"""More than any machine has: such a number of GPUs is no answer."""
 _WELL = (Availability.OK, Availability.ASLEEP)
 """States of devices of which nobody asks whether they are still there."""
 
@@ -197,6 +199,8 @@ class Discovery:
 
     def _find_all(self, library: Library) -> FoundDevices:
         code, count = library.count()
+        if count > _MOST_GPUS:
+            code = UNKNOWN
         if code != SUCCESS:
             found = self._found("" if self._devices else advice(code))
             return found.without_driver(advice(code)) if availability(code) is Availability.NO_DRIVER else found

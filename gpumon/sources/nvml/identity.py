@@ -34,8 +34,8 @@ def identify(library: Library, index: int, known: int | None) -> Identity:
         return Identity(code, is_known=True)
     code, uuid = library.text("nvmlDeviceGetUUID", handle)
     address = library.bus_address(handle)
-    if code == NOT_SUPPORTED and address:
-        uuid = f"PCI-{address}"  # a card that has no UUID
+    if code in (SUCCESS, NOT_SUPPORTED) and not uuid:  # a card that has no UUID
+        uuid, code = (f"PCI-{address}", SUCCESS) if address else ("", NOT_SUPPORTED)
     name = library.text("nvmlDeviceGetName", handle)[1] if uuid else ""
     minor = library.minor(handle) if uuid else -1
     return Identity(code, handle, uuid, name or NAMELESS, address, minor)

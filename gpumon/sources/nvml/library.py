@@ -30,6 +30,7 @@ Function = Callable[..., int]
 `tests/unit/test_nvml_memory.py`: a function that is called anew needs its row in `tests/nvml/signatures.py`."""
 
 SUCCESS = int(pynvml.NVML_SUCCESS)
+UNKNOWN = int(pynvml.NVML_ERROR_UNKNOWN)
 INSUFFICIENT_SIZE = int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
 NOT_FOUND = int(pynvml.NVML_ERROR_NOT_FOUND)
 LIBRARY_NOT_FOUND = int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
