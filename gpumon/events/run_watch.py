@@ -29,6 +29,8 @@ class _Process:
         """When a tick last showed it running: ns, CLOCK_MONOTONIC and since 1970."""
         self.ended_ns = 0
         """When it ended by its own word, ns since 1970."""
+        self.begin_ns = self.end_ns = 0
+        """Its begin and its end by its own word, ns, CLOCK_MONOTONIC."""
 
     @property
     def is_over(self) -> bool:
@@ -39,6 +41,23 @@ class _Process:
         updated = round(self.run.updated * SECOND) if is_known(self.run.updated) else 0
         return self.ended_ns or (max(updated, self.seen_time_ns) if self.run.state is RunState.DIED else updated)
 
+    def last_ns(self) -> int:
+        """The same moment by CLOCK_MONOTONIC; 0 where it is not known."""
+        was_seen = self.run.state is RunState.DIED and self.seen_time_ns
+        return self.end_ns or (self.seen_ns if was_seen else 0)
+
+
+def _lasted(processes: Iterable[_Process], end_ns: int) -> float:
+    """Seconds from the first begin to the last end, by the clock that nobody sets where it is known of all.
+
+    `end_ns`: the end, ns since 1970.
+    """
+    steady = [(one.begin_ns, one.last_ns()) for one in processes]
+    if all(begin and end for begin, end in steady):
+        return max(0.0, (max(end for _, end in steady) - min(begin for begin, _ in steady)) / SECOND)
+    began = min((one.run.started for one in processes if is_known(one.run.started)), default=end_ns / SECOND)
+    return max(0.0, end_ns / SECOND - began)
+
 
 class RunWatch:
     """Remembers the processes of runs until all of a run have ended."""
@@ -48,13 +67,14 @@ class RunWatch:
         self._processes: dict[str, _Process] = {}
         """Those of all in `_open`, by the key of their run."""
         self._over: set[str] = set()
-        self._ends: dict[str, int] = {}
+        self._words: dict[str, list[Boundary]] = {}
+        """Begins and ends that runs reported, until a tick shows the run."""
 
     def add(self, tick: Tick) -> Iterator[Occurrence]:
         """Yield what happened since the tick before."""
         for boundary in tick.boundaries:
-            if boundary.mark is Mark.RUN_END:
-                self._ends[boundary.run] = boundary.time_ns
+            if boundary.mark is Mark.RUN_BEGIN or boundary.mark is Mark.RUN_END:
+                self._words.setdefault(boundary.run, []).append(boundary)
         running, over = 0, self._over
         for run in tick.runs:
             if run.key not in over:
@@ -81,8 +101,11 @@ class RunWatch:
 
     def _see(self, process: _Process, run: Run, tick: Tick) -> None:
         process.run = run
-        if self._ends:
-            process.ended_ns = self._ends.pop(run.key, process.ended_ns)
+        for boundary in self._words.pop(run.key, ()) if self._words else ():
+            if boundary.mark is Mark.RUN_BEGIN:
+                process.begin_ns = boundary.monotonic_ns
+            else:
+                process.ended_ns, process.end_ns = boundary.time_ns, boundary.monotonic_ns
         if run.state is _RUNNING:
             process.seen_ns, process.seen_time_ns = tick.monotonic_ns, tick.time_ns
         elif not process.seen_ns:
@@ -116,14 +139,13 @@ class RunWatch:
         state = next(state for state in _WORST if any(one.run.state is state for one in processes.values()))
         first = min((one.run for one in processes.values()), key=lambda run: run.rank)
         end = max(process.end() for process in processes.values())
-        began = min((one.run.started for one in processes.values() if is_known(one.run.started)), default=end / SECOND)
         kind = "run_died" if state is RunState.DIED else "run_ended"
         details = {
             "name": first.name,
             "state": state.name.lower(),
             "gpus": _gpus(one.run for one in processes.values()),
         }
-        yield Occurrence(end or tick.time_ns, kind, of, details, max(0.0, end / SECOND - began))
+        yield Occurrence(end or tick.time_ns, kind, of, details, _lasted(processes.values(), end))
         del self._open[of]
         for key in processes:
             self._over.add(key)

@@ -359,6 +359,16 @@ def test_a_run_begins_and_ends_at_its_own_times(path: Path) -> None:
     assert (round(found[2].lasted, 6), found[2].of.run, found[2].of.user) == (50.5, "resnet50-1a2b", "alice")
 
 
+@pytest.mark.parametrize("hours", [-1, 24 * 365])
+def test_how_long_a_run_took_is_by_the_clock_that_nobody_sets(path: Path, hours: int) -> None:
+    began = boundary(10, mark=Mark.RUN_BEGIN)
+    word = boundary(60, mark=Mark.RUN_END)._replace(time_ns=(NOON + 60 + hours * 3600) * SECOND)
+    over = training(RunState.FINISHED)._replace(updated=NOON + 60.0 + hours * 3600)
+    ticks = [at(10, boundaries=[began]), at(11, runs=[training()]), at(61, runs=[over], boundaries=[word])]
+    found = log(path, [*(at(s) for s in range(10)), *ticks])
+    assert [event.lasted for event in found if event.kind.name == "run_ended"] == [50.0]
+
+
 @pytest.mark.parametrize(
     ("state", "kind"),
     [(RunState.FAILED, "run_ended"), (RunState.INTERRUPTED, "run_ended"), (RunState.DIED, "run_died")],
