@@ -8,6 +8,7 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.pace import OVER, QUIET
 from gpumon.analysis.ranks import Ranks
 from gpumon.analysis.thresholds import OVERDUE, PAUSE
+from gpumon.clock import SECOND
 from gpumon.frame import NAN, TRAINING, Run, RunState
 from gpumon.missing import is_known
 
@@ -27,13 +28,16 @@ class Progress(NamedTuple):
     """The usual seconds of an epoch: `Epochs.duration`, or else their mean by the board alone."""
 
 
-def progress(ranks: Ranks, epochs: Epochs, now: float) -> Progress:
-    """Return the progress of a run at `now` (seconds since 1970), as far as its slowest rank is."""
+def progress(ranks: Ranks, epochs: Epochs, now: float, monotonic_ns: int = 0) -> Progress:
+    """Return the progress of a run at `now` (seconds since 1970), as far as its slowest rank is.
+
+    `monotonic_ns`: the same moment by CLOCK_MONOTONIC; 0 where it is not known.
+    """
     run = ranks.slowest
     duration = epochs.duration(run.key)
     if not duration > 0:
-        duration = _mean_of(run)
-    left = time_left(run, duration, now) if ranks.state is RunState.RUNNING else NAN
+        duration = _mean_of(run, now, monotonic_ns)
+    left = time_left(run, duration, now, monotonic_ns) if ranks.state is RunState.RUNNING else NAN
     return Progress(share_done(run, duration, now), left, duration)
 
 
@@ -52,7 +56,13 @@ def share_done(run: Run, duration: float, now: float) -> float:
     return min(1.0, (whole + part) / run.epochs)
 
 
-def time_left(run: Run, duration: float, now: float) -> float:
+def seconds_since_begin(run: Run, now: float, monotonic_ns: int = 0) -> float:
+    """Return the seconds since a run began: by the clock that nobody sets, where both moments are known by it."""
+    steady = monotonic_ns / SECOND - run.facts.begun
+    return steady if monotonic_ns and run.facts.begun and steady > 0 else now - run.started
+
+
+def time_left(run: Run, duration: float, now: float, monotonic_ns: int = 0) -> float:
     """Return the seconds until the last planned epoch, or step, ends, by `duration` seconds an epoch.
 
     NaN where the open epoch takes far longer than they did, or no steps come: whoever stopped a training gets no end
@@ -61,13 +71,13 @@ def time_left(run: Run, duration: float, now: float) -> float:
     if has_stopped(run, now):
         return NAN
     if not run.epochs:
-        return _steps_left(run)
+        return _steps_left(run, now, monotonic_ns)
     if run.epoch < 0 or now - run.epoch_started > max(PAUSE, OVERDUE * duration):
         return NAN
     after = run.base + run.epochs - 1 - run.epoch
     if after < 0:
         return NAN
-    spent = now - run.epoch_started
+    spent = max(0.0, now - run.epoch_started)  # the clock may have been set back meanwhile
     current = max(0.0, duration - spent) if is_known(spent) else duration
     return after * duration + current
 
@@ -82,9 +92,9 @@ def has_stopped(run: Run, now: float) -> bool:
     return now - run.updated > max(OVER, QUIET * (run.updated - run.started) / run.step)
 
 
-def _steps_left(run: Run) -> float:
+def _steps_left(run: Run, now: float, monotonic_ns: int) -> float:
     """Seconds until the last planned step, by the mean of those made so far; of what is between them, too."""
-    planned, spent = run.facts.planned_steps, run.updated - run.started
+    planned, spent = run.facts.planned_steps, seconds_since_begin(run, now, monotonic_ns) - (now - run.updated)
     if not planned > 0 or not 0 < run.step <= planned or not spent > 0:
         return NAN
     return (planned - run.step) * spent / run.step
@@ -96,7 +106,8 @@ def _part(run: Run, duration: float, at: float) -> float:
     return max(0.0, min(share, _NEARLY)) if is_known(share) else 0.0
 
 
-def _mean_of(run: Run) -> float:
+def _mean_of(run: Run, now: float, monotonic_ns: int) -> float:
     """Mean seconds of its epochs by its board alone; NaN before the first is over."""
     epochs = run.epoch - run.first_epoch
-    return (run.epoch_started - run.started) / epochs if epochs > 0 else NAN
+    spent = seconds_since_begin(run, now, monotonic_ns) - (now - run.epoch_started)
+    return spent / epochs if epochs > 0 and spent > 0 else NAN

@@ -7,13 +7,14 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_status import GpuStatus
+from gpumon.analysis.progress import seconds_since_begin
 from gpumon.analysis.ranks import Ranks
 from gpumon.analysis.thresholds import JUDGED_OVER, RECENT, WHOLE
 from gpumon.clock import SECOND
 from gpumon.diagnosis.context import GpuContext, LoadedLink, RunContext, diagnose, has_slow_link
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
-from gpumon.frame import NAN, Run, RunState
+from gpumon.frame import NAN, RunState
 from gpumon.metrics import Availability
 from gpumon.missing import is_known
 
@@ -107,7 +108,7 @@ def live_run(
     faults = epochs.faults([one.key for one in ranks.all])
     ended = max((one.updated for one in ranks.all if is_known(one.updated)), default=NAN)
     # In its first epoch a training compiles and fills caches.
-    lasted = _lasted(run, now, monotonic_ns)
+    lasted = seconds_since_begin(run, now, monotonic_ns)
     settled = running and run.epoch > run.first_epoch and lasted > 0
     waited = epochs.waited(run.key, now, monotonic_ns)
     throttled, idle = _shares(ranks, now, history) if settled and history is not None else (NAN, NAN)
@@ -128,12 +129,6 @@ def live_run(
         diverged=sorted({name for one in ranks.all for name, value in one.metrics.items() if not isfinite(value)}),
         claimed=sum(int(one.facts.claimed) for one in ranks.all) if running else 0,
     )
-
-
-def _lasted(run: Run, now: float, monotonic_ns: int) -> float:
-    """Seconds since a run began: by the clock that nobody sets, where both moments are known by it."""
-    steady = monotonic_ns / SECOND - run.facts.begun
-    return steady if monotonic_ns and run.facts.begun and steady > 0 else now - run.started
 
 
 def _shares(ranks: Ranks, now: float, history: RecentHistory) -> tuple[float, float]:

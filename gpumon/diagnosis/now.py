@@ -69,7 +69,7 @@ class Judged:
         """Return how far one of its runs is."""
         from gpumon.analysis.progress import progress
 
-        return progress(ranks, self.epochs, self._frame.time)
+        return progress(ranks, self.epochs, self._frame.time, self._frame.monotonic_ns)
 
     def findings(self) -> list[Finding]:
         """Return what a person should know, the most severe first."""

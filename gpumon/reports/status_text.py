@@ -212,6 +212,8 @@ def _parts(sample: Sample) -> tuple[str, ...]:
 
 
 def _run(ranks: Ranks, frame: Frame, far: "Progress") -> RunLine:
+    from gpumon.analysis.progress import seconds_since_begin  # for runs alone: this command is to be quick
+
     run, first = ranks.slowest, ranks.first
     kept = [f"{first.name} ({first.user})", _epoch(run)]
     parts = [*kept, _step(run), run.phase]
@@ -219,7 +221,7 @@ def _run(ranks: Ranks, frame: Frame, far: "Progress") -> RunLine:
         kept.append(_STATES[ranks.state])
         parts.append(kept[-1])
     elif is_known(first.started):
-        parts.append(f"for {units.duration(max(0.0, frame.time - first.started))}")
+        parts.append(f"for {units.duration(max(0.0, seconds_since_begin(first, frame.time, frame.monotonic_ns)))}")
     if is_known(far.done):
         left = f", {units.duration(far.left)} left" if is_known(far.left) else ""
         kept.append(f"{units.percent(far.done)} done{left}")

@@ -12,6 +12,7 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.progress import progress, share_done, time_left
 from gpumon.analysis.ranks import Ranks, memory_of, ranks_of
+from gpumon.clock import SECOND
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.rank_rules import notes
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState
@@ -201,6 +202,17 @@ def test_a_run_whose_steps_no_longer_come_has_no_time_left(planned: dict[str, in
     assert time_left(run._replace(phase="validate"), 20.0, updated + 31.0) > 0, "which makes none"
     silent = run._replace(step=0, phase="", epochs=10, epoch=4)
     assert time_left(silent, 20.0, updated + 31.0) > 0, "it tells no steps"
+
+
+@pytest.mark.parametrize("hours", [-1, 0, 24 * 365])
+@pytest.mark.parametrize("planned", [{"epochs": 10, "epoch": 4}, {"epochs": 0, "epoch": -1}])
+def test_a_clock_that_was_set_changes_no_time_left(hours: int, planned: dict[str, int]) -> None:
+    now, begun = START + 100.0 + hours * 3600, 5000.0
+    facts = RUN.facts._replace(planned_steps=1000.0, begun=begun)
+    run = RUN._replace(step=400, started=START, updated=now, epoch_started=now - 20.0, facts=facts, **planned)
+    (group,) = ranks_of([run])
+    far = progress(group, Epochs(), now, round((begun + 100.0) * SECOND))
+    assert far.left == pytest.approx(100.0 if planned["epochs"] else 150.0)
 
 
 def test_a_run_beyond_its_plan_has_no_time_left_that_is_known() -> None:

@@ -294,6 +294,11 @@ class View:
         return self.frame.time if self.frame else 0.0
 
     @property
+    def monotonic_ns(self) -> int:
+        """The same by CLOCK_MONOTONIC."""
+        return self.frame.monotonic_ns if self.frame else 0
+
+    @property
     def interval(self) -> float:
         """Seconds between samples by their own times: a recording that plays faster has them no closer together."""
         return self.frame.interval if self.frame else self.state.interval

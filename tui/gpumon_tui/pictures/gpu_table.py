@@ -248,7 +248,7 @@ class GpuTablePicture(Picture):
         found = self._lefts[1]
         if run not in found:
             ranks: Ranks | None = next((one for one in view.ranks if one.first.id == run), None)
-            found[run] = progress(ranks, view.epochs, view.now).left if ranks else NAN
+            found[run] = progress(ranks, view.epochs, view.now, view.monotonic_ns).left if ranks else NAN
         return found[run]
 
     def _run_of(self, status: GpuStatus) -> str:

@@ -94,7 +94,7 @@ class ChartsPicture(Picture):
         ):  # fmt: skip
             line += [Segment("  "), Segment(text, style)] if text else []
         ranks = next((one for one in view.ranks if run is not None and one.first.id == run.id), None)
-        left = progress(ranks, view.epochs, view.now).left if ranks is not None else NAN
+        left = progress(ranks, view.epochs, view.now, view.monotonic_ns).left if ranks is not None else NAN
         if is_known(left) and not view.age > 0:  # nobody knows whether it still runs
             line += [Segment(f"  {units.short(left)}", theme.PLAIN), Segment(" left", theme.DIM)]
         return line

@@ -111,7 +111,7 @@ class RunPicture(SectionPicture):
         view, ranks = self.view, self.view.ranks[place]
         labels = {sample.device.uuid: sample.device.label for sample in view.samples}
         bar = next((one.column.cells for one in self._columns if RUN_COLUMNS[one.at].title == ""), 0)
-        far = progress(ranks, view.epochs, view.now)
+        far = progress(ranks, view.epochs, view.now, view.monotonic_ns)
         if view.age > 0:  # nobody knows whether it still runs
             far = far._replace(left=NAN)
         first = ranks.first
@@ -196,7 +196,7 @@ class RunPicture(SectionPicture):
             Segment(f" {len(view.ranks)}", theme.DIM),
         ]
         for place, ranks in enumerate(view.ranks):
-            told = overview_rows.run_brief(ranks, progress(ranks, view.epochs, view.now))
+            told = overview_rows.run_brief(ranks, progress(ranks, view.epochs, view.now, view.monotonic_ns))
             rest = len(view.ranks) - place
             if length(line) + 2 + length(told) + (4 if rest > 1 else 0) > end:
                 return cut([*line, Segment(f"  +{rest}", theme.TITLE)], end)

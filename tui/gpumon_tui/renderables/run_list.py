@@ -79,9 +79,14 @@ UNSEEN = "unseen"
 """The state of a run that went on when it was last heard of, as `gpumon runs` has it."""
 
 
-def of_frame(ranks: Ranks, kept: ListedRun | None, epochs: Epochs, now: float, *, is_old: bool = False) -> ListedRun:
-    """A run as the frame on screen tells of it, with what a ledger knows besides; `is_old`: that is not of now."""
-    first, slowest, far = ranks.first, ranks.slowest, progress(ranks, epochs, now)
+def of_frame(
+    ranks: Ranks, kept: ListedRun | None, epochs: Epochs, now: float, monotonic_ns: int = 0, *, is_old: bool = False
+) -> ListedRun:  # fmt: skip
+    """A run as the frame on screen tells of it, with what a ledger knows besides; `is_old`: that is not of now.
+
+    `now` and `monotonic_ns` as of `progress`.
+    """
+    first, slowest, far = ranks.first, ranks.slowest, progress(ranks, epochs, now, monotonic_ns)
     name = next(iter(sorted(first.metrics, key=lambda name: "loss" not in name.casefold())), "")
     is_over = ranks.state is not RunState.RUNNING
     state = UNSEEN if is_old and not is_over else ranks.state.name.lower()

@@ -234,7 +234,9 @@ class RunPicker:
         self._past = self._counted.get(0, (past, self.words), lambda: _counted(run_list.matching(past, self.words)))
         of_kept = {run.id: run for run in by_id}
         live = [
-            run_list.of_frame(ranks, of_kept.get(ranks.first.id), view.epochs, view.now, is_old=view.age > 0)
+            run_list.of_frame(
+                ranks, of_kept.get(ranks.first.id), view.epochs, view.now, view.monotonic_ns, is_old=view.age > 0
+            )
             for ranks in view.ranks
         ]
         found, places = list(self._past.runs), []
