@@ -92,6 +92,8 @@ class TagReader:
         self._refused = Refusals()
         self._listings: dict[str, Listing] = {}
         self._unchanged = Unchanged()
+        self._scanned: set[str] = set()
+        """Directories that were looked into."""
         self._polls = 0
         self._ended: dict[Place, _End] = {}
         self._news_since: dict[int, int] = {}
@@ -221,6 +223,7 @@ class TagReader:
             listing = self._listings.pop(directory, None) or Listing(directory)
         except OSError:
             return 0  # gone meanwhile, or another user's
+        self._scanned.add(directory)
         opened: Counter[int] = Counter()  # by true owner: no user uses up the room of another
         refused: Counter[int] = Counter()
         boards = Counter(board.uid for board in self._boards.values())
@@ -277,9 +280,10 @@ class TagReader:
 
     def _lost_board(self, place: Place) -> Place | None:
         """The place of a removed board of the same name: its process may have made the one at `place` for it."""
-        for other, board in self._boards.items():
-            if other[1] == place[1] and board.is_removed():
-                return other
+        for directory in self._scanned:
+            board = self._boards.get((directory, place[1]))
+            if board is not None and board.is_removed():
+                return directory, place[1]
         return None
 
     def _continue(self, directory: int, lost: Place, place: Place) -> None:

@@ -61,16 +61,21 @@ class RunIds:
         known = {run.key for run in runs}
         self._attempts = {key: attempt for key, attempt in self._attempts.items() if key in known}
         if len(self._attempts) < len(known):
-            shown = {run.key: (run, _of_attempt(*self._attempts[run.key])) for run in runs if run.key in self._attempts}
+            shown: dict[str, list[Named]] = {}
+            newest: dict[str, int] = {}
+            for run in runs:
+                if run.key in self._attempts:
+                    id, number = self._attempts[run.key]
+                    shown.setdefault(_of_attempt(id, number), []).append(run)
+                    newest[id] = max(number, newest.get(id, 1))
             fresh = [(run, id) for run, id in zip(runs, ids, strict=True) if run.key not in self._attempts]
             for run, id in sorted(fresh, key=lambda one: one[0].began):
-                number = max([n for of, n in self._attempts.values() if of == id], default=1)
-                while id and any(
-                    its == _of_attempt(id, number) and _is_earlier(one, run) for one, its in shown.values()
-                ):
+                number = newest.get(id, 1)
+                while id and any(_is_earlier(one, run) for one in shown.get(_of_attempt(id, number), ())):
                     number += 1
+                newest[id] = number
                 self._attempts[run.key] = id, number
-                shown[run.key] = run, _of_attempt(id, number)
+                shown.setdefault(_of_attempt(id, number), []).append(run)
         return [_of_attempt(*self._attempts[run.key]) for run in runs]
 
 

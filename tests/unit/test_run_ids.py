@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gpumon.tags import run_ids
 from gpumon.tags.description import ID_LENGTH
 from gpumon.tags.run_ids import Named, RunIds
 
@@ -84,3 +87,18 @@ def test_an_attempt_that_counts_itself_is_not_taken_for_one_that_was_counted_her
 
 def test_runs_without_an_id_stay_without_one() -> None:
     assert RunIds().of([Named("", ALICE, 7, "a"), Named("", MALLORY, 8, "b")], {7: 1, 8: 2}.__getitem__) == ["", ""]
+
+
+def test_thousands_of_attempts_are_told_apart_as_fast_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+
+    def count(one: Named, run: Named) -> bool:
+        nonlocal compared
+        compared += 1
+        return is_earlier(one, run)
+
+    is_earlier = run_ids._is_earlier
+    monkeypatch.setattr(run_ids, "_is_earlier", count)
+    runs = [rank(str(number), 0, float(number), is_over=True) for number in range(3000)]
+    assert RunIds().of(runs, unasked)[-1] == "net-1~3000"
+    assert compared < 2 * len(runs)
