@@ -65,6 +65,8 @@ def why_unreadable(path: str, error: Exception) -> str:
     """Return why a file cannot be read, and what to do."""
     if os.path.isdir(path):
         return f"{path} is a directory: move it away, and the daemon makes a history there"
+    if isinstance(error, OSError) and not isinstance(error, PermissionError):
+        return f"{path} cannot be read: {words_of(error, path)}"
     if not os.access(path, os.R_OK):
         return f"{path} cannot be read: permission denied"
     if isinstance(error, sqlite3.Error) and is_damage(error):

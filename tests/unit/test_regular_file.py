@@ -17,6 +17,7 @@ from gpumon.errors import GpumonError
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.migrations import HISTORY_FILE
 from gpumon.history.open import devices_in
+from gpumon.history.read import reading
 from gpumon.ledger.change import LedgerChange
 from gpumon.ledger.reader import Ledger
 from gpumon.live import connect
@@ -91,6 +92,12 @@ def test_no_reader_waits_for_what_is_no_file(tmp_path: Path, kind: str, reader: 
     place(kind, path)
     with suppress(GpumonError, OSError):
         READERS[reader](str(path))
+
+
+def test_a_loop_of_links_is_no_lack_of_permission(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(GpumonError, match="symbolic link"), reading(str(tmp_path / "loop" / "history.sqlite")):
+        pass
 
 
 HISTORY = ["history"], ["history", "events"], ["history", "processes"], ["history", "totals"], ["history", "accounts"]
