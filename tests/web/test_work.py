@@ -320,3 +320,12 @@ def test_an_answer_is_plain_for_who_takes_nothing_else(tmp_path: Path) -> None:
     plain = served.client().get("/api/runs")
     assert "Content-Encoding" not in plain.headers
     assert json.loads(gzip.decompress(packed.data)) == plain.get_json()
+
+
+def test_what_reads_runs_starts_with_the_page_and_not_for_strangers(tmp_path: Path) -> None:
+    work = Held()
+    served = Served([tick(1)], [], work=work)
+    assert served.client(token=False).get("/").status_code == 401
+    assert work.asked == []
+    assert served.client().get("/").status_code == 200
+    assert len(work.asked) == 1

@@ -68,6 +68,13 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
     feed, runs, answers, sent = sources.feed, sources.runs, AnswerCache(most=FIGURES), Sender(complaints)
     layout = _layouts(PAGES)
 
+    @server.after_request
+    def _(response: Response) -> Response:
+        """Start what reads runs while the browser still loads the page: that takes as long as the page does."""
+        if request.path == "/" and response.status_code == 200:
+            runs.start_reading()
+        return response
+
     def place() -> Callable[[], RecordedPlace] | None:
         """Of the position in the recording that is asked for; where none is, the place is that of everybody."""
         position, boot = _number("at"), _text("boot")

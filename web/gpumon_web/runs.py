@@ -119,6 +119,10 @@ class Runs:
             key, self._fresh, lambda known: self._work.ask(task, lambda: (self._paths(), self._now(), known, *more))
         )
 
+    def start_reading(self) -> None:
+        """Start the process that reads ledgers, if it does not run: whoever asks next does not wait for it."""
+        self._work.ask(bool, tuple)
+
     def why(self) -> str:
         """Why a daemon keeps no run of what it plays; empty where it does."""
         with self._feed.lock:
