@@ -148,3 +148,15 @@ def test_values_at_the_pointer_and_the_menu_of_files_are_within_the_screen(
         files.locator("button").first.click()
         expect(files.locator(".menu")).to_be_visible()
         assert not files.locator(".menu").evaluate(outside)
+
+
+@pytest.mark.parametrize("width", [320, 360])
+def test_no_number_beside_a_panel_is_cut(browser: Browser, tmp_path: Path, width: int) -> None:
+    with Book(tmp_path) as book:
+        training(book, "net-1a2b", 3, gpus=2)
+    served = Served([tick(100, [sample(0, **VALUES)])], [str(book.path)])
+    with on_a_port(served) as link, visit(browser, link, viewport={"width": width, "height": 800}) as visitor:
+        page = visitor.open("#/run/net-1a2b")
+        expect(page.locator("#page-run .gutter .below").first).to_be_visible()
+        cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
+        assert page.locator("#page-run .gutter :is(.value, .below)").evaluate_all(cut) == []
