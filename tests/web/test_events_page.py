@@ -12,6 +12,8 @@ from playwright.sync_api import Browser
 from gpumon.clock import SECOND
 from gpumon.frame import RunState, Tick
 from gpumon.metrics import Availability
+from gpumon_web import event_list
+from gpumon_web.pages import events as events_page
 from tests.activity import keep
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.web.conftest import on_a_port, visit
@@ -266,3 +268,20 @@ def test_strips_of_events_have_a_key(browser: Browser, served: Served) -> None:
             key = page.locator("#page-events .key")
             key.wait_for()
             assert key.inner_text().split() == ["held", "used", "not", "seen"], width
+
+
+def test_words_are_looked_for_in_all_events_of_the_window_not_in_the_rows_alone(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = [*shown(served)["tables"]["events"]["cells"].values()]
+    other = next(row for row in every if row["kind"] != every[0]["kind"])
+    monkeypatch.setattr(events_page, "SHOWN", 1)
+    assert kinds(shown(served)) == [every[0]["kind"]]
+    found = shown(served, f"q={other['kind'].upper()}")
+    assert kinds(found) == [other["kind"]]
+    assert found["values"]["searched"] == other["kind"]
+
+
+def test_events_that_were_not_read_are_not_said_to_be_none(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_list, "MOST", 1)
+    assert "newest 1" in shown(served, "q=dave")["values"]["nothing"]

@@ -81,14 +81,16 @@ def of_accounts(
 
 
 def of_events(
-    paths: Sequence[str], window: str, group: str, gpu: str, user: str, now: float, page: str,
+    paths: Sequence[str], window: str, group: str, gpu: str, user: str, words: str, now: float, page: str,
     missing: str | Cells,
 ) -> Packed:  # fmt: skip
     """Values of the page `page`, from the events of a window; `missing` says why there are none, or is empty."""
     found = events_document(paths, window, now)
     users = [{"user": part[1]} for strip in found["strips"] for part in strip["parts"]]
     users += [{"user": one.event.of.user} for one in found["events"]]
-    return packed(_body(page, {**found, "group": group, "gpu": gpu, "user": user, "missing": missing}, users))
+    return packed(
+        _body(page, {**found, "group": group, "gpu": gpu, "user": user, "q": words, "missing": missing}, users)
+    )
 
 
 def of_day(paths: Sequence[str], now: float, page: str) -> Packed:

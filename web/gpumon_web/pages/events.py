@@ -66,7 +66,7 @@ def layout() -> Component:
     ]  # fmt: skip
     rows = table(
         "events", "Events", COLUMNS, "time", down=True, css="events", loading="Loading the events …",
-        empty_from="nothing", no_match="No matching events.", within="bundles",
+        empty_from="nothing", no_match="No matching events.", within="bundles", searched="searched",
     )  # fmt: skip
     return html.Div(
         [
@@ -90,8 +90,11 @@ def kept(document: Cells) -> KeptValues:
     is_known = document["has_history"] and not document["problem"]
     counts = {name: sum(is_in(one.event, name) for one in wanted) for name in KINDS}
     found = [one for one in wanted if is_in(one.event, group)]
+    words = document["q"].strip().lower()
+    if words:  # also in those that are beyond the rows of a page
+        found = [one for one in found if words in row(one, labels, document["now"])["search"]]
     users = sorted({one.event.of.user for one in events} - {""})
-    nothing = _nothing(document, is_filtered=bool(gpu or user or group != ALL))
+    nothing = _nothing(document, is_filtered=bool(gpu or user or words or group != ALL), read=len(events))
     shown = [row(one, labels, document["now"]) for one in found[:SHOWN]]
     numbers = {cells["key"]: _gpus(one, labels) for cells, one in zip(shown, found, strict=False)}
     values = {
@@ -109,6 +112,7 @@ def kept(document: Cells) -> KeptValues:
         "gpus": pick("gpu", "GPU", gpu, [(number, f"GPU {number}") for number in sorted(labels.values(), key=int)]),
         "people": pick("user", "user", user, [(name, name) for name in users]),
         "nothing": nothing,
+        "searched": words,
         "is_without": not document["has_history"],  # there is nothing to choose from
         "lanes_known": bool(document["strips"]),
         "lanes": Rows(_lanes(document, found, labels)),
@@ -199,13 +203,15 @@ def _summary(found: Sequence[LastedEvent], older: int, now: float) -> str | Cell
     return {"text": f"{told}; {need} {'goes' if len(going_on) == 1 else 'go'} on", "old": last}
 
 
-def _nothing(document: Cells, *, is_filtered: bool) -> str | Cells:
+def _nothing(document: Cells, *, is_filtered: bool, read: int) -> str | Cells:
     if document["problem"]:
         return f"The events cannot be read now: {document['problem']}."
     if not document["has_history"]:
         missing: str | Cells = document["missing"] or NOT_YET
         return missing
-    return "No matching events." if is_filtered else "No events in this window."
+    if is_filtered:
+        return f"No matching events among the newest {read:,}." if document["older"] else "No matching events."
+    return "No events in this window."
 
 
 def _lanes(document: Cells, found: Sequence[LastedEvent], labels: Mapping[str, str]) -> list[Cells]:
@@ -245,5 +251,5 @@ def _ticks(document: Cells) -> list[Cells]:
 
 PAGE = Page(
     "events", "Events", layout, kept=kept, kept_of=Kept.EVENTS,
-    kept_args={"window": "", "group": "", "gpu": "", "user": ""},
+    kept_args={"window": "", "group": "", "gpu": "", "user": "", "q": ""},
 )  # fmt: skip
