@@ -70,9 +70,7 @@ class FileReach(NamedTuple):
 
 def reach(db: sqlite3.Connection) -> FileReach:
     """Return from when to when the file has processes. Raises sqlite3.Error."""
-    # The one that was written last: after the clock was set back, an older one may end later.
-    ends = db.execute("SELECT end FROM process_block WHERE tier = ? ORDER BY rowid DESC", (_FINE.number,))
-    until = next((end for (end,) in typed_rows(ends, int)), None)
+    until = last_end(db) or None
     # One that a wrong clock has put in another year is not the begin of anything.
     ((fine,),) = db.execute(
         "SELECT min(begin) FROM process_block WHERE tier = ? AND begin >= ? - ?",
@@ -82,6 +80,15 @@ def reach(db: sqlite3.Connection) -> FileReach:
         "SELECT max(end) FROM process_block WHERE tier = ? AND end <= ifnull(?, end)", (_COARSE.number, until)
     )
     return FileReach(_seconds(fine), _seconds(coarse), _seconds(until))
+
+
+def last_end(db: sqlite3.Connection) -> int:
+    """Return the end (ns since 1970) of the block that was written last; 0 without any. Raises sqlite3.Error.
+
+    After the clock was set back, an older block may end later.
+    """
+    ends = db.execute("SELECT end FROM process_block WHERE tier = ? ORDER BY rowid DESC", (_FINE.number,))
+    return next((end for (end,) in typed_rows(ends, int)), 0)
 
 
 def known(db: sqlite3.Connection, begin: float, end: float) -> list[KnownProcess]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gpumon.clock import SECOND
 from gpumon.database.write import transaction
@@ -12,9 +12,10 @@ from gpumon.frame import Tick
 from gpumon.history.tiers import PROCESS_SHAPES
 from gpumon.process_history.coarse import PUT, coarsen
 from gpumon.process_history.identity import ProcessLife, ProcessNumbers
+from gpumon.process_history.kept import last_end
 from gpumon.process_history.look import Look, Looks
 from gpumon.process_history.rows import ProcessRows
-from gpumon.process_history.stretches import MOST_ROWS, pack
+from gpumon.process_history.stretches import MOST_ROWS, SeenStretch, pack
 from gpumon.process_history.values import stretch_of
 from gpumon.procfs import boot_id
 
@@ -36,6 +37,8 @@ class ProcessPart:
         self._hour = -1
         """Up to which all is in the coarser tier."""
         self._is_ending = False
+        self._until_ns = 0
+        """End of the block that was written last, ns since 1970."""
 
     def add(self, tick: Tick) -> None:
         """Take a tick; they come in order."""
@@ -45,6 +48,7 @@ class ProcessPart:
         """Find the processes in a file that was just opened when they are next written."""
         self._numbers.forget()
         self._hour = -1
+        self._until_ns = last_end(connection)
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Write what has been seen since the last time. Raises sqlite3.Error."""
@@ -78,11 +82,15 @@ class ProcessPart:
                 rows += len(stretch.numbers)
                 stretches.append(stretch)
         until_ns = looks[-1].end_ns
-        if stretches:  # between two of them the clock may have been set back
-            data = pack(stretches)
-            begin = min(stretch.begin_ns for stretch in stretches)
-            end = max(until_ns, *(stretch.begin_ns for stretch in stretches))
-            connection.execute(PUT, (_FINE.number, begin, end, zlib.crc32(data), data))
+        for group in _by_clock(stretches):
+            last = group[-1]
+            end = last.begin_ns + round(last.seconds * SECOND)
+            if group[-1] is stretches[-1] and 0 <= until_ns - end < _HOUR:
+                end = until_ns
+            self._put(connection, group, group[0].begin_ns, end)
+        if self._until_ns > until_ns + SECOND:
+            # The clock was set back, and nothing was there since: readers take the end of the last block for theirs.
+            self._put(connection, (), looks[-1].begin_ns, until_ns)
         changed, self._numbers.changed = self._numbers.changed, []
         hour = until_ns // _HOUR
         if hour != self._hour or self._is_ending:
@@ -92,6 +100,25 @@ class ProcessPart:
             coarsen(connection, until_ns)
             self._hour = hour
 
+    def _put(
+        self, connection: sqlite3.Connection, stretches: Sequence[SeenStretch], begin_ns: int, end_ns: int
+    ) -> None:  # fmt: skip
+        data = pack(stretches)
+        connection.execute(PUT, (_FINE.number, begin_ns, end_ns, zlib.crc32(data), data))
+        self._until_ns = end_ns
+
     def _resolve(self, life: ProcessLife) -> int:
         assert self._connection is not None
         return self._rows.number(self._connection, life)
+
+
+def _by_clock(stretches: Sequence[SeenStretch]) -> Iterator[list[SeenStretch]]:
+    """Split stretches where the clock was set between two of them: a block has one begin and one end."""
+    group: list[SeenStretch] = []
+    for stretch in stretches:
+        if group and not 0 <= stretch.begin_ns - group[-1].begin_ns < _HOUR:
+            yield group
+            group = []
+        group.append(stretch)
+    if group:
+        yield group

@@ -461,6 +461,18 @@ def test_a_process_is_known_whenever_its_clock_was_ahead(path: Path, ahead: rang
     assert use.process.last == pytest.approx(BEGIN + 340 + shift, abs=12), "and no time that is still to come"
 
 
+@pytest.mark.parametrize("ahead", [HOUR, 365 * 24 * HOUR])
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_process_that_ended_while_the_clock_was_ahead_hides_none(path: Path, ahead: int, kill: bool) -> None:
+    ticks = [at(s, [one()]) for s in range(100)]
+    ticks += [at(s, [one()], time_ns=(BEGIN + s + ahead) * SECOND) for s in range(100, 140)]
+    ticks += [at(s) for s in range(140, 300)]
+    keep(path, ticks[:150], kill=kill)
+    keep(path, ticks[150:], kill=kill)
+    (use,) = uses(path, -100, 290)
+    assert use.held == pytest.approx(100, abs=4)
+
+
 def test_names_are_harmless_in_the_file_and_behind_it(path: Path) -> None:
     keep(path, steady(0, 20, one(name="\x1b[2J" + "x" * 500, user="eve\n\u202e")))
     (use,) = uses(path)
