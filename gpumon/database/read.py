@@ -14,6 +14,10 @@ from gpumon.regular_file import open_regular
 LOCKED = "another program has locked it; try again once that has ended"
 """Why a file cannot be read, and what to do: a copy or a compaction of it may go on."""
 NO_LOCKS = "its file system has no locks; pass a --state-dir on a local disk, or mount it with locks"
+FULL = "its file system is full"
+_LEAST_ROOM = 64 * 1024
+"""Bytes that SQLite wants for the index of a write-ahead log, which is 32 KiB, and a page: without them, it tells of
+an I/O error."""
 _OF_LOCKS = (
     "SQLITE_BUSY",
     "SQLITE_LOCKED",
@@ -44,9 +48,19 @@ def words_of(error: Exception, path: str) -> str:
     """Return the words of an error of the file at `path` for people."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    if not getattr(error, "sqlite_errorname", "").startswith(_OF_LOCKS):
-        return str(error)
+    name = getattr(error, "sqlite_errorname", "")
+    if not name.startswith(_OF_LOCKS):
+        return FULL if name.startswith("SQLITE_IOERR") and _is_full(path) else str(error)
     return LOCKED if _has_locks(path) else NO_LOCKS
+
+
+def _is_full(path: str) -> bool:
+    """Whether the file system of a file has no room left."""
+    try:
+        found = os.statvfs(os.path.dirname(path) or ".")
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _LEAST_ROOM
 
 
 def _has_locks(path: str) -> bool:
