@@ -21,7 +21,7 @@ from gpumon.paths import Places, tag_dirs
 from gpumon.procfs import start_time
 from gpumon.run_about import NOTHING_TOLD, About
 from gpumon.run_facts import NEWS_FOR, SHOWN_FOR
-from gpumon.tags.budget import FOR_DESCRIPTIONS, Budget
+from gpumon.tags.budget import FOR_DESCRIPTIONS, Budget, BudgetOwners
 from gpumon.tags.listing import Listing, Unchanged, is_of_its_user, name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.refusals import Place, Refusals
@@ -98,6 +98,7 @@ class TagReader:
         self._ended: dict[Place, _End] = {}
         self._news_since: dict[int, int] = {}
         """End of the last run that is still news (monotonic ns), of users who had more than enough that ended."""
+        self._owners = BudgetOwners()
         self._budgets: dict[int, Budget] = {}
         """By user."""
         self._users: dict[int, str] = {}
@@ -118,7 +119,7 @@ class TagReader:
         self._news_since = self._newest_ends()
         boundaries: list[Boundary] = []
         withdrawn: list[str] = []
-        left = Counter(board.uid for board in self._boards.values())
+        left = Counter(self._owners.of(board.uid) for board in self._boards.values())
         for place, board in list(self._boards.items()):
             try:
                 run, fresh = self._read(board, left)
@@ -165,10 +166,11 @@ class TagReader:
 
     def _read(self, board: Watched, left: Counter[int]) -> tuple[Run, list[Boundary]]:
         """Read a board as far as its user's budget goes, of which `left` boards have an equal share."""
-        budget, bytes_before = self._budgets[board.uid], board.text_bytes
+        owner = self._owners.of(board.uid)
+        budget, bytes_before = self._budgets[owner], board.text_bytes
         backlog, board.backlog = board.backlog, 0  # counted when it was opened; more may have come since
-        most = backlog + max(1, budget.events // left[board.uid])
-        left[board.uid] -= 1
+        most = backlog + max(1, budget.events // left[owner])
+        left[owner] -= 1
         run, fresh = board.poll(self._now, most, texts=budget.bytes > 0, particulars=budget.bytes > FOR_DESCRIPTIONS)
         budget.events -= max(0, len(fresh) - backlog)
         budget.bytes -= board.text_bytes - bytes_before
@@ -201,13 +203,13 @@ class TagReader:
         ago = times.monotonic_ns - end
         if ago <= SHOWN_AFTER_END or state not in ENDED_BADLY:
             return ago > SHOWN_AFTER_END
-        return ago > NEWS_AFTER_END or end < self._news_since.get(board.uid, end)
+        return ago > NEWS_AFTER_END or end < self._news_since.get(self._owners.of(board.uid), end)
 
     def _newest_ends(self) -> dict[int, int]:
         """Return the end of the last of each user's newest `_NEWS_PER_USER` runs, of users with so many that ended."""
         ends: dict[int, list[int]] = {}
         for place, end in self._ended.items():
-            ends.setdefault(self._boards[place].uid, []).append(end.monotonic_ns)
+            ends.setdefault(self._owners.of(self._boards[place].uid), []).append(end.monotonic_ns)
         return {uid: sorted(found)[-_NEWS_PER_USER] for uid, found in ends.items() if len(found) >= _NEWS_PER_USER}
 
     def _forget(self, place: Place, board: Watched, end: _End) -> None:
@@ -226,7 +228,7 @@ class TagReader:
         self._scanned.add(directory)
         opened: Counter[int] = Counter()  # by true owner: no user uses up the room of another
         refused: Counter[int] = Counter()
-        boards = Counter(board.uid for board in self._boards.values())
+        boards = Counter(self._owners.of(board.uid) for board in self._boards.values())
         unread = 0
         for entry in listing.portion():
             place = (directory, entry.name)
@@ -239,26 +241,28 @@ class TagReader:
                 self._unlink_old(listing.fd, place, times)
             elif self._refused.must_wait(place, times.monotonic_ns):
                 listing.seen.add(entry.name)
-            elif refused[uid := name_uid(entry.name)] >= _REFUSED_EACH_POLL:  # before the call that asks for the owner
+            elif (
+                refused[owner := self._owners.of(uid := name_uid(entry.name))] >= _REFUSED_EACH_POLL
+            ):  # before the call that asks for the owner
                 if place in self._refused:
                     listing.seen.add(entry.name)
                 else:
                     unread += 1
             elif is_of_its_user(entry, uid):
                 listing.seen.add(entry.name)
-                if boards[uid] >= BOARDS_PER_USER:
-                    boards[uid] -= self._made_room(uid)
-                budget = self._budgets.setdefault(uid, Budget(times.monotonic_ns))
-                if opened[uid] >= _NEW_EACH_POLL or boards[uid] >= BOARDS_PER_USER or budget.is_spent:
+                if boards[owner] >= BOARDS_PER_USER:
+                    boards[owner] -= self._made_room(owner)
+                budget = self._budgets.setdefault(owner, Budget(times.monotonic_ns))
+                if opened[owner] >= _NEW_EACH_POLL or boards[owner] >= BOARDS_PER_USER or budget.is_spent:
                     unread += place not in self._refused
                     continue
-                opened[uid] += 1
+                opened[owner] += 1
                 if (lost := self._lost_board(place)) is not None:
                     self._continue(listing.fd, lost, place)
                     continue
                 is_board = self._open(listing.fd, place, times)
-                boards[uid] += is_board
-                refused[uid] += not is_board
+                boards[owner] += is_board
+                refused[owner] += not is_board
         if listing.is_done:
             self._forget_vanished(directory, listing.seen)
             if not listing.seen and not unread:  # each file is an open board, or none
@@ -275,7 +279,7 @@ class TagReader:
             self._refused.add(place, times.monotonic_ns)
             return False
         self._refused.forget(place)
-        self._budgets[board.uid].events -= board.backlog
+        self._budgets[self._owners.of(board.uid)].events -= board.backlog
         return True
 
     def _lost_board(self, place: Place) -> Place | None:
@@ -300,13 +304,13 @@ class TagReader:
             finally:
                 other.close()
 
-    def _made_room(self, uid: int) -> bool:
-        """Let the board of `uid` give way whose run ended first; false while all of them are needed."""
+    def _made_room(self, owner: int) -> bool:
+        """Let the board of `owner` give way whose run ended first; false while all of them are needed."""
         told = self._polls - _GIVES_WAY_AFTER
         over = [
             (end.monotonic_ns, place)
             for place, end in self._ended.items()
-            if end.poll <= told and self._boards[place].uid == uid
+            if end.poll <= told and self._owners.of(self._boards[place].uid) == owner
         ]
         if not over:
             return False

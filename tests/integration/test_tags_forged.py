@@ -21,7 +21,7 @@ import gpumon
 from gpumon.frame import Device, Mark, Process, Run
 from gpumon.paths import Places, make_tag_dir
 from gpumon.tags import wire
-from gpumon.tags.budget import BURST, BYTES, EVENTS
+from gpumon.tags.budget import BURST, BYTES, EVENTS, BudgetOwners
 from gpumon.tags.listing import is_of_its_user
 from gpumon.tags.matching import devices_of
 from gpumon.tags.reader import BOARDS_PER_USER, TagReader
@@ -136,6 +136,23 @@ def test_of_one_user_so_many_boards_are_read_and_the_rest_is_counted(
         plant(tags, valid, number)
     poll = reader.poll()
     assert (len(poll.runs), poll.unread) == (BOARDS_PER_USER, 10)
+
+
+@pytest.mark.skipif(UID != 0, reason="only root can be two users")
+def test_uids_that_are_lent_to_a_user_have_no_budget_of_their_own(
+    tags: Path, reader: TagReader, valid: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "subuid").write_text("nobody-of-this-machine:100000:65536\n4321:200000:65536\nbroken\n")
+    reader._owners = BudgetOwners(str(tmp_path / "subuid"))
+    assert [reader._owners.of(uid) for uid in (4321, 199_999, 200_000, 265_535, 265_536)] == [
+        4321, 199_999, 4321, 4321, 265_536,
+    ]  # fmt: skip
+    for number in range(BOARDS_PER_USER + 10):
+        uid = 200_000 + number
+        os.chown(plant(tags, valid, number, uid=uid), uid, uid)
+    plant(tags, valid, 0xFFFFFFFF)
+    poll = reader.poll()
+    assert (len(poll.runs), poll.unread) == (1, 10), "those of the other user are opened, and held by none of his"
 
 
 @pytest.mark.skipif(UID != 0, reason="only root can be two users")
