@@ -46,12 +46,12 @@ def phases(record: Record) -> dict[int, list[EpochSummary]]:
             )
         )
     order: dict[str, int] = {}
-    for row in sorted(record.phases, key=lambda row: (row.ordinal, _entered(row))):
+    for row in sorted(record.phases, key=lambda row: (row.ordinal, entered(row))):
         order.setdefault(row.phase, len(order))
     return {ordinal: sorted(parts, key=lambda part: order[part.phase]) for ordinal, parts in found.items()}
 
 
-def _entered(row: PhaseRow) -> float:
+def entered(row: PhaseRow) -> float:
     """A number that grows with when a phase was first entered; a ledger of an older version has it for some."""
     # NaN is not itself; in place, because a call would cost more than the rest of the loop.
     if row.place == row.place:

@@ -27,18 +27,20 @@ from gpumon_tui.asked import OFTEN
 from gpumon_tui.kept_runs import FRESH, OPENED_KEPT, KeptRuns
 from gpumon_tui.keys import RUNS
 from gpumon_tui.look import Depth, TerminalLook
-from gpumon_tui.renderables import run_opened
+from gpumon_tui.renderables import run_compared, run_opened
 from gpumon_tui.renderables.by_epoch import extremes, joined, levels, stretch_of
 from gpumon_tui.renderables.cells import painted
+from gpumon_tui.renderables.compared_curves import _by_time
 from gpumon_tui.renderables.compared_headline import headlines
 from gpumon_tui.renderables.nothing_to_list import NO_RUN_SIMULATED
 from gpumon_tui.renderables.plot import PlotCurve, plot
-from gpumon_tui.renderables.run_curves import LABELS
+from gpumon_tui.renderables.run_curves import LABELS, curves
 from gpumon_tui.renderables.run_list import ORDERS
 from gpumon_tui.renderables.text_width import length
 from gpumon_tui.renderables.value_axis import axis_around
 from gpumon_tui.run_reading.compared import _compared, compared
 from gpumon_tui.run_reading.opened import opened
+from gpumon_tui.run_reading.rows import EpochCurve
 from gpumon_tui.widgets.runs_sheet import RunsSheet
 from tests.fakes import FakeClock
 from tests.instructions import instructions
@@ -818,6 +820,36 @@ def test_of_two_thousand_runs_and_five_thousand_epochs_only_what_is_on_screen_is
 
     still = FakeClock(time=NOW * SECOND)  # or the frames would be old once all is read
     play(recent(gpus=5), (160, 50), script, ledgers=lambda: Ledgers([str(book.path)]), clock=still)
+
+
+def test_a_run_and_a_comparison_of_more_epochs_take_no_more_work_to_draw(tmp_path: Path) -> None:
+    """Drawn for the first time, as after each answer: what takes a look at every epoch is made where it is read."""
+    spent = []
+    for epochs in (400, 4000):
+        with Book(tmp_path / str(epochs)) as book:
+            book.db.execute("PRAGMA synchronous = OFF")
+            for run_id in ("net-1", "net-2"):
+                training(book, run_id, epochs, course=False, gpus=2)
+            with Ledger(str(book.path)) as ledger:
+                run = opened(ledger.record("net-1", phases=False, times=True), BEGAN + 10**6)
+                both = compared(*(ledger.record(run_id, phases=False) for run_id in ("net-1", "net-2")))
+        spent.append([instructions(work) for work in (
+            lambda run=run: curves(run, 100, 40), lambda run=run: run_opened.head(run, "finished", 160, 6),
+            lambda run=run: (run_opened.columns(run, 160), run_opened.scale_of(run)),
+            lambda both=both: run_compared.compared(both, 160, 48, has_equal=False, has_colors=True),
+        )])  # fmt: skip
+        assert not any((run.record.epochs, run.record.usage, run.record.phases)), "nor to free, when it is read again"
+    for few, many in zip(*spent, strict=True):
+        assert many < 1.3 * few, spent
+
+
+def test_a_comparison_by_time_joins_neighbors_only() -> None:
+    curve = EpochCurve([0.0, 1.0, 1.01, 4.0, 5.0, 10.0], [5.0, 3.0, nan, 2.0, 4.0, 9.0], (2.0, 9.0))
+    found = _by_time(curve, 10.0, 10)
+    assert found[:3] == [5.0, 4.0, 3.0], "an epoch without a value hides no other in its cell"
+    assert all(value != value for value in found[3:8]), "no line across what was not logged"
+    assert found[8:11] == [2.0, 3.0, 4.0]
+    assert found[-1] == 9.0
 
 
 def test_a_picture_that_shows_the_same_is_the_same(ledger: str) -> None:

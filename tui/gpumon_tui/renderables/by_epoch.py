@@ -52,7 +52,7 @@ def extremes(values: Sequence[float], points: int, *, highest: bool) -> list[flo
         return levels(values, points)
     found = []
     for place in range(points):
-        known = [one for one in _part(values, place, points) if isfinite(one)]
+        known = _finite(_part(values, place, points))
         found.append((max(known) if highest else min(known)) if known else NAN)
     return found
 
@@ -66,5 +66,10 @@ def _known(value: float) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if isfinite(value)]
+    known = _finite(values)
     return sum(known) / len(known) if known else NAN
+
+
+def _finite(values: Sequence[float]) -> Sequence[float]:
+    # A sum is quick: most runs have thousands of values and all of them are finite.
+    return values if isfinite(sum(values)) else [value for value in values if isfinite(value)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import takewhile
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,7 @@ from gpumon_tui.renderables.text_width import Line, fit, length, safe
 from gpumon_tui.renderables.value_axis import ValueAxis, axis_around
 
 if TYPE_CHECKING:
-    from gpumon_tui.run_reading.rows import ComparedRuns
+    from gpumon_tui.run_reading.rows import ComparedRuns, EpochCurve
 
 BOTH_FROM = 100
 """Cells from which both pictures stand beside each other."""
@@ -31,7 +33,6 @@ _LENGTHS = (
     *(3600 * many for many in (1, 2, 3, 4, 6, 8, 12)), *(86400 * many for many in (1, 2, 5, 10)),
 )  # fmt: skip
 """Seconds between the marks of the axis of time."""
-Curve = Sequence[tuple[float, float]]
 
 
 def compared_curves(runs: ComparedRuns, cells: int, rows: int, *, has_letters: bool = False) -> list[Line]:
@@ -39,21 +40,21 @@ def compared_curves(runs: ComparedRuns, cells: int, rows: int, *, has_letters: b
 
     `has_letters`: lines have no colors, so the letter of its run stands on each.
     """
-    if not runs.metric or not all(runs.curves):
+    if not runs.metric or not all(curve.values for curve in runs.curves):
         return []
     base, other = runs.curves
-    axis = axis_around([value for _, value in (*base, *other)])
+    axis = axis_around((*base.range, *other.range))
     side, both = margin(cells), cells >= BOTH_FROM
     wide = ((cells - 2 * side - 4) // 2 if both else cells - 2 * side) - LABELS
     height = rows - 2
-    name, longest = safe(runs.metric).capitalize(), max(len(base), len(other))
+    name, longest = safe(runs.metric).capitalize(), max(len(base.values), len(other.values))
     by_epoch = [_by_epoch(curve, longest, wide) for curve in (other, base)]
     marks = (LETTERS[1], LETTERS[0]) if has_letters else ("", "")
     left = _panel(f"{name} by epoch", by_epoch, wide, height, axis, marks)
     left.append(_marks(_epochs(longest, wide), wide))
     if not both:
         return [[Segment(" " * side), *line] for line in left]
-    most = max(curve[-1][0] for curve in (base, other))
+    most = max(curve.times[-1] for curve in (base, other))
     by_time = [_by_time(curve, most, wide) for curve in (other, base)]
     right = _panel(f"{name} by time", by_time, wide, height, axis, marks)
     right.append(_marks(_times(most, wide), wide))
@@ -71,26 +72,32 @@ def _panel(
     return [[Segment(fit(title, wide + LABELS), NAME)], *drawn]
 
 
-def _by_epoch(curve: Curve, longest: int, wide: int) -> list[float]:
+def _by_epoch(curve: EpochCurve, longest: int, wide: int) -> list[float]:
     """The values of a run, of which the longest takes all the width."""
-    missing = [NAN] * (longest - len(curve))
-    return joined([*(value for _, value in curve), *missing], 2 * wide)
+    return joined([*curve.values, *[NAN] * (longest - len(curve.values))], 2 * wide)
 
 
-def _by_time(curve: Curve, most: float, wide: int) -> list[float]:
+def _by_time(curve: EpochCurve, most: float, wide: int) -> list[float]:
     """A value at the end of each epoch, lines between neighbors."""
-    found = [NAN] * (2 * wide)
-    last: tuple[int, float] | None = None
-    for time, value in curve:
-        if not isfinite(value):
-            last = None
-            continue
-        at = min(2 * wide - 1, round(time / most * (2 * wide - 1))) if most > 0 else 0
-        if last is not None:
-            for between in range(last[0] + 1, at):
-                found[between] = last[1] + (value - last[1]) * (between - last[0]) / (at - last[0])
-        found[at] = value
-        last = at, value
+    last = 2 * wide - 1
+
+    def point(place: int) -> int:
+        return min(last, round(curve.times[place] / most * last)) if most > 0 else 0
+
+    found = []
+    for at in range(last + 1):
+        # The last epoch until here is found by bisection: a run may have thousands.
+        place = bisect_right(range(len(curve.times)), at, key=point) - 1
+        if place >= 0 and point(place) == at:
+            here = takewhile(lambda own, at=at: point(own) == at, range(place, -1, -1))  # type: ignore[misc]
+            found.append(next((curve.values[own] for own in here if isfinite(curve.values[own])), NAN))
+        elif 0 <= place < len(curve.times) - 1:
+            begin, end = point(place), point(place + 1)
+            before, after = curve.values[place : place + 2]
+            value = before + (after - before) * (at - begin) / (end - begin)
+            found.append(value if isfinite(value) else NAN)
+        else:
+            found.append(NAN)
     return found
 
 

@@ -86,14 +86,13 @@ def _is_unclear(one: ComparedRow) -> bool:
 
 def _learned(runs: ComparedRuns) -> Headline | None:
     """The metric after as many epochs as both have made: one value of each, so that nothing is clear."""
-    both = [
-        (place, base, own)
-        for place, ((_, base), (_, own)) in enumerate(zip(*runs.curves, strict=False))
-        if is_known(base) and is_known(own) and abs(base) > 0
-    ]
-    if not both:
+    baseline, other = (curve.values for curve in runs.curves)
+    for place in reversed(range(min(len(baseline), len(other)))):
+        base, own = baseline[place], other[place]
+        if is_known(base) and is_known(own) and abs(base) > 0:
+            break
+    else:
         return None
-    place, base, own = both[-1]
     share = own / base - 1 if base > 0 else 1 - own / base
     if not abs(share) < 1e6:
         return None

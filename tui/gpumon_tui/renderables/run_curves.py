@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
 
 from gpumon import units
-from gpumon.frame import NAN
 from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.by_epoch import extremes, joined, levels, stretch_of
@@ -48,15 +46,14 @@ class RunCurves(NamedTuple):
 def curves(run: OpenRun, cells: int, rows: int) -> RunCurves:
     """Return both curves in exactly `rows` lines of `cells`, with the last one free for the epoch under a cursor."""
     wide = cells - LABELS
-    names = [name for name in run.metrics if any(name in one.metrics for one in run.rows.stretches)][:1]
-    is_measured = any(is_known(one.value("utilization_mean")) for one in run.rows.stretches)
-    if wide < 8 or rows < 8 or not (names or is_measured):
+    metric, is_measured = run.totals.metric, any(map(is_known, run.totals.utilization[1]))
+    if wide < 8 or rows < 8 or not (metric or is_measured):
         return RunCurves([], (), 0)
-    each = (rows - 3) // 2 if names and is_measured else rows - 2
+    each = (rows - 3) // 2 if metric and is_measured else rows - 2
     lines: list[Line] = []
     pictures = []
-    if names:
-        lines += _logged(run, names[0], wide, each - 1)
+    if metric:
+        lines += _logged(run, wide, each - 1)
         pictures.append(range(1, len(lines)))
     if is_measured:
         first = len(lines) + 1
@@ -80,20 +77,17 @@ def with_cursor(drawn: RunCurves, run: OpenRun, selected: int) -> list[Line]:
     return lines
 
 
-def _logged(run: OpenRun, name: str, wide: int, rows: int) -> list[Line]:
-    values = [one.metrics.get(name, NAN) for one in run.rows.stretches]
-    odd = sum(not isfinite(one.metrics.get(name, 0.0)) for one in run.rows.stretches)
-    title: Line = [Segment(safe(name).capitalize(), NAME), Segment(" ⠒⠒ by epoch", theme.DIM)]
-    if odd:
-        title.append(Segment(f"  diverged in {units.counted(odd, 'epoch')}", palette.ink("crit")))
-    curve = PlotCurve((), joined(values, 2 * wide), ())  # a band or an area would lie about ratios
-    return [title, *labeled(curve, axis_around(values), rows, "run")]
+def _logged(run: OpenRun, wide: int, rows: int) -> list[Line]:
+    totals = run.totals
+    title: Line = [Segment(safe(totals.metric).capitalize(), NAME), Segment(" ⠒⠒ by epoch", theme.DIM)]
+    if totals.diverged:
+        title.append(Segment(f"  diverged in {units.counted(totals.diverged, 'epoch')}", palette.ink("crit")))
+    curve = PlotCurve((), joined(totals.logged, 2 * wide), ())  # a band or an area would lie about ratios
+    return [title, *labeled(curve, axis_around(totals.logged_range), rows, "run")]
 
 
 def _used(run: OpenRun, wide: int, rows: int) -> list[Line]:
-    mean = [one.value("utilization_mean") for one in run.rows.stretches]
-    low = [_either(one.value("utilization_p5"), own) for one, own in zip(run.rows.stretches, mean, strict=True)]
-    high = [_either(one.value("utilization_p95"), own) for one, own in zip(run.rows.stretches, mean, strict=True)]
+    low, mean, high = run.totals.utilization
     words = " 5th to 95th percentile" if wide >= _ROOMY else " p5 to p95"
     title: Line = [
         Segment("Utilization", NAME), Segment(" ⠒⠒", theme.GOOD), Segment(" mean  ", theme.DIM),
@@ -117,10 +111,6 @@ def labeled(
     ]
 
 
-def _either(value: float, otherwise: float) -> float:
-    return value if is_known(value) else otherwise
-
-
 def _axis(run: OpenRun, wide: int) -> Line:
     """Titles of epochs below the curves, at round numbers of them."""
     many = len(run.rows)
@@ -130,9 +120,9 @@ def _axis(run: OpenRun, wide: int) -> Line:
         step = STEPS[power % 3] * 10 ** (power // 3)
     text = [" "] * wide
     free = 0
-    for place, one in enumerate(run.rows.stretches):
-        if place and (one.epoch % step if not run.is_by_steps else place % step):
-            continue
+    numbers = range(many) if run.is_by_steps else run.totals.numbers
+    marked = [place for place, number in enumerate(numbers) if not number % step]
+    for place in marked if marked[:1] == [0] else [0, *marked]:
         at = stretch_of(place, many, wide)
         title = run.rows[place].title
         if at >= free and at + len(title) <= wide:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
@@ -12,7 +12,6 @@ from gpumon import units
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import is_partly_sampled, sampled
 from gpumon.frame import TRAINING
-from gpumon.ledger.epoch_summary import are_epochs_known, epochs_done
 from gpumon.missing import is_known
 from gpumon.reports.run_tables import OPEN, used_peak
 from gpumon_tui import palette, theme
@@ -23,7 +22,6 @@ from gpumon_tui.renderables.table import Cell, Row, TableColumn
 from gpumon_tui.renderables.text_width import SENTENCE, Line, cut, length, safe, width
 
 if TYPE_CHECKING:
-    from gpumon.ledger.epoch_summary import EpochSummary
     from gpumon_tui.run_reading.rows import OpenRun, StretchRow
 
 BAR = 10
@@ -51,8 +49,6 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
     """The columns of the table of a run's epochs, or of its steps."""
     longest = max((width(one.title.strip()) for one in (*run.rows[-1:], *run.beside)), default=0) + len(_GOES_ON)
     titles = min(max(8, longest), _title_cells(cells))
-    all_of = [*run.rows.stretches, run.whole.of]
-    is_part = any(is_partly_sampled(of) or of.is_open for of in all_of)  # "≥" stands before such a peak
     metrics = [
         TableColumn(text, 8, right=True, keep=50 - place, wish=min(width(text), HEAD_CELLS))
         for place, text in enumerate(map(safe, run.metrics))
@@ -67,7 +63,7 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
         TableColumn("wait", 4, right=True, keep=85),
         TableColumn("util", 5, right=True, keep=98),
         TableColumn("idle", 5, right=True, keep=65),
-        TableColumn("mem max", 8 + is_part, right=True, keep=55),
+        TableColumn("mem max", 8 + run.totals.is_part, right=True, keep=55),  # "≥" before a peak that is in part
         TableColumn("energy", 9, right=True, keep=75),
         *(metrics[:1] and [metrics[0]._replace(keep=90)]),
         *changes,
@@ -78,7 +74,7 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
 
 
 class RowScale(NamedTuple):
-    """Common to all rows of a run, found in all of them once."""
+    """Common to all rows of a run."""
 
     longest: float
     """Seconds of a full bar."""
@@ -90,23 +86,17 @@ class RowScale(NamedTuple):
 
 def scale_of(run: OpenRun) -> RowScale:
     """Return what the rows of a run have in common."""
-    rows = run.rows.stretches
-    longest = max((one.seconds for one in rows if is_known(one.seconds)), default=0.0)
-    every = [*(one.of for one in run.beside), *rows]
-    empty = {place for place, has in _HAS.items() if not any(map(has, every))}
-    if len(rows) < 2:
-        empty |= {CHANGE, max(_HAS) + 2} if run.metrics else {CHANGE}
-    return RowScale(longest, units.pace_decimals(one.steps_per_second for one in every), frozenset(empty))
+    totals = run.totals
+    empty = {place for place, title in _MEASURED.items() if title not in totals.measured}
+    if len(run.rows) < 2:
+        empty |= {CHANGE, max(_MEASURED) + 2} if run.metrics else {CHANGE}
+    return RowScale(totals.longest, units.pace_decimals([totals.fastest]), frozenset(empty))
 
 
 CHANGE = 2
 """Place of the change against the epoch before."""
-_HAS: Mapping[int, Callable[[EpochSummary], bool]] = {
-    4: lambda of: is_known(of.steps_per_second), 5: lambda of: is_known(of.wait_share),
-    6: lambda of: is_known(of.value("utilization_mean")), 7: lambda of: is_known(of.value("idle_share")),
-    8: lambda of: is_known(of.value("memory_used_peak")), 9: lambda of: is_known(of.value("energy")),
-}  # fmt: skip
-"""Whether a row has something for a column, by its place; behind them stand a metric and its change."""
+_MEASURED: Mapping[int, str] = {4: "steps/s", 5: "wait", 6: "util", 7: "idle", 8: "mem max", 9: "energy"}
+"""Columns that may be empty in every row, by place; behind them stand a metric and its change."""
 
 
 def row(one: StretchRow, scale: RowScale) -> Row:
@@ -255,11 +245,9 @@ def _epochs(run: OpenRun) -> str:
         return units.counted(len(run.rows), "row") + " of steps"
     of = run.record.run
     if of.epochs:
-        stretches = run.rows.stretches
-        done = str(epochs_done(run.record, stretches)) if are_epochs_known(run.record, stretches) else units.MISSING
+        done = run.totals.done if run.totals.done is not None else units.MISSING
         return f"{done} of {of.epochs} epochs done"
-    ended = sum(is_known(one.ended) for one in run.rows.stretches)
-    return units.counted(ended, "epoch") if run.rows else "no epochs"
+    return units.counted(run.totals.ended, "epoch") if run.rows else "no epochs"
 
 
 def _judged(severity: Severity | None) -> Style:

@@ -14,8 +14,8 @@ from gpumon.reports import compare
 from gpumon.reports.about import COMMIT_LETTERS, written
 from gpumon.reports.compare_whole import BETWEEN, CPU
 from gpumon.reports.config_differences import ConfigComparison, ConfigDifference, config_differences
-from gpumon_tui.run_reading.logged import first_metric, names
-from gpumon_tui.run_reading.rows import WARM_UP, ComparedRow, ComparedRuns
+from gpumon_tui.run_reading.logged import finite_range, first_metric, names
+from gpumon_tui.run_reading.rows import WARM_UP, ComparedRow, ComparedRuns, EpochCurve
 
 
 def compared(baseline: Record, other: Record) -> ComparedRuns:
@@ -86,7 +86,7 @@ def _compared(line: compare.MeasureComparison, *, single: bool) -> ComparedRow:
     )
 
 
-def _curve(record: Record, epochs: Sequence[EpochSummary], metric: str) -> list[tuple[float, float]]:
-    return [
-        (epoch.ended - record.run.started, epoch.metrics.get(metric, NAN)) for epoch in epochs if is_known(epoch.ended)
-    ]
+def _curve(record: Record, epochs: Sequence[EpochSummary], metric: str) -> EpochCurve:
+    ended = [epoch for epoch in epochs if is_known(epoch.ended)]
+    values = [epoch.metrics.get(metric, NAN) for epoch in ended]
+    return EpochCurve([epoch.ended - record.run.started for epoch in ended], values, finite_range(values))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 
 from gpumon import units
+from gpumon.frame import NAN
 from gpumon.ledger.epoch_summary import EpochSummary
 
 METRICS = 4
@@ -26,3 +28,9 @@ def column(stretches: Sequence[EpochSummary], name: str) -> list[str]:
     """Return the texts of a metric, with equal decimals; empty where it was not logged."""
     texts = iter(units.plains([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
+
+
+def finite_range(values: Sequence[float]) -> tuple[float, float]:
+    """Return the lowest and the highest finite value; NaN where there is none."""
+    finite = [value for value in values if isfinite(value)]
+    return min(finite, default=NAN), max(finite, default=NAN)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
 from gpumon.cost.charge import Charge
 from gpumon.cost.of_run import price_run, price_stretch
-from gpumon.diagnosis.past import findings, verdict
+from gpumon.diagnosis.past import findings, is_partly_sampled, verdict
 from gpumon.frame import NAN, RunState
-from gpumon.ledger import aggregate, phase_summary
-from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger import aggregate
+from gpumon.ledger.combine import highest
+from gpumon.ledger.epoch_summary import EpochSummary, are_epochs_known, epochs_done
 from gpumon.ledger.outside import outside_phases
+from gpumon.ledger.phase_summary import entered
 from gpumon.ledger.records import DeviceRow, PhaseRow, Record
 from gpumon.ledger.schema import STEP_ROWS
 from gpumon.ledger.step_summary import step_summaries, steps_text
@@ -23,8 +25,8 @@ from gpumon.reports.charges import cells, columns, sentence
 from gpumon.reports.run_list import state
 from gpumon.reports.run_tables import energy_texts, live_peak, outside_rows
 from gpumon.reports.run_text import gpus
-from gpumon_tui.run_reading.logged import column, names
-from gpumon_tui.run_reading.rows import OpenRun, StretchRow, StretchRows
+from gpumon_tui.run_reading.logged import column, finite_range, names
+from gpumon_tui.run_reading.rows import EpochTotals, OpenRun, StretchRow, StretchRows
 
 
 def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
@@ -40,14 +42,12 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     metrics = names([*made, total])
     in_one_unit = energy_texts(made, [row for _, row in beside])
     logged = {name: column([*made, *(row for _, row in beside)], name) for name in metrics}
-    phases: dict[int, list[PhaseRow]] = {}
-    for part in record.phases:
-        phases.setdefault(part.ordinal, []).append(part)
+    parts = _parts(record.phases) if not is_by_steps else {}
 
     def row(place: int, title: str, of: EpochSummary, before: EpochSummary | None, judged: bool) -> StretchRow:
         return StretchRow(
             title=title, of=of, took_change=_change(of, before), energy=in_one_unit[place], peak=live_peak(of),
-            parts=_parts(record, of.ordinal, phases.get(of.ordinal, ())) if not is_by_steps else (),
+            parts=list(parts.get(of.ordinal, _NO_PARTS).items()),
             logged=[logged[name][place] for name in metrics],
             logged_change=_metric_change(metrics[0], of, before) if metrics else NAN,
             verdict=verdict(of, goes_on) if judged else None,
@@ -63,13 +63,53 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     last = [row(len(made) + place, title, of, None, False) for place, (title, of) in enumerate(beside)]
     between = [(part.phase, part.seconds) for part in outside_phases(record)]
     return OpenRun(
-        record=record, state=state(record.run, now), devices=gpus(record.devices), is_by_steps=is_by_steps,
+        # Without thousands of rows: to free them later would hold up the view.
+        record=record._replace(epochs=(), usage=(), phases=()), state=state(record.run, now), devices=gpus(record.devices), is_by_steps=is_by_steps,
         rows=StretchRows(made, made_row), phases=_names(record.phases),
         beside=[one._replace(parts=between) if one.title == "between" else one for one in last], metrics=metrics,
         findings=findings(record, total, record.run.updated),
         about=[*(priced.told() if priced else ()), *about_lines(record.about)],
-        seconds=total.seconds, costs=priced.headings() if priced else (),
+        seconds=total.seconds, totals=_totals(record, made, [of for _, of in beside], metrics),
+        costs=priced.headings() if priced else (),
     )  # fmt: skip
+
+
+_MEASURED: Mapping[str, Callable[[EpochSummary], float]] = {
+    "steps/s": lambda of: of.steps_per_second, "wait": lambda of: of.wait_share,
+    "util": lambda of: of.value("utilization_mean"), "idle": lambda of: of.value("idle_share"),
+    "mem max": lambda of: of.value("memory_used_peak"), "energy": lambda of: of.value("energy"),
+}  # fmt: skip
+"""The values of columns that may be empty in every row."""
+
+
+def _totals(
+    record: Record, made: Sequence[EpochSummary], beside: Sequence[EpochSummary], metrics: Sequence[str]
+) -> EpochTotals:
+    every = [*made, *beside]
+    paces = [pace for of in every if isfinite(pace := of.steps_per_second)]
+    metric = next((name for name in metrics if any(name in of.metrics for of in made)), "")
+    logged = [of.metrics.get(metric, NAN) for of in made] if metric else []
+    mean = [of.value("utilization_mean") for of in made]
+    low, high = ([_either(of.value(name), of.value("utilization_mean")) for of in made] for name in _PERCENTILES)
+    return EpochTotals(
+        longest=max((of.seconds for of in made if is_known(of.seconds)), default=0.0),
+        fastest=max(paces, default=0.0),
+        measured=frozenset(title for title, value in _MEASURED.items() if any(is_known(value(of)) for of in every)),
+        is_part=any(is_partly_sampled(of) or of.is_open for of in (*made, beside[-1])),
+        ended=sum(is_known(of.ended) for of in made),
+        done=epochs_done(record, made) if are_epochs_known(record, made) else None,
+        numbers=[of.epoch for of in made],
+        metric=metric, logged=logged, logged_range=finite_range(logged),
+        diverged=sum(not isfinite(of.metrics.get(metric, 0.0)) for of in made) if metric else 0,
+        utilization=(low, mean, high),
+    )  # fmt: skip
+
+
+_PERCENTILES = ("utilization_p5", "utilization_p95")
+
+
+def _either(value: float, otherwise: float) -> float:
+    return value if is_known(value) else otherwise
 
 
 class _Priced(NamedTuple):
@@ -93,10 +133,16 @@ class _Priced(NamedTuple):
         return cells(self.whole if is_whole else price_stretch(of, self.devices, self.prices), self.prices)
 
 
-def _parts(record: Record, ordinal: int, rows: Sequence[PhaseRow]) -> Sequence[tuple[str, float]]:
-    """Return the phases of an epoch with their seconds, in their order."""
-    found = phase_summary.phases(record._replace(phases=rows, epochs=(), usage=()))
-    return [(part.phase, part.seconds) for part in found.get(ordinal, ())]
+_NO_PARTS: Mapping[str, float] = {}
+
+
+def _parts(rows: Sequence[PhaseRow]) -> Mapping[int, Mapping[str, float]]:
+    """Return the seconds of each phase of each epoch, by its ordinal, as `phase_summary.phases` has them."""
+    found: dict[int, dict[str, float]] = {}
+    for row in sorted(rows, key=lambda row: (row.ordinal, entered(row))):
+        parts = found.setdefault(row.ordinal, {})
+        parts[row.phase] = highest([parts.get(row.phase, NAN), row.seconds])
+    return found
 
 
 def _names(rows: Sequence[PhaseRow]) -> Sequence[str]:

@@ -123,10 +123,40 @@ class StretchRows(Sequence[StretchRow]):
         return self._made[at]
 
 
+class EpochTotals(NamedTuple):
+    """Facts about all rows of a run. They are computed where the run is read, because they take a look at each row."""
+
+    longest: float
+    """Seconds of the longest row."""
+    fastest: float
+    """The largest number of steps per second, also of the rows below the table."""
+    measured: frozenset[str]
+    """Titles of columns for which some row has a value."""
+    is_part: bool
+    """Whether some memory peak may be only a lower bound."""
+    ended: int
+    """Rows that have ended."""
+    done: int | None
+    """Epochs that the training has completed; None where that is not known."""
+    numbers: Sequence[int]
+    """The number of each epoch."""
+    metric: str
+    """The first logged metric that epochs have; empty where there is none."""
+    logged: Sequence[float]
+    """Its value in each epoch."""
+    logged_range: tuple[float, float]
+    """Its lowest and highest finite value."""
+    diverged: int
+    """Epochs in which it is not finite."""
+    utilization: tuple[Sequence[float], Sequence[float], Sequence[float]]
+    """5th percentile, mean and 95th percentile of each epoch."""
+
+
 class OpenRun(NamedTuple):
     """A run with all its rows, oldest first."""
 
     record: Record
+    """Without epochs, phases and usage, of which the rows were made."""
     state: str
     devices: str
     is_by_steps: bool
@@ -139,6 +169,7 @@ class OpenRun(NamedTuple):
     findings: Sequence[Finding]
     about: Sequence[str]
     seconds: float
+    totals: EpochTotals
     costs: Sequence[str] = ()
     """Headings of what has a price; empty where nothing has."""
 
@@ -196,6 +227,16 @@ class ComparedRuns(NamedTuple):
     whole: Sequence[ComparedRow]
     notes: Sequence[str]
     by_epochs: bool
-    curves: tuple[Sequence[tuple[float, float]], Sequence[tuple[float, float]]]
-    """For each epoch of each run: seconds since the run's begin, and the value of `metric`."""
+    curves: tuple[EpochCurve, EpochCurve]
+    """Of each run."""
     metric: str
+
+
+class EpochCurve(NamedTuple):
+    """A logged metric at the end of each epoch."""
+
+    times: Sequence[float]
+    """Seconds since the start of the run, ascending."""
+    values: Sequence[float]
+    range: tuple[float, float]
+    """The lowest and the highest finite value; NaN where there is none."""

@@ -45,8 +45,8 @@ def epoch_on_chart(view: View, run: OpenRun, row: StretchRow) -> tuple[WayBack |
     view.shown.hold(last if last < view.now else NAN, window)
     view.shown.cursor = min((max(begin, oldest) + end) / 2, view.now)
     marks = [
-        EpochMark(one.of.begun, one.of.epoch, run.record.run.id)
-        for one in run.rows if is_known(one.of.begun) and not run.is_by_steps
+        EpochMark(one.begun, one.epoch, run.record.run.id)
+        for one in run.rows.stretches if is_known(one.begun) and not run.is_by_steps
     ]  # fmt: skip
     ended = run.rows[-1].of.ended
     return WayBack(RUNS, before, name, run.record.run.id, frozenset(devices), marks, ended), ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -231,7 +232,6 @@ def _about(run: OpenRun) -> Line:
 
 
 def _by_ordinal(found: Sequence[EpochSummary], ordinal: int) -> int:
-    """Place of an ordinal; most runs have them without gaps."""
-    if 0 <= ordinal < len(found) and found[ordinal].ordinal == ordinal:
-        return ordinal
-    return next((place for place, one in enumerate(found) if one.ordinal == ordinal), -1)
+    """Place of an ordinal among those of stretches, which ascend; -1 where there is none."""
+    place = bisect_left(found, ordinal, key=lambda one: one.ordinal)
+    return place if place < len(found) and found[place].ordinal == ordinal else -1
