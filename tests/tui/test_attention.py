@@ -71,8 +71,13 @@ def test_a_long_name_is_cut_and_not_what_is_wrong(name: str) -> None:
     assert overview_rows.subject_cells(short, 0, 80) == len("GPU 3")
 
 
-def test_a_word_without_room_is_cut() -> None:
+def test_a_word_without_room_goes_on_in_the_next_line() -> None:
     assert all(width(line) <= 8 for line in wrapped("an extraordinarily long word", 8))
+    command = "'sudo nvidia-smi -i GPU-51000000-0000-4000-8000-000000000006 --gpu-reset'"
+    for cells in (8, 20, 39, 40, 200):
+        assert "".join(wrapped(command, cells)).replace(" ", "") == command.replace(" ", ""), (
+            "no letter of an id is cut"
+        )
 
 
 def test_without_a_finding_the_list_says_so_and_old_data_say_that_they_are_old() -> None:

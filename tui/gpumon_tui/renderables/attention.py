@@ -53,14 +53,18 @@ def attention(
 
 
 def wrapped(text: str, cells: int) -> Iterator[str]:
-    """Lines of whole words of at most `cells` cells; a longer word is cut."""
+    """Lines of whole words of at most `cells` cells. A longer word continues in the next line: it may be an id."""
     line = ""
     for word in text.split():
         longer = f"{line} {word}" if line else word
         if line and width(longer) > cells:
             yield line
             longer = word
-        line = longer if width(longer) <= cells else "".join(part.text for part in cut([Segment(longer)], cells))
+        while width(longer) > cells:
+            end = next(at for at in range(1, len(longer) + 1) if at == len(longer) or width(longer[: at + 1]) > cells)
+            yield longer[:end]
+            longer = longer[end:]
+        line = longer
     if line:
         yield line
 

@@ -64,7 +64,8 @@ def opened(record: Record, now: float, prices: Prices | None = None) -> OpenRun:
     between = [(part.phase, part.seconds) for part in outside_phases(record)]
     return OpenRun(
         # Without thousands of rows: to free them later would hold up the view.
-        record=record._replace(epochs=(), usage=(), phases=()), state=state(record.run, now), devices=gpus(record.devices), is_by_steps=is_by_steps,
+        record=record._replace(epochs=(), usage=(), phases=()),
+        state=state(record.run, now), devices=gpus(record.devices), is_by_steps=is_by_steps,
         rows=StretchRows(made, made_row), phases=_names(record.phases),
         beside=[one._replace(parts=between) if one.title == "between" else one for one in last], metrics=metrics,
         findings=findings(record, total, record.run.updated),
