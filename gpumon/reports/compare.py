@@ -126,22 +126,24 @@ def compare(
         _compared(MEASURES, counted),
         [doubt.summary for doubt in doubts(sides)],
         _compared(WHOLE, [[run] for run in wholes]),
-        [*unknown_energy(names, wholes), *_broken_off(names, records, begun)],
+        [*unknown_energy(names, wholes), *_broken_off(names, records, begun, times or begun)],
     )
 
 
 def _broken_off(
-    names: Sequence[str], records: Sequence[Record], begun: Sequence[Sequence[EpochSummary]]
+    names: Sequence[str], records: Sequence[Record], begun: Sequence[Sequence[EpochSummary]],
+    times: Sequence[Sequence[EpochSummary] | Sequence[EpochTimes]],
 ) -> Iterator[str]:  # fmt: skip
     """Epochs that no median has, as nobody saw their end: a sentence for each run; the one that goes on is none."""
-    for name, record, epochs in zip(names, records, begun, strict=True):
-        goes_on = epochs[-1:] if record.run.state is RunState.RUNNING else []
-        found = [one for one in epochs if not is_known(one.ended) and one not in goes_on]
-        if not found or len(found) == len(epochs):
+    for name, record, epochs, every in zip(names, records, begun, times, strict=True):
+        goes_on = record.run.state is RunState.RUNNING
+        found = [one for one in (epochs[:-1] if goes_on else epochs) if not is_known(one.ended)]
+        count = sum(not is_known(one.ended) for one in (every[:-1] if goes_on else every))
+        if not found or count == len(every):
             continue
         last = found[-1]
         after = f" after {units.span(last.seconds)}" if last.seconds > 0 else ""
-        others = f", as {len(found) - 1} before it did: they count" if len(found) > 1 else " and counts"
+        others = f", as {count - 1} before it did: they count" if count > 1 else " and counts"
         yield f"{name}: epoch {last.epoch} broke off{after}{others} in no median of epochs."
 
 

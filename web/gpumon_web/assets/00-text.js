@@ -192,7 +192,7 @@ window.gpumon = window.gpumon || {};
   g.putValue = function (node, text) {
     if (node.dataset.shown === text) { return; }
     node.dataset.shown = text;
-    const at = text.indexOf(" ", /^[≥≤~<>]? ?/.exec(text)[0].length);
+    const at = text.indexOf(" ", /^[≥≤≈~<>]? ?/.exec(text)[0].length);
     node.replaceChildren(at < 0 ? text : text.slice(0, at));
     if (at >= 0) { node.append(g.make("small", { text: text.slice(at) })); }
   };
