@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
+from gpumon.analysis.epochs import Stretch
 from gpumon.clock import SECOND
 from gpumon.frame import Frame, Mark, Run, RunState, Tick
+from gpumon.ledger import aggregate
+from gpumon.ledger.reader import Ledgers
 from gpumon.recording.content import KnownParts
 from gpumon.ring.sizes import FULL_FRAMES
-from gpumon_web.course import KEPT, Logged
+from gpumon_web.course import KEPT, Logged, with_newest
 from gpumon_web.run_chart import LOGGED
 from tests.builders import TIME, boundary, device, run, sample, tick
-from tests.runs import BEGAN, Book
+from tests.runs import BEGAN, Book, training
 from tests.web.charted import lines
 from tests.web.served import Served
 
@@ -145,6 +148,29 @@ def test_epochs_that_only_the_ring_knows_yet_have_a_row(book: Book) -> None:
     assert (found["epochs_total"], found["summary"]["done"]) == (3, 2)
     rows = served.json("/api/kept?page=run&id=net-1a2b")["tables"]["epochs"]["cells"]
     assert rows["2"]["seconds"]["since"] == BEGAN + 40, "it goes on with the clock of the page"
+
+
+def test_a_short_open_epoch_does_not_end_as_the_one_before_it(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "net-1a2b", 3, seconds=0.3, state=RunState.RUNNING, course=False)
+        book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
+        with Ledgers([str(book.path)]) as ledgers:
+            [(ledger, _)] = ledgers.candidates("net-1a2b")
+            kept = aggregate.epochs(ledger.record("net-1a2b"))
+    before, opened = kept[1:]
+    ring = [
+        Stretch(before.epoch, before.begun, before.ended, finished=True),
+        Stretch(opened.epoch, opened.begun, opened.begun + 18.0, finished=False),
+    ]
+    found = with_newest(kept, ring)
+    assert [one.epoch for one in found] == [0, 1, 2]
+    assert found[-1].is_open
+    assert found[-1].seconds == pytest.approx(18.0)
+    later = [*ring[:1], ring[1]._replace(end=opened.begun + 0.3, finished=True),
+             Stretch(3, opened.begun + 0.3, opened.begun + 0.4, finished=False)]  # fmt: skip
+    assert [(one.epoch, one.is_open, one.ordinal) for one in with_newest(kept, later)[-2:]] == [
+        (2, False, 2), (3, True, 3),
+    ]  # fmt: skip
 
 
 def test_a_pause_keeps_its_length_and_is_a_gap(book: Book) -> None:

@@ -190,15 +190,15 @@ def with_newest(epochs: Sequence[EpochSummary], newest: Iterable[Stretch]) -> li
         if not stretch.begin >= since:
             continue
         seconds, ended = stretch.end - stretch.begin, stretch.end if stretch.finished else NAN
-        if found and stretch.begin < found[-1].begun + _SAME:
-            if not is_known(found[-1].ended):
-                found[-1] = found[-1]._replace(
-                    seconds=seconds, ended=ended, is_open=not stretch.finished, is_settled=False
-                )
-        else:
+        last = found[-1] if found else None
+        # Epochs may be shorter than that: the one before is then as near.
+        if last is not None and stretch.begin < last.begun + _SAME and stretch.epoch == last.epoch:
+            if not is_known(last.ended):
+                found[-1] = last._replace(seconds=seconds, ended=ended, is_open=not stretch.finished, is_settled=False)
+        elif last is None or stretch.begin > last.begun:
             found.append(
                 EpochSummary(
-                    ordinal=len(found),
+                    ordinal=last.ordinal + 1 if last is not None else 0,
                     epoch=stretch.epoch,
                     phase="",
                     begun=stretch.begin,
