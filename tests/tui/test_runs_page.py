@@ -198,6 +198,18 @@ def test_an_opened_run_of_a_recording_goes_on_by_the_clock_of_the_recording(tmp_
         assert "not finished" not in "\n".join(lines)
 
 
+def test_an_epoch_of_a_run_is_not_running_while_its_daemon_is_silent(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "id-0", 3, began=NOW - 35, course=False, state=RunState.RUNNING, seconds=10)
+        book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
+        book.db.execute(f"UPDATE run SET updated = {NOW * SECOND}")
+    silent = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
+    for state, verdict, sign in ((recent(gpus=5), "running", "▸"), (recent(gpus=5, live=silent), "unseen", "…")):
+        lines = shown(str(book.path), (80, 24), "down", "enter", feed=state)
+        (row,) = (line for line in lines if re.match(rf"^[▌ ] *e2 {sign} ", line))
+        assert row.split()[-1] == verdict, lines
+
+
 def of_frames_and_ledger(directory: Path, feed: FakeFeed, player: FakePlayer | None, *keys: str) -> list[str]:
     """The rows of epochs of a run that both tell of, whose ledger was read as its eighth one began."""
     end, told = float(START + 699), {"label": feed.label, "state": RunState.RUNNING}

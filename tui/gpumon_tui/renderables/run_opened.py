@@ -16,7 +16,7 @@ from gpumon.missing import is_known
 from gpumon.reports.run_tables import OPEN, used_peak
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.attention import in_few_lines
-from gpumon_tui.renderables.run_list import SEVERE
+from gpumon_tui.renderables.run_list import SEVERE, UNSEEN
 from gpumon_tui.renderables.section import margin
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
 from gpumon_tui.renderables.text_width import SENTENCE, Line, cut, length, safe, width
@@ -99,12 +99,18 @@ _MEASURED: Mapping[int, str] = {4: "steps/s", 5: "wait", 6: "util", 7: "idle", 8
 """Columns that may be empty in every row, by place; behind them stand a metric and its change."""
 
 
-def row(one: StretchRow, scale: RowScale) -> Row:
-    """An epoch in a row: one that goes on as far as its ledger has it, so that its values are of one moment."""
+def row(one: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:
+    """An epoch in a row: one that goes on as far as its ledger has it, so that its values are of one moment.
+
+    `is_old`: the frames are not of now, so nobody knows whether the run still goes on.
+    """
     of = one.of
     style = STRONG if one.is_running else theme.PLAIN
-    sign = _GOES_ON if one.is_running else OPEN if one.goes_on else ""
+    sign = _GOES_ON if one.is_running and not is_old else OPEN if one.goes_on else ""
     judged = one.verdict
+    verdict = judged.text if judged is not None else ""
+    if judged is not None and judged.kind == "running" and is_old:
+        verdict = UNSEEN
     severity = judged.severity if judged is not None else None
     is_slow = judged is not None and judged.kind == INPUT_BOUND
     idle = judged is not None and judged.kind == "mostly_idle"
@@ -127,7 +133,7 @@ def row(one: StretchRow, scale: RowScale) -> Row:
         *([Cell(_change_of_value(one.logged_change), theme.DIM)] if logged else []),
         *logged[1:],
         *(Cell(text, theme.DIM) for text in one.costs),
-        Cell(safe(judged.text) if judged is not None else "", _judged(severity)),
+        Cell(safe(verdict), _judged(severity)),
     )
 
 

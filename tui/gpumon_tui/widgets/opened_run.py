@@ -104,7 +104,7 @@ class OpenedRun:
         place = self._place(run) if run is not None else -1
         if run is None or place < 0:
             return ()
-        return run_opened.row(run.rows[place], self._scale(run))
+        return run_opened.row(run.rows[place], self._scale(run), is_old=self._is_unseen(run))
 
     def lines(
         self, cells: int, height: int, live: list[Line], *, name: str, is_over: bool, has_keys: bool
@@ -137,6 +137,10 @@ class OpenedRun:
         is_told = any(ranks.first.id == self.id for ranks in view.ranks)
         return view.running if is_told and run.state == RUNNING else run.state
 
+    def _is_unseen(self, run: OpenRun) -> bool:
+        """Whether nobody knows if the run still goes on: the frames that show it are not of now."""
+        return self.view.age > 0 and self._state(run) != run.state
+
     def _answer(self) -> Answer[OpenRun]:
         return self.view.kept.opened(self.id, is_over=self._is_over, good_for=FRESH)
 
@@ -152,7 +156,7 @@ class OpenedRun:
             alone = self._pictures.get("curves", shows, lambda: self._curves(run, known, inner, height, selected))
             return [[Segment(" " * side), *line] for line in alone]
         left = cells - beside
-        of_table = known, self.id, left, height, place, has_keys, self._top
+        of_table = known, self.id, left, height, place, has_keys, self._top, self._is_unseen(run)
         body = self._pictures.get(
             "table", of_table, lambda: self._table(run, known, left, height, place, has_keys=has_keys)
         )
@@ -182,7 +186,7 @@ class OpenedRun:
     def _table(self, run: OpenRun, known: float, cells: int, height: int, place: int, *, has_keys: bool) -> list[Line]:
         """The table of epochs, the newest first, and the rows beside them."""
         many = len(run.rows)
-        scale = self._scale(run)
+        scale, is_old = self._scale(run), self._is_unseen(run)
         chosen = placed(run_opened.columns(run, cells), cells, scale.empty)
         last = run.beside if height >= 22 else [*run.beside[:1], run.whole] if height >= 12 else [run.whole]
         last = last[-1:] if len(run.beside) == 1 else last[-6:]
@@ -193,7 +197,7 @@ class OpenedRun:
         from_top = many - 1 - place
         self._top = max(0, min(self._top, from_top, many - room), from_top - room + 1)
         self._rows = room
-        found = LazyRows(many, lambda at: run_opened.row(run.rows[many - 1 - at], scale))
+        found = LazyRows(many, lambda at: run_opened.row(run.rows[many - 1 - at], scale, is_old=is_old))
         lines = [heading(chosen, cells)]
         lines += rows(
             chosen, found, cells, top=self._top, height=room, cursor=-1 if self._is_preview else from_top,
