@@ -223,7 +223,7 @@ class RunTags:
         it; where nothing follows, it has ended now, whatever becomes of the process. For callbacks.
         """
         if self._epoch is not None:
-            self._end_epoch(self._epoch)
+            self._end_epoch(self._epoch, left=True)  # its framework ends each one that it goes through
         self._take_arrived()
         self._memory.at_boundary()
         self._board.pause()

@@ -116,6 +116,12 @@ def test_however_an_engine_ends_its_run_ends_so(cases: TaggedCases, case: str, s
     assert (cases[case].run.state, cases[case].run.step) == (state, steps)
 
 
+@pytest.mark.parametrize("case", ["ignite, stopped False", "ignite, stopped True", "ignite, iterations"])
+def test_an_epoch_that_an_engine_is_stopped_in_did_not_end(cases: TaggedCases, case: str) -> None:
+    marks = [mark for mark, *_ in cases[case].marks() if mark.startswith("EPOCH")]
+    assert marks == ["EPOCH_BEGIN", "EPOCH_END", "EPOCH_BEGIN", "EPOCH_ABORTED"]
+
+
 def test_an_evaluation_without_a_training_is_a_run_of_its_own(cases: TaggedCases) -> None:
     assert [(mark, epoch, phase) for mark, epoch, _, phase in cases["ignite, alone"].marks()] == [
         ("RUN_BEGIN", -1, ""), ("PHASE", -1, "validate"), ("RUN_END", -1, ""),
