@@ -1,4 +1,4 @@
-"""Ledgers of earlier versions: they are read as they are, a new daemon brings them to its version and continues them.
+"""Ledgers of earlier versions: they are read as they are, and a new daemon brings them to its version.
 
 `tests/ledgers/version-N.gz` is a ledger as the last gpumon with version N wrote it, from ticks 1 to 60 of
 `tests.builders`, one a second. `net-done` had GPU 0 (utilization 0.5, 400 W) from second 3 to 40 and three epochs of
@@ -10,7 +10,6 @@ of 1, 1/2 and 1/3, and a norm that was NaN in the second epoch, in which it ran 
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import sqlite3
 from contextlib import closing
@@ -21,15 +20,11 @@ import pytest
 
 from gpumon.clock import SECOND
 from gpumon.database.write import open_to_write
-from gpumon.frame import Boundary, Mark, RunState
 from gpumon.ledger.change import LedgerChange
 from gpumon.ledger.migrations import LEDGER_FILE, VERSION
 from gpumon.ledger.reader import Ledger
-from gpumon.ledger.recorder import LedgerRecorder
-from gpumon.ledger.store import Store
 from gpumon.reports.run_json import whole
-from tests.builders import TIME, device, run, sample, tick
-from tests.programs import until
+from tests.builders import TIME
 
 LEDGERS = Path(__file__).parents[1] / "ledgers"
 RELEASED = (3,)
@@ -110,25 +105,3 @@ def test_runs_of_an_earlier_version_are_tagged_and_annotated_once_it_is_of_this_
         change.note(run_row, "kept", 1)
         assert ledger.record("net-done").about.tags == ("good",)
         assert len(ledger.runs(tags=["good"])) == 1
-
-
-def test_a_new_daemon_continues_a_run_that_an_earlier_version_began(path: Path) -> None:
-    said: list[str] = []
-    store = Store(str(path), os.getuid(), said.append).start()
-    until(lambda: store.known is not None)
-    recorder = LedgerRecorder(store)
-    going_on = run(OPEN, id="vit-open", name="vit", pid=4712, epochs=9, started=TIME / SECOND + 20)
-    going_on = going_on._replace(gpus=(device(1).uuid,))
-    ends = Boundary(OPEN, 4, Mark.EPOCH_END, 1, 100, "", 80 * SECOND, TIME + 80 * SECOND, metrics={"loss": 2.0})
-    for n in range(61, 91):
-        samples = [sample(1, utilization=0.25, power=100.0, energy=50.0 + 100 * n)]
-        state = RunState.FINISHED if n >= 85 else RunState.RUNNING
-        recorder.add(tick(n, samples, runs=[going_on._replace(step=n, state=state)], boundaries=[ends] * (n == 80)))
-    recorder.close()
-    with Ledger(str(path)) as ledger:
-        found = whole(ledger.record("vit-open"), NOW + 60)
-    assert said == []
-    assert [epoch["ended"] for epoch in found["epochs"]] == [TIME / SECOND + 45, TIME / SECOND + 80]
-    assert [epoch["metrics"]["loss"] for epoch in found["epochs"]] == [3.0, 2.0]
-    assert found["run"]["state"] == "finished"
-    json.dumps(found, allow_nan=False)
