@@ -22,10 +22,11 @@ from benchmarks.stage import GPUS, Effort, Stage
 from gpumon.clock import SECOND
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
-from gpumon.frame import Frame, Process, Sample
+from gpumon.frame import Frame, Sample
 from gpumon.live import Live
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS
 from gpumon.paths import Places
+from gpumon.process import Process
 from gpumon.recording.content import Context, KnownParts, Recorded
 from gpumon.recording.encode import nanoseconds
 from gpumon.recording.reader import RecordingReader

@@ -10,10 +10,10 @@ from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
 from gpumon.accounting.book import AccountBook, HourOfDevice, HourOfUser
 from gpumon.accounting.rows import write_accounts
 from gpumon.clock import SECOND
+from gpumon.device import Device
 from gpumon.events.book import EventBatch
 from gpumon.events.event import EventSubject, Occurrence
 from gpumon.events.log import write_events
-from gpumon.frame import Device
 from gpumon.history.tiers import HOUR
 
 _USERS = [f"user-{number:02}" for number in range(24)]

@@ -9,13 +9,11 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gpumon import units
-from gpumon.device import Device as Device
-from gpumon.device import by_number as by_number
+from gpumon.device import Device
 from gpumon.metrics import GPU_INDEX, HOST_METRICS, Availability
-from gpumon.missing import NAN as NAN
-from gpumon.origin import Driver as Driver
-from gpumon.origin import Origin as Origin
-from gpumon.process import Process as Process
+from gpumon.missing import NAN
+from gpumon.origin import Driver, Origin
+from gpumon.process import Process
 from gpumon.run_facts import RunFacts
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpumon.clock import SECOND
 from gpumon.errors import RingError
-from gpumon.frame import NAN, Boundary, Driver, Frame, Origin, Process
-from gpumon.missing import is_known
-from gpumon.origin import Capability
+from gpumon.frame import Boundary, Frame
+from gpumon.missing import NAN, is_known
+from gpumon.origin import Capability, Driver, Origin
 from gpumon.paths import Places, dir_option, history_paths, is_missing, places, ring_paths, why_unread
+from gpumon.process import Process
 from gpumon.regular_file import may_exist, open_regular
 from gpumon.ring.layout import RUNNING, Superblock
 from gpumon.ring.reader import Heartbeat, RingReader

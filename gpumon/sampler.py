@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpumon.clock import SECOND, Clock, Sign
-from gpumon.frame import NAN, Boundary, Mark, Process, Run, RunState, Sample, Tick
+from gpumon.frame import Boundary, Mark, Run, RunState, Sample, Tick
 from gpumon.idleness import is_idle
 from gpumon.metrics import HOST_METRICS
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.origin import Capability, Origin
+from gpumon.process import Process
 from gpumon.sources.allocations import Allocations, with_jobs
 from gpumon.sources.base import Pace, Reading, Source
 from gpumon.sources.found import found

@@ -7,8 +7,9 @@ from math import floor, inf, nextafter
 from typing import TYPE_CHECKING, Any
 
 from gpumon.clock import SECOND
+from gpumon.device import Device
 from gpumon.errors import MissingPackage, UsageError
-from gpumon.frame import Device, Frame
+from gpumon.frame import Frame
 from gpumon.history.device_table import devices_in
 from gpumon.history.devices import Wanted, chosen, devices_of, named
 from gpumon.history.grid import Grid

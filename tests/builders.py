@@ -8,8 +8,12 @@ from typing import Any
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Boundary, Device, Frame, Mark, Origin, Process, Run, Sample, Tick
+from gpumon.device import Device
+from gpumon.frame import Boundary, Frame, Mark, Run, Sample, Tick
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, Availability
+from gpumon.missing import NAN
+from gpumon.origin import Origin
+from gpumon.process import Process
 
 TIME = 1_790_000_000 * SECOND
 

@@ -35,7 +35,6 @@ from gpumon.cli.options import resolve_options
 from gpumon.clock import SECOND
 from gpumon.cluster.access import read_access
 from gpumon.errors import GpumonError
-from gpumon.frame import Driver, Origin
 from gpumon.history.grid import Grid
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.kept_frames import kept_frames
@@ -45,6 +44,7 @@ from gpumon.history.recorder import HistoryRecorder
 from gpumon.history.tiers import SHAPES
 from gpumon.ledger.reader import Ledgers
 from gpumon.live import Live
+from gpumon.origin import Driver, Origin
 from gpumon.paths import Places
 from gpumon.recording.content import Context, Recorded
 from gpumon.recording.reader import RecordingReader

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.clock import SECOND
-from gpumon.frame import NAN
+from gpumon.missing import NAN
 from gpumon.ring.sums import Sums, SumTable, is_sum
 
 DEVICES, USERS, XIDS, STATES = "devices", "users", "xids", "states"

@@ -18,8 +18,10 @@ from typing import NamedTuple
 from gpumon.analysis.load import Load, Loads
 from gpumon.analysis.thresholds import CONTEXT, GAP, PAUSE, RESERVED_MOST, RESERVED_SHARE, WATCHED
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Frame, Process, Sample
+from gpumon.frame import Frame, Sample
 from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
+from gpumon.missing import NAN
+from gpumon.process import Process
 
 _UTILIZATION, _ACTIVITY = GPU_INDEX["gpu.utilization"], GPU_INDEX["gpu.graphics_activity"]
 _MEMORY_USED, _MEMORY_TOTAL = GPU_INDEX["gpu.memory_used"], GPU_INDEX["gpu.memory_total"]

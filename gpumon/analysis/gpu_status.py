@@ -10,8 +10,9 @@ from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, has_unliste
 from gpumon.analysis.load import Load, load_of
 from gpumon.analysis.ranks import Ranks
 from gpumon.device import counted
-from gpumon.frame import Frame, Process, RunState, Sample
+from gpumon.frame import Frame, RunState, Sample
 from gpumon.metrics import Availability
+from gpumon.process import Process
 
 ANSWERS = (Availability.OK, Availability.ASLEEP)
 """States of a GPU that nothing is wrong with."""

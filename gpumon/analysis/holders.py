@@ -10,8 +10,10 @@ from typing import NamedTuple
 from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, is_held, judge
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Process, RunState, Sample, Tick
+from gpumon.frame import RunState, Sample, Tick
 from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
+from gpumon.missing import NAN
+from gpumon.process import Process
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
 _KERNEL_TIME = itemgetter(*(Process._fields.index(name) for name in ("uuid", "user", "sm_utilization")))

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from gpumon.analysis.waiting import WaitFold
 from gpumon.epoch_fold import EpochEnd, EpochFold
-from gpumon.frame import NAN, TRAINING, Boundary, Mark
+from gpumon.frame import TRAINING, Boundary, Mark
+from gpumon.missing import NAN
 
 KEEP = 4096
 """Boundaries kept of each rank, at most; beyond, the older half is dropped."""

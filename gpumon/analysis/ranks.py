@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import NamedTuple
 
-from gpumon.frame import NAN, Process, Run, RunState
-from gpumon.missing import is_known
+from gpumon.frame import Run, RunState
+from gpumon.missing import NAN, is_known
+from gpumon.process import Process
 
 TOGETHER = 10.0
 """Seconds within which runs began together."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpumon.frame import Process
 from gpumon.missing import is_known
+from gpumon.process import Process
 
 
 def unknown_of(process: Process) -> str:

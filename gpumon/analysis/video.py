@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpumon.frame import Process
+from gpumon.process import Process
 
 TITLES = "Encoder", "Decoder"
 

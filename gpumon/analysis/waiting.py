@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Boundary, Run, waited_between
-from gpumon.missing import is_known
+from gpumon.frame import Boundary, Run, waited_between
+from gpumon.missing import NAN, is_known
 
 
 class Waited(NamedTuple):

@@ -12,10 +12,10 @@ from gpumon.cli.options import DEFAULT_SOURCE
 from gpumon.cli.sampled import sampled
 from gpumon.cli.streams import say
 from gpumon.errors import GpumonError
-from gpumon.frame import Driver, Frame, Origin, Sample
+from gpumon.frame import Frame, Sample
 from gpumon.live import Live, follow
 from gpumon.metrics import PROCESSES, Availability
-from gpumon.origin import Capability
+from gpumon.origin import Capability, Driver, Origin
 from gpumon.paths import Places
 from gpumon.remedies import RESTART_MACHINE, reset
 from gpumon.units import counted

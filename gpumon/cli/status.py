@@ -15,9 +15,10 @@ from gpumon.cli.streams import say, terminal_width
 from gpumon.clock import SECOND
 from gpumon.diagnosis.now import earlier_frames, kept_epochs
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
-from gpumon.frame import NAN, Driver, Origin, nothing
+from gpumon.frame import nothing
 from gpumon.live import Live, follow
-from gpumon.origin import Capability
+from gpumon.missing import NAN
+from gpumon.origin import Capability, Driver, Origin
 from gpumon.paths import Places, closed_rings, dir_option, ring_paths, without_daemon
 from gpumon.units import duration
 

@@ -23,8 +23,9 @@ from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_har
 from gpumon.cli.streams import output_width, terminal_size, terminal_width
 from gpumon.clock import SECOND
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, UsageError
-from gpumon.frame import NAN, Frame
+from gpumon.frame import Frame
 from gpumon.live import Live, follow
+from gpumon.missing import NAN
 from gpumon.origin import Capability
 from gpumon.paths import Places
 from gpumon.procfs import read_stat

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from math import isfinite
 from typing import NamedTuple
 
-from gpumon.frame import NAN
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 
 JOULES_PER_KWH = 3.6e6
 WHOLE = 0.99

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from gpumon.accounting.account import Account
 from gpumon.accounting.query import HourUse, KnownDevice
 from gpumon.cost.charge import JOULES_PER_KWH, UNKNOWN, WHOLE, Amount, Charge, amount
-from gpumon.frame import NAN
 from gpumon.history.tiers import HOUR
+from gpumon.missing import NAN
 from gpumon.prices import Prices
 
 HourOfDay = Callable[[float], int]

@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 from gpumon.cost.charge import JOULES_PER_KWH, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.cost.hours import HourOfDay, hours_of_day, local_hour
-from gpumon.frame import NAN
 from gpumon.history.tiers import HOUR
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.prices import Prices
 
 

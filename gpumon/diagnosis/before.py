@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 from gpumon.analysis.thresholds import JUDGED_FROM
 from gpumon.diagnosis.gpu_rules import THERMAL
-from gpumon.frame import NAN
 from gpumon.history.query import Query
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import IDLE
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 
 _UTILIZATION = "gpu.utilization"
 _THROTTLED = ("gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake")

@@ -9,12 +9,11 @@ from gpumon import units
 from gpumon.analysis.thresholds import OTHERS_HOLD, SAMPLED, START_APART
 from gpumon.diagnosis.context import Rule, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
-from gpumon.frame import NAN
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record, UsageRow
 from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.metrics import Unit
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 
 
 class ComparedRun(NamedTuple):

@@ -10,9 +10,9 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.fault_rules import FAULT_RULES, reported_fault
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
-from gpumon.frame import NAN, Sample
+from gpumon.frame import Sample
 from gpumon.metrics import BY_NAME, PROCESSES, Availability, Unit
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.remedies import RESTART_MACHINE, command, reset, sentence
 from gpumon.vendors import maker
 

@@ -14,9 +14,9 @@ from gpumon.clock import SECOND
 from gpumon.diagnosis.context import GpuContext, LoadedLink, RunContext, diagnose, has_slow_link
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
-from gpumon.frame import NAN, RunState
+from gpumon.frame import RunState
 from gpumon.metrics import Availability
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 
 if TYPE_CHECKING:
     from gpumon.analysis.epochs import Epochs

@@ -11,10 +11,10 @@ from gpumon.analysis.thresholds import SAMPLED, WHOLE
 from gpumon.diagnosis.context import RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.run_rules import RUN_RULES
-from gpumon.frame import NAN, Mark
+from gpumon.frame import Mark
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 
 
 def findings(record: Record, total: EpochSummary, now: float) -> list[Finding]:

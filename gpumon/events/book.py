@@ -15,7 +15,8 @@ from gpumon.events.kinds import BY_NAME
 from gpumon.events.process_watch import ProcessWatch
 from gpumon.events.run_watch import RunWatch
 from gpumon.events.xid_watch import XidWatch
-from gpumon.frame import NAN, Tick
+from gpumon.frame import Tick
+from gpumon.missing import NAN
 
 _MOST = 10_000
 """Events that wait while the file cannot be written; the oldest go first."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gpumon.events.kinds import BY_NAME
-from gpumon.frame import NAN
+from gpumon.missing import NAN
 
 
 class EventSubject(NamedTuple):

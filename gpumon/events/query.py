@@ -10,8 +10,8 @@ from gpumon.clock import SECOND
 from gpumon.database.cells import REAL, typed_rows
 from gpumon.events.event import EventSubject, details_of
 from gpumon.events.kinds import BY_NAME, XID, EventKind
-from gpumon.frame import NAN
 from gpumon.history.read import reading
+from gpumon.missing import NAN
 from gpumon.people import SHOWN, in_force
 from gpumon.vendors import is_part, numbered
 from gpumon.xids import xid_of

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from gpumon.exporters.family import Family, gauge, info
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.snapshot import GpuFacts, Snapshot
-from gpumon.frame import NAN, Run, RunState
+from gpumon.frame import Run, RunState
+from gpumon.missing import NAN
 from gpumon.process import pod_parts
 
 _LABELS = ("uuid", "run")

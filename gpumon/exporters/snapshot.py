@@ -13,10 +13,12 @@ from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import GAP
 from gpumon.clock import SECOND
 from gpumon.device import counted
-from gpumon.frame import NAN, Driver, Frame, Process, Run, Sample
+from gpumon.frame import Frame, Run, Sample
 from gpumon.live import LiveState
 from gpumon.metrics import PROCESSES
-from gpumon.origin import Origin
+from gpumon.missing import NAN
+from gpumon.origin import Driver, Origin
+from gpumon.process import Process
 from gpumon.ring.sums import Sums
 
 

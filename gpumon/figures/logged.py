@@ -11,10 +11,9 @@ from gpumon.figures.escape import literal
 from gpumon.figures.logged_kind import LoggedPoint
 from gpumon.figures.logged_points import broken_off, logged_course
 from gpumon.figures.run_series import RunSeries
-from gpumon.frame import NAN
 from gpumon.history.query import MOST
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 
 Line = dict[str, Any]
 Diverged = Mapping[str, Sequence[tuple[float, float]]]

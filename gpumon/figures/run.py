@@ -23,10 +23,10 @@ from gpumon.figures.run_background import (
 )
 from gpumon.figures.run_series import RunSeries, diverged_points
 from gpumon.figures.scales import scale_of
-from gpumon.frame import NAN
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, MarkRow
 from gpumon.metrics import BY_NAME, Unit
+from gpumon.missing import NAN
 
 LOGGED = 6
 """Logged metrics that get a panel."""

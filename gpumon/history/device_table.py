@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpumon.database.cells import typed_rows
+from gpumon.device import Device
 from gpumon.errors import GpumonError
-from gpumon.frame import Device
 from gpumon.history.read import OpenFile, reading
 from gpumon.missing import UNKNOWN_MODEL
 from gpumon.text import clean

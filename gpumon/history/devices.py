@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from gpumon.device import Device, by_number
 from gpumon.errors import UsageError
-from gpumon.frame import Device, Frame, by_number
+from gpumon.frame import Frame
 from gpumon.missing import UNKNOWN_MODEL
 from gpumon.text import clean
 from gpumon.vendors import PARTS

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from gpumon.clock import SECOND
 from gpumon.database.cells import parse_names, typed_rows
 from gpumon.database.write import NewerFile
-from gpumon.frame import NAN, Device, Frame, Sample, by_number
+from gpumon.device import Device, by_number
+from gpumon.frame import Frame, Sample
 from gpumon.history.block import BadBlock, cells_of
 from gpumon.history.cell import HistoryCell
 from gpumon.history.device_table import device_table
@@ -23,7 +24,7 @@ from gpumon.history.query import HOST
 from gpumon.history.read import OpenFile, open_file
 from gpumon.history.tiers import SHAPES, TierShape
 from gpumon.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
-from gpumon.missing import UNKNOWN_MODEL, is_known
+from gpumon.missing import NAN, UNKNOWN_MODEL, is_known
 from gpumon.recording.content import KnownParts
 
 

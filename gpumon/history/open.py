@@ -16,7 +16,8 @@ from gpumon.history.recent import KEEP
 from gpumon.history.tiers import SHAPES
 
 if TYPE_CHECKING:
-    from gpumon.frame import Device, Frame
+    from gpumon.device import Device
+    from gpumon.frame import Frame
     from gpumon.history.span import WindowSpan
     from gpumon.history.totals import WindowTotals
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Frame, Sample
+from gpumon.frame import Frame, Sample
 from gpumon.metrics import GPU_INDEX, Availability
+from gpumon.missing import NAN
 
 PAUSE = 3.0
 """A jump of so many intervals is a gap: nothing is known of the time between."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Frame
+from gpumon.frame import Frame
 from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.gaps import STEADY
 from gpumon.history.grid import Grid, aligned
@@ -26,6 +26,7 @@ from gpumon.metrics import (
     Kind,
     Metric,
 )
+from gpumon.missing import NAN
 from gpumon.panels import PANELS
 
 KEEP = 3600

@@ -11,8 +11,9 @@ from itertools import dropwhile
 from math import ceil, floor, inf, nan
 from typing import NamedTuple
 
+from gpumon.device import Device
 from gpumon.energy_growth import FOLLOWS
-from gpumon.frame import Device, Frame
+from gpumon.frame import Frame
 from gpumon.history.frame_cells import FINEST, frame_cells, lines_of
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.line import Line

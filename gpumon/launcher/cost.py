@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gpumon.clock import SECOND
+from gpumon.device import Device
 from gpumon.energy_growth import FOLLOWS, EnergyReadings
-from gpumon.frame import NAN, Device, Frame, Run, RunState, Sample
+from gpumon.frame import Frame, Run, RunState, Sample
 from gpumon.metrics import IDLE, Availability
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 
 _LONGEST = 3
 """Intervals for which a value is believed: beyond it nobody looked."""

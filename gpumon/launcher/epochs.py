@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from gpumon.clock import SECOND
 from gpumon.epoch_fold import EpochEnd, EpochFold
-from gpumon.frame import NAN, Boundary, Run
+from gpumon.frame import Boundary, Run
+from gpumon.missing import NAN
 
 _SHOWN = 2
 

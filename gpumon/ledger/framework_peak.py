@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gpumon.frame import NAN
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 
 Place = tuple[int, str]
 """Ordinal of an epoch, and a phase."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from gpumon.frame import NAN
 from gpumon.ledger.device import DeviceUsage
 from gpumon.ledger.epoch import Moment, PhaseTotals
 from gpumon.ledger.epoch_rows import column_of, numbers, peak_columns, row_of_usage
@@ -15,7 +14,7 @@ from gpumon.ledger.step_rows import joined
 from gpumon.ledger.timeline import OUTSIDE, EpochTimeline
 from gpumon.ledger.usage import UsageSums, merged
 from gpumon.ledger.write import LedgerRow
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.run_facts import PAUSED
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.rapl import PackageReading
 
 COVERED = 0.9

@@ -20,7 +20,6 @@ from typing import Any
 
 from gpumon.database.absent import why_absent
 from gpumon.errors import GpumonError, UsageError
-from gpumon.frame import NAN
 from gpumon.ledger import aggregate, tables
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.outside import between
@@ -29,6 +28,7 @@ from gpumon.ledger.records import NoteRow, Particulars, Record, RunSummary
 from gpumon.ledger.schema import USAGE, WHOLE_RUN
 from gpumon.ledger.step_summary import step_summaries
 from gpumon.ledger.tables import RowTable
+from gpumon.missing import NAN
 from gpumon.paths import ledger_path, ledger_paths, places
 from gpumon.run_about import Parameter
 from gpumon.text import clean, cut

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Boundary, Device, Run, RunState, Tick
+from gpumon.device import Device
+from gpumon.frame import Boundary, Run, RunState, Tick
 from gpumon.ledger.about_rows import about_rows
 from gpumon.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
 from gpumon.ledger.epoch import Moment
@@ -20,7 +21,7 @@ from gpumon.ledger.store import StoredTrace
 from gpumon.ledger.timeline import EpochTimeline, timeline_of
 from gpumon.ledger.write import LateMetrics, LedgerRow
 from gpumon.metrics import GPU_INDEX
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.rapl import PackageReading
 from gpumon.run_about import NOTHING_TOLD
 from gpumon.run_facts import row_of_facts

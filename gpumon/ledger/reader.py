@@ -18,7 +18,7 @@ from typing import Any
 from gpumon.database.damage import unreadable
 from gpumon.database.read import open_to_read, words_of
 from gpumon.errors import GpumonError, NotBegunError
-from gpumon.frame import NAN, TRAINING, RunState
+from gpumon.frame import TRAINING, RunState
 from gpumon.ledger import decode
 from gpumon.ledger.about_rows import about_conditions, named, tag_names
 from gpumon.ledger.combine import totals
@@ -38,7 +38,7 @@ from gpumon.ledger.records import (
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.settled import AWAITED, SettledEpochs, settled_epochs
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, outside_rows, phase_rows, step_rows, usage_rows
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.people import SHOWN, in_force
 from gpumon.regular_file import may_exist, open_regular
 from gpumon.run_facts import facts_of_row

@@ -11,11 +11,10 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from gpumon.database.cells import parse_json
-from gpumon.frame import NAN
 from gpumon.json_value import parse_logged
 from gpumon.ledger.records import EpochRow, LivePeak, PhaseRow, StepRow, UsageRow
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, USAGE, WHOLE_EPOCH
-from gpumon.missing import LARGEST, is_known
+from gpumon.missing import LARGEST, NAN, is_known
 from gpumon.text import clean
 
 T = TypeVar("T", EpochRow, PhaseRow, StepRow, UsageRow)

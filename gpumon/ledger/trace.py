@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import add
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN
+from gpumon.missing import NAN
 
 POINTS = 2048
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from gpumon.analysis.thresholds import SAMPLED
 from gpumon.clock import SECOND
-from gpumon.frame import NAN
 from gpumon.ledger.schema import USAGE, MeasuredBy
 from gpumon.metrics import GPU_INDEX, IDLE
+from gpumon.missing import NAN
 
 HOLD = 3
 """Intervals for which a value holds; a longer gap is time that was not sampled."""

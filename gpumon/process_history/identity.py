@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from gpumon.frame import Process
 from gpumon.missing import is_known
+from gpumon.process import Process
 from gpumon.process_history.look import Look
 from gpumon.process_history.measures import TEXTS, read_texts
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import NamedTuple
 
-from gpumon.frame import Process
 from gpumon.metrics import Unit
+from gpumon.process import Process
 
 
 class ProcessMeasure(NamedTuple):

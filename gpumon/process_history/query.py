@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from math import inf, nan
 from typing import NamedTuple
 
+from gpumon.device import Device
 from gpumon.errors import GpumonError
-from gpumon.frame import Device, Frame
+from gpumon.frame import Frame
 from gpumon.history.read import reading
 from gpumon.history.span import WindowSpan
 from gpumon.history.tiers import PROCESS_SHAPES

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from math import inf, nan
 
 from gpumon.clock import SECOND
-from gpumon.frame import Frame, Process
+from gpumon.frame import Frame
 from gpumon.history.tiers import PROCESS_SHAPES
 from gpumon.missing import is_known
+from gpumon.process import Process
 from gpumon.process_history.cell import empty, hold
 from gpumon.process_history.identity import UNKNOWN, ProcessLife, ProcessNumbers
 from gpumon.process_history.kept import KnownProcess, Piece

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpumon.frame import EVALUATION, TRAINING, Boundary, Device, Frame, Origin, Process, Run, Sample
-from gpumon.origin import SourceInfo
+from gpumon.device import Device
+from gpumon.frame import EVALUATION, TRAINING, Boundary, Frame, Run, Sample
+from gpumon.origin import Origin, SourceInfo
+from gpumon.process import Process
 from gpumon.recording.content import Context, KnownParts, Recorded
 from gpumon.recording.encode import nanoseconds
 from gpumon.run_facts import PAUSED

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.frame import Boundary, Driver, Frame, FrameworkMemory, Origin, Process, Run, Sample
+from gpumon.frame import Boundary, Frame, FrameworkMemory, Run, Sample
 from gpumon.metrics import GPU_METRICS, HOST_METRICS
+from gpumon.origin import Driver, Origin
+from gpumon.process import Process
 
 WHOLE, FLOAT, STAMP, TEXT = "i", "f", "m", "s"
 """Kinds of columns: whole numbers; floats; ns of CLOCK_MONOTONIC, stored from the frame's own on, 0 for unknown;

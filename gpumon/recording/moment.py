@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpumon.clock import SECOND
-from gpumon.frame import Frame, Origin
-from gpumon.origin import RECORDED, Capability
+from gpumon.frame import Frame
+from gpumon.origin import RECORDED, Capability, Origin
 from gpumon.recording.content import FULL, VALUES, Recorded
 from gpumon.recording.encode import nanoseconds
 from gpumon.recording.reader import RecordingReader

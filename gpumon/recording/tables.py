@@ -8,10 +8,12 @@ from math import isfinite
 from operator import or_
 from typing import Any
 
-from gpumon.frame import NAN, Device, Driver, Origin, Process, Run
+from gpumon.device import Device
+from gpumon.frame import Run
 from gpumon.metrics import Availability
-from gpumon.missing import is_known
-from gpumon.origin import Capability, SourceInfo
+from gpumon.missing import NAN, is_known
+from gpumon.origin import Capability, Driver, Origin, SourceInfo
+from gpumon.process import Process
 from gpumon.recording.content import PROCESS_FACTS, RUN_FACTS, Context
 from gpumon.recording.format import MOST_FRAMES, Damaged, text, whole
 from gpumon.run_facts import RunFacts, read_facts

@@ -9,10 +9,9 @@ from gpumon import units
 from gpumon.clock import SECOND
 from gpumon.events.kinds import BY_NAME, CLOCK_SET, LEFT_OUT, NOT_SEEN, XID
 from gpumon.events.query import LoggedEvent
-from gpumon.frame import NAN
 from gpumon.metrics import BY_NAME as METRICS
 from gpumon.metrics import Unit
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.reports.pauses import pause_words
 from gpumon.reports.text_table import TextColumn, distinct, draw, fitting
 from gpumon.text import clean

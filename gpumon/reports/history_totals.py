@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpumon.frame import Device
+from gpumon.device import Device
 from gpumon.history.totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
 from gpumon.metrics import BY_NAME, Unit
 from gpumon.missing import is_known

@@ -22,13 +22,13 @@ from gpumon.figures.run import Figure, figure
 from gpumon.figures.run_background import SHADES
 from gpumon.figures.run_finer import FineHistory, refined
 from gpumon.figures.run_series import RunSeries, run_series
-from gpumon.frame import NAN, Mark
+from gpumon.frame import Mark
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record, RunTrace
 from gpumon.ledger.schema import STEP_ROWS, USAGE
 from gpumon.metrics import Unit
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.prices import Prices
 from gpumon.reports import run_notes, run_tables, run_text
 from gpumon.reports.about import config_table

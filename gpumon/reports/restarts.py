@@ -11,7 +11,7 @@ from gpumon.diagnosis.grouping import ranges
 from gpumon.events.event import EventSubject
 from gpumon.events.kinds import EventKind
 from gpumon.events.query import LoggedEvent
-from gpumon.frame import NAN
+from gpumon.missing import NAN
 from gpumon.reports.pauses import LONGEST, is_first_look, over_pauses
 
 RESTARTED = EventKind("daemon_restarted", "daemon restarted", "info", "First sample of the one after.")

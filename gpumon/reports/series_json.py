@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from gpumon.frame import Device
+from gpumon.device import Device
 from gpumon.history.query import ALWAYS, HOST, History, Query, Series
 from gpumon.metrics import BY_NAME, Availability, Kind
 from gpumon.missing import is_known

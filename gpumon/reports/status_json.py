@@ -19,10 +19,12 @@ from gpumon.analysis.unknown_of_process import unknown_of
 from gpumon.device import job_parts
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.now import Judged
-from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
+from gpumon.frame import Frame, Run, Sample
 from gpumon.json_value import logged
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
-from gpumon.process import pod_parts
+from gpumon.missing import NAN
+from gpumon.origin import Driver, Origin
+from gpumon.process import Process, pod_parts
 from gpumon.run_facts import facts_as_json
 from gpumon.vendors import NVIDIA
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from gpumon import units
 from gpumon.analysis.whereabouts import whereabouts
-from gpumon.frame import Frame, Process
+from gpumon.frame import Frame
+from gpumon.process import Process
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.text import clean
 

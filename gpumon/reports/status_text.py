@@ -8,9 +8,11 @@ from gpumon import units
 from gpumon.analysis.ranks import Ranks, memory_of
 from gpumon.diagnosis.grouping import grouped
 from gpumon.diagnosis.now import Judged
-from gpumon.frame import Driver, Frame, Origin, Process, Run, RunState, Sample
+from gpumon.frame import Frame, Run, RunState, Sample
 from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
 from gpumon.missing import is_known
+from gpumon.origin import Driver, Origin
+from gpumon.process import Process
 from gpumon.vendors import short_name
 
 if TYPE_CHECKING:

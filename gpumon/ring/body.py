@@ -6,7 +6,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpumon.frame import NAN, Boundary, Frame, FrameworkMemory, Process, Run, RunState, Sample, Tick
+from gpumon.frame import Boundary, Frame, FrameworkMemory, Run, RunState, Sample, Tick
+from gpumon.missing import NAN
+from gpumon.process import Process
 from gpumon.ring.believable import believable, is_doubtful
 from gpumon.ring.directory import Known
 from gpumon.ring.events import pack_boundary, read_boundary

@@ -11,9 +11,11 @@ from typing import Any
 from zlib import crc32
 
 from gpumon import __version__
+from gpumon.device import Device
 from gpumon.errors import RingError
-from gpumon.frame import Device, Driver, Origin, Run, Sample
+from gpumon.frame import Run, Sample
 from gpumon.missing import is_known
+from gpumon.origin import Driver, Origin
 from gpumon.ring.directory import Known
 from gpumon.ring.layout import BLOB, RUN_METRICS
 from gpumon.run_facts import RunFacts

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from gpumon.frame import NAN, Sample, by_number
+from gpumon.device import by_number
+from gpumon.frame import Sample
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
+from gpumon.missing import NAN
 from gpumon.ring.directory import Known
 
 _STATES = frozenset(Availability)

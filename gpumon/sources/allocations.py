@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpumon.clock import SECOND, Clock
 from gpumon.device import Device, job_parts
-from gpumon.frame import Process, Sample
+from gpumon.frame import Sample
+from gpumon.process import Process
 from gpumon.regular_file import read_regular
 from gpumon.sources.process_table import user_name
 from gpumon.trust import is_trusted

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from gpumon.clock import Clock
 from gpumon.driver_calls import DriverCall
-from gpumon.frame import Boundary, Driver, Origin, Process, Run, Sample, XidEvent
+from gpumon.frame import Boundary, Run, Sample, XidEvent
 from gpumon.missing import NAN
-from gpumon.origin import Capability
+from gpumon.origin import Capability, Driver, Origin
+from gpumon.process import Process
 from gpumon.sources.cgroup import Confinement
 
 if TYPE_CHECKING:

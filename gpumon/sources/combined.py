@@ -7,10 +7,13 @@ from functools import reduce
 from operator import or_
 
 from gpumon.clock import SECOND, Clock
+from gpumon.device import Device, by_number
 from gpumon.driver_calls import DriverCall
-from gpumon.frame import NAN, Boundary, Device, Driver, Origin, Process, Run, Sample, XidEvent, by_number
+from gpumon.frame import Boundary, Run, Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.origin import Capability, SourceInfo
+from gpumon.missing import NAN
+from gpumon.origin import Capability, Driver, Origin, SourceInfo
+from gpumon.process import Process
 from gpumon.sources.base import AsksDriver, Reading, Source
 from gpumon.sources.worker import SourceRead, Worker
 

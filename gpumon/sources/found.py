@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.frame import Driver, Origin, Sample
+from gpumon.frame import Sample
+from gpumon.origin import Driver, Origin
 from gpumon.units import counted
 
 

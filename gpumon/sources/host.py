@@ -7,8 +7,8 @@ import socket
 from collections.abc import Callable
 
 from gpumon.clock import Clock
-from gpumon.frame import NAN
 from gpumon.metrics import HOST_METRICS
+from gpumon.missing import NAN
 from gpumon.sources.process_table import ProcessTable
 from gpumon.sources.surroundings import Surroundings, surroundings
 from gpumon.text import clean

@@ -14,7 +14,7 @@ from contextlib import suppress
 from threading import Lock
 
 from gpumon.clock import SECOND, Clock
-from gpumon.frame import NAN
+from gpumon.missing import NAN
 from gpumon.procfs import Stat, cpu_time, parse_stat
 from gpumon.sources.base import Described
 from gpumon.sources.cgroup import LONGEST, Confinement, confinement

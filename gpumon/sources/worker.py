@@ -7,7 +7,7 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 from gpumon.clock import Clock
-from gpumon.frame import Driver, Origin
+from gpumon.origin import Driver, Origin
 from gpumon.sources.base import Reading, Source
 
 

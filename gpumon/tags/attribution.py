@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpumon.epoch_fold import EpochFold
-from gpumon.frame import NAN, Boundary, Mark, Run, RunState
-from gpumon.missing import is_known
+from gpumon.frame import Boundary, Mark, Run, RunState
+from gpumon.missing import NAN, is_known
 
 
 class InForce(NamedTuple):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from gpumon.frame import NAN, Process, Run, RunState, Sample
+from gpumon.frame import Run, RunState, Sample
 from gpumon.metrics import GPU_INDEX, PROCESSES
+from gpumon.missing import NAN
+from gpumon.process import Process
 from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
 
 _PLACES = {field: GPU_INDEX[f"gpu.run_{field}"] for field in ("allocated", "reserved", "inactive_split")}

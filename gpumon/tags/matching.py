@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.frame import Device, Process, Run, RunState, Sample
+from gpumon.device import Device
+from gpumon.frame import Run, RunState, Sample
 from gpumon.metrics import PROCESSES
+from gpumon.process import Process
 from gpumon.tags.devices import visible_uuids
 from gpumon.vendors import NVIDIA, maker
 

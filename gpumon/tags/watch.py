@@ -15,7 +15,8 @@ from zlib import crc32
 from gpumon.clock import SECOND
 from gpumon.epoch_fold import EpochFold
 from gpumon.errors import BoardError
-from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Run, RunState
+from gpumon.frame import Boundary, FrameworkMemory, Mark, Run, RunState
+from gpumon.missing import NAN
 from gpumon.procfs import start_time
 from gpumon.run_about import NOTHING_TOLD, decode_about
 from gpumon.run_facts import LARGEST

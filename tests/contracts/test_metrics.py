@@ -13,7 +13,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gpumon.frame import Driver, Origin
 from gpumon.metrics import (
     BY_NAME,
     FROM_DRIVERS,
@@ -26,7 +25,7 @@ from gpumon.metrics import (
     Scope,
     Unit,
 )
-from gpumon.origin import Capability
+from gpumon.origin import Capability, Driver, Origin
 from gpumon.panels import GPU_PANELS, HOST_PANELS, PANELS
 from gpumon.reports.status_json import document
 from gpumon.ring.reader import RingReader

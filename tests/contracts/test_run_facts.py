@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpumon.frame import Driver, Origin, Run
+from gpumon.frame import Run
 from gpumon.ledger.migrations import MIGRATIONS
+from gpumon.origin import Driver, Origin
 from gpumon.reports.status_json import document
 from gpumon.ring.directory import unpack
 from gpumon.ring.directory_writer import Directory

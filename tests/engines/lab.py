@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.clock import SECOND
-from gpumon.frame import Device, Process, Run, Sample, XidEvent
+from gpumon.device import Device
+from gpumon.frame import Run, Sample, XidEvent
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, Availability, Kind, Unit
+from gpumon.process import Process
 from tests.conftest import ROOT
 from tests.engines.past import BEGIN, HOUR, scraped
 

@@ -14,8 +14,8 @@ import jsonschema
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.frame import Origin
 from gpumon.metrics import GPU_METRICS
+from gpumon.origin import Origin
 from gpumon.ring.layout import MAJOR, MINOR, SUPERBLOCK
 from gpumon.ring.writer import RingWriter
 from tests.builders import sample, tick

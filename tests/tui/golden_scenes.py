@@ -13,12 +13,13 @@ from textual.events import Key
 from textual.pilot import Pilot
 
 from gpumon.clock import SECOND
-from gpumon.frame import Frame, Process, Run
+from gpumon.frame import Frame, Run
 from gpumon.ledger.reader import Ledgers
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
 from gpumon.paths import HISTORY
 from gpumon.prices import Prices
+from gpumon.process import Process
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.processes import ProcessesPage
 from tests.fakes import FakeClock

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Device, Process, Sample, Tick
+from gpumon.device import Device
+from gpumon.frame import Sample, Tick
+from gpumon.missing import NAN
+from gpumon.process import Process
 from tests.activity import keep
 from tests.builders import process, sample, tick
 

@@ -15,7 +15,8 @@ from textual.pilot import Pilot
 
 from gpumon import units
 from gpumon.clock import SECOND
-from gpumon.frame import Boundary, Device, Mark, RunState, Sample
+from gpumon.device import Device
+from gpumon.frame import Boundary, Mark, RunState, Sample
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST, Query
 from gpumon.history.tiers import DAY, SHAPES

@@ -13,14 +13,16 @@ from textual.pilot import Pilot
 
 from gpumon import units
 from gpumon.clock import SECOND
+from gpumon.device import Device
 from gpumon.errors import GpumonError
 from gpumon.events.event import EventSubject, Occurrence
 from gpumon.events.kinds import BY_NAME
 from gpumon.events.query import LoggedEvent
-from gpumon.frame import NAN, Device, Frame, Origin, RunState, Sample
+from gpumon.frame import Frame, RunState, Sample
 from gpumon.live import LiveState
 from gpumon.metrics import GPU_INDEX
-from gpumon.origin import Capability
+from gpumon.missing import NAN
+from gpumon.origin import Capability, Origin
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import Asked
 from gpumon_tui.happened import Happened

@@ -17,7 +17,7 @@ import pytest
 from textual.events import Key
 from textual.pilot import Pilot
 
-from gpumon.frame import Process
+from gpumon.process import Process
 from gpumon.procfs import read_stat
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.processes import ProcessesPage

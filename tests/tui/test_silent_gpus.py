@@ -10,7 +10,8 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.analysis.thresholds import SILENT
-from gpumon.frame import Device, Sample
+from gpumon.device import Device
+from gpumon.frame import Sample
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
 from gpumon_tui.app import GpumonApp

@@ -15,9 +15,10 @@ from gpumon.analysis.ranks import Ranks, memory_of, ranks_of
 from gpumon.clock import SECOND
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.rank_rules import notes
-from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState
+from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import SLACK, RecentHistory
+from gpumon.process import Process
 from gpumon.recording.content import KnownParts
 from gpumon.run_facts import RunFacts
 from gpumon_tui import theme

@@ -19,9 +19,10 @@ from gpumon.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
 from gpumon.database.read import open_to_read
 from gpumon.errors import GpumonError
-from gpumon.frame import Process, RunState, Sample, Tick
+from gpumon.frame import RunState, Sample, Tick
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS, VERSION
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.process import Process
 from gpumon.reports.accounts import lines
 from tests.activity import keep
 from tests.builders import device, process, run, sample, tick

@@ -8,10 +8,12 @@ from threading import Event
 import pytest
 
 from gpumon.clock import SECOND, Sign, SystemClock
+from gpumon.device import Device
 from gpumon.errors import SourceError, UsageError
-from gpumon.frame import Device, Driver, Origin, Process, Sample, XidEvent
+from gpumon.frame import Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.origin import HARDWARE, SIMULATED, Capability
+from gpumon.origin import HARDWARE, SIMULATED, Capability, Driver, Origin
+from gpumon.process import Process
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sampler import Sampler

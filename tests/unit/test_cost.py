@@ -15,11 +15,11 @@ from gpumon.accounting.query import HourUse, KnownDevice
 from gpumon.cost.charge import Amount, Charge, together
 from gpumon.cost.hours import price_hours
 from gpumon.cost.of_run import price_run, price_stretch
-from gpumon.frame import NAN
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, DeviceRow
+from gpumon.missing import NAN
 from gpumon.prices import Prices, read_prices
 from gpumon.reports import charges, export, run_text
 from gpumon_tui.kept_runs import KeptRuns

@@ -13,7 +13,8 @@ from gpumon.analysis.clock_events import clock_event_reasons
 from gpumon.clock import SECOND
 from gpumon.daemon.private_sampler import PrivateSampler
 from gpumon.daemon.recorder import Recorder
-from gpumon.frame import Device, Sample
+from gpumon.device import Device
+from gpumon.frame import Sample
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.needs import NEEDS, why_missing
 from gpumon.paths import Places

@@ -16,9 +16,9 @@ from gpumon.clock import SECOND
 from gpumon.daemon import start
 from gpumon.daemon.recorder import LostDirectory, Recorder
 from gpumon.errors import GpumonError
-from gpumon.frame import Frame, Origin
+from gpumon.frame import Frame
 from gpumon.live import WAITING, Live
-from gpumon.origin import HARDWARE
+from gpumon.origin import HARDWARE, Origin
 from gpumon.paths import Places
 from gpumon.ring.reader import RingReader
 from gpumon.ring.sizes import SPARE_ROWS

@@ -19,10 +19,11 @@ from gpumon.events.device_watch import CAUSES
 from gpumon.events.kinds import BY_NAME, EVENT_KINDS, LASTING
 from gpumon.events.process_watch import ProcessWatch
 from gpumon.events.query import EventFilter, LoggedEvent, read_events
-from gpumon.frame import Mark, Process, Run, RunState, Sample, Tick
+from gpumon.frame import Mark, Run, RunState, Sample, Tick
 from gpumon.history.migrations import MIGRATIONS, VERSION
 from gpumon.metrics import Availability
 from gpumon.origin import Driver
+from gpumon.process import Process
 from gpumon.reports.events import details
 from tests.activity import keep
 from tests.builders import boundary, device, process, run, sample, tick

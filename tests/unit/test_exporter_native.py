@@ -13,6 +13,7 @@ import pynvml
 import pytest
 
 from gpumon.clock import SECOND
+from gpumon.device import Device
 from gpumon.exporters import limits
 from gpumon.exporters.family import gauge
 from gpumon.exporters.labels import MOST_BYTES, MOST_LETTERS
@@ -20,9 +21,9 @@ from gpumon.exporters.limits import MOST_SERIES, bounded
 from gpumon.exporters.names import EXPORTED
 from gpumon.exporters.native import STATES
 from gpumon.exporters.people import UserNames
-from gpumon.frame import Device, Driver, Origin, Run, RunState, Sample, XidEvent
+from gpumon.frame import Run, RunState, Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, METRICS, PROCESSES, Availability, Kind
-from gpumon.origin import RECORDED
+from gpumon.origin import RECORDED, Driver, Origin
 from gpumon.ring.layout import STOPPED
 from gpumon.sources.nvml.library import advice
 from tests.builders import TIME, device, process, run, sample, tick

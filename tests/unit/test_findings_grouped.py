@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from gpumon.device import Device
 from gpumon.diagnosis.coverage import not_judged, nothing_found
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.grouping import each_subject_first, grouped, ranges
-from gpumon.frame import Device, Sample
+from gpumon.frame import Sample
 from gpumon.metrics import GPU_METRICS, Availability
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from gpumon.analysis.holders import HolderWatch
 from gpumon.clock import SECOND
+from gpumon.device import Device
 from gpumon.events.book import EventBook
-from gpumon.frame import Device, Sample, Tick
+from gpumon.frame import Sample, Tick
 from gpumon.history.collect import Collector, values_of
 from gpumon.ledger.device import RecentSamples
 from gpumon.ledger.recorder import LedgerRecorder

@@ -12,8 +12,12 @@ from gpumon.analysis.gpu_state import UNOBSERVED, Activity, GpuState, Observed, 
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Device, Driver, Frame, Origin, Process, Sample
+from gpumon.device import Device
+from gpumon.frame import Frame, Sample
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.missing import NAN
+from gpumon.origin import Driver, Origin
+from gpumon.process import Process
 from gpumon.reports.status_text import lines
 from tests.builders import frame_of, process, sample, tick
 

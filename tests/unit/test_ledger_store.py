@@ -20,7 +20,7 @@ from gpumon.clock import SECOND
 from gpumon.database.network import on_network
 from gpumon.database.write import NewerFile, open_to_write
 from gpumon.figures.run_series import thinned
-from gpumon.frame import NAN, RunState
+from gpumon.frame import RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger import phase_summary
 from gpumon.ledger.migrations import LEDGER_FILE, MIGRATIONS, VERSION
@@ -29,6 +29,7 @@ from gpumon.ledger.schema import USAGE
 from gpumon.ledger.store import Store
 from gpumon.ledger.trace import POINTS, TraceRecorder
 from gpumon.ledger.write import Batch, LateMetrics, LedgerRow, write
+from gpumon.missing import NAN
 from gpumon.paths import Places, ledger_path, ledger_paths, places
 from tests.programs import until
 

@@ -12,8 +12,9 @@ import pytest
 
 import gpumon
 from gpumon.errors import UsageError
-from gpumon.frame import Origin, Tick
+from gpumon.frame import Tick
 from gpumon.live import Live, follow
+from gpumon.origin import Origin
 from gpumon.paths import Places
 from gpumon.ring import layout
 from gpumon.ring.writer import RingWriter

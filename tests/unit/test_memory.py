@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.analysis.memory import PARTS, MemoryBreakdown, breakdown_of, fragmentation, known_parts
-from gpumon.frame import Device, FrameworkMemory, Sample
+from gpumon.device import Device
+from gpumon.frame import FrameworkMemory, Sample
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.reports import status_json
 

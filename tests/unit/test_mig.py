@@ -15,11 +15,13 @@ from gpumon.analysis.ranks import ranks_of
 from gpumon.clock import SECOND
 from gpumon.device import Device, by_number
 from gpumon.diagnosis.now import Judged
-from gpumon.frame import Driver, Frame, Origin, Process, Sample, Tick
+from gpumon.frame import Frame, Sample, Tick
 from gpumon.history.device_table import devices_in
 from gpumon.history.devices import chosen
 from gpumon.idleness import is_idle
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.origin import Driver, Origin
+from gpumon.process import Process
 from gpumon.reports.accounts import lines as account_lines
 from gpumon.reports.status_json import document
 from gpumon.reports.status_processes import process_lines

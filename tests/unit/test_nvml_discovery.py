@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.frame import Device, Sample
+from gpumon.device import Device
+from gpumon.frame import Sample
 from gpumon.metrics import Availability
 from gpumon.sources.nvml import discovery
 from gpumon.sources.nvml.discovery import NOTHING, Discovery

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.analysis.whereabouts import whereabouts
-from gpumon.frame import Driver, Origin
+from gpumon.origin import Driver, Origin
 from gpumon.process import pod_parts
 from gpumon.reports.status_json import document
 from gpumon.sources.pods import PodNames

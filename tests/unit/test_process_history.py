@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gpumon.clock import SECOND
 from gpumon.database.write import open_to_write
-from gpumon.frame import Frame, Process, Tick
+from gpumon.frame import Frame, Tick
 from gpumon.history import limits as limits_module
 from gpumon.history.grid import Grid
 from gpumon.history.limits import HistoryLimits, prune_old
@@ -26,6 +26,7 @@ from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS
 from gpumon.history.query import Query, Series
 from gpumon.history.span import WindowSpan
 from gpumon.metrics import Availability
+from gpumon.process import Process
 from gpumon.process_history import cells, stretches
 from gpumon.process_history.cell import PlacedCell
 from gpumon.process_history.in_memory import ProcessLooks

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from gpumon.clock import SECOND
 from gpumon.errors import GpumonError, SourceError, UsageError
-from gpumon.frame import NAN, Boundary, Driver, Frame, FrameworkMemory, Mark, Origin, RunState
+from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, RunState
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, Availability
-from gpumon.origin import HARDWARE, SourceInfo
+from gpumon.missing import NAN
+from gpumon.origin import HARDWARE, Driver, Origin, SourceInfo
 from gpumon.recording import format as forms
 from gpumon.recording.columns import Cursor, FloatPacker, pack_whole, unpack_floats, unpack_whole
 from gpumon.recording.content import TABLES, VALUES, Context, Recorded

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.clock import SECOND
-from gpumon.frame import Driver, FrameworkMemory, Origin
+from gpumon.frame import FrameworkMemory
 from gpumon.metrics import GPU_METRICS, HOST_METRICS
+from gpumon.origin import Driver, Origin
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
 from gpumon.ring.believable import LARGEST, believable, is_doubtful

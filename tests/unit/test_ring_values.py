@@ -12,9 +12,10 @@ import pytest
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.errors import RingError
-from gpumon.frame import NAN, Frame, Mark, Run, RunState
+from gpumon.frame import Frame, Mark, Run, RunState
 from gpumon.live import Live
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind, Unit
+from gpumon.missing import NAN
 from gpumon.ring import layout, sizes, writer
 from gpumon.ring.events import whole_events
 from gpumon.ring.reader import RingReader

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Boundary, Driver, Mark, Origin, Process, Run, RunState, Tick
+from gpumon.frame import Boundary, Mark, Run, RunState, Tick
 from gpumon.metrics import HOST_METRICS
-from gpumon.origin import HARDWARE, RECORDED
+from gpumon.missing import NAN
+from gpumon.origin import HARDWARE, RECORDED, Driver, Origin
+from gpumon.process import Process
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
 from gpumon.sources.surroundings import CONTAINER, NO_PROC, WSL, Surroundings

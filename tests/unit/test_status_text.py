@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.clock import SECOND
-from gpumon.frame import Driver, Frame, Origin, Sample
+from gpumon.frame import Frame, Sample
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
 from gpumon.missing import NAN
+from gpumon.origin import Driver, Origin
 from gpumon.reports.status_json import document
 from gpumon.reports.status_processes import process_lines
 from gpumon.reports.status_text import bar, lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.frame import Driver, Origin
 from gpumon.metrics import Availability
+from gpumon.origin import Driver, Origin
 from gpumon.reports.status_text import lines
 from gpumon.text import text_width
 from tests.builders import TIME, boundary, device, frame_of, process, run, sample, tick

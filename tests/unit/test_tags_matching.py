@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.frame import Device, Process, Run, RunState, Sample
+from gpumon.device import Device
+from gpumon.frame import Run, RunState, Sample
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.process import Process
 from gpumon.tags.devices import visible_uuids
 from gpumon.tags.matching import Claim, Match, UnprovenClaims, devices_of, stamp
 

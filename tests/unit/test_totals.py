@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 import gpumon
 from gpumon.cli import main
+from gpumon.device import Device
 from gpumon.durations import point_in_time
 from gpumon.errors import UsageError
-from gpumon.frame import Device
 from gpumon.history.block import MetricCells
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.line import Line

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpumon.frame import Driver, Origin
 from gpumon.metrics import HOST_INDEX, HOST_METRICS, Availability
 from gpumon.missing import NAN
+from gpumon.origin import Driver, Origin
 from gpumon.reports.status_text import lines
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.readings import CALLS

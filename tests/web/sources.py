@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.frame import Origin, RunState, Sample
+from gpumon.frame import RunState, Sample
 from gpumon.history.tiers import SHAPES
+from gpumon.origin import Origin
 from tests.activity import keep
 from tests.builders import device, process, run, sample, tick
 from tests.months import fill

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpumon.clock import SECOND
-from gpumon.frame import Origin, Process, Run, RunState, Sample, Tick
+from gpumon.frame import Run, RunState, Sample, Tick
 from gpumon.metrics import HOST_METRICS, Availability
-from gpumon.origin import RECORDED
+from gpumon.origin import RECORDED, Origin
 from gpumon.people import EVERYBODY, HASHED, People
+from gpumon.process import Process
 from tests.activity import keep
 from tests.builders import device, process, run, sample, tick
 from tests.runs import Book, training

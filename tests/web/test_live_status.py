@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.frame import Origin
 from gpumon.live import Live
+from gpumon.origin import Origin
 from gpumon.ring.reader import Heartbeat
 from gpumon.ring.writer import RingWriter
 from gpumon_web.api.live_status import LiveStatus

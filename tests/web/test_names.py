@@ -15,8 +15,9 @@ from werkzeug.test import TestResponse
 
 from gpumon.clock import SECOND
 from gpumon.exporters.scrape import Exporter
-from gpumon.frame import Origin, RunState
+from gpumon.frame import RunState
 from gpumon.known_users import KnownUsers, local_accounts
+from gpumon.origin import Origin
 from gpumon.people import HASHED, HIDDEN, SOMEBODY, WAYS, People, under
 from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.listed_runs import listed

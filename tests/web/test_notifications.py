@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from gpumon.clock import SECOND
-from gpumon.frame import Origin, RunState, Tick
+from gpumon.frame import RunState, Tick
 from gpumon.metrics import Availability
-from gpumon.origin import RECORDED
+from gpumon.origin import RECORDED, Origin
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.programs import until
 from tests.web.conftest import on_a_port, visit

@@ -23,8 +23,8 @@ from gpumon.accounting.summary import summary
 from gpumon.accounting.user_window import user_window
 from gpumon.clock import SECOND
 from gpumon.cost.charge import Charge, amount
-from gpumon.frame import Origin, Tick
-from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability
+from gpumon.frame import Tick
+from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability, Origin
 from gpumon.prices import Prices
 from gpumon.reports import accounts
 from gpumon_web.accounts import Accounts

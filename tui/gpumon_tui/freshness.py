@@ -8,10 +8,10 @@ from typing import NamedTuple
 from rich.style import Style
 
 from gpumon import units
-from gpumon.frame import Frame, Origin
+from gpumon.frame import Frame
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import Availability
-from gpumon.origin import Capability
+from gpumon.origin import Capability, Origin
 from gpumon_tui import theme
 
 NOW, END = "now", "end"

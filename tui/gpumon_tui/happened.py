@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_status import GpuStatus, longest_held
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Origin, RunState, Tick, XidEvent
-from gpumon.missing import is_known
-from gpumon.origin import Capability
+from gpumon.frame import RunState, Tick, XidEvent
+from gpumon.missing import NAN, is_known
+from gpumon.origin import Capability, Origin
 from gpumon_tui.asked import NOT_YET, Answer, Asked
 
 if TYPE_CHECKING:
     from gpumon.events.event import EventSubject, Occurrence
     from gpumon.events.query import LoggedEvent
-    from gpumon.frame import Driver, Frame
+    from gpumon.frame import Frame
+    from gpumon.origin import Driver
     from gpumon_tui.feed import Writer
 
 OpenEvents = Callable[[str], "Sequence[LoggedEvent]"]

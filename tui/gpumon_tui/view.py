@@ -13,15 +13,16 @@ from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.logged_epochs import LoggedEpochs
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.diagnosis.coverage import not_judged
-from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
+from gpumon.frame import Frame, Run, Sample
 from gpumon.history.open import open_history
 from gpumon.history.query import HOST
 from gpumon.history.windows import CLOSE, USUAL, WINDOWS, ChartWindow, offered
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.needs import why_missing
-from gpumon.origin import Capability
+from gpumon.origin import Capability, Driver, Origin
+from gpumon.process import Process
 from gpumon.process_history.in_memory import ProcessLooks
 from gpumon_tui.feed import Player
 from gpumon_tui.freshness import NOW, freshness

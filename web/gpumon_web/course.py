@@ -11,13 +11,13 @@ from statistics import median
 
 from gpumon.analysis.epochs import Stretch
 from gpumon.figures.run_series import RunSeries
-from gpumon.frame import NAN, Frame
+from gpumon.frame import Frame
 from gpumon.history.downsample import Envelope
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.query import MOST, Query
 from gpumon.history.recent import RecentHistory
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 
 COURSE = (
     "gpu.utilization", "gpu.memory_used", "gpu.memory_reserved", "gpu.run_allocated", "gpu.run_reserved",

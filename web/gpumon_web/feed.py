@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gpumon import units
 from gpumon.analysis.epochs import Epochs
-from gpumon.frame import Driver, Frame, Origin
+from gpumon.frame import Frame
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.long import LongHistory
 from gpumon.history.open import open_history
@@ -29,7 +29,7 @@ from gpumon.json_value import logged, shown
 from gpumon.live import LiveState
 from gpumon.metrics import BY_NAME, HOST_METRICS, Kind
 from gpumon.missing import is_known
-from gpumon.origin import Capability
+from gpumon.origin import Capability, Driver, Origin
 from gpumon.panels import GPU_PANELS
 from gpumon_web.course import Logged
 from gpumon_web.fleet import Fleet

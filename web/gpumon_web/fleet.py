@@ -21,13 +21,14 @@ from gpumon.analysis.whereabouts import whereabouts
 from gpumon.diagnosis.coverage import not_judged
 from gpumon.diagnosis.finding import Finding
 from gpumon.figures.memory_parts import COLORS
-from gpumon.frame import Driver, Frame, Origin, Process, Run, RunState, Sample
+from gpumon.frame import Frame, Run, RunState, Sample
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.missing import is_known
 from gpumon.needs import why_missing
-from gpumon.origin import Capability
+from gpumon.origin import Capability, Driver, Origin
 from gpumon.panels import GPU_PANELS
+from gpumon.process import Process
 from gpumon.reports.run_json import known
 from gpumon.vendors import NVIDIA, short_name
 from gpumon_web.health import checks, throttled_lately

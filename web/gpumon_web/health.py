@@ -14,10 +14,10 @@ from gpumon.diagnosis.coverage import NOTHING, nothing_found
 from gpumon.diagnosis.fault_rules import OF_LINKS, SLOW_LINK
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.events.device_watch import CAUSES, QUIET
-from gpumon.frame import NAN, Sample
+from gpumon.frame import Sample
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME, Availability, Unit
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.xids import xid_of
 from gpumon_web import levels
 from gpumon_web.charts import Cells

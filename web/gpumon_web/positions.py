@@ -12,8 +12,9 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.frame import Driver, Frame, Origin
+from gpumon.frame import Frame
 from gpumon.live import ENDED, LiveState
+from gpumon.origin import Driver, Origin
 from gpumon.people import EVERYBODY, People
 from gpumon.recording.content import Recorded
 from gpumon.recording.moment import apart_ns, origin_of, time_ns

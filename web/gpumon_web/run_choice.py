@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.errors import UsageError
-from gpumon.frame import NAN
 from gpumon.ledger.reader import Ledgers
 from gpumon.ledger.records import RunRow, RunSummary
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.people import SHOWN, in_force
 
 HOUR = 3600.0

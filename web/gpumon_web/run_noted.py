@@ -7,8 +7,8 @@ from typing import Any
 
 from gpumon import units
 from gpumon.diagnosis.grouping import ranges
-from gpumon.frame import NAN
 from gpumon.metrics import Unit
+from gpumon.missing import NAN
 from gpumon_web import levels
 from gpumon_web.page import Cells
 

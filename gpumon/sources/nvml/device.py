@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon.clock import Clock
-from gpumon.frame import Device, Sample
+from gpumon.device import Device
+from gpumon.frame import Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
 from gpumon.sources.nvml import dips, unattributed
 from gpumon.sources.nvml.answers import AnswerRow, DeviceAnswers

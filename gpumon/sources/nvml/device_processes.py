@@ -6,8 +6,8 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 from gpumon.clock import Clock
-from gpumon.frame import NAN
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.missing import NAN
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken

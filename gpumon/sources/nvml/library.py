@@ -16,8 +16,8 @@ from typing import Any
 import pynvml
 
 from gpumon.errors import SourceError
-from gpumon.frame import Driver
 from gpumon.metrics import Availability
+from gpumon.origin import Driver
 from gpumon.remedies import RESTART_MACHINE
 from gpumon.sources.nvml.bus import gpus_may_be_there
 from gpumon.sources.nvml.gpm_samples import GpmSamples

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND, Clock
-from gpumon.frame import NAN, Device, Sample
+from gpumon.device import Device
+from gpumon.frame import Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.sources.nvml import unattributed
 from gpumon.sources.nvml.answers import AnswerRow, DeviceAnswers, Read
 from gpumon.sources.nvml.costs import CallCost

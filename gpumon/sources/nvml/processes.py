@@ -9,7 +9,8 @@ from ctypes import byref, c_uint
 from operator import is_
 from typing import Any, NamedTuple
 
-from gpumon.frame import NAN, Process
+from gpumon.missing import NAN
+from gpumon.process import Process
 from gpumon.sources.base import Describe, Described
 from gpumon.sources.nvml.answers import MOST_BYTES
 from gpumon.sources.nvml.library import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, SUCCESS, Function, Library, unspoken

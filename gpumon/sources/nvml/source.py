@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gpumon.clock import SECOND, Clock
 from gpumon.driver_calls import DriverCall
-from gpumon.frame import Driver, Origin, Process, Sample
+from gpumon.frame import Sample
 from gpumon.metrics import Availability
-from gpumon.origin import HARDWARE
+from gpumon.origin import HARDWARE, Driver, Origin
+from gpumon.process import Process
 from gpumon.sources.base import Describe, Reading
 from gpumon.sources.nvml.bus import PCI_DEVICES
 from gpumon.sources.nvml.costs import CallCost, summed, total_of

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import pynvml
 
 from gpumon.clock import SECOND, Clock
-from gpumon.frame import NAN, XidEvent
+from gpumon.frame import XidEvent
 from gpumon.metrics import Availability
+from gpumon.missing import NAN
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.schedule import UNSUPPORTED
 from gpumon.sources.nvml.xid_events import XID, UnfreedSet, XidEvents

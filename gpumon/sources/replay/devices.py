@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.clock import SECOND
-from gpumon.device import MADE_UP
-from gpumon.frame import NAN, Device, Driver, Sample
+from gpumon.device import MADE_UP, Device
+from gpumon.frame import Sample
 from gpumon.metrics import GPU_INDEX, Availability
-from gpumon.missing import UNKNOWN_MODEL, is_known
+from gpumon.missing import NAN, UNKNOWN_MODEL, is_known
+from gpumon.origin import Driver
 from gpumon.sources.replay.form import NOT_RECORDED, Row
 from gpumon.text import clean
 

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN
 from gpumon.metrics import Availability
+from gpumon.missing import NAN
 from gpumon.sources.base import from_units
 
 _OK = Availability.OK

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from gpumon.clock import SECOND, Clock
 from gpumon.errors import SourceError, UsageError
-from gpumon.frame import Driver, Origin
 from gpumon.missing import NAN
-from gpumon.origin import RECORDED
+from gpumon.origin import RECORDED, Driver, Origin
 from gpumon.recording.content import Recorded
 from gpumon.recording.encode import nanoseconds
 from gpumon.recording.moment import apart_ns, origin_of, time_ns

@@ -8,8 +8,7 @@ from itertools import chain, islice
 
 from gpumon.clock import SECOND, Clock
 from gpumon.errors import SourceError, UsageError
-from gpumon.frame import Driver, Origin
-from gpumon.origin import RECORDED
+from gpumon.origin import RECORDED, Driver, Origin
 from gpumon.recording.playback import Playback
 from gpumon.recording.portion import LAST
 from gpumon.sources.base import Pace, Reading

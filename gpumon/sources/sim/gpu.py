@@ -8,8 +8,10 @@ from functools import cached_property
 from random import Random
 from types import MappingProxyType
 
-from gpumon.frame import NAN, Device, Sample
+from gpumon.device import Device
+from gpumon.frame import Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
+from gpumon.missing import NAN
 from gpumon.sources.sim.counters import STEADY, Dips, activity, margin
 from gpumon.sources.sim.curves import CELL, Curve
 from gpumon.sources.sim.scenarios import GIB, Job

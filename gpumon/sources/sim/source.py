@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from gpumon.clock import SECOND, Clock
 from gpumon.errors import UsageError
-from gpumon.frame import NAN, Driver, Origin, Sample, XidEvent
+from gpumon.frame import Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.origin import SIMULATED
+from gpumon.missing import NAN
+from gpumon.origin import SIMULATED, Driver, Origin
 from gpumon.sources.base import Reading
 from gpumon.sources.sim.gpu import SimulatedGpu
 from gpumon.sources.sim.host import host_values

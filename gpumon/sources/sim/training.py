@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator
 
 from gpumon.clock import SECOND
-from gpumon.frame import Boundary, FrameworkMemory, Mark, Process, Run, RunState, Sample
+from gpumon.frame import Boundary, FrameworkMemory, Mark, Run, RunState, Sample
 from gpumon.metrics import GPU_INDEX
+from gpumon.process import Process
 from gpumon.run_facts import SHOWN_FOR
 from gpumon.sources.sim.curves import CELL, Curve
 from gpumon.sources.sim.gpu import SimulatedGpu

@@ -7,8 +7,9 @@ from contextlib import suppress
 from time import monotonic
 
 from gpumon import units
-from gpumon.frame import Process, RunState
+from gpumon.frame import RunState
 from gpumon.origin import Capability
+from gpumon.process import Process
 from gpumon_tui.pages.process_consequences import Told, consequences, named
 from gpumon_tui.process_list.signals import CHOICES, TERMINATE, SignalChoice, SignalRefused, SignalTarget
 from gpumon_tui.renderables.text_width import safe

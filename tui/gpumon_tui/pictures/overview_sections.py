@@ -12,8 +12,9 @@ from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.coverage import nothing_found
 from gpumon.diagnosis.grouping import FindingGroup
-from gpumon.frame import NAN, Frame, Process, Run, RunState
-from gpumon.missing import is_known
+from gpumon.frame import Frame, Run, RunState
+from gpumon.missing import NAN, is_known
+from gpumon.process import Process
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.kept_run import are_kept, is_on_screen

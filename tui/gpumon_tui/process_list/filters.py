@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.whereabouts import whereabouts
-from gpumon.frame import Process
 from gpumon.missing import NAN
+from gpumon.process import Process
 from gpumon_tui.process_list.facts import ProcessFacts
 
 Test = Callable[[Process, ProcessFacts], bool]

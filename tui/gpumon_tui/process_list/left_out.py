@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gpumon.frame import NAN, Process
 from gpumon.history.span import WindowSpan
+from gpumon.missing import NAN
+from gpumon.process import Process
 from gpumon.process_history.query import ProcessUse, ProcessWindow, read_processes
 from gpumon_tui.asked import Asked
 

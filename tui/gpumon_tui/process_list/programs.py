@@ -14,8 +14,8 @@ import re
 from collections.abc import Sequence
 from shlex import quote
 
-from gpumon.frame import Process
 from gpumon.missing import is_known
+from gpumon.process import Process
 from gpumon.procfs import Stat, parse_stat
 from gpumon.text import clean
 

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import NamedTuple, Self
 
 from gpumon.errors import GpumonError
-from gpumon.frame import Process
 from gpumon.missing import is_known
+from gpumon.process import Process
 from gpumon.procfs import Stat, parse_stat
 from gpumon_tui.process_list.programs import began_together, boot_time, read_in
 

@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.frame import Process
 from gpumon.missing import is_known
+from gpumon.process import Process
 from gpumon.procfs import read_stat
 from gpumon.text import clean
 from gpumon_tui.process_list.programs import began_together, boot_time

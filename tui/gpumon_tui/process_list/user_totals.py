@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gpumon.frame import Process
 from gpumon.missing import NAN, is_known
+from gpumon.process import Process
 from gpumon_tui.process_list.user_month import UserMonth
 
 

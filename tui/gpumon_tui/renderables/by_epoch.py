@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import floor, isfinite
 
-from gpumon.frame import NAN
+from gpumon.missing import NAN
 
 
 def stretch_of(place: int, many: int, cells: int) -> int:

@@ -12,8 +12,7 @@ from gpumon.clock import SECOND
 from gpumon.events.event import EventSubject, Occurrence
 from gpumon.events.kinds import BY_NAME, LASTING, NOT_SEEN, XID
 from gpumon.events.query import LoggedEvent
-from gpumon.frame import NAN
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.reports.events import details
 from gpumon.reports.restarts import RESTARTED, LastedEvent, unwatched_words, went_on_words, with_restarts
 from gpumon_tui.renderables.text_width import safe

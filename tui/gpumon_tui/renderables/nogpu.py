@@ -14,8 +14,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon import units
-from gpumon.frame import Origin
-from gpumon.origin import Capability
+from gpumon.origin import Capability, Origin
 from gpumon.vendors import VENDORS
 from gpumon_tui import theme
 from gpumon_tui.program import program

@@ -12,8 +12,9 @@ from gpumon.analysis.progress import Progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.grouping import FindingGroup
-from gpumon.frame import Process, Run, RunState
+from gpumon.frame import Run, RunState
 from gpumon.missing import is_known
+from gpumon.process import Process
 from gpumon_tui import palette, theme
 from gpumon_tui.process_list.facts import ProcessFacts
 from gpumon_tui.renderables import process_columns

@@ -7,8 +7,9 @@ from math import isfinite
 
 from gpumon import units
 from gpumon.analysis.gpu_state import is_held
-from gpumon.frame import Process, Sample
+from gpumon.frame import Sample
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.process import Process
 from gpumon_tui.renderables.gpu_numbers import numbers
 
 Key = tuple[int, str]

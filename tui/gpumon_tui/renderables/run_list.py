@@ -13,8 +13,8 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.finding import Severity
-from gpumon.frame import ENDED_BADLY, NAN, RunState
-from gpumon.missing import is_known
+from gpumon.frame import ENDED_BADLY, RunState
+from gpumon.missing import NAN, is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
 from gpumon_tui.renderables.text_width import Line, fit, safe, width

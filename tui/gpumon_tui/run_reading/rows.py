@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
-from gpumon.frame import NAN, RunState
-from gpumon.missing import is_known
+from gpumon.frame import RunState
+from gpumon.missing import NAN, is_known
 
 if TYPE_CHECKING:
     from gpumon.diagnosis.finding import Finding, Severity

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from rich.segment import Segment
 
 from gpumon import units
-from gpumon.frame import NAN
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.origin import Capability
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo

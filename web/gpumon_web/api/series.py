@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
+from gpumon.device import Device
 from gpumon.errors import SourceError
-from gpumon.frame import Device
 from gpumon.history.devices import devices_of
 from gpumon.history.open import kept_devices
 from gpumon.history.query import HOST

@@ -16,9 +16,8 @@ from gpumon.cluster.of_now import of_now
 from gpumon.cluster.questions import ROLLING, Period
 from gpumon.cluster.rows import Answers
 from gpumon.cluster.unpriced import unpriced
-from gpumon.frame import NAN
 from gpumon.json_value import shown
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of

@@ -13,9 +13,8 @@ from gpumon.cluster.of_now import may_include
 from gpumon.cluster.questions import SMALL, Period
 from gpumon.cluster.recorded import LISTED
 from gpumon.cluster.rows import Answers, single
-from gpumon.frame import NAN
 from gpumon.json_value import shown
-from gpumon.missing import is_known
+from gpumon.missing import NAN, is_known
 from gpumon_web.cluster.known import ClusterNow
 from gpumon_web.cluster.words import gpus, node_link, percent
 from gpumon_web.page import Cells
