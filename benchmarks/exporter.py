@@ -21,8 +21,8 @@ from typing import NamedTuple
 from benchmarks.report import Budget, Result, number, times
 from benchmarks.stage import Effort, Place, Stage, background, tool
 from benchmarks.usage import cpu_seconds, memory
+from gpumon.common.paths import Places
 from gpumon.live import follow
-from gpumon.paths import Places
 from tests.programs import command, daemon, until
 
 OURS, NVITOP = "gpumon export", "nvitop-exporter"

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from benchmarks.stage import Effort, Place, Stage, background
 from benchmarks.usage import cpu_seconds, memory, watch_cpu
+from gpumon.common.paths import HISTORY
 from gpumon.history.tiers import SHAPES
 from gpumon.live import connect
-from gpumon.paths import HISTORY
 from tests.programs import until
 
 _PAIRS = 3

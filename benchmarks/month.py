@@ -23,7 +23,7 @@ from typing import NamedTuple
 from benchmarks.month_values import DAYS, ticks
 from benchmarks.usage import memory
 from benchmarks.year import keep_year
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.database.write import open_to_write
 from gpumon.history.collect import Block, Collector
 from gpumon.history.limits import USUAL_LIMITS, prune_large, prune_old

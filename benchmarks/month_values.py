@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.stage import GPUS
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.history.collect import SubjectValues, TickValues
 from gpumon.history.query import HOST
 from gpumon.history.tiers import DAY, HOUR

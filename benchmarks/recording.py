@@ -19,13 +19,13 @@ from pathlib import Path
 
 from benchmarks.report import Budget, Result, number, times
 from benchmarks.stage import GPUS, Effort, Stage
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.paths import Places
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
 from gpumon.frame import Frame, Sample
 from gpumon.live import Live
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS
-from gpumon.paths import Places
 from gpumon.process import Process
 from gpumon.recording.content import Context, KnownParts, Recorded
 from gpumon.recording.encode import nanoseconds

@@ -19,7 +19,7 @@ from benchmarks.blobs import Blobs, used
 from benchmarks.report import Budget, Result, number, times
 from benchmarks.stage import GPUS, PROCESSES, Effort, Stage
 from benchmarks.usage import Figures
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Frame, Tick
 from gpumon.live import Live
 from gpumon.metrics import GPU_METRICS

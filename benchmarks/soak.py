@@ -17,9 +17,9 @@ from typing import NamedTuple
 from benchmarks.report import Budget, Result, number
 from benchmarks.stage import GPUS, Effort, Place, Stage
 from benchmarks.usage import cpu_seconds
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.paths import Places
 from gpumon.live import follow
-from gpumon.paths import Places
 from tests.nvml import Process, Stub
 from tests.nvml.layout import FUNCTIONS, METRICS
 from tests.programs import daemon

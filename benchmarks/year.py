@@ -9,7 +9,7 @@ from benchmarks.month_values import UUIDS
 from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
 from gpumon.accounting.book import AccountBook, HourOfDevice, HourOfUser
 from gpumon.accounting.rows import write_accounts
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.device import Device
 from gpumon.events.book import EventBatch
 from gpumon.events.event import EventSubject, Occurrence

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gpumon.cli import COMMANDS
 from gpumon.cli.options import SOURCES
 from gpumon.cli.parser import parser_of
-from gpumon.people import WAYS
+from gpumon.common.privacy import WAYS
 from gpumon.sources.sim import SCENARIOS
 
 TOP = "gpumon"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from command_tree import Command, Option
 
 import gpumon
-from gpumon.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, EXIT_USAGE
+from gpumon.common.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, EXIT_USAGE
 
 _HELP = "--help"
 _WIDEST = "12n"

@@ -21,8 +21,8 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from gpumon.cli.private_sampler import private_sampler
+from gpumon.common.paths import Places
 from gpumon.ledger.reader import Ledgers
-from gpumon.paths import Places
 from gpumon_tui.app import GpumonApp
 
 HERE = Path(__file__).parent

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
-from gpumon.missing import NAN
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 
 OF_LIMIT = 3.0
 """Times its enforced power limit that a card draws at most, as a mean between two readings. Peaks of milliseconds go to

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from threading import Thread
 from typing import Protocol
 
-from gpumon.clock import SECOND, Clock
+from gpumon.common.clock import SECOND, Clock
 from gpumon.frame import Tick
 
 LEDGER, HISTORY = "ledger", "history"

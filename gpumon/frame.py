@@ -9,9 +9,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gpumon import units
+from gpumon.common.numbers import NAN
 from gpumon.device import Device
 from gpumon.metrics import GPU_INDEX, HOST_METRICS, Availability
-from gpumon.missing import NAN
 from gpumon.origin import Driver, Origin
 from gpumon.process import Process
 from gpumon.run_facts import RunFacts

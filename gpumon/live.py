@@ -10,14 +10,23 @@ from collections.abc import Callable, Iterable, Sequence
 from math import floor, inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from gpumon.clock import SECOND
-from gpumon.errors import RingError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import RingError
+from gpumon.common.numbers import NAN, is_known
+from gpumon.common.paths import (
+    Places,
+    dir_option,
+    history_paths,
+    is_missing,
+    may_exist,
+    open_regular,
+    places,
+    ring_paths,
+    why_unread,
+)
 from gpumon.frame import Boundary, Frame
-from gpumon.missing import NAN, is_known
 from gpumon.origin import Capability, Driver, Origin
-from gpumon.paths import Places, dir_option, history_paths, is_missing, places, ring_paths, why_unread
 from gpumon.process import Process
-from gpumon.regular_file import may_exist, open_regular
 from gpumon.ring.layout import RUNNING, Superblock
 from gpumon.ring.reader import Heartbeat, RingReader
 from gpumon.units import clock, duration

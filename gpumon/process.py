@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from gpumon.missing import NAN
+from gpumon.common.numbers import NAN
 
 
 class Process(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from gpumon.text import clean
+from gpumon.common.text import clean
 
 ROOM = 12288
 """Bytes of JSON."""

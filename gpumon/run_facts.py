@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gpumon.text import clean
+from gpumon.common.text import clean
 
 LARGEST = (1 << 31) - 1
 PAUSED = "paused"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpumon.clock import SECOND, Clock, Sign
+from gpumon.common.clock import SECOND, Clock, Sign
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import Boundary, Mark, Run, RunState, Sample, Tick
 from gpumon.idleness import is_idle
 from gpumon.metrics import HOST_METRICS
-from gpumon.missing import NAN, is_known
 from gpumon.origin import Capability, Origin
 from gpumon.process import Process
 from gpumon.sources.allocations import Allocations, with_jobs

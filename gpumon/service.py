@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable
 from threading import Thread
 
-from gpumon.clock import StopSign
+from gpumon.common.clock import StopSign
+from gpumon.common.errors import EXIT_OK
 from gpumon.daemon.recorder import Recorder
-from gpumon.errors import EXIT_OK
 
 _GRACE = 1.5
 """Seconds that a driver call may take after a signal. With `recorder.LAST_WORDS` it makes less than 3."""

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from time import localtime, strftime
 
+from gpumon.common.numbers import is_known
 from gpumon.metrics import Kind, Metric, Unit
-from gpumon.missing import is_known
 
 MISSING = "–"
 AT_MOST, AT_LEAST = "≤", "≥"

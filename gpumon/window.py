@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from math import floor, inf, nextafter
 from typing import TYPE_CHECKING, Any
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import MissingPackage, UsageError
+from gpumon.common.numbers import is_known
 from gpumon.device import Device
-from gpumon.errors import MissingPackage, UsageError
 from gpumon.frame import Frame
 from gpumon.history.device_table import devices_in
 from gpumon.history.devices import Wanted, chosen, devices_of, named
@@ -18,7 +19,6 @@ from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import KEEP
 from gpumon.history.span import WindowSpan, span_of
 from gpumon.metrics import BY_NAME, METRICS, Scope
-from gpumon.missing import is_known
 
 try:
     import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gpumon.errors import MissingPackage, UsageError
+from gpumon.common.errors import MissingPackage, UsageError
 from gpumon.metrics import BY_NAME, Kind
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from select import select
 from typing import NamedTuple
 
 import gpumon.history.recorder
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.daemon.earlier import frames_since
 from gpumon.history.limits import HistoryLimits
 from gpumon.history.recorder import HistoryRecorder

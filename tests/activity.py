@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
 from gpumon.database.write import open_to_write
 from gpumon.frame import Tick

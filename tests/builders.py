@@ -7,11 +7,11 @@ from typing import Any
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.device import Device
 from gpumon.frame import Boundary, Frame, Mark, Run, Sample, Tick
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, Availability
-from gpumon.missing import NAN
 from gpumon.origin import Origin
 from gpumon.process import Process
 

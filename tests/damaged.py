@@ -29,12 +29,13 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import gpumon
-from gpumon.access_token import token_from
 from gpumon.cli import crash, main
 from gpumon.cli.options import resolve_options
-from gpumon.clock import SECOND
 from gpumon.cluster.access import read_access
-from gpumon.errors import GpumonError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
+from gpumon.common.net import token_from
+from gpumon.common.paths import Places
 from gpumon.history.grid import Grid
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.kept_frames import kept_frames
@@ -45,7 +46,6 @@ from gpumon.history.tiers import SHAPES
 from gpumon.ledger.reader import Ledgers
 from gpumon.live import Live
 from gpumon.origin import Driver, Origin
-from gpumon.paths import Places
 from gpumon.recording.content import Context, Recorded
 from gpumon.recording.reader import RecordingReader
 from gpumon.recording.writer import RecordingWriter

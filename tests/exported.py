@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.daemon.use_counter import UseCounter
 from gpumon.exporters.dialects import DialectOptions
 from gpumon.exporters.people import UserNames

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.clock import SECOND, Sign
-from gpumon.driver_calls import DriverCall
+from gpumon.common.clock import SECOND, Sign
+from gpumon.common.driver_calls import DriverCall
 from gpumon.sources.nvml.lanes import AnyInquiry
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from gpumon.common.paths import Places
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
 from gpumon.frame import Frame
 from gpumon.live import Live
-from gpumon.paths import Places
 from gpumon.recording.content import Context, Recorded
 from gpumon.recording.reader import RecordingReader
 from gpumon.recording.writer import RecordingWriter

@@ -12,11 +12,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.paths import LEDGER
 from gpumon.frame import Mark, RunState
 from gpumon.ledger.migrations import MIGRATIONS, VERSION
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
-from gpumon.paths import LEDGER
 
 BEGAN = 1_790_000_000
 """Seconds since 1970 at which a made-up run begins."""

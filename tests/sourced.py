@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.metrics import GPU_METRICS, Availability
 from tests.nvml import Stub
 from tests.programs import asked, environment
 
 READ_AT = """
 import json, sys
-from gpumon.clock import SystemClock
+from gpumon.common.clock import SystemClock
 from gpumon.sources.base import Described
 from gpumon.sources.nvml import NvmlSource
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from math import inf, isfinite, nan
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.device import Device
 from gpumon.frame import Frame, Sample, Tick
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, IDLE, PROCESSES, Availability

@@ -13,11 +13,11 @@ from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.totals import DeviceNow, DeviceTotals, Totals, XidCount
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.ranks import Ranks
+from gpumon.common.numbers import NAN, is_known
 from gpumon.device import Device
 from gpumon.exporters.snapshot import GpuFacts, Snapshot
 from gpumon.frame import Run, Sample
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
-from gpumon.missing import NAN, is_known
 from gpumon.origin import Driver, Origin
 from gpumon.process import Process
 

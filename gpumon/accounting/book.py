@@ -23,14 +23,14 @@ from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
 from gpumon.accounting.energy_meter import EnergyMeter
 from gpumon.analysis.gpu_state import GpuState, working
 from gpumon.analysis.holders import HeldDevice
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
 from gpumon.device import Device
 from gpumon.energy_growth import FOLLOWS
 from gpumon.frame import Tick
 from gpumon.history.gaps import is_gap, longest
 from gpumon.history.tiers import HOUR
 from gpumon.metrics import GPU_INDEX, Availability
-from gpumon.missing import NAN, is_known
 from gpumon.vendors import PARTS
 
 _HOUR = HOUR * SECOND

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Generic, TypeVar
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
 from gpumon.energy_growth import EnergyReadings, energy_between
-from gpumon.missing import NAN, is_known
 
 Part = TypeVar("Part")
 Book = Callable[[Part, float, float], object]

@@ -24,11 +24,11 @@ from gpumon.accounting.totals import (
 )
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.holders import HeldDevice, HolderWatch
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.frame import Tick
 from gpumon.history.gaps import is_gap
 from gpumon.metrics import GPU_INDEX, Availability
-from gpumon.missing import NAN
 from gpumon.ring.sums import SumNames, Sums, SumTimes
 
 MOST_DEVICES = 160

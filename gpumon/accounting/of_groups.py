@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon.accounting.account import Account
 from gpumon.accounting.query import KeptAccounts
-from gpumon.groups import UserGroups
+from gpumon.common.config import UserGroups
 
 
 def by_group(kept: KeptAccounts, groups: UserGroups) -> KeptAccounts:

@@ -8,10 +8,10 @@ from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS, Account, DeviceUse
+from gpumon.common.privacy import in_force
 from gpumon.database.cells import REAL, typed_rows
 from gpumon.history.read import reading
 from gpumon.history.tiers import HOUR
-from gpumon.people import in_force
 
 _Key = TypeVar("_Key")
 _ROUNDING = 1e-9

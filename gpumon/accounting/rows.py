@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
 from gpumon.accounting.book import AccountBook
-from gpumon.text import clean
+from gpumon.common.text import clean
 
 _MOST_NAME = 100
 """Characters of a name of a user or a device."""

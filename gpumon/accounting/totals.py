@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.clock import SECOND
-from gpumon.missing import NAN
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.ring.sums import Sums, SumTable, is_sum
 
 DEVICES, USERS, XIDS, STATES = "devices", "users", "xids", "states"

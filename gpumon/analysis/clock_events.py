@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gpumon.common.numbers import is_known
 from gpumon.frame import Sample
-from gpumon.missing import is_known
 from gpumon.vendors import clock_events, maker
 
 

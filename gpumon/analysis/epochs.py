@@ -11,8 +11,8 @@ from typing import NamedTuple
 from gpumon.analysis.rank_epochs import KnownEpoch, RankEpochs, Span
 from gpumon.analysis.thresholds import OVERDUE
 from gpumon.analysis.waiting import Waited
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import Boundary, Frame, Mark, Run, RunState
-from gpumon.missing import NAN, is_known
 from gpumon.step_size import row_size
 
 RUNS = 64

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from gpumon.analysis.load import Load, Loads
 from gpumon.analysis.thresholds import CONTEXT, GAP, PAUSE, RESERVED_MOST, RESERVED_SHARE, WATCHED
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.frame import Frame, Sample
 from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
-from gpumon.missing import NAN
 from gpumon.process import Process
 
 _UTILIZATION, _ACTIVITY = GPU_INDEX["gpu.utilization"], GPU_INDEX["gpu.graphics_activity"]

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, is_held, judge
 from gpumon.analysis.thresholds import PAUSE
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.frame import RunState, Sample, Tick
 from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
-from gpumon.missing import NAN
 from gpumon.process import Process
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]

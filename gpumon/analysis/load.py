@@ -5,7 +5,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from gpumon.analysis.thresholds import LETS_UP, LIGHT, NO_KERNEL, PAUSE, STEADY
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.metrics import IDLE
 
 

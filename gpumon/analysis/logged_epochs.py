@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from math import isclose, isfinite
 from typing import NamedTuple
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import Frame, Mark, Run
-from gpumon.missing import NAN, is_known
 
 EPOCHS, RUNS = 64, 64
 """Epochs kept of each run, and runs."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import FrameworkMemory, Sample
-from gpumon.missing import NAN, is_known
 
 
 class MemoryBreakdown(NamedTuple):

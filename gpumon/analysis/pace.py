@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.epochs import INFINITY, Epochs
 from gpumon.analysis.thresholds import PACE_FROM
-from gpumon.missing import NAN
+from gpumon.common.numbers import NAN
 
 OVER = 30.0
 """Seconds, at least, over which steps are counted, where so much is known."""

@@ -8,9 +8,9 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.pace import OVER, QUIET
 from gpumon.analysis.ranks import Ranks
 from gpumon.analysis.thresholds import OVERDUE, PAUSE
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import TRAINING, Run, RunState
-from gpumon.missing import NAN, is_known
 
 _NEARLY = 0.99
 """Share of an epoch that counts as done before its end, at most: it may take longer than those before."""

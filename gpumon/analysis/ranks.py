@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import NamedTuple
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import Run, RunState
-from gpumon.missing import NAN, is_known
 from gpumon.process import Process
 
 TOGETHER = 10.0

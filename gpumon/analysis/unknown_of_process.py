@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.missing import is_known
+from gpumon.common.numbers import is_known
 from gpumon.process import Process
 
 

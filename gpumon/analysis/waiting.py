@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import Boundary, Run, waited_between
-from gpumon.missing import NAN, is_known
 
 
 class Waited(NamedTuple):

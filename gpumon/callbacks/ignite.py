@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from gpumon.callbacks.around import Phase
 from gpumon.callbacks.hook import Hook, failed, guarded
 from gpumon.callbacks.ignite_saving import mark_saving
-from gpumon.errors import FrameworkError, pip
+from gpumon.common.errors import FrameworkError, pip
 
 try:
     from ignite.engine import Engine, Events

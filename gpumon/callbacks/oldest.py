@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpumon.errors import FrameworkError, pip
+from gpumon.common.errors import FrameworkError, pip
 
 OLDEST: Mapping[str, int] = {
     "keras": 3,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.callbacks.hook import Hook, guarded
-from gpumon.errors import FrameworkError, pip
+from gpumon.common.errors import FrameworkError, pip
 
 try:
     import sklearn

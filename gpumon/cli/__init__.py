@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from gpumon.cli import streams
-from gpumon.errors import EXIT_FAILED, EXIT_USAGE, GpumonError, UsageError
-from gpumon.text import clean
+from gpumon.common.errors import EXIT_FAILED, EXIT_USAGE, GpumonError, UsageError
+from gpumon.common.text import clean
 
 COMMANDS = {
     "tui": "terminal view: every GPU, live, with the epochs of trainings",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gpumon.errors import MissingPackage, UsageError
+from gpumon.common.errors import MissingPackage, UsageError
 
 if TYPE_CHECKING:
     from gpumon.cluster.access import EngineAccess

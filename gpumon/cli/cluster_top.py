@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from gpumon.cli.cluster_options import open_engine
 from gpumon.cli.streams import terminal_width
-from gpumon.errors import EXIT_NO_GPU, EXIT_OK
+from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK
 
 
 @contextmanager

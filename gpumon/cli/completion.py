@@ -14,7 +14,7 @@ import argparse
 import os
 
 import gpumon
-from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.common.errors import EXIT_OK, GpumonError
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from gpumon.paths import make_private_dir, places
+from gpumon.common.paths import make_private_dir, places
 
 CRASH = "crash.txt"
 

@@ -18,8 +18,8 @@ from contextlib import suppress
 from gpumon.cli.daemon_options import add_daemon
 from gpumon.cli.options import playback_of, resolve_options, source_of
 from gpumon.cli.streams import say
-from gpumon.errors import EXIT_OK, GpumonError, UsageError
-from gpumon.paths import LOG, Places, live_dirs
+from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.common.paths import LOG, Places, live_dirs
 
 _OF_ALL = ("action", "dir", "state_dir")
 _PATIENCE = 3.0
@@ -70,7 +70,7 @@ def _control(arguments: argparse.Namespace) -> int:
 
 def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, str], object]) -> int:
     """Sample until a signal; `tell` gets the line for people and the directory once the first sample is there."""
-    from gpumon.clock import SystemClock
+    from gpumon.common.clock import SystemClock
     from gpumon.daemon import heap
     from gpumon.daemon.recorder import Recorder
     from gpumon.daemon.start import open_daemon

@@ -6,10 +6,10 @@ import os
 from itertools import takewhile
 from typing import NamedTuple
 
-from gpumon.errors import GpumonError, quoted
+from gpumon.common.errors import GpumonError, quoted
+from gpumon.common.paths import LOCK, Places, closed_rings, live_dirs, refused_rings, why_closed
+from gpumon.common.procfs import is_alive
 from gpumon.live import Live, follow, no_daemon
-from gpumon.paths import LOCK, Places, closed_rings, live_dirs, refused_rings, why_closed
-from gpumon.procfs import is_alive
 from gpumon.ring.lock import Holder, holder_of
 
 

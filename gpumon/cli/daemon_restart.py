@@ -13,8 +13,8 @@ from gpumon.cli.daemon_options import add_daemon
 from gpumon.cli.daemon_stop import end, environment_of, refuse
 from gpumon.cli.parser import parser_of
 from gpumon.cli.streams import say
-from gpumon.errors import GpumonError, UsageError
-from gpumon.paths import Places, closed_rings
+from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.paths import Places, closed_rings
 
 _WORD = "daemon"
 _OF_ENVIRONMENT = ("GPUMON_", "XDG_")

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 from gpumon.analysis.gpu_status import ANSWERS
 from gpumon.cli.daemon_found import FoundDaemon, find_daemon
-from gpumon.clock import SECOND
-from gpumon.errors import EXIT_NO_GPU, EXIT_OK
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK
+from gpumon.common.numbers import is_known
+from gpumon.common.paths import Places
+from gpumon.common.procfs import began
+from gpumon.common.text import clean
 from gpumon.frame import Frame
 from gpumon.ledger.change import user_name
 from gpumon.live import WAITING
-from gpumon.missing import is_known
 from gpumon.origin import Capability
-from gpumon.paths import Places
-from gpumon.procfs import began
-from gpumon.text import clean
 from gpumon.units import duration, moment, words
 
 _STARTING = f"starting, {WAITING}"

@@ -9,10 +9,10 @@ import time
 from contextlib import suppress
 
 from gpumon.cli.daemon_found import FoundDaemon, find_daemon
-from gpumon.errors import EXIT_OK, GpumonError, quoted
+from gpumon.common.errors import EXIT_OK, GpumonError, quoted
+from gpumon.common.paths import Places
+from gpumon.common.procfs import is_alive, read_stat
 from gpumon.ledger.change import user_name
-from gpumon.paths import Places
-from gpumon.procfs import is_alive, read_stat
 from gpumon.ring.lock import Holder, holder_of
 
 _PATIENCE = 15.0

@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpumon import __version__
-from gpumon.checkup import Check, CheckSection, Condition
 from gpumon.cli.doctor_gpus import GPUS, find_gpus
 from gpumon.cli.doctor_packages import package_checks
 from gpumon.cli.doctor_places import daemon_checks, file_checks, found_daemon
 from gpumon.cli.doctor_text import lines
 from gpumon.cli.options import add_places, reads_hardware, resolve_options, source_of
 from gpumon.cli.streams import terminal_width
-from gpumon.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, UsageError
-from gpumon.paths import places
+from gpumon.common.checkup import Check, CheckSection, Condition
+from gpumon.common.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, UsageError
+from gpumon.common.paths import places
+from gpumon.common.text import clean
 from gpumon.sources.registry import examined
-from gpumon.text import clean
 from gpumon.units import counted
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gpumon.checkup import Check, Condition
 from gpumon.cli.options import DEFAULT_SOURCE
 from gpumon.cli.sampled import sampled
 from gpumon.cli.streams import say
-from gpumon.errors import GpumonError
+from gpumon.common.checkup import Check, Condition
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import Places
 from gpumon.frame import Frame, Sample
 from gpumon.live import Live, follow
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.origin import Capability, Driver, Origin
-from gpumon.paths import Places
 from gpumon.remedies import RESTART_MACHINE, reset
 from gpumon.units import counted
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 
 from gpumon.callbacks.oldest import OLDEST, is_too_old
-from gpumon.checkup import Check, Condition
-from gpumon.errors import pip
+from gpumon.common.checkup import Check, Condition
+from gpumon.common.errors import pip
 
 _OTHERS = ("torch", "tensorflow", "jax", "pytorch-ignite", "scikit-learn")
 """Distributions beside those whose callback takes no version older than some."""

@@ -9,15 +9,11 @@ import time
 from collections.abc import Iterator
 
 from gpumon import __version__
-from gpumon.checkup import Check, Condition
 from gpumon.cli.daemon_found import FoundDaemon, find_daemon
 from gpumon.cli.daemon_stop import unit_of
-from gpumon.database.read import open_to_read, words_of
-from gpumon.errors import GpumonError, quoted
-from gpumon.ledger.change import user_name
-from gpumon.live import NO_DAEMON
-from gpumon.origin import Capability
-from gpumon.paths import (
+from gpumon.common.checkup import Check, Condition
+from gpumon.common.errors import GpumonError, quoted
+from gpumon.common.paths import (
     LEDGER,
     LOG,
     RING,
@@ -29,7 +25,11 @@ from gpumon.paths import (
     see_private_dir,
     tag_dir_for_client,
 )
-from gpumon.procfs import read_stat
+from gpumon.common.procfs import read_stat
+from gpumon.database.read import open_to_read, words_of
+from gpumon.ledger.change import user_name
+from gpumon.live import NO_DAEMON
+from gpumon.origin import Capability
 from gpumon.units import bytes_binary
 
 _RING_ROOM = 16 << 20

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumon.checkup import CheckSection
 from gpumon.cli.streams import of_words
-from gpumon.text import clean
+from gpumon.common.checkup import CheckSection
+from gpumon.common.text import clean
 
 _NAME = 14
 """Columns for the name of a check."""

@@ -15,12 +15,12 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from gpumon.cli.options import add_places, resolve_options
-from gpumon.errors import EXIT_OK, UsageError
+from gpumon.common.errors import EXIT_OK, UsageError
 from gpumon.live import follow
 
 if TYPE_CHECKING:
+    from gpumon.common.net import Address
     from gpumon.exporters.scrape import Exporter
-    from gpumon.listening import Address
 
 NATIVE, DCGM = "native", "dcgm"
 PORTS = {NATIVE: 9401, DCGM: 9400, "jobstats": 9445}
@@ -135,10 +135,9 @@ def _textfile(exporter: Exporter, file: str, *, once: bool) -> int:
 
 
 def _serve(exporter: Exporter, arguments: argparse.Namespace) -> int:
-    from gpumon.access_token import token_from
+    from gpumon.common.net import SocketFile, listen, token_from
     from gpumon.exporters.doors import Doors
     from gpumon.exporters.server import PATH, ScrapeServer, own_names
-    from gpumon.listening import SocketFile, listen
 
     if arguments.socket_group and not arguments.socket:
         raise UsageError("--socket-group is for --socket: pass both, or omit it")
@@ -163,7 +162,7 @@ def _serve(exporter: Exporter, arguments: argparse.Namespace) -> int:
 
 
 def _address(arguments: argparse.Namespace) -> Address:
-    from gpumon.listening import LOCAL, Address
+    from gpumon.common.net import LOCAL, Address
 
     if arguments.socket:
         return Address(path=arguments.socket, group=arguments.socket_group or "")

@@ -20,14 +20,14 @@ from gpumon.cli.history_options import add_command
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import say
-from gpumon.durations import positive_seconds
-from gpumon.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.common.clock import positive_seconds
+from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.common.paths import Places, history_paths
 from gpumon.history.long import LongHistory
 from gpumon.history.open import open_history
 from gpumon.history.overview import Overview, overview
 from gpumon.history.tiers import DAY, SHAPES
 from gpumon.live import follow
-from gpumon.paths import Places, history_paths
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.units import bytes_binary, counted, moment, span
 from gpumon.vendors import is_part

@@ -15,10 +15,10 @@ from gpumon.cli.history_options import add_command
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
-from gpumon.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.common.paths import Places, history_paths
 from gpumon.history.span import span_of
 from gpumon.history.tiers import HOUR
-from gpumon.paths import Places, history_paths
 from gpumon.reports import accounts
 
 _TEXT = "show who used the GPUs: held, busy and idle time and energy of each user"

@@ -12,11 +12,11 @@ from gpumon.cli.history_options import add_command, add_window_and_gpus
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places, named_gpu
 from gpumon.cli.streams import output_width, say
-from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.common.errors import EXIT_OK, GpumonError
+from gpumon.common.paths import Places, history_paths
+from gpumon.common.text import clean
 from gpumon.history.span import WindowSpan
 from gpumon.live import follow
-from gpumon.paths import Places, history_paths
-from gpumon.text import clean
 
 _TEXT = "list the processes that were on the GPUs: user, time, memory, share of the SMs"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from gpumon.common.paths import Places, history_path, ledger_path
 from gpumon.database.absent import why_absent
 from gpumon.ledger.reader import NOTHING
 from gpumon.live import Live, follow
 from gpumon.origin import Capability
-from gpumon.paths import Places, history_path, ledger_path
 
 _RUNNING = "the daemon writes within a minute of its start; after that, its log may say why; restart it if it is older"
 

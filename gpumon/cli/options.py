@@ -10,18 +10,17 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from gpumon.clock import LONGEST, SHORTEST
-from gpumon.errors import UsageError
+from gpumon.common.clock import LONGEST, SHORTEST
+from gpumon.common.config import read_toml, settings_path
+from gpumon.common.errors import UsageError
+from gpumon.common.paths import Places, places
 from gpumon.origin import Capability
-from gpumon.paths import Places, places
-from gpumon.settings_file import read_toml, settings_path
 from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from gpumon.groups import UserGroups
-    from gpumon.prices import Prices
+    from gpumon.common.config import Prices, UserGroups
     from gpumon.recording.playback import Playback
 
 NAN = float("nan")
@@ -208,7 +207,7 @@ def _asked_for(name: str, value: Any) -> bool:
 def _names(name: str, value: Any) -> str:
     if value is None:
         return ""  # nothing is loaded for what nobody asked for
-    from gpumon.people import WAYS
+    from gpumon.common.privacy import WAYS
 
     if value not in WAYS:
         raise ValueError(f"{name} must be one of {', '.join(WAYS)}, not {_written(value)}")
@@ -229,7 +228,7 @@ def _prices(path: str, file: Mapping[str, Any]) -> Prices | None:
     """Prices of GPUs and electricity that the file has; None where it has none. Raises UsageError."""
     if COST not in file:
         return None
-    from gpumon.prices import read_prices
+    from gpumon.common.config import read_prices
 
     try:
         return read_prices(file[COST])
@@ -241,7 +240,7 @@ def _groups(path: str, file: Mapping[str, Any]) -> UserGroups | None:
     """Groups of users that the file has; None where it has none. Raises UsageError."""
     if GROUPS not in file:
         return None
-    from gpumon.groups import read_groups
+    from gpumon.common.config import read_groups
 
     try:
         return read_groups(file[GROUPS])

@@ -7,7 +7,7 @@ import sys
 from typing import Any, NoReturn
 
 from gpumon.cli.streams import of_words, output_width, shortened
-from gpumon.errors import UsageError
+from gpumon.common.errors import UsageError
 
 
 def parser_of(name: str, description: str | None) -> argparse.ArgumentParser:

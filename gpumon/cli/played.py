@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from contextlib import closing, suppress
 
-from gpumon.errors import RingError
+from gpumon.common.errors import RingError
+from gpumon.common.paths import PLAYED, Places, ring_paths
 from gpumon.live import Live
 from gpumon.origin import Capability
-from gpumon.paths import PLAYED, Places, ring_paths
 
 
 def is_here(live: Live) -> bool:

@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 
 from gpumon.cli.options import is_recording, playback_of, reads_hardware, source_of
 from gpumon.cli.streams import say
+from gpumon.common.paths import Places, ledger_paths, without_daemon
 from gpumon.live import CATCHING_UP, WAITING, Live
-from gpumon.paths import Places, ledger_paths, without_daemon
 
 
 def ledger_at(path: str, generation: int) -> str:
@@ -25,7 +25,7 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     What a simulation tells of the time before now is seen once all of it is there: its frames come faster than they
     are true, and none of them is of now. Raises SourceError or UsageError.
     """
-    from gpumon.clock import SystemClock
+    from gpumon.common.clock import SystemClock
     from gpumon.daemon.private_sampler import PrivateSampler
     from gpumon.daemon.recorder import Recorder
     from gpumon.daemon.sampling import make_sampler

@@ -19,17 +19,16 @@ from gpumon import __version__
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
 from gpumon.cli.private_sampler import private_sampler
 from gpumon.cli.streams import say
-from gpumon.clock import SECOND
-from gpumon.durations import positive_seconds
-from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.common.clock import SECOND, positive_seconds
+from gpumon.common.errors import EXIT_OK, GpumonError
+from gpumon.common.paths import history_paths
+from gpumon.common.text import clean
 from gpumon.frame import Frame
 from gpumon.live import Live, follow, no_daemon
 from gpumon.origin import Capability
-from gpumon.paths import history_paths
 from gpumon.recording.anonymize import Anonymizer
 from gpumon.recording.content import VALUES, Context, Recorded, means_of
 from gpumon.recording.writer import RecordingWriter
-from gpumon.text import clean
 from gpumon.units import bytes_binary, counted, duration, moment
 
 if TYPE_CHECKING:

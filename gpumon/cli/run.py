@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 from gpumon.auto import KNOWN, prepare
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_of
 from gpumon.cli.streams import say
-from gpumon.clock import SECOND
-from gpumon.errors import UsageError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import UsageError
+from gpumon.common.paths import Places, places
+from gpumon.common.text import clean
 from gpumon.launcher.child import Child, Ended, end_like, refusal
 from gpumon.launcher.process_tree import adopt_orphans
-from gpumon.paths import Places, places
-from gpumon.text import clean
 
 if TYPE_CHECKING:
     from gpumon.launcher.watcher import Watcher

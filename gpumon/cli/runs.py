@@ -18,17 +18,17 @@ from gpumon.cli import runs_change
 from gpumon.cli.nothing_kept import played_instead, why_no_runs
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import output_width, say
-from gpumon.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.common.paths import Places, history_beside, ledger_paths
 from gpumon.ledger.find import find
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.records import Record, RunSummary, RunTrace
 from gpumon.live import follow
-from gpumon.paths import Places, history_beside, ledger_paths
 from gpumon.reports.export_formats import FORMATS
 
 if TYPE_CHECKING:
+    from gpumon.common.config import Prices
     from gpumon.cost.charge import Charge
-    from gpumon.prices import Prices
 
 _REPLACED = "overwritten if it exists"
 _RUN = "id, name or unambiguous prefix of a run; 'last' is the newest"

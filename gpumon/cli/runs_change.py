@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpumon import units
 from gpumon.cli.streams import say
-from gpumon.errors import GpumonError, UsageError
+from gpumon.common.errors import GpumonError, UsageError
 from gpumon.ledger.find import find
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow

@@ -16,10 +16,10 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from gpumon.cli.options import playback_of, reads_hardware, source_of
-from gpumon.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
+from gpumon.common.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
+from gpumon.common.paths import Places
 from gpumon.live import Live
 from gpumon.metrics import Availability
-from gpumon.paths import Places
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -74,7 +74,7 @@ def _sample(where: Places, arguments: Namespace, asks: Callable[[], object], sec
 
     With more ticks, for so many `seconds` at most, as long as there is no answer of some GPU.
     """
-    from gpumon.clock import SystemClock
+    from gpumon.common.clock import SystemClock
     from gpumon.daemon.recorder import Recorder
     from gpumon.daemon.sampling import make_sampler
 

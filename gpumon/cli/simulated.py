@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gpumon.cli.private_sampler import private_sampler
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import LEDGER, Places
 from gpumon.live import Live
-from gpumon.paths import LEDGER, Places
 
 if TYPE_CHECKING:
     from gpumon.ledger.reader import Ledgers

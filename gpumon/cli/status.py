@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpumon.analysis.gpu_status import is_unreadable, why_none
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_name
 from gpumon.cli.streams import say, terminal_width
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
+from gpumon.common.numbers import NAN
+from gpumon.common.paths import Places, closed_rings, dir_option, ring_paths, without_daemon
 from gpumon.diagnosis.now import earlier_frames, kept_epochs
-from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.frame import nothing
 from gpumon.live import Live, follow
-from gpumon.missing import NAN
 from gpumon.origin import Capability, Driver, Origin
-from gpumon.paths import Places, closed_rings, dir_option, ring_paths, without_daemon
 from gpumon.units import duration
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def run(arguments: "Namespace") -> int:
             if part.origin.problem and not origin.problem:
                 print(f"{part.origin.source}: {part.origin.problem}")
         if arguments.verbose:
-            from gpumon.driver_calls import read_calls
+            from gpumon.common.driver_calls import read_calls
             from gpumon.reports.status_details import call_costs, details
             from gpumon.reports.status_processes import process_lines
 

@@ -21,16 +21,16 @@ from gpumon.cli.cluster_options import CLUSTER_TICK, PERIODS, add_cluster
 from gpumon.cli.followed_frames import FollowedFrames
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, resolve_options
 from gpumon.cli.streams import output_width, terminal_size, terminal_width
-from gpumon.clock import SECOND
-from gpumon.errors import EXIT_NO_GPU, EXIT_OK, UsageError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK, UsageError
+from gpumon.common.numbers import NAN
+from gpumon.common.paths import Places
+from gpumon.common.procfs import read_stat
+from gpumon.common.text import cut
 from gpumon.frame import Frame
 from gpumon.live import Live, follow
-from gpumon.missing import NAN
 from gpumon.origin import Capability
-from gpumon.paths import Places
-from gpumon.procfs import read_stat
 from gpumon.reports.status_text import lines
-from gpumon.text import cut
 
 _HOME = "\x1b[H"
 _CLEAR = "\x1b[2J"

@@ -25,9 +25,9 @@ from gpumon.cli.played import is_here, played_ledger
 from gpumon.cli.private_sampler import ledger_at, private_sampler
 from gpumon.cli.simulated import Simulated
 from gpumon.cli.streams import say
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import LEDGER, Places, history_paths, ledger_paths
 from gpumon.live import Live, follow
-from gpumon.paths import LEDGER, Places, history_paths, ledger_paths
 
 if TYPE_CHECKING:
     from gpumon.events.query import LoggedEvent

@@ -23,14 +23,14 @@ from gpumon.cli.cluster_options import add_cluster
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
 from gpumon.cli.played import played_ledger
 from gpumon.cli.private_sampler import private_sampler
-from gpumon.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.common.paths import LEDGER, Places, history_paths, ledger_paths, make_private_dir
 from gpumon.live import Live, follow
-from gpumon.paths import LEDGER, Places, history_paths, ledger_paths, make_private_dir
 
 if TYPE_CHECKING:
     from dash import Dash
 
-    from gpumon.people import People
+    from gpumon.common.privacy import People
     from gpumon_web.gate import Gate
     from gpumon_web.person_colors import PersonColors
     from gpumon_web.positions import Recording
@@ -89,18 +89,18 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.sessions or arguments.end_session:
         return _sessions(where, arguments.end_session)
     if arguments.alias:
-        from gpumon.people import HASHED
+        from gpumon.common.privacy import HASHED
 
         alias = _people(where, HASHED).alias(arguments.alias)
         print(f"{alias}  #/users?user={alias}")
         return EXIT_OK
-    from gpumon.people import SHOWN
+    from gpumon.common.privacy import SHOWN
 
     try:
         from gpumon_web.serve import Stop, links, serve
     except ImportError as error:
         raise GpumonError(f"the browser view requires {error.name}: install gpumon with its dependencies") from error
-    from gpumon.listening import Address, SocketFile, listen
+    from gpumon.common.net import Address, SocketFile, listen
     from gpumon_web.gate import Gate
     from gpumon_web.named_tokens import NamedTokens
     from gpumon_web.named_work import named_work
@@ -163,8 +163,8 @@ def _machine_app(
     where: Places, arguments: argparse.Namespace, people: People, thread: Work, colors: PersonColors
 ) -> Iterator[Callable[[Gate], Dash]]:  # fmt: skip
     """Yield what makes the app of this machine."""
+    from gpumon.common.privacy import local_accounts
     from gpumon.database.read import wait_at_most
-    from gpumon.known_users import local_accounts
     from gpumon_web.accounts import Accounts
     from gpumon_web.app import make_app
     from gpumon_web.feed import Feed, followed
@@ -252,12 +252,12 @@ def _make_state_dir(where: Places) -> None:
 
 def _people(where: Places, way: str) -> People:
     """The policy for names, with a secret that is made once and kept in the state directory."""
-    from gpumon.people import EVERYBODY, SHOWN, People
+    from gpumon.common.privacy import EVERYBODY, SHOWN, People
 
     if way in ("", SHOWN):
         return EVERYBODY
-    from gpumon.access_token import token_from
-    from gpumon.known_users import KnownUsers
+    from gpumon.common.net import token_from
+    from gpumon.common.privacy import KnownUsers
 
     _make_state_dir(where)
     return People(way, token_from(f"{where.state}/{_SALT}", make=True).encode(), known=KnownUsers())
@@ -269,7 +269,7 @@ def _hosts(arguments: argparse.Namespace) -> list[str]:
 
 
 def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> str | None:
-    from gpumon.access_token import token_from
+    from gpumon.common.net import token_from
     from gpumon_web.serve import TOKEN_FILE
 
     if arguments.no_token:

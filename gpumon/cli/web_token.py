@@ -9,8 +9,8 @@ from typing import Any
 
 from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
-from gpumon.errors import EXIT_OK
-from gpumon.paths import Places
+from gpumon.common.errors import EXIT_OK
+from gpumon.common.paths import Places
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.units import moment
 

@@ -8,8 +8,8 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gpumon.errors import UsageError, quoted
-from gpumon.settings_file import read_toml
+from gpumon.common.config import read_toml
+from gpumon.common.errors import UsageError, quoted
 
 _TEXTS = ("token", "username", "password", "ca", "certificate", "key", "node-page")
 _NAMES = (*_TEXTS, "headers")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpumon import units
+from gpumon.common.numbers import is_known
 from gpumon.metrics import Unit
-from gpumon.missing import is_known
 
 _KILO, _MEGA = 1e3, 1e6
 _KWH = 3.6e6

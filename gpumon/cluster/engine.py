@@ -21,9 +21,9 @@ import httpx
 
 from gpumon.cluster.access import NO_ACCESS, EngineAccess
 from gpumon.cluster.steps import BROKE_OFF, CLOSED, ELSEWHERE, FAILED, LATE, NO_ENGINE, REFUSED, SAYS, TOO_LONG
-from gpumon.errors import GpumonError, UsageError
-from gpumon.regular_file import require_readable
-from gpumon.text import clean
+from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.paths import require_readable
+from gpumon.common.text import clean
 
 MOST_BYTES = 8 * 2**20
 """Of an answer; a larger one is refused before it is read to its end."""

@@ -11,8 +11,8 @@ from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.questions import Period
 from gpumon.cluster.recorded import BEHIND, SAME, SILENT, STANDS
 from gpumon.cluster.rows import Answers, node_of, single
-from gpumon.groups import NO_GROUP, UserGroups
-from gpumon.missing import NAN, is_known
+from gpumon.common.config import NO_GROUP, UserGroups
+from gpumon.common.numbers import NAN, is_known
 
 _MOST = 0.95
 """Share of a user's held time of which it must be known whether it was used, before a share is told."""

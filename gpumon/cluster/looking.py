@@ -10,7 +10,7 @@ from gpumon.cluster.engine import EngineError
 from gpumon.cluster.questions import GPUS_OF_NODE, HOURS_ASKED, SMALL, THERE, Question
 from gpumon.cluster.recorded import DCGM, OWN
 from gpumon.cluster.turns import TICK
-from gpumon.missing import is_known
+from gpumon.common.numbers import is_known
 
 _CLOCKS_APART = 10.0
 """Seconds by which the engine's clock may differ from ours before we take its time."""

@@ -12,7 +12,7 @@ from gpumon.cluster.kept import NEVER, KeptAnswer
 from gpumon.cluster.recorded import SILENT
 from gpumon.cluster.turns import TICK
 from gpumon.cluster.wrong import apart
-from gpumon.missing import NAN
+from gpumon.common.numbers import NAN
 
 NO_ANSWER = 3 * TICK
 """Seconds without any answer after which nothing is of now."""

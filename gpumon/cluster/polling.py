@@ -24,7 +24,7 @@ from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.questions import QUESTIONS, Question
 from gpumon.cluster.rows import Answers
 from gpumon.cluster.turns import NOT_ASKED, TICK, due, put_off_longest, turns
-from gpumon.missing import is_known
+from gpumon.common.numbers import is_known
 
 UNWATCHED = 120.0
 """Seconds without a viewer after which nothing is asked."""

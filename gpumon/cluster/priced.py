@@ -16,9 +16,9 @@ from gpumon.cluster.questions import ROLLING, STEP, Period, Question, energy_of,
 from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL, TOLD
 from gpumon.cluster.rows import Answers
 from gpumon.cluster.site_clock import site_time
+from gpumon.common.config import HOURS, Prices
 from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.history.tiers import HOUR
-from gpumon.prices import HOURS, Prices
 
 _BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_model:gpumon_gpus_idle_held:rate5m"}
 _POWER = "user:gpumon_power_watts:rate5m"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpumon.cluster.engine import EngineSeries
-from gpumon.missing import NAN
+from gpumon.common.numbers import NAN
 
 Answers = Mapping[str, Sequence[EngineSeries]]
 """Rows by question; a question that was never answered is not in it."""

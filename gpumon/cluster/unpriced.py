@@ -10,9 +10,9 @@ from gpumon.cluster.coverage import covered
 from gpumon.cluster.questions import Period
 from gpumon.cluster.recorded import RULE_INTERVAL
 from gpumon.cluster.rows import Answers
+from gpumon.common.config import Prices
+from gpumon.common.text import cut
 from gpumon.cost.charge import WHOLE
-from gpumon.prices import Prices
-from gpumon.text import cut
 
 _UNKNOWN = ""
 _NAMED = 3

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.cluster.facts import Node, in_order
 from gpumon.cluster.rows import Answers, node_of
+from gpumon.common.numbers import NAN, is_known
 from gpumon.metrics import Unit
-from gpumon.missing import NAN, is_known
 
 _UNKNOWN = "with GPUs in an unknown state"
 _OF_TARGETS = {

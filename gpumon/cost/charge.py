@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import isfinite
 from typing import NamedTuple
 
-from gpumon.missing import NAN, is_known
+from gpumon.common.numbers import NAN, is_known
 
 JOULES_PER_KWH = 3.6e6
 WHOLE = 0.99

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from gpumon.accounting.account import Account
 from gpumon.accounting.query import HourUse, KnownDevice
+from gpumon.common.config import Prices
+from gpumon.common.numbers import NAN
 from gpumon.cost.charge import JOULES_PER_KWH, UNKNOWN, WHOLE, Amount, Charge, amount
 from gpumon.history.tiers import HOUR
-from gpumon.missing import NAN
-from gpumon.prices import Prices
 
 HourOfDay = Callable[[float], int]
 """The hour of the day, 0 to 23, of a time (s since 1970)."""

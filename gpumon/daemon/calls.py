@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
-from gpumon.clock import SECOND
-from gpumon.driver_calls import FILE, SHARE, DriverCall, write_calls
+from gpumon.common.clock import SECOND
+from gpumon.common.driver_calls import FILE, SHARE, DriverCall, write_calls
 from gpumon.sources.base import AsksDriver, Source
 
 _FIRST, _EVERY = 2 * SECOND, 30 * SECOND

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
-from gpumon.errors import RingError
+from gpumon.common.errors import RingError
+from gpumon.common.procfs import boot_id
 from gpumon.frame import Frame
-from gpumon.procfs import boot_id
 from gpumon.ring.reader import RingReader
 
 _AT_ONCE = 64

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
+from gpumon.common.text import clean
 from gpumon.ring.writer import RingWriter
-from gpumon.text import clean
 
 _MOST_REFUSALS = 100
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Thread
 
-from gpumon.clock import StopSign
+from gpumon.common.clock import StopSign
 from gpumon.daemon.recorder import Recorder
 
 

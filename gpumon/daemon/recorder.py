@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Iterable
 from threading import Event
 
-from gpumon.clock import SECOND, Clock, Sign
+from gpumon.common.clock import SECOND, Clock, Sign
+from gpumon.common.errors import AlreadyRunning, GpumonError, RingError
+from gpumon.common.paths import LOCK, RING
 from gpumon.daemon.calls import CallsFile
 from gpumon.daemon.log import DaemonLog, say
-from gpumon.errors import AlreadyRunning, GpumonError, RingError
 from gpumon.followers import HISTORY, LEDGER, Followers
 from gpumon.frame import Tick
 from gpumon.origin import Capability
-from gpumon.paths import LOCK, RING
 from gpumon.ring.directory_writer import RowsExhausted
 from gpumon.ring.layout import STOPPED
 from gpumon.ring.lock import NO_INODE, WriterLock, inode_at

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon.clock import LONGEST, SHORTEST, Clock
-from gpumon.errors import UsageError
+from gpumon.common.clock import LONGEST, SHORTEST, Clock
+from gpumon.common.errors import UsageError
+from gpumon.common.paths import Places
 from gpumon.origin import Capability
-from gpumon.paths import Places
 from gpumon.sampler import Sampler
 from gpumon.sources.allocations import Allocations
 from gpumon.sources.base import Request

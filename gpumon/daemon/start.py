@@ -10,18 +10,18 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.holders import HolderWatch
-from gpumon.clock import Clock
+from gpumon.common.clock import Clock
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import PLAYED, RING, Places, history_path, ledger_path, make_live_dir, make_tag_dir
 from gpumon.daemon.awaited_runs import runs_at
 from gpumon.daemon.earlier import frames_since, newest_frames
 from gpumon.daemon.log import say as _say
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
 from gpumon.daemon.use_counter import UseCounter
-from gpumon.errors import GpumonError
 from gpumon.frame import Tick
 from gpumon.history.limits import USUAL_LIMITS, HistoryLimits
 from gpumon.origin import Capability
-from gpumon.paths import PLAYED, RING, Places, history_path, ledger_path, make_live_dir, make_tag_dir
 from gpumon.ring.writer import NO_ROOM, NoRoom
 from gpumon.sampler import Sampler
 from gpumon.sources.base import KnowsDevices
@@ -134,9 +134,9 @@ def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[
         return
     if not path:
         return
+    from gpumon.common.rapl import PackageEnergy
     from gpumon.ledger.recorder import LedgerRecorder  # SQLite: only a daemon needs it
     from gpumon.ledger.store import Store
-    from gpumon.rapl import PackageEnergy
 
     shared = where.uid == 0 and os.path.dirname(path) == where.system_state
     store = Store(path, where.uid, say, shared=shared).start()

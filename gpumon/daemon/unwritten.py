@@ -10,9 +10,9 @@ from typing import NamedTuple
 from gpumon.accounting.book import AccountBook
 from gpumon.analysis.holders import HolderWatch
 from gpumon.analysis.thresholds import PAUSE
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import RingError
 from gpumon.daemon.earlier import frames_since
-from gpumon.errors import RingError
 from gpumon.events.book import EventBatch, EventBook
 from gpumon.frame import Tick
 from gpumon.ring.predecessor import tick_of

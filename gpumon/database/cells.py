@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import UnionType
 from typing import Any
 
-from gpumon.missing import LARGEST
+from gpumon.common.numbers import LARGEST
 
 REAL = int | float
 """The type of a number, for `typed_rows`."""

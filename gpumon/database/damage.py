@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 
-from gpumon.regular_file import require_regular_or_absent
+from gpumon.common.paths import require_regular_or_absent
 
 _ASIDE = ".damaged-"
 SUFFIXES = ("", "-wal", "-shm", "-journal")

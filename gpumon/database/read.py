@@ -8,8 +8,8 @@ import os
 import sqlite3
 from urllib.parse import quote
 
+from gpumon.common.paths import open_regular
 from gpumon.database.damage import require_regular_files, unreadable
-from gpumon.regular_file import open_regular
 
 LOCKED = "another program has locked it; try again once that has ended"
 """Why a file cannot be read, and what to do: a copy or a compaction of it may go on."""

@@ -10,10 +10,10 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 
+from gpumon.common.paths import open_regular
 from gpumon.database.damage import is_damage, move_aside
 from gpumon.database.read import words_of
 from gpumon.database.write import FileKind, NewerFile, open_to_write
-from gpumon.regular_file import open_regular
 
 _MAGIC = b"SQLite format 3\0"
 

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import make_private_dir, require_regular
 from gpumon.database.damage import is_damage, move_aside, require_regular_files, unreadable
 from gpumon.database.network import on_network
-from gpumon.errors import GpumonError
-from gpumon.paths import make_private_dir
-from gpumon.regular_file import require_regular
 
 BUSY = 5.0
 """Seconds to wait for another program that has the file locked."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.thresholds import JUDGED_FROM
+from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.gpu_rules import THERMAL
 from gpumon.history.query import Query
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import IDLE
-from gpumon.missing import NAN, is_known
 
 _UTILIZATION = "gpu.utilization"
 _THROTTLED = ("gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake")

@@ -5,11 +5,11 @@ from typing import NamedTuple, TypeVar
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
+from gpumon.common.numbers import NAN
 from gpumon.device import Device
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.frame import RunState, Sample
 from gpumon.metrics import BY_NAME, PCIE_LINK, Availability
-from gpumon.missing import NAN
 
 
 def has_slow_link(status: GpuStatus) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from gpumon import units
 from gpumon.analysis import thresholds
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.fault_rules import FAULT_RULES, reported_fault
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.frame import Sample
 from gpumon.metrics import BY_NAME, PROCESSES, Availability, Unit
-from gpumon.missing import NAN, is_known
 from gpumon.remedies import RESTART_MACHINE, command, reset, sentence
 from gpumon.vendors import maker
 

@@ -10,13 +10,13 @@ from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.progress import seconds_since_begin
 from gpumon.analysis.ranks import Ranks
 from gpumon.analysis.thresholds import JUDGED_OVER, RECENT, WHOLE
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import GpuContext, LoadedLink, RunContext, diagnose, has_slow_link
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
 from gpumon.frame import RunState
 from gpumon.metrics import Availability
-from gpumon.missing import NAN, is_known
 
 if TYPE_CHECKING:
     from gpumon.analysis.epochs import Epochs

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from gpumon import units
 from gpumon.analysis.thresholds import SAMPLED, WHOLE
+from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.run_rules import RUN_RULES
 from gpumon.frame import Mark
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
-from gpumon.missing import NAN, is_known
 
 
 def findings(record: Record, total: EpochSummary, now: float) -> list[Finding]:

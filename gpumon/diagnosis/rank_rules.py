@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon import units
 from gpumon.analysis.ranks import Ranks
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.diagnosis.context import Rule, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.frame import Boundary

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.holders import HeldDevice
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.events.clock_watch import ClockWatch
 from gpumon.events.device_watch import DeviceWatch
 from gpumon.events.event import Key, Occurrence
@@ -16,7 +17,6 @@ from gpumon.events.process_watch import ProcessWatch
 from gpumon.events.run_watch import RunWatch
 from gpumon.events.xid_watch import XidWatch
 from gpumon.frame import Tick
-from gpumon.missing import NAN
 
 _MOST = 10_000
 """Events that wait while the file cannot be written; the oldest go first."""

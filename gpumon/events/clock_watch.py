@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.events.event import Occurrence
 from gpumon.events.kinds import CLOCK_SET
 from gpumon.frame import Tick

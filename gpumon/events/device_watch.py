@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gpumon.analysis.gpu_state import GpuState, is_late
 from gpumon.analysis.holders import HeldDevice
 from gpumon.analysis.thresholds import LONG_IDLE
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.energy_growth import FOLLOWS, lacks
 from gpumon.events.event import EventSubject, Occurrence, unseen
 from gpumon.frame import Sample, Tick

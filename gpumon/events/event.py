@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from gpumon.common.numbers import NAN
 from gpumon.events.kinds import BY_NAME
-from gpumon.missing import NAN
 
 
 class EventSubject(NamedTuple):

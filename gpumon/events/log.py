@@ -6,15 +6,15 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import is_known
+from gpumon.common.text import clean
 from gpumon.database.cells import typed_rows
 from gpumon.events.book import EventBatch
 from gpumon.events.device_watch import QUIET
 from gpumon.events.event import TAKEN_BACK, EventSubject, Key, Occurrence, details_of, unseen
 from gpumon.events.kinds import BY_NAME
 from gpumon.history.gaps import longest
-from gpumon.missing import is_known
-from gpumon.text import clean
 
 _MOST_NAME = 100
 _MOST_DETAILS = 4000

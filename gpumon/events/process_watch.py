@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.events.event import Occurrence
 from gpumon.events.kinds import LEFT_OUT
 from gpumon.frame import Tick

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
+from gpumon.common.privacy import SHOWN, in_force
 from gpumon.database.cells import REAL, typed_rows
 from gpumon.events.event import EventSubject, details_of
 from gpumon.events.kinds import BY_NAME, XID, EventKind
 from gpumon.history.read import reading
-from gpumon.missing import NAN
-from gpumon.people import SHOWN, in_force
 from gpumon.vendors import is_part, numbered
 from gpumon.xids import xid_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpumon.analysis.thresholds import GONE_AFTER
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import is_known
 from gpumon.events.event import EventSubject, Occurrence, taken_back
 from gpumon.frame import Boundary, Mark, Run, RunState, Tick
-from gpumon.missing import is_known
 
 _MOST_OVER = 50_000
 """Keys of runs that are over, and may still be shown."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.events.event import EventSubject, Occurrence
 from gpumon.events.kinds import XID
 from gpumon.frame import Run, RunState, Tick, XidEvent

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from threading import Lock
 
-from gpumon.errors import GpumonError, MissingPackage
+from gpumon.common.errors import GpumonError, MissingPackage
 
 _REMEMBERED = 64
 """Passwords that were right: to check one by bcrypt takes as long as fifty scrapes."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from gpumon.common.numbers import is_known
 from gpumon.exporters.family import Family, gauge
 from gpumon.exporters.jobs import job_of
 from gpumon.exporters.labels import label_text
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.rows import DialectRow, Labels, row_families
 from gpumon.exporters.snapshot import GpuFacts, Snapshot
-from gpumon.missing import is_known
 from gpumon.process import pod_parts
 
 _MEBI = 2.0**-20

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon.exporters.credentials import Credentials
 from gpumon.exporters.web_config import WebConfig, read_web_config
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.text import clean
+from gpumon.common.text import clean
 
 MOST_LETTERS = 100
 MOST_BYTES = 190

@@ -7,8 +7,8 @@ import pwd
 from collections.abc import Callable
 from enum import StrEnum
 
+from gpumon.common.privacy import HIDDEN, People
 from gpumon.exporters.labels import label_text
-from gpumon.people import HIDDEN, People
 
 _HASH_LETTERS = 12
 

@@ -10,7 +10,7 @@ import gzip
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from gpumon.errors import MissingPackage
+from gpumon.common.errors import MissingPackage
 from gpumon.exporters.accepted import accepted_format
 from gpumon.exporters.family import Family, FamilyKind
 from gpumon.exporters.labels import within

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import floor, inf
 from typing import NamedTuple
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.exporters.family import Family, counter, gauge
 from gpumon.exporters.snapshot import GpuFacts
-from gpumon.missing import NAN, is_known
 
 Labels = Callable[[GpuFacts], tuple[str, ...]]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpumon.common.numbers import NAN
 from gpumon.exporters.family import Family, gauge, info
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.snapshot import GpuFacts, Snapshot
 from gpumon.frame import Run, RunState
-from gpumon.missing import NAN
 from gpumon.process import pod_parts
 
 _LABELS = ("uuid", "run")

@@ -18,11 +18,11 @@ from threading import Lock, Thread
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from gpumon.common.net import LOCAL
 from gpumon.exporters.accepted import TIMEOUT, patience_of
 from gpumon.exporters.credentials import TooManyChecks
 from gpumon.exporters.doors import Doors, Opened, is_allowed
 from gpumon.exporters.scrape import Exporter
-from gpumon.listening import LOCAL
 
 PATH = "/metrics"
 HEALTHY, READY = "/-/healthy", "/-/ready"

@@ -11,12 +11,12 @@ from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import ANSWERS, GpuStatus, gpu_statuses, is_unreadable, why_none
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import GAP
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.device import counted
 from gpumon.frame import Frame, Run, Sample
 from gpumon.live import LiveState
 from gpumon.metrics import PROCESSES
-from gpumon.missing import NAN
 from gpumon.origin import Driver, Origin
 from gpumon.process import Process
 from gpumon.ring.sums import Sums

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon.exporters.scrape import Exporter
 
 EVERY = 15.0

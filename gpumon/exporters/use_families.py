@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from gpumon.accounting.account import Account
 from gpumon.accounting.totals import DeviceTotals, Totals
+from gpumon.common.numbers import NAN, is_known
 from gpumon.exporters.family import Family, counter, gauge, info
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.snapshot import GpuFacts, Snapshot
-from gpumon.missing import NAN, is_known
 
 
 class _DeviceCounter(NamedTuple):

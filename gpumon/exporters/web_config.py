@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gpumon.errors import GpumonError, MissingPackage
-from gpumon.regular_file import read_regular, require_readable
+from gpumon.common.errors import GpumonError, MissingPackage
+from gpumon.common.paths import read_regular, require_readable
 
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 _TLS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from html import escape
 
-from gpumon.text import clean, cut
+from gpumon.common.text import clean, cut
 
 LONGEST = 80
 """Cells that a text takes at most."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.figures.axes import instant, numbers_of
 from gpumon.figures.escape import literal
 from gpumon.figures.logged_kind import LoggedPoint
@@ -13,7 +14,6 @@ from gpumon.figures.logged_points import broken_off, logged_course
 from gpumon.figures.run_series import RunSeries
 from gpumon.history.query import MOST
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.missing import NAN, is_known
 
 Line = dict[str, Any]
 Diverged = Mapping[str, Sequence[tuple[float, float]]]

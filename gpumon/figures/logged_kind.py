@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from itertools import dropwhile
 
+from gpumon.common.numbers import is_known
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.missing import is_known
 
 LATE = 2
 """Ends of epochs whose values an epoch may begin with: what a GPU still computes is known some time after the end."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.analysis.memory import BREAKDOWN_METRICS, PARTS, MemoryBreakdown, memory_breakdown, titles
+from gpumon.common.numbers import NAN
 from gpumon.figures.axes import longest, numbers_of, placed, whole_stretches
 from gpumon.figures.run_series import RunSeries
 from gpumon.figures.scales import scale_of
 from gpumon.ledger.records import DeviceRow
 from gpumon.metrics import Unit
-from gpumon.missing import NAN
 
 COLORS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
 """Of the parts of the device's memory, in the order of `memory.PARTS`."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpumon.analysis.rank_epochs import Span
+from gpumon.common.numbers import NAN
 from gpumon.figures.axes import longest, numbers_of, placed, whole_stretches
 from gpumon.figures.escape import literal
 from gpumon.figures.logged import NAME_CELLS, Diverged, logged_lines
@@ -26,7 +27,6 @@ from gpumon.figures.scales import scale_of
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, MarkRow
 from gpumon.metrics import BY_NAME, Unit
-from gpumon.missing import NAN
 
 LOGGED = 6
 """Logged metrics that get a panel."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpumon.analysis.rank_epochs import Span
+from gpumon.common.numbers import is_known
 from gpumon.figures.axes import instant, longest, whole_stretches
 from gpumon.figures.bands import band_shape
 from gpumon.figures.marks import note, out_of_memory_caption, out_of_memory_line
@@ -13,7 +14,6 @@ from gpumon.figures.run_series import RunSeries
 from gpumon.frame import Mark
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import MarkRow
-from gpumon.missing import is_known
 
 BANDS = 120
 """Epoch bands that are drawn; with more epochs, several are one band."""

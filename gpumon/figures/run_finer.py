@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from gpumon.common.numbers import is_known
 from gpumon.figures.run_series import RunSeries
 from gpumon.history.downsample import Envelope
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.query import Query, Series, Tier
-from gpumon.missing import is_known
 
 POINTS = 6000
 """Points of a line at most: a GPU takes half a megabyte in a report then."""

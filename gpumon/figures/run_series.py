@@ -9,11 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from gpumon.common.numbers import NAN
 from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.grid import Grid
 from gpumon.history.query import MOST
 from gpumon.ledger.records import Record, RunTrace
-from gpumon.missing import NAN
 
 BRIDGED = 2
 """Missing points in a row that are no gap."""

@@ -7,12 +7,12 @@ from itertools import pairwise
 from math import inf, nan
 from statistics import median
 
+from gpumon.common.numbers import is_known
 from gpumon.figures.run_series import RunSeries
 from gpumon.history.downsample import Envelope
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.query import MOST, Query, Series
 from gpumon.history.recent import RecentHistory
-from gpumon.missing import is_known
 
 _ENDS = 2
 """Buckets more than a window has samples, because it begins and ends inside of one."""

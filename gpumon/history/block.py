@@ -18,11 +18,11 @@ from operator import eq
 from struct import pack as pack_numbers
 from typing import NamedTuple
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import is_known
 from gpumon.history.cell import HistoryCell, Numbers, doubles, singles, weights
 from gpumon.history.columns import little, shuffled, unshuffled
 from gpumon.history.samples import SampleCells, is_constant
-from gpumon.missing import is_known
 
 _LEVEL = 1
 _WINDOW = 13

@@ -13,7 +13,7 @@ from math import nan
 from operator import itemgetter
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.energy_growth import FOLLOWS, most_power
 from gpumon.frame import Frame, Tick
 from gpumon.history.cell import HistoryCell, summed

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import UNKNOWN_MODEL
+from gpumon.common.text import clean
 from gpumon.database.cells import typed_rows
 from gpumon.device import Device
-from gpumon.errors import GpumonError
 from gpumon.history.read import OpenFile, reading
-from gpumon.missing import UNKNOWN_MODEL
-from gpumon.text import clean
 from gpumon.vendors import PARTS
 
 _MOST_NAME = 100

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from gpumon.common.errors import UsageError
+from gpumon.common.numbers import UNKNOWN_MODEL
+from gpumon.common.text import clean
 from gpumon.device import Device, by_number
-from gpumon.errors import UsageError
 from gpumon.frame import Frame
-from gpumon.missing import UNKNOWN_MODEL
-from gpumon.text import clean
 from gpumon.vendors import PARTS
 
 Wanted = int | str | Device

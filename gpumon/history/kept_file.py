@@ -14,13 +14,13 @@ from math import inf, nan
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
+from gpumon.common.paths import may_exist
 from gpumon.database.cells import parse_names, typed_rows
 from gpumon.database.write import NewerFile
 from gpumon.history.block import BadBlock, present, unpack
 from gpumon.history.line import Line
 from gpumon.history.read import open_file, why_unreadable
 from gpumon.history.tiers import SHAPES, TierShape
-from gpumon.regular_file import may_exist
 
 _LOOK = 2.0
 """Seconds between looks for new blocks."""

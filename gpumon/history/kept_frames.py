@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, UNKNOWN_MODEL, is_known
 from gpumon.database.cells import parse_names, typed_rows
 from gpumon.database.write import NewerFile
 from gpumon.device import Device, by_number
@@ -24,7 +25,6 @@ from gpumon.history.query import HOST
 from gpumon.history.read import OpenFile, open_file
 from gpumon.history.tiers import SHAPES, TierShape
 from gpumon.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
-from gpumon.missing import NAN, UNKNOWN_MODEL, is_known
 from gpumon.recording.content import KnownParts
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.history.tiers import DAY, HOUR, PROCESS_SHAPES, SHAPES
 
 if TYPE_CHECKING:

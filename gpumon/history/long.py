@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from math import ceil, floor, nan
 
+from gpumon.common.numbers import is_known
 from gpumon.history.cell_lengths import coarse, deciding
 from gpumon.history.folded import FoldedFrames
 from gpumon.history.grid import Grid, aligned
@@ -13,7 +14,6 @@ from gpumon.history.kept_file import KeptFile
 from gpumon.history.query import CoarseCells, Query, Series, Tier
 from gpumon.history.recent import KEEP, RecentHistory
 from gpumon.history.watched import TimeSlice, unwatched, watched
-from gpumon.missing import is_known
 
 _FINEST = 1.0
 """Seconds in buckets, at least, where frames alone answer and do not stand by themselves: they come each second."""

@@ -7,11 +7,11 @@ import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gpumon.common.text import clean
 from gpumon.database.cells import typed_rows
 from gpumon.database.damage import moved_aside
 from gpumon.history.read import OpenFile, reading
 from gpumon.history.tiers import HOUR, PROCESS_SHAPES, SHAPES, TierShape
-from gpumon.text import clean
 
 _OTHERS = (
     ("accounts", "device_hour", "hour", "hour", HOUR, HOUR), ("events", "event", "time", "time", 1e-9, 0.0),

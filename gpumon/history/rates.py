@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.frame import Frame, Sample
 from gpumon.metrics import GPU_INDEX, Availability
-from gpumon.missing import NAN
 
 PAUSE = 3.0
 """A jump of so many intervals is a gap: nothing is known of the time between."""

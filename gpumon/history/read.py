@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
+from gpumon.common.errors import GpumonError
 from gpumon.database.damage import is_damage
 from gpumon.database.read import open_to_read, words_of
 from gpumon.database.write import NewerFile
-from gpumon.errors import GpumonError
 from gpumon.history.migrations import VERSION
 
 _WITH_PEOPLE = 2

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.frame import Frame
 from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.gaps import STEADY
@@ -26,7 +27,6 @@ from gpumon.metrics import (
     Kind,
     Metric,
 )
-from gpumon.missing import NAN
 from gpumon.panels import PANELS
 
 KEEP = 3600

@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Condition, Thread
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.paths import Places, history_path
+from gpumon.common.procfs import boot_id
 from gpumon.database.state_file import StateFile
 from gpumon.frame import Tick
 from gpumon.history.collect import Block, Collector, TickValues, values_of
@@ -24,8 +26,6 @@ from gpumon.history.part import HistoryPart
 from gpumon.history.recover import recover
 from gpumon.history.tiers import HOUR
 from gpumon.history.write import SealedBlock, Taken, seal, taken_until, write
-from gpumon.paths import Places, history_path
-from gpumon.procfs import boot_id
 
 BATCH = 64
 """Ticks that wait for the thread: waking it for each would cost more than its work, and it takes many at once."""

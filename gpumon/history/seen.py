@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from statistics import median
 
+from gpumon.common.numbers import is_known
 from gpumon.history.grid import Grid
-from gpumon.missing import is_known
 
 
 def seconds_seen(

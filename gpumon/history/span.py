@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.durations import point_in_time, seconds
-from gpumon.errors import UsageError
+from gpumon.common.clock import point_in_time, seconds
+from gpumon.common.errors import UsageError
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -11,6 +11,7 @@ from itertools import dropwhile
 from math import ceil, floor, inf, nan
 from typing import NamedTuple
 
+from gpumon.common.numbers import is_known
 from gpumon.device import Device
 from gpumon.energy_growth import FOLLOWS
 from gpumon.frame import Frame
@@ -21,7 +22,6 @@ from gpumon.history.rates import PAUSE
 from gpumon.history.tiers import SHAPES
 from gpumon.history.window_sum import WindowSum, window_sum
 from gpumon.metrics import GPU_METRICS, Unit
-from gpumon.missing import is_known
 
 _COMPLETE = 0.002
 """The share of a window that may be missing of a total that counts as complete."""

@@ -11,7 +11,7 @@ from math import nan
 from operator import add
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.database.write import transaction
 from gpumon.history.block import BadBlock, cells_of, pack
 from gpumon.history.cell import HistoryCell, fold, weights

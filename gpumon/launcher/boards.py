@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from gpumon.errors import BoardError
+from gpumon.common.errors import BoardError
+from gpumon.common.paths import Places, open_regular, tag_dirs
+from gpumon.common.procfs import boot_id
 from gpumon.frame import Run
-from gpumon.paths import Places, tag_dirs
-from gpumon.procfs import boot_id
-from gpumon.regular_file import open_regular
 from gpumon.tags.reader import Poll, TagReader
 from gpumon.tags.unpack import unpack_header
 from gpumon.tags.wire import FRONT, BoardHeader

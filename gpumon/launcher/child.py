@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.procfs import read_stat
+from gpumon.common.procfs import read_stat
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126

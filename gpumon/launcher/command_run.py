@@ -7,8 +7,8 @@ import signal
 import time
 from collections.abc import Sequence
 
+from gpumon.common.paths import Places, tag_dir_for_client
 from gpumon.launcher.child import Ended
-from gpumon.paths import Places, tag_dir_for_client
 from gpumon.tags.client import Board
 from gpumon.tags.cpu_time import CpuTime
 from gpumon.tags.description import Description

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
 from gpumon.device import Device
 from gpumon.energy_growth import FOLLOWS, EnergyReadings
 from gpumon.frame import Frame, Run, RunState, Sample
 from gpumon.metrics import IDLE, Availability
-from gpumon.missing import NAN, is_known
 
 _LONGEST = 3
 """Intervals for which a value is believed: beyond it nobody looked."""

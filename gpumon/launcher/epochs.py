@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.epoch_fold import EpochEnd, EpochFold
 from gpumon.frame import Boundary, Run
-from gpumon.missing import NAN
 
 _SHOWN = 2
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpumon.procfs import read_stat
+from gpumon.common.procfs import read_stat
 
 _LONGEST_WAY = 64
 _PR_SET_CHILD_SUBREAPER = 36

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from threading import Event, Thread
 
-from gpumon.clock import SECOND, SHORTEST
+from gpumon.common.clock import SECOND, SHORTEST
+from gpumon.common.errors import AlreadyRunning, GpumonError
 from gpumon.daemon.recorder import Recorder
-from gpumon.errors import AlreadyRunning, GpumonError
 from gpumon.frame import Frame
 from gpumon.live import Live
 

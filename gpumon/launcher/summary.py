@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gpumon import units
+from gpumon.common.numbers import NAN, is_known
+from gpumon.common.text import clean
 from gpumon.launcher.child import Ended
 from gpumon.launcher.cost import DeviceCost
 from gpumon.launcher.epochs import Training
 from gpumon.launcher.watcher import CommandReport
 from gpumon.metrics import Unit
-from gpumon.missing import NAN, is_known
-from gpumon.text import clean
 from gpumon.units import AT_LEAST
 from gpumon.vendors import short_name
 

@@ -8,12 +8,12 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon import units
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import Places, ledger_paths
+from gpumon.common.procfs import has_own_pids
 from gpumon.device import by_number
-from gpumon.errors import GpumonError
 from gpumon.launcher.child import Ended
 from gpumon.launcher.process_tree import ProcessTree, read_parentage
-from gpumon.paths import Places, ledger_paths
-from gpumon.procfs import has_own_pids
 
 if TYPE_CHECKING:
     # Loaded by the thread, once the command runs.
@@ -115,7 +115,7 @@ class Watcher:
             _read(boards, epochs, boards.is_its)
             self._report = CommandReport(trainings=epochs.trainings())
             return
-        from gpumon.clock import SystemClock
+        from gpumon.common.clock import SystemClock
         from gpumon.daemon.start import open_daemon
         from gpumon.launcher.command_run import CommandRun
         from gpumon.launcher.cost import CommandCost

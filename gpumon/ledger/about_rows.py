@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from gpumon.common.privacy import in_force
 from gpumon.database.cells import parse_json
 from gpumon.ledger.decode import Cells
 from gpumon.ledger.records import NoteRow, Particulars
-from gpumon.people import in_force
 from gpumon.run_about import NAME_LENGTH, NOTE_LENGTH, TAG_LENGTH, About, Parameter, bounded_text, bounded_value
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpumon.common.numbers import NAN
 from gpumon.ledger.combine import by_stretch, highest, lowest, mean, over_devices_each, seen_by, seen_share, totals
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.live_peaks import fullest, joined_peaks, single_devices
@@ -15,7 +16,6 @@ from gpumon.ledger.outside import waited_of
 from gpumon.ledger.records import EpochRow, LivePeak, Record, UsageRow
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.step_counts import StepCounts, begun_only, most
-from gpumon.missing import NAN
 
 _CLOCK_SET = 1.0
 """Seconds by which the wall clock's idea of an epoch may differ from the steady clock's before it was set."""

@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from types import TracebackType
 from urllib.parse import quote
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.text import clean
 from gpumon.database.damage import require_regular_files
 from gpumon.database.read import words_of
 from gpumon.database.write import BUSY, transaction
-from gpumon.errors import GpumonError, UsageError
 from gpumon.frame import RunState
 from gpumon.ledger.migrations import VERSION
 from gpumon.ledger.records import RunRow
 from gpumon.run_about import MOST_TAGS, NOTE_LENGTH, TAG_LENGTH
-from gpumon.text import clean
 
 NAME_LENGTH = 96
 _REMEMBERED = 7 * 24 * 3600 * SECOND

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add, itemgetter
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, UsageRow
 from gpumon.ledger.schema import USAGE, WHOLE_RUN, OverDevices, OverTime
-from gpumon.missing import NAN, is_known
 
 _SECONDS, _SAMPLED = USAGE_INDEX["seconds"], USAGE_INDEX["sampled"]
 

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
 from gpumon.energy_growth import FOLLOWS, EnergyReadings, lacks
 from gpumon.frame import Sample
 from gpumon.ledger.schema import OTHER
@@ -15,7 +16,6 @@ from gpumon.ledger.step_rows import NO_ROW, StepStretches
 from gpumon.ledger.timeline import OUTSIDE, EpochTimeline, PhaseStart
 from gpumon.ledger.usage import COUNTERS, HOLD, HOLD_LEAST, UsageSums, merged, usage_sums_of
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, Availability
-from gpumon.missing import NAN, is_known
 from gpumon.run_facts import PAUSED
 from gpumon.vendors import PARTS
 

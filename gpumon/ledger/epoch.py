@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.ledger.framework_peak import Peak
-from gpumon.missing import NAN, is_known
 
 KEPT_TIMES = 16
 """Times that a phase was entered of which it is kept when."""

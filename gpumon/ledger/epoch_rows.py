@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpumon import json_value
-from gpumon.clock import SECOND
+from gpumon.common import numbers
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import is_known
 from gpumon.frame import EVALUATION, TRAINING, Run, waited_between
 from gpumon.ledger.device import DeviceUsage
 from gpumon.ledger.epoch import Epoch, Moment
@@ -17,7 +18,6 @@ from gpumon.ledger.schema import WHOLE_EPOCH
 from gpumon.ledger.timeline import EpochTimeline, same
 from gpumon.ledger.usage import SHORTEST_ENERGY, UsageSums, merged
 from gpumon.ledger.write import LedgerRow
-from gpumon.missing import is_known
 
 
 def epoch_rows(
@@ -49,7 +49,7 @@ def epoch_rows(
         "wait": column_of(waited_between(epoch.begin.wait, until.wait)),
         "wait_of": sum(spent.seconds for spent in phases.values() if is_known(spent.wait)) or None,
         **peak_columns(peaks, ""),
-        "metrics": numbers(metrics),
+        "metrics": numbers_json(metrics),
     })  # fmt: skip
     for place, (name, spent) in enumerate(phases.items()):
         if name:
@@ -78,9 +78,9 @@ def row_of_usage(
     )  # fmt: skip
 
 
-def numbers(metrics: Mapping[str, float]) -> str:
+def numbers_json(metrics: Mapping[str, float]) -> str:
     """Numbers by name as JSON; NaN and the infinities are words."""
-    known = {name: float(v) if math.isfinite(v) else json_value.logged(v) for name, v in metrics.items()}
+    known = {name: float(v) if math.isfinite(v) else numbers.logged(v) for name, v in metrics.items()}
     return json.dumps(known)
 
 

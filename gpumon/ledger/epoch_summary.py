@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.thresholds import PACE_FROM
+from gpumon.common.numbers import NAN, is_known
 from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, LivePeak, Record
-from gpumon.missing import NAN, is_known
 
 
 class EpochSummary(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gpumon.missing import NAN, is_known
+from gpumon.common.numbers import NAN, is_known
 
 Place = tuple[int, str]
 """Ordinal of an epoch, and a phase."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.ledger.combine import by_stretch, highest, mean, over_devices_each, seen_by, seen_share
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.live_peaks import fullest, single_devices
 from gpumon.ledger.records import EpochTimes, PhaseRow, Record
 from gpumon.ledger.schema import OTHER, OUTSIDE_EPOCHS, WHOLE_EPOCH
 from gpumon.ledger.step_counts import StepCounts, counts_outside, most
-from gpumon.missing import NAN, is_known
 
 WORTH_A_ROW = 0.005
 """Share of the whole run's time from which it is shown where nothing but the code between epochs is in it."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.ledger.device import DeviceUsage
 from gpumon.ledger.epoch import Moment, PhaseTotals
-from gpumon.ledger.epoch_rows import column_of, numbers, peak_columns, row_of_usage
+from gpumon.ledger.epoch_rows import column_of, numbers_json, peak_columns, row_of_usage
 from gpumon.ledger.framework_peak import Peak
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH
 from gpumon.ledger.step_rows import joined
 from gpumon.ledger.timeline import OUTSIDE, EpochTimeline
 from gpumon.ledger.usage import UsageSums, merged
 from gpumon.ledger.write import LedgerRow
-from gpumon.missing import NAN, is_known
 from gpumon.run_facts import PAUSED
 
 
@@ -72,7 +72,7 @@ def rows_of_steps(
         if not columns["steps"]:
             continue  # behind the last step, or all in evaluation: the phases have it
         metrics = {name: value for row in group for name, value in row.metrics.items()}
-        yield LedgerRow("step_row", {"rank": key, "ordinal": place, **columns, "metrics": numbers(metrics)})
+        yield LedgerRow("step_row", {"rank": key, "ordinal": place, **columns, "metrics": numbers_json(metrics)})
         for share in shares.values():
             sums = merged({row.number: share.rows[row.number] for row in group if row.number in share.rows})
             yield row_of_usage(key, STEP_ROWS - place, WHOLE_EPOCH, share, sums=sums, seconds=columns["seconds"])

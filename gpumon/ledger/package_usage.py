@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.clock import SECOND
-from gpumon.missing import NAN, is_known
-from gpumon.rapl import PackageReading
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
+from gpumon.common.rapl import PackageReading
 
 COVERED = 0.9
 """Energy is reported where so much of the time lies between two readings; their mean power stands for the rest.

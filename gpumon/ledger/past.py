@@ -18,8 +18,11 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any
 
+from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.numbers import NAN
+from gpumon.common.paths import ledger_path, ledger_paths, places
+from gpumon.common.text import clean, cut
 from gpumon.database.absent import why_absent
-from gpumon.errors import GpumonError, UsageError
 from gpumon.ledger import aggregate, tables
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.outside import between
@@ -28,10 +31,7 @@ from gpumon.ledger.records import NoteRow, Particulars, Record, RunSummary
 from gpumon.ledger.schema import USAGE, WHOLE_RUN
 from gpumon.ledger.step_summary import step_summaries
 from gpumon.ledger.tables import RowTable
-from gpumon.missing import NAN
-from gpumon.paths import ledger_path, ledger_paths, places
 from gpumon.run_about import Parameter
-from gpumon.text import clean, cut
 
 _WIDE = 40
 _OF_WHOLE = ("steps", "steps_per_second", "samples_per_second", "wait", "wait_share", "energy_per_step")

@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
+from gpumon.common.rapl import PackageReading
 from gpumon.device import Device
 from gpumon.frame import Boundary, Run, RunState, Tick
 from gpumon.ledger.about_rows import about_rows
 from gpumon.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
 from gpumon.ledger.epoch import Moment
-from gpumon.ledger.epoch_rows import column_of, epoch_rows, numbers, row_of_usage
+from gpumon.ledger.epoch_rows import column_of, epoch_rows, numbers_json, row_of_usage
 from gpumon.ledger.outside_rows import outside_rows, rows_of_steps
 from gpumon.ledger.package_usage import PackageUsage, package_usage_of
 from gpumon.ledger.rank_traces import EarlierRound, RankTraces, Round
@@ -21,8 +23,6 @@ from gpumon.ledger.store import StoredTrace
 from gpumon.ledger.timeline import EpochTimeline, timeline_of
 from gpumon.ledger.write import LateMetrics, LedgerRow
 from gpumon.metrics import GPU_INDEX
-from gpumon.missing import NAN, is_known
-from gpumon.rapl import PackageReading
 from gpumon.run_about import NOTHING_TOLD
 from gpumon.run_facts import row_of_facts
 
@@ -183,7 +183,7 @@ class RankRecorder:
         yield LedgerRow("rank", {
             "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid,
             "started": started, "ended": self.ended_ns, "state": int(self.state), "steps": run.step,
-            "seconds": lasted, "metrics": numbers(run.metrics),
+            "seconds": lasted, "metrics": numbers_json(run.metrics),
             "package_energy": column_of(self.package.energy(lasted)),
             "package_unknown": self.package.reason(lasted) or None,
             "wait": column_of(run.wait) or None, "lost_events": timeline.lost, "peak": column_of(self._highest()),
@@ -245,7 +245,7 @@ class RankRecorder:
 
     def late(self) -> list[LateMetrics]:
         """Return metrics that were logged for epochs that are written already."""
-        found = [LateMetrics(self.run.key, number, numbers(metrics)) for number, metrics in self.timeline.late]
+        found = [LateMetrics(self.run.key, number, numbers_json(metrics)) for number, metrics in self.timeline.late]
         self.timeline.late.clear()
         return found
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Frame, Run, RunState, Sample
 from gpumon.ledger.store import StoredTrace
 from gpumon.ledger.trace import TraceRecorder, step_for

@@ -15,9 +15,13 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
+from gpumon.common.errors import GpumonError, NotBegunError
+from gpumon.common.numbers import NAN, is_known
+from gpumon.common.paths import may_exist, open_regular
+from gpumon.common.privacy import SHOWN, in_force
+from gpumon.common.text import clean
 from gpumon.database.damage import unreadable
 from gpumon.database.read import open_to_read, words_of
-from gpumon.errors import GpumonError, NotBegunError
 from gpumon.frame import TRAINING, RunState
 from gpumon.ledger import decode
 from gpumon.ledger.about_rows import about_conditions, named, tag_names
@@ -38,11 +42,7 @@ from gpumon.ledger.records import (
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.settled import AWAITED, SettledEpochs, settled_epochs
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, outside_rows, phase_rows, step_rows, usage_rows
-from gpumon.missing import NAN, is_known
-from gpumon.people import SHOWN, in_force
-from gpumon.regular_file import may_exist, open_regular
 from gpumon.run_facts import facts_of_row
-from gpumon.text import clean
 
 NOTHING = "no runs recorded yet: 'gpumon daemon' records trainings that publish their epochs (docs/runs.md)"
 """Why no run is listed, whether a daemon runs or not."""

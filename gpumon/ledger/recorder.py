@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gpumon.analysis.thresholds import GONE_AFTER
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.rapl import PackageEnergy, PackageReading
 from gpumon.followers import LEDGER
 from gpumon.frame import Boundary, Frame, Run, Tick
 from gpumon.history.rates import PAUSE
@@ -22,7 +23,6 @@ from gpumon.ledger.rank_traces import EarlierRound, earlier_round
 from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import Batch
 from gpumon.origin import Capability, Origin
-from gpumon.rapl import PackageEnergy, PackageReading
 from gpumon.ring.sizes import FULL_FRAMES
 
 WRITE_EVERY = 10 * SECOND

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import Mark, RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
 from gpumon.ledger.settled import SettledEpochs
-from gpumon.missing import NAN, is_known
 from gpumon.run_about import Parameter
 from gpumon.run_facts import RunFacts
 

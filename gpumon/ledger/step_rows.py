@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import is_known
 from gpumon.frame import EVALUATION, TRAINING, waited_between
 from gpumon.ledger.epoch import Moment
-from gpumon.missing import is_known
 from gpumon.step_size import mark_size, row_size
 
 NO_ROW = -1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.ledger.combine import by_stretch, highest, lowest, mean, over_devices_each, seen_by, seen_share
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record, StepRow
 from gpumon.ledger.schema import STEP_ROWS, WHOLE_EPOCH
-from gpumon.missing import NAN, is_known
 
 
 def step_summaries(record: Record) -> list[EpochSummary]:

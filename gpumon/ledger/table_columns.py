@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from gpumon.common.numbers import LARGEST, NAN, is_known, parse_logged
+from gpumon.common.text import clean
 from gpumon.database.cells import parse_json
-from gpumon.json_value import parse_logged
 from gpumon.ledger.records import EpochRow, LivePeak, PhaseRow, StepRow, UsageRow
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, USAGE, WHOLE_EPOCH
-from gpumon.missing import LARGEST, NAN, is_known
-from gpumon.text import clean
 
 T = TypeVar("T", EpochRow, PhaseRow, StepRow, UsageRow)
 _SPANS = 64

@@ -12,10 +12,10 @@ from importlib import import_module
 from typing import Any, Generic, TypeVar, overload
 
 from gpumon import units
-from gpumon.errors import MissingPackage
+from gpumon.common.errors import MissingPackage
+from gpumon.common.numbers import is_known
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
-from gpumon.missing import is_known
 
 T = TypeVar("T")
 HIDDEN: Mapping[str, bool] = {"hidden": True}

@@ -6,14 +6,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
 from gpumon.epoch_fold import EpochEnd, EpochFold
 from gpumon.frame import Boundary, Mark, waited_between
 from gpumon.ledger.epoch import Epoch, Moment, PhaseTotals, epoch_of
 from gpumon.ledger.framework_peak import Peak, PeakCounter, peak_counter_of
 from gpumon.ledger.schema import OTHER
 from gpumon.ledger.step_rows import NO_ROW, StepStretches, step_rows_of
-from gpumon.missing import NAN, is_known
 from gpumon.run_facts import PAUSED
 
 OUTSIDE = -1

@@ -14,8 +14,8 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from operator import add
 
-from gpumon.clock import SECOND
-from gpumon.missing import NAN
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 
 POINTS = 2048
 

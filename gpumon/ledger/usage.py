@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon.analysis.thresholds import SAMPLED
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.ledger.schema import USAGE, MeasuredBy
 from gpumon.metrics import GPU_INDEX, IDLE
-from gpumon.missing import NAN
 
 HOLD = 3
 """Intervals for which a value holds; a longer gap is time that was not sampled."""

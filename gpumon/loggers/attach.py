@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gpumon.common.paths import Places
 from gpumon.loggers.epoch_log import EpochLog
 from gpumon.loggers.registry import loggers_of
-from gpumon.paths import Places
 
 
 def epoch_log(log_to: object, *, run: str, where: Callable[[], Places], wait: float) -> EpochLog:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon.loggers.epoch_values import EPOCH_VALUES
 from gpumon.loggers.logger import EpochPlace, Logger
 from gpumon.reports.csv_cells import csv_line

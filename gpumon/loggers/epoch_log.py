@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import Places
 from gpumon.ledger.schema import STEP_ROWS
 from gpumon.loggers.epoch_reader import EpochReader
 from gpumon.loggers.epoch_values import values_of
 from gpumon.loggers.logger import EpochPlace, Logger
-from gpumon.paths import Places
 from gpumon.tags.warn import warn_once
 
 MOST_FAILURES = 3

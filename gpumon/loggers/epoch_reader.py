@@ -12,16 +12,16 @@ from collections.abc import Callable
 from threading import Event, Thread
 from time import monotonic
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import is_known
+from gpumon.common.paths import Places, ledger_path, ledger_paths
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
 from gpumon.ledger.step_summary import step_summaries
 from gpumon.live import follow, no_daemon
-from gpumon.missing import is_known
 from gpumon.origin import Capability
-from gpumon.paths import Places, ledger_path, ledger_paths
 from gpumon.tags.warn import warn_once
 
 SOONEST, LATEST = 1.0, 30.0

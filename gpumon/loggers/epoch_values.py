@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gpumon.analysis.thresholds import SAMPLED
+from gpumon.common.numbers import NAN, is_known
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import USAGE_INDEX
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
-from gpumon.missing import NAN, is_known
 
 SECTION = "gpu"
 """First part of each name: loggers put charts of the same first part together."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon.loggers.logger import EpochPlace, Logger
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from gpumon.errors import GpumonError, UsageError
+from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.text import clean
 from gpumon.loggers import mlflow, wandb
 from gpumon.loggers.csv_file import CsvLogger
 from gpumon.loggers.function import FunctionLogger
@@ -17,7 +18,6 @@ from gpumon.loggers.mlflow import MlflowLogger
 from gpumon.loggers.tensorboard import TensorBoardDirectory, TensorBoardLogger, is_writer
 from gpumon.loggers.wandb import WandbLogger
 from gpumon.tags.warn import warn_once
-from gpumon.text import clean
 
 _BY_TEXT: Mapping[str, Callable[[str, str], Logger]] = {
     "csv": lambda path, run: CsvLogger(path, run),

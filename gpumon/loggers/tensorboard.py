@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from gpumon.errors import MissingPackage
+from gpumon.common.errors import MissingPackage
 from gpumon.loggers.logger import EpochPlace, Logger
 
 

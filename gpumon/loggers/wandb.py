@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon.loggers.epoch_values import EPOCH, SECTION
 from gpumon.loggers.logger import EpochPlace, Logger
 

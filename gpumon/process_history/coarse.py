@@ -10,7 +10,7 @@ from itertools import chain, groupby
 from math import inf
 from operator import mul
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.database.cells import typed_rows
 from gpumon.history.tiers import PROCESS_SHAPES
 from gpumon.process_history.cell import Cell, PlacedCell, fold

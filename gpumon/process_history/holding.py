@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.privacy import in_force
+from gpumon.common.text import clean
 from gpumon.database.cells import typed_rows
 from gpumon.history.read import reading
-from gpumon.people import in_force
 from gpumon.process_history.kept import newest, reach
-from gpumon.text import clean
 
 MOST = 20_000
 """Spans of a window, the newest."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from gpumon.missing import is_known
+from gpumon.common.numbers import is_known
 from gpumon.process import Process
 from gpumon.process_history.look import Look
 from gpumon.process_history.measures import TEXTS, read_texts

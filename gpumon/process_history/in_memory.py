@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import Frame
 from gpumon.history.gaps import is_gap
 from gpumon.history.tiers import HOUR, PROCESS_SHAPES
-from gpumon.missing import NAN, is_known
 from gpumon.process import Process
 from gpumon.process_history.cell import empty, hold
 from gpumon.process_history.kept import Piece

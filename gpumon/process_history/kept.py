@@ -8,14 +8,14 @@ from contextlib import suppress
 from math import nan
 from typing import Any, NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.text import clean
 from gpumon.database.cells import REAL, typed_rows
 from gpumon.history.tiers import HOUR, PROCESS_SHAPES, TierShape
 from gpumon.process_history import cells, stretches
 from gpumon.process_history.cell import Cell, empty, hold
 from gpumon.process_history.measures import TEXTS
 from gpumon.process_history.stretches import BadProcessBlock
-from gpumon.text import clean
 
 _FINE, _COARSE = PROCESS_SHAPES
 _BEHIND = 2 * HOUR

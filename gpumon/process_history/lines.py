@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf, nan
 from typing import NamedTuple
 
-from gpumon.errors import GpumonError, UsageError
+from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.numbers import is_known
 from gpumon.frame import Frame
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.query import Query, Series
 from gpumon.history.read import reading
 from gpumon.history.tiers import PROCESS_SHAPES
-from gpumon.missing import is_known
 from gpumon.process import Process
 from gpumon.process_history.cell import PER_MEASURE, Cell, empty, fold, share
 from gpumon.process_history.kept import KnownProcess, Piece, known_of, newest, reach

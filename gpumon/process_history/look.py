@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Sample
 from gpumon.history.gaps import is_gap
 from gpumon.history.tiers import PROCESS_SHAPES

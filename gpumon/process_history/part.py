@@ -6,7 +6,8 @@ import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.procfs import boot_id
 from gpumon.database.write import transaction
 from gpumon.frame import Tick
 from gpumon.history.tiers import PROCESS_SHAPES
@@ -17,7 +18,6 @@ from gpumon.process_history.look import Look, Looks
 from gpumon.process_history.rows import ProcessRows
 from gpumon.process_history.stretches import MOST_ROWS, SeenStretch, pack
 from gpumon.process_history.values import stretch_of
-from gpumon.procfs import boot_id
 
 _FINE, _COARSE = PROCESS_SHAPES
 _HOUR = _COARSE.block * SECOND

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from math import inf, nan
 from typing import NamedTuple
 
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import is_known
 from gpumon.device import Device
-from gpumon.errors import GpumonError
 from gpumon.frame import Frame
 from gpumon.history.read import reading
 from gpumon.history.span import WindowSpan
 from gpumon.history.tiers import PROCESS_SHAPES
-from gpumon.missing import is_known
 from gpumon.process_history.cell import PER_MEASURE, Cell, empty, fold, share
 from gpumon.process_history.kept import KnownProcess, Piece, known, newest, reach
 from gpumon.process_history.measures import NAMES

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf, nan
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import is_known
 from gpumon.frame import Frame
 from gpumon.history.tiers import PROCESS_SHAPES
-from gpumon.missing import is_known
 from gpumon.process import Process
 from gpumon.process_history.cell import empty, hold
 from gpumon.process_history.identity import UNKNOWN, ProcessLife, ProcessNumbers

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
+from gpumon.common.text import clean
 from gpumon.process_history.identity import ProcessLife
 from gpumon.process_history.measures import TEXTS
-from gpumon.text import clean
 
 RESTARTED = 1.5
 """Seconds by which the start of a process may differ after a restart of the daemon: the kernel's time of its boot is in

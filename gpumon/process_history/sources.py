@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from math import ceil, floor, inf
 from typing import NamedTuple
 
+from gpumon.common.numbers import is_known
 from gpumon.history.tiers import PROCESS_SHAPES, TierShape
-from gpumon.missing import is_known
 from gpumon.process_history.kept import FileReach, Piece, pieces
 
 _FINE, _COARSE = PROCESS_SHAPES

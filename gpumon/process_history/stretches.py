@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from gpumon.clock import SECOND
-from gpumon.errors import GpumonError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
 from gpumon.history.cell import singles
 from gpumon.history.columns import little, shuffled, unshuffled
 from gpumon.process_history.measures import MEASURES

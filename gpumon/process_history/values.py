@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.process_history.identity import UNKNOWN
 from gpumon.process_history.look import Look
 from gpumon.process_history.measures import MEASURES, read_values

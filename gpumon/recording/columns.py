@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from gpumon.missing import NAN, is_known
+from gpumon.common.numbers import NAN, is_known
 from gpumon.recording.format import MOST_CELLS, Damaged
 
 _LINE, _DIFFERENCES = 0, 1

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Any
 
+from gpumon.common.numbers import NAN
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState, Sample
 from gpumon.metrics import PROCESSES, Availability
-from gpumon.missing import NAN
 from gpumon.process import Process
 from gpumon.recording.columns import Cursor, unpack_floats, unpack_whole
 from gpumon.recording.content import (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Frame, Run, Sample
 from gpumon.process import Process
 from gpumon.recording.columns import FloatPacker, pack_whole

@@ -16,8 +16,8 @@ import struct
 import zlib
 from typing import Any, NamedTuple
 
-from gpumon.errors import SourceError
-from gpumon.text import clean
+from gpumon.common.errors import SourceError
+from gpumon.common.text import clean
 
 MAGIC = b"\x89GPUMREC"
 MAJOR, MINOR = 1, 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Frame
 from gpumon.origin import RECORDED, Capability, Origin
 from gpumon.recording.content import FULL, VALUES, Recorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Lock
 
-from gpumon.missing import NAN
+from gpumon.common.numbers import NAN
 from gpumon.recording.portion import Portion
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
-from gpumon.durations import seconds
-from gpumon.errors import UsageError
+from gpumon.common.clock import SECOND, seconds
+from gpumon.common.errors import UsageError
 
 LAST = 1 << 62
 _TIMES = ("%H:%M", "%H:%M:%S")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.recording.content import Recorded
 from gpumon.recording.format import Damaged
 from gpumon.recording.moment import time_ns

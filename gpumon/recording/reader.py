@@ -7,8 +7,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
-from gpumon.errors import SourceError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import SourceError
+from gpumon.common.paths import open_regular, read_regular
+from gpumon.common.text import clean
 from gpumon.recording.content import Recorded
 from gpumon.recording.decode import Schema, decode
 from gpumon.recording.encode import nanoseconds
@@ -26,8 +28,6 @@ from gpumon.recording.format import (
     unpack_body,
     unpack_header,
 )
-from gpumon.regular_file import open_regular, read_regular
-from gpumon.text import clean
 from gpumon.units import clock, counted
 
 _MOST_BLOCKS = 1 << 19

@@ -8,10 +8,10 @@ from math import isfinite
 from operator import or_
 from typing import Any
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.device import Device
 from gpumon.frame import Run
 from gpumon.metrics import Availability
-from gpumon.missing import NAN, is_known
 from gpumon.origin import Capability, Driver, Origin, SourceInfo
 from gpumon.process import Process
 from gpumon.recording.content import PROCESS_FACTS, RUN_FACTS, Context

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpumon import units
+from gpumon.common.numbers import is_known
+from gpumon.common.text import cut
 from gpumon.ledger.records import NoteRow, Particulars
-from gpumon.missing import is_known
 from gpumon.reports.text_table import TextColumn
 from gpumon.run_about import Parameter
-from gpumon.text import cut
 
 COMMIT_LETTERS = 10
 """Of a commit's id, as people see it."""

@@ -9,10 +9,10 @@ from gpumon import units
 from gpumon.accounting.account import Account
 from gpumon.accounting.query import KnownDevice
 from gpumon.accounting.summary import AccountGroup
+from gpumon.common.config import Prices
 from gpumon.cost.charge import Charge, together
 from gpumon.cost.hours import Priced, price_hours
 from gpumon.metrics import Unit
-from gpumon.prices import Prices
 from gpumon.reports import charges
 from gpumon.reports.account_words import energy_text, sum_text
 from gpumon.reports.csv_cells import Cell, csv_line, utc

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gpumon import units
+from gpumon.common.config import Prices
+from gpumon.common.numbers import is_known
 from gpumon.cost.charge import Amount, Charge
-from gpumon.missing import is_known
-from gpumon.prices import Prices
 from gpumon.reports.csv_cells import Cell
 from gpumon.reports.text_table import TextColumn
 

@@ -17,10 +17,9 @@ from gpumon.cluster.rows import Answers, single
 from gpumon.cluster.turns import NOT_ASKED
 from gpumon.cluster.unpriced import unpriced, without_price
 from gpumon.cluster.wrong import each_kind_first, unseen_nodes, what_is_wrong
+from gpumon.common.config import Prices, UserGroups
+from gpumon.common.numbers import is_known
 from gpumon.cost.charge import NO_CHARGE, Charge
-from gpumon.groups import UserGroups
-from gpumon.missing import is_known
-from gpumon.prices import Prices
 from gpumon.reports.charges import cells, columns, explained
 from gpumon.reports.node_names import NodeNames
 from gpumon.reports.room import Table, sentence, shared, wrapped

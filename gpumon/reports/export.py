@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from gpumon.common.config import Prices
+from gpumon.common.numbers import is_known
 from gpumon.cost.of_run import Measured, price_devices
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.records import (
@@ -27,8 +29,6 @@ from gpumon.ledger.records import (
 )
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
 from gpumon.ledger.step_counts import StepCounts
-from gpumon.missing import is_known
-from gpumon.prices import Prices
 from gpumon.reports import charges
 from gpumon.reports.csv_cells import Cell, csv_line, named, utc
 from gpumon.reports.export_whole import EPOCH, STEPS, whole_parts

@@ -9,8 +9,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from gpumon.common.config import Prices
 from gpumon.ledger.records import Record, RunTrace
-from gpumon.prices import Prices
 
 
 class ExportFormat(NamedTuple):

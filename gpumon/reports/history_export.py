@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil
 
+from gpumon.common.numbers import is_known
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST, History, Query
 from gpumon.metrics import BY_NAME, Kind, Scope
-from gpumon.missing import is_known
 from gpumon.reports.csv_cells import csv_line, utc
 from gpumon.reports.parquet import parquet_bytes
 

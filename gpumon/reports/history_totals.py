@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpumon.common.numbers import is_known
+from gpumon.common.text import clean
 from gpumon.device import Device
 from gpumon.history.totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
 from gpumon.metrics import BY_NAME, Unit
-from gpumon.missing import is_known
 from gpumon.reports.csv_cells import csv_line, utc
 from gpumon.reports.text_table import TextColumn, distinct, draw
-from gpumon.text import clean
 from gpumon.units import MISSING, duration, energies, moment, number
 
 SCHEMA = 1

@@ -16,7 +16,9 @@ from importlib.resources import files
 
 from gpumon import __version__, units
 from gpumon.analysis.rank_epochs import Span
-from gpumon.errors import MissingPackage
+from gpumon.common.config import Prices
+from gpumon.common.errors import MissingPackage
+from gpumon.common.numbers import NAN, is_known
 from gpumon.figures.dates import dated
 from gpumon.figures.run import Figure, figure
 from gpumon.figures.run_background import SHADES
@@ -28,8 +30,6 @@ from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record, RunTrace
 from gpumon.ledger.schema import STEP_ROWS, USAGE
 from gpumon.metrics import Unit
-from gpumon.missing import NAN, is_known
-from gpumon.prices import Prices
 from gpumon.reports import run_notes, run_tables, run_text
 from gpumon.reports.about import config_table
 from gpumon.reports.run_list import state

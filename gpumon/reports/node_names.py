@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 
 from gpumon import units
+from gpumon.common.text import cut, text_width
 from gpumon.reports.text_table import end_of
-from gpumon.text import cut, text_width
 
 _NAMES = 4
 """Nodes that a cell names."""

@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-from gpumon.errors import GpumonError, pip
+from gpumon.common.errors import GpumonError, pip
 
 Column = tuple[type, Sequence[object]]
 """The type of its values, `str`, `int` or `float`, and the values; None is missing."""

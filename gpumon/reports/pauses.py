@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon import units
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import is_known
 from gpumon.events.event import EventSubject
 from gpumon.events.kinds import NOT_SEEN
 from gpumon.events.query import LoggedEvent
-from gpumon.missing import is_known
 
 LONGEST = 300.0
 """Seconds in which nobody watched up to which what was so before and after them is told as one."""

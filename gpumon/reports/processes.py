@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpumon import units
-from gpumon.missing import is_known
+from gpumon.common.numbers import is_known
+from gpumon.common.text import clean
 from gpumon.process import pod_parts
 from gpumon.process_history.measures import MEASURES, TEXTS
 from gpumon.process_history.query import MeasureUse, ProcessUse, ProcessWindow
 from gpumon.reports.csv_cells import Cell, csv_line, utc
 from gpumon.reports.text_table import TextColumn, draw, fitting
-from gpumon.text import clean
 
 SCHEMA = 1
 FIELDS = (

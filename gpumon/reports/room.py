@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gpumon import units
+from gpumon.common.text import cut, text_width
 from gpumon.reports.text_table import TextColumn, draw
-from gpumon.text import cut, text_width
 
 BETWEEN = "  ·  "
 """Between two parts of a line."""

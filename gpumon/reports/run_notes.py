@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from gpumon import units
+from gpumon.common.config import Prices
+from gpumon.common.numbers import is_known
 from gpumon.cost.of_run import price_run
 from gpumon.diagnosis.past import findings
 from gpumon.frame import Mark, RunState
@@ -13,8 +15,6 @@ from gpumon.ledger.combine import total_of
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import MarkRow, Record
 from gpumon.metrics import Unit
-from gpumon.missing import is_known
-from gpumon.prices import Prices
 from gpumon.reports.charges import sentence
 from gpumon.reports.run_tables import HEADING, OPEN, live_peak
 from gpumon.units import AT_LEAST, AT_MOST

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from gpumon import units
+from gpumon.common.numbers import is_known
 from gpumon.diagnosis.past import is_partly_sampled
 from gpumon.frame import TRAINING, RunState
 from gpumon.ledger.combine import totals
@@ -14,7 +15,6 @@ from gpumon.ledger.records import RankRow, Record, UsageRow
 from gpumon.ledger.schema import OTHER, STEP_ROWS, USAGE, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.step_summary import step_summaries, steps_text
 from gpumon.metrics import Unit
-from gpumon.missing import is_known
 from gpumon.reports.text_table import TextColumn, distinct
 from gpumon.units import AT_LEAST, AT_MOST
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from gpumon.common.numbers import is_known
 from gpumon.device import Device
 from gpumon.history.query import ALWAYS, HOST, History, Query, Series
 from gpumon.metrics import BY_NAME, Availability, Kind
-from gpumon.missing import is_known
 
 SCHEMA = 1
 BEFORE, LATER, NOT_SAMPLED, NO_VALUE = "before_history", "not_yet", "not_sampled", "no_value"

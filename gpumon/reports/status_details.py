@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpumon import units
 from gpumon.analysis.clock_events import clock_event_reasons
-from gpumon.driver_calls import DriverCall
+from gpumon.common.driver_calls import DriverCall
 from gpumon.frame import Frame
 from gpumon.metrics import Availability
 from gpumon.needs import title_within, why_missing

@@ -16,13 +16,12 @@ from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.memory import THIS_RUN, breakdown_of, fragmentation, titles
 from gpumon.analysis.progress import Progress
 from gpumon.analysis.unknown_of_process import unknown_of
+from gpumon.common.numbers import NAN, logged
 from gpumon.device import job_parts
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.now import Judged
 from gpumon.frame import Frame, Run, Sample
-from gpumon.json_value import logged
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
-from gpumon.missing import NAN
 from gpumon.origin import Driver, Origin
 from gpumon.process import Process, pod_parts
 from gpumon.run_facts import facts_as_json

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from gpumon import units
 from gpumon.analysis.whereabouts import whereabouts
+from gpumon.common.text import clean
 from gpumon.frame import Frame
 from gpumon.process import Process
 from gpumon.reports.text_table import TextColumn, draw
-from gpumon.text import clean
 
 _COLUMNS = (
     TextColumn("GPU", 0),

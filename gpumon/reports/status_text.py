@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon import units
 from gpumon.analysis.ranks import Ranks, memory_of
+from gpumon.common.numbers import is_known
 from gpumon.diagnosis.grouping import grouped
 from gpumon.diagnosis.now import Judged
 from gpumon.frame import Frame, Run, RunState, Sample
 from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
-from gpumon.missing import is_known
 from gpumon.origin import Driver, Origin
 from gpumon.process import Process
 from gpumon.vendors import short_name

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpumon.common.text import cut, text_width
 from gpumon.reports.status_text import BELOW, DOT, MEMORY_UNIT, GpuRow, MemoryLine, RunLine
-from gpumon.text import cut, text_width
 
 _GAP = "  "
 _ORDER = ("label", "model", "bar", "utilization", "memory", "degrees", "power", "word", "who")

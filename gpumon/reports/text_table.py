@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from gpumon.text import cut, text_width
+from gpumon.common.text import cut, text_width
 
 GAP = "  "
 

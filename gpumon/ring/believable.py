@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpumon.missing import LARGEST, NAN
+from gpumon.common.numbers import LARGEST, NAN
 
 # The two highest bytes of a float64 are its sign, its exponent and four bits more: 44 00 for LARGEST, 7F F8 for NaN.
 # So a few passes in C show that nothing is wrong, which is nearly always the case.

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gpumon.common.numbers import NAN
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Run, RunState, Sample, Tick
-from gpumon.missing import NAN
 from gpumon.process import Process
 from gpumon.ring.believable import believable, is_doubtful
 from gpumon.ring.directory import Known

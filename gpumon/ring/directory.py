@@ -12,16 +12,16 @@ from operator import or_
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from gpumon.common.errors import RingError
+from gpumon.common.numbers import NAN
+from gpumon.common.text import clean
 from gpumon.device import Device
-from gpumon.errors import RingError
 from gpumon.frame import Run
 from gpumon.metrics import Availability
-from gpumon.missing import NAN
 from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability, Driver, Origin, SourceInfo
 from gpumon.ring.believable import believable
 from gpumon.ring.layout import BLOB, RUN_METRICS
 from gpumon.run_facts import read_facts
-from gpumon.text import clean
 from gpumon.vendors import NVIDIA
 
 _PARTS = 16

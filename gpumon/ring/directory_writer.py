@@ -11,10 +11,10 @@ from typing import Any
 from zlib import crc32
 
 from gpumon import __version__
+from gpumon.common.errors import RingError
+from gpumon.common.numbers import is_known
 from gpumon.device import Device
-from gpumon.errors import RingError
 from gpumon.frame import Run, Sample
-from gpumon.missing import is_known
 from gpumon.origin import Driver, Origin
 from gpumon.ring.directory import Known
 from gpumon.ring.layout import BLOB, RUN_METRICS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 
 
 def open_fresh(path: str) -> tuple[int, str]:

@@ -35,7 +35,7 @@ from itertools import chain
 from typing import NamedTuple
 from zlib import crc32
 
-from gpumon.errors import RingError
+from gpumon.common.errors import RingError
 
 MAGIC = b"GPUMRNG\x01"
 MAJOR = 4

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from gpumon.errors import AlreadyRunning, GpumonError
-from gpumon.procfs import is_alive, start_time
-from gpumon.regular_file import open_regular, require_regular
+from gpumon.common.errors import AlreadyRunning, GpumonError
+from gpumon.common.paths import open_regular, require_regular
+from gpumon.common.procfs import is_alive, start_time
 from gpumon.ring.fresh import open_fresh, remove_left_over
 
 _RECORD = 64

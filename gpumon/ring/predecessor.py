@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 
-from gpumon.errors import RingError
+from gpumon.common.errors import RingError
+from gpumon.common.procfs import boot_id
 from gpumon.frame import Frame, Tick
-from gpumon.procfs import boot_id
 from gpumon.ring.directory import Known
 from gpumon.ring.directory_writer import Directory
 from gpumon.ring.layout import SLOT, slot_head

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon.missing import NAN
+from gpumon.common.numbers import NAN
 from gpumon.process import Process
 from gpumon.ring.believable import believable, is_doubtful
 from gpumon.ring.directory import Known

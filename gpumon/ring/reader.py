@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.errors import RingError
+from gpumon.common.errors import RingError
+from gpumon.common.paths import open_regular
+from gpumon.common.procfs import boot_id, is_alive
 from gpumon.frame import Boundary, Frame
-from gpumon.procfs import boot_id, is_alive
-from gpumon.regular_file import open_regular
 from gpumon.ring.believable import believable, is_doubtful, is_doubtful_single
 from gpumon.ring.body import decode
 from gpumon.ring.directory import NOTHING, Known, unpack

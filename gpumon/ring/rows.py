@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from gpumon.common.numbers import NAN
 from gpumon.device import by_number
 from gpumon.frame import Sample
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
-from gpumon.missing import NAN
 from gpumon.ring.directory import Known
 
 _STATES = frozenset(Availability)

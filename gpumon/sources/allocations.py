@@ -14,13 +14,12 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from gpumon.clock import SECOND, Clock
+from gpumon.common.clock import SECOND, Clock
+from gpumon.common.paths import is_trusted, read_regular
 from gpumon.device import Device, job_parts
 from gpumon.frame import Sample
 from gpumon.process import Process
-from gpumon.regular_file import read_regular
 from gpumon.sources.process_table import user_name
-from gpumon.trust import is_trusted
 
 GPUSTAT = "/run/gpustat"
 _EVERY = 2 * SECOND

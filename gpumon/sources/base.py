@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from gpumon.clock import Clock
-from gpumon.driver_calls import DriverCall
+from gpumon.common.clock import Clock
+from gpumon.common.driver_calls import DriverCall
+from gpumon.common.numbers import NAN
 from gpumon.frame import Boundary, Run, Sample, XidEvent
-from gpumon.missing import NAN
 from gpumon.origin import Capability, Driver, Origin
 from gpumon.process import Process
 from gpumon.sources.cgroup import Confinement

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from gpumon.text import clean
+from gpumon.common.text import clean
 
 LONGEST = 16384
 """Bytes that are read; a line that does not end within them is left out."""

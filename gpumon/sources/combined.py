@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from gpumon.clock import SECOND, Clock
+from gpumon.common.clock import SECOND, Clock
+from gpumon.common.driver_calls import DriverCall
+from gpumon.common.numbers import NAN
 from gpumon.device import Device, by_number
-from gpumon.driver_calls import DriverCall
 from gpumon.frame import Boundary, Run, Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.missing import NAN
 from gpumon.origin import Capability, Driver, Origin, SourceInfo
 from gpumon.process import Process
 from gpumon.sources.base import AsksDriver, Reading, Source

@@ -6,12 +6,12 @@ import os
 import socket
 from collections.abc import Callable
 
-from gpumon.clock import Clock
+from gpumon.common.clock import Clock
+from gpumon.common.numbers import NAN
+from gpumon.common.text import clean
 from gpumon.metrics import HOST_METRICS
-from gpumon.missing import NAN
 from gpumon.sources.process_table import ProcessTable
 from gpumon.sources.surroundings import Surroundings, surroundings
-from gpumon.text import clean
 
 _SECTOR = 512
 """Bytes of a sector in /proc/diskstats, whatever the disk: Documentation/admin-guide/iostats.rst."""

@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable
 from itertools import islice
 
-from gpumon.clock import SECOND, Clock
-from gpumon.text import clean
-from gpumon.trust import ROOT, is_trusted
+from gpumon.common.clock import SECOND, Clock
+from gpumon.common.paths import ROOT, is_trusted
+from gpumon.common.text import clean
 
 POD_LOGS, CONTAINER_LOGS = "/var/log/pods", "/var/log/containers"
 _MOST = 8192

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
 
-from gpumon.clock import SECOND, Clock
-from gpumon.missing import NAN
-from gpumon.procfs import Stat, cpu_time, parse_stat
+from gpumon.common.clock import SECOND, Clock
+from gpumon.common.numbers import NAN
+from gpumon.common.procfs import Stat, cpu_time, parse_stat
+from gpumon.common.text import clean
 from gpumon.sources.base import Described
 from gpumon.sources.cgroup import LONGEST, Confinement, confinement
 from gpumon.sources.pods import PodNames
-from gpumon.text import clean
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")

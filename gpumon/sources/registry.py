@@ -10,11 +10,11 @@ from importlib import import_module
 from operator import or_
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from gpumon.errors import GpumonError, SourceError, UsageError
+from gpumon.common.errors import GpumonError, SourceError, UsageError
 from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability
 
 if TYPE_CHECKING:
-    from gpumon.checkup import Check
+    from gpumon.common.checkup import Check
     from gpumon.sources.base import Request, Source
 
 AUTO = "auto"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from gpumon.procfs import has_own_pids
+from gpumon.common.procfs import has_own_pids
 
 
 class Surroundings(NamedTuple):

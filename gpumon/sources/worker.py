@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from threading import Event, Thread
 from typing import NamedTuple
 
-from gpumon.clock import Clock
+from gpumon.common.clock import Clock
 from gpumon.origin import Driver, Origin
 from gpumon.sources.base import Reading, Source
 

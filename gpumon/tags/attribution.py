@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.epoch_fold import EpochFold
 from gpumon.frame import Boundary, Mark, Run, RunState
-from gpumon.missing import NAN, is_known
 
 
 class InForce(NamedTuple):

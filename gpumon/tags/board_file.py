@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from gpumon.procfs import boot_id, start_time
+from gpumon.common.procfs import boot_id, start_time
 from gpumon.run_about import About, encode_about
 from gpumon.tags import wire
 from gpumon.tags.description import Description, encode

@@ -7,8 +7,8 @@ import pwd
 from bisect import bisect_right
 from contextlib import suppress
 
-from gpumon.clock import SECOND
-from gpumon.regular_file import read_regular
+from gpumon.common.clock import SECOND
+from gpumon.common.paths import read_regular
 
 EVENTS = 512
 """Of one user in a second: a hundred ranks with epochs of 1 s have two fifths of it."""

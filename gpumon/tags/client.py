@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from gpumon.errors import BoardError
+from gpumon.common.errors import BoardError
+from gpumon.common.text import clean
 from gpumon.run_about import NOTHING_TOLD, ROOM, About
 from gpumon.run_facts import PAUSED
 from gpumon.tags import lifetime, wire
@@ -34,7 +35,6 @@ from gpumon.tags.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description
 from gpumon.tags.step_rows import RowEnd
 from gpumon.tags.values import metric_rank
 from gpumon.tags.warn import warn_once
-from gpumon.text import clean
 
 _SLOTS = tuple(slice(offset, offset + wire.STATE_SIZE) for offset in wire.STATES)
 OF_NO_EPOCH = -1

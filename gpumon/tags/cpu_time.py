@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from gpumon.procfs import cpu_with_children
+from gpumon.common.procfs import cpu_with_children
 
 _MOST = 4096
 """Processes that are asked: a tree that grows meanwhile has an end."""

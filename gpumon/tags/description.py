@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gpumon.errors import BoardError
+from gpumon.common.errors import BoardError
+from gpumon.common.text import clean
 from gpumon.run_facts import LARGEST, RunFacts, read_facts
 from gpumon.tags.wire import MAX_METRICS, TEXT_ROOM
-from gpumon.text import clean
 
 NAME_LENGTH = 96
 ID_LENGTH = 96

@@ -13,7 +13,7 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import NamedTuple
 
-from gpumon.regular_file import read_regular
+from gpumon.common.paths import read_regular
 
 _DEEPEST = 32
 _MOST_BYTES = 1 << 22

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from gpumon.common.numbers import NAN
 from gpumon.frame import Run, RunState, Sample
 from gpumon.metrics import GPU_INDEX, PROCESSES
-from gpumon.missing import NAN
 from gpumon.process import Process
 from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
 

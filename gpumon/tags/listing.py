@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import islice
 from time import time_ns
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.tags.wire import NAME
 
 AT_ONCE = 4096

@@ -22,8 +22,8 @@ from importlib import import_module
 from math import inf
 from typing import Any
 
-from gpumon import paths
-from gpumon.errors import UsageError
+from gpumon.common import paths
+from gpumon.common.errors import UsageError
 from gpumon.run_facts import LARGEST, RunFacts
 from gpumon.tags import ranks
 from gpumon.tags.client import Board

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from gpumon.procfs import read_stat, start_time
+from gpumon.common.procfs import read_stat, start_time
 from gpumon.tags.sweep import lock_holder
 from gpumon.tags.wire import BoardHeader
 

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gpumon.procfs import read_stat
+from gpumon.common.procfs import read_stat
 from gpumon.tags.description import ID_LENGTH
 
 

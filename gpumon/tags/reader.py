@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from gpumon.clock import SECOND, Clock, SystemClock
-from gpumon.errors import BoardError
+from gpumon.common.clock import SECOND, Clock, SystemClock
+from gpumon.common.errors import BoardError
+from gpumon.common.paths import Places, tag_dirs
+from gpumon.common.procfs import start_time
 from gpumon.frame import ENDED_BADLY, Boundary, Run, RunState
-from gpumon.paths import Places, tag_dirs
-from gpumon.procfs import start_time
 from gpumon.run_about import NOTHING_TOLD, About
 from gpumon.run_facts import NEWS_FOR, SHOWN_FOR
 from gpumon.tags.budget import FOR_DESCRIPTIONS, Budget, BudgetOwners

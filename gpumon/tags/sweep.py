@@ -11,7 +11,7 @@ from collections.abc import Collection
 from itertools import islice
 from struct import Struct
 
-from gpumon.regular_file import open_regular
+from gpumon.common.paths import open_regular
 from gpumon.tags import wire
 
 KEEP = 600 * 1_000_000_000

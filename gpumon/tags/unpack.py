@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
-from gpumon.errors import BoardError
+from gpumon.common.errors import BoardError
 from gpumon.run_about import ROOM
 from gpumon.tags.wire import (
     ABOUT_TEXTS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gpumon.text import clean
+from gpumon.common.text import clean
 
 LONGEST = 300
 """Characters of a message."""

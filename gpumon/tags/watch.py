@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 from zlib import crc32
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import BoardError
+from gpumon.common.numbers import NAN
+from gpumon.common.procfs import start_time
 from gpumon.epoch_fold import EpochFold
-from gpumon.errors import BoardError
 from gpumon.frame import Boundary, FrameworkMemory, Mark, Run, RunState
-from gpumon.missing import NAN
-from gpumon.procfs import start_time
 from gpumon.run_about import NOTHING_TOLD, decode_about
 from gpumon.run_facts import LARGEST
 from gpumon.tags import wire

@@ -87,7 +87,7 @@ def test_the_changelog_tells_of_this_version() -> None:
 
 
 def compares_with_itself(source: Source) -> bool:
-    """Whether a file asks by `x == x` or `isnan` what `missing.is_known` is for."""
+    """Whether a file asks by `x == x` or `isnan` what `numbers.is_known` is for."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Compare):
             left = ast.dump(node.left)
@@ -100,7 +100,7 @@ def compares_with_itself(source: Source) -> bool:
 
 def other_ways(source: Source) -> Iterator[str]:
     said = "NaN is not itself; in place"
-    if compares_with_itself(source) and source.path.name != "missing.py" and said not in source.text:
+    if compares_with_itself(source) and source.path.name != "numbers.py" and said not in source.text:
         yield "use is_known, or say why a hot loop does not"
 
 
@@ -116,8 +116,8 @@ def test_the_files_that_run_first_are_there() -> None:
 OPENED = {
     "gpumon/cli/completion.py": "a file of the package",
     "gpumon/database/network.py": "the list of mounts of the kernel",
-    "gpumon/known_users.py": "/etc/passwd",
-    "gpumon/rapl.py": "counters of the kernel",
+    "gpumon/common/privacy.py": "/etc/passwd",
+    "gpumon/common/rapl.py": "counters of the kernel",
     "gpumon/sources/nvml/bus.py": "attributes of the kernel",
     "gpumon/exporters/textfile.py": "only locked, not read",
     "gpumon/tags/watch.py": "opened below a descriptor, and checked with its owner",

@@ -15,7 +15,7 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import ranks_of
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Boundary, Frame, Mark, Run, Sample
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import PROCESSES, Availability

@@ -8,10 +8,10 @@ from functools import cache
 import pytest
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.clock import SECOND
 from gpumon.cluster.facts import STATES as ASKED_STATES
 from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
 from gpumon.cluster.questions import QUESTIONS, Question
+from gpumon.common.clock import SECOND
 from gpumon.exporters.native import STATES
 from gpumon.frame import XidEvent
 from gpumon.metrics import Availability

@@ -18,8 +18,8 @@ import gpumon.sources
 from gpumon.analysis import ranks
 from gpumon.cli import COMMANDS
 from gpumon.cli.options import DEFAULT_SOURCE, add_source
-from gpumon.clock import SECOND
-from gpumon.errors import SourceError, UsageError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import SourceError, UsageError
 from gpumon.events import run_watch
 from gpumon.frame import RunState
 from gpumon.ledger import write

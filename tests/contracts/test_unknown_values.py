@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Sample
 from gpumon.history.query import Query
 from gpumon.history.recent import RecentHistory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.device import Device
 from gpumon.frame import Run, Sample, XidEvent
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, Availability, Kind, Unit

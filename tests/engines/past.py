@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gpumon.accounting.meter import UseMeter
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.exporters.dialects import DialectOptions
 from gpumon.exporters.scrape import Exporter
 from gpumon.frame import Frame

@@ -12,12 +12,13 @@ import yaml
 
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.query import HourUse, KnownDevice
-from gpumon.clock import SECOND
 from gpumon.cluster.calendar_month import LAST, month
 from gpumon.cluster.engine import Engine
 from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.priced import charges, cost_questions
 from gpumon.cluster.questions import PROOFS, Period, of_users
+from gpumon.common.clock import SECOND
+from gpumon.common.config import read_prices
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
 from gpumon.cost.of_run import price_run
@@ -25,7 +26,6 @@ from gpumon.frame import RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.schema import WHOLE_RUN
-from gpumon.prices import read_prices
 from tests.engines.lab import RULES
 from tests.engines.past import prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend

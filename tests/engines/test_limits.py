@@ -8,13 +8,13 @@ from threading import Thread
 import pytest
 import yaml
 
+from gpumon.common.net import Address, listen
 from gpumon.device import Device
 from gpumon.exporters.doors import Doors
 from gpumon.exporters.labels import MOST_BYTES
 from gpumon.exporters.limits import MOST_OF_ALL
 from gpumon.exporters.server import ScrapeServer
 from gpumon.frame import Sample
-from gpumon.listening import Address, listen
 from gpumon.metrics import GPU_METRICS, Availability
 from tests.builders import process, run, tick
 from tests.conftest import ROOT

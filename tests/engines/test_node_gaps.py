@@ -16,7 +16,7 @@ from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.priced import charges, cost_questions
 from gpumon.cluster.questions import Period, of_users
 from gpumon.cluster.rows import Answers
-from gpumon.prices import read_prices
+from gpumon.common.config import read_prices
 from tests.engines.past import BEGIN, prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend
 from tests.engines.test_cost import added_up_by_the_hour, recorded_by_prometheus

@@ -11,12 +11,12 @@ from statistics import median
 
 import pytest
 
-from gpumon.clock import SECOND, SystemClock
-from gpumon.errors import SourceError
+from gpumon.common.clock import SECOND, SystemClock
+from gpumon.common.errors import SourceError
+from gpumon.common.paths import Places
 from gpumon.frame import Frame
 from gpumon.live import follow
 from gpumon.metrics import FROM_DRIVERS
-from gpumon.paths import Places
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.library import SUCCESS, Library

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.metrics import Availability
 from gpumon.sources.nvml.xid_errors import WAIT_MS
 from tests.nvml import Process, Stub
@@ -18,7 +18,7 @@ from tests.sourced import pci_device
 
 CLIENT = """
 import json, os, sys
-from gpumon.clock import SystemClock
+from gpumon.common.clock import SystemClock
 from gpumon.sources.base import Described
 from gpumon.sources.nvml import NvmlSource
 

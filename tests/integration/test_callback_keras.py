@@ -273,7 +273,7 @@ OLD = """
 import sys, types
 module = sys.modules["keras"] = types.ModuleType("keras")
 module.__version__ = "2.15.0"
-from gpumon.errors import FrameworkError
+from gpumon.common.errors import FrameworkError
 try:
     import gpumon.callbacks.keras
 except FrameworkError as error:

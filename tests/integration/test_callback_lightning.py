@@ -219,7 +219,7 @@ if installed:
     module.Callback, module.__version__ = type("Callback", (), {}), version
     sys.modules[installed] = module
 from gpumon.callbacks.lightning import GpuMonitor
-from gpumon.errors import FrameworkError
+from gpumon.common.errors import FrameworkError
 try:
     callback = GpuMonitor()
 except FrameworkError as error:

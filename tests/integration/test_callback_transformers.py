@@ -236,7 +236,7 @@ OLD = """
 import sys, types
 module = sys.modules["transformers"] = types.ModuleType("transformers")
 module.__version__ = "4.57.6"
-from gpumon.errors import FrameworkError
+from gpumon.common.errors import FrameworkError
 try:
     import gpumon.callbacks.transformers
 except FrameworkError as error:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.errors import RingError
+from gpumon.common.errors import RingError
+from gpumon.common.paths import Places
 from gpumon.frame import Frame
 from gpumon.live import follow
 from gpumon.metrics import Availability
-from gpumon.paths import Places
 from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
 from tests.programs import PATIENCE, Child, asleep, command, daemon, environment, gpumon, status, until, wait_for_end
@@ -319,7 +319,7 @@ def test_a_daemon_whose_driver_hangs_before_its_first_sample_stops_when_it_is_to
 BY_ITSELF = """
 import argparse
 from gpumon.cli.private_sampler import private_sampler
-from gpumon.paths import places
+from gpumon.common.paths import places
 with private_sampler(places(), argparse.Namespace(source=None, interval=0.1, speed=1.0, gpm=None)) as live:
     print(live.state().text, flush=True)
 """

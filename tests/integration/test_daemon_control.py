@@ -17,9 +17,9 @@ import gpumon as package
 from gpumon.cli import daemon_found, daemon_stop
 from gpumon.cli.daemon import tell_of_another
 from gpumon.cli.daemon_found import find_daemon
-from gpumon.errors import GpumonError
-from gpumon.paths import Places
-from gpumon.procfs import start_time
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import Places
+from gpumon.common.procfs import start_time
 from gpumon.ring.lock import holder_of
 from tests.nvml import Stub
 from tests.programs import PATIENCE, Child, command, daemon, environment, gpumon, until

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK
+from gpumon.common.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK
 from tests.nvml import Stub
 from tests.programs import daemon, environment, gpumon, until
 

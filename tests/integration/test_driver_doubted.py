@@ -15,7 +15,7 @@ from tests.sourced import pci_device
 
 READ = """
 import json, os, sys
-from gpumon.clock import SystemClock
+from gpumon.common.clock import SystemClock
 from gpumon.metrics import GPU_INDEX
 from gpumon.sources.base import Described
 from gpumon.sources.nvml import NvmlSource, source as module

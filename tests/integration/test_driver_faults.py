@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.paths import Places
 from gpumon.frame import Frame, Sample
 from gpumon.live import Live, follow
 from gpumon.metrics import PROCESSES, Availability
-from gpumon.paths import Places
 from tests.conftest import ROOT
 from tests.faulty import (
     EACH,

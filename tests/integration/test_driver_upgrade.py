@@ -19,7 +19,7 @@ OLD, NEW = 580, 615
 COPIES = """
 import sys
 from gpumon.sources.nvml.library import Library
-from gpumon.errors import SourceError
+from gpumon.common.errors import SourceError
 import json
 for line in sys.stdin:
     try:

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from gpumon.callbacks.hook import Hook
+from gpumon.common.paths import HISTORY, LEDGER, Places
 from gpumon.frame import Mark, RunState
 from gpumon.live import follow
-from gpumon.paths import HISTORY, LEDGER, Places
 from tests.conftest import ROOT
 from tests.integration.test_ledger import ask, ended
 from tests.nvml import Stub

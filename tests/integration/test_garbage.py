@@ -12,9 +12,9 @@ from tests.programs import PATIENCE, environment
 _TICKS = 300
 _PROGRAM = f"""
 import gc
-from gpumon.clock import SystemClock
+from gpumon.common.clock import SystemClock
 from gpumon.daemon.start import open_daemon
-from gpumon.paths import places
+from gpumon.common.paths import places
 
 def rounds(count):
     for _ in range(count):

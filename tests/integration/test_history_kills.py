@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Frame
 from gpumon.history.cell import HistoryCell
 from gpumon.history.query import HOST

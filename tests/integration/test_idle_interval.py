@@ -6,10 +6,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from gpumon.analysis.thresholds import SILENT
+from gpumon.common.paths import Places
 from gpumon.diagnosis.now import Judged
 from gpumon.live import follow
 from gpumon.metrics import Availability
-from gpumon.paths import Places
 from tests.nvml import Process, Stub, sleepers
 from tests.programs import daemon, environment, status, until
 

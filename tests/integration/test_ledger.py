@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from gpumon.common.paths import LEDGER, Places
 from gpumon.frame import RunState
 from gpumon.live import follow
-from gpumon.paths import LEDGER, Places
 from tests.contracts.test_house import loaded_by
 from tests.nvml import Process, Stub
 from tests.programs import PATIENCE, daemon, environment, until

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from gpumon.common.paths import Places
 from gpumon.live import follow
 from gpumon.metrics import FROM_DRIVERS, Availability
-from gpumon.paths import Places
 from tests.nvml import Process, Stub
 from tests.programs import daemon, environment, status, until
 from tests.sourced import Source, nvml_source

@@ -10,12 +10,12 @@ from threading import Thread
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.paths import Places
 from gpumon.history.query import Query
 from gpumon.history.recent import RecentHistory
 from gpumon.live import follow
 from gpumon.metrics import Availability
-from gpumon.paths import Places
 from tests.nvml import Stub
 from tests.programs import daemon, environment, until
 from tests.sourced import Source, nvml_source

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from tests.nvml import Process, Stub
 from tests.programs import asked, environment
 
 LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 CLIENT = """
 import json, sys
-from gpumon.clock import SystemClock
+from gpumon.common.clock import SystemClock
 from gpumon.sources.base import Described
 from gpumon.sources.nvml import NvmlSource
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.analysis.logged_epochs import LoggedEpochs
-from gpumon.errors import SourceError
+from gpumon.common.errors import SourceError
 from gpumon.frame import Boundary, Mark
 from tests.programs import PATIENCE, Child, command, daemon, environment, gpumon, status, until
 from tests.recorded import bits, read

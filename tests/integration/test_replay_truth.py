@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.common.paths import Places
 from gpumon.live import follow
 from gpumon.metrics import Availability
-from gpumon.paths import Places
 from tests.programs import daemon, environment, status, until
 
 MIB = 2**20

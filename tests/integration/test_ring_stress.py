@@ -15,7 +15,7 @@ from tests.programs import PATIENCE
 WRITER = """
 import sys, time
 from gpumon.ring import layout, sizes, writer
-from gpumon.missing import NAN
+from gpumon.common.numbers import NAN
 from tests.builders import tick, sample, process, run, boundary
 writer.FRAME_LADDER = (int(sys.argv[3]),)  # few slots: every read races with the writer
 sizes.FULL_FRAMES = int(sys.argv[4])

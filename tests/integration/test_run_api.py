@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 
 import gpumon
+from gpumon.common.paths import Places
 from gpumon.frame import Mark, RunState
-from gpumon.paths import Places
 from gpumon.tags import lifetime, warn
 from gpumon.tags.naming import default_name
 from gpumon.tags.reader import Poll, TagReader
@@ -1042,14 +1042,14 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     assert not heavy & set(loaded)
     ours = {name for name in loaded if name.startswith("gpumon.")}
     assert ours <= {
-        "gpumon.errors", "gpumon.paths", "gpumon.procfs", "gpumon.regular_file", "gpumon.run_about",
-        "gpumon.run_facts", "gpumon.step_size",
+        "gpumon.common", "gpumon.common.errors", "gpumon.common.paths", "gpumon.common.procfs", "gpumon.common.text",
+        "gpumon.run_about", "gpumon.run_facts", "gpumon.step_size", "gpumon.vendors",
         "gpumon.tags", "gpumon.tags.board_file", "gpumon.tags.client", "gpumon.tags.cpu_time",
         "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.git", "gpumon.tags.lifetime",
         "gpumon.tags.loader", "gpumon.tags.loop", "gpumon.tags.memory", "gpumon.tags.naming",
         "gpumon.tags.out_of_memory", "gpumon.tags.program", "gpumon.tags.ranks", "gpumon.tags.run_tags",
         "gpumon.tags.running", "gpumon.tags.step_rows", "gpumon.tags.sweep", "gpumon.tags.telling",
-        "gpumon.tags.values", "gpumon.tags.warn", "gpumon.tags.wire", "gpumon.text", "gpumon.trust", "gpumon.vendors",
+        "gpumon.tags.values", "gpumon.tags.warn", "gpumon.tags.wire",
     }  # fmt: skip
 
 

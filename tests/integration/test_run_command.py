@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.common.paths import Places
 from gpumon.frame import Run, RunState
 from gpumon.launcher.child import Ended
 from gpumon.launcher.command_run import name_of
@@ -27,7 +28,6 @@ from gpumon.launcher.summary import text
 from gpumon.launcher.watcher import CommandReport
 from gpumon.live import follow
 from gpumon.metrics import Availability
-from gpumon.paths import Places
 from tests.nvml import Process, Stub
 from tests.programs import PATIENCE, command, daemon, environment, gpumon, until, with_its_table
 from tests.tui.pseudo import Pseudo

@@ -13,10 +13,10 @@ from tests.programs import PATIENCE, environment
 
 SERVICE = """
 import signal, threading
-from gpumon.clock import SystemClock
+from gpumon.common.clock import SystemClock
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
-from gpumon.paths import places
+from gpumon.common.paths import places
 from gpumon.service import Service
 
 def opened():

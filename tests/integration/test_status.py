@@ -13,7 +13,7 @@ from zlib import crc32
 import jsonschema
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.metrics import GPU_METRICS
 from gpumon.origin import Origin
 from gpumon.ring.layout import MAJOR, MINOR, SUPERBLOCK

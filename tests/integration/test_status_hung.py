@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.ring.layout import HOT, HOT_OFFSET, RUNNING
 from gpumon.ring.writer import RingWriter
 from tests.builders import sample, tick

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from gpumon.common.paths import Places
 from gpumon.frame import Boundary, Frame, Mark, RunState
 from gpumon.live import Live, follow
-from gpumon.paths import Places
 from tests.nvml import Process, Stub
 from tests.programs import PATIENCE, daemon, environment, until
 

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpumon
+from gpumon.common.paths import Places, make_tag_dir
 from gpumon.device import Device
 from gpumon.frame import Mark, Run
-from gpumon.paths import Places, make_tag_dir
 from gpumon.process import Process
 from gpumon.tags import wire
 from gpumon.tags.budget import BURST, BYTES, EVENTS, BudgetOwners

@@ -17,10 +17,10 @@ import pytest
 
 import gpumon
 from gpumon.analysis.thresholds import RECENT
-from gpumon.clock import SECOND
-from gpumon.errors import BoardError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import BoardError
+from gpumon.common.paths import Places
 from gpumon.frame import Boundary, Mark, RunState
-from gpumon.paths import Places
 from gpumon.tags import wire
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
@@ -435,7 +435,7 @@ def test_a_stopped_or_killed_reader_leaves_the_training_alone(start: Start, tmp_
         "    times.sort(); print(run.on, times[len(times) // 2], flush=True)\n    input()"
     )
     daemon = start(
-        "import os, time\nfrom gpumon.paths import places\nfrom gpumon.tags.reader import TagReader\n"
+        "import os, time\nfrom gpumon.common.paths import places\nfrom gpumon.tags.reader import TagReader\n"
         "reader = TagReader(places())\nwhile not reader.poll().runs: pass\nprint('seen', flush=True)\n"
         "while True: reader.poll()"
     )
@@ -576,7 +576,7 @@ def test_a_process_reads_its_own_board_without_losing_its_lock(
     assert [r.state for r in reader.poll().runs] == [RunState.RUNNING]
     reader.close()
     other = start(
-        "from gpumon.paths import places\nfrom gpumon.tags.reader import TagReader\n"
+        "from gpumon.common.paths import places\nfrom gpumon.tags.reader import TagReader\n"
         "print(TagReader(places()).poll().runs[0].state.name, flush=True)"
     )
     assert hear(other) == "RUNNING"

@@ -14,7 +14,7 @@ from typing import IO
 import pytest
 
 from gpumon.cli.top import with_hint
-from gpumon.errors import EXIT_NO_GPU, EXIT_OK
+from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK
 from tests.nvml import Stub
 from tests.programs import PATIENCE, command, daemon, environment, gpumon, status, until
 from tests.tui.pseudo import Pseudo

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
 from tests.conftest import ROOT
 from tests.nvml import Stub, build

@@ -111,7 +111,7 @@ def test_a_hook_without_its_framework_says_in_a_line_what_is_needed(
     done = run(bare, "-c", script, live_dir=live_dir, first=str(live_dir))
     line = done.stderr.splitlines()[-1]
     assert done.returncode == 1
-    assert line.startswith("gpumon.errors.FrameworkError: "), done.stderr
+    assert line.startswith("gpumon.common.errors.FrameworkError: "), done.stderr
     assert f"{least} or newer" in line
     assert (f"{version} is installed" if version else f"pip install {hook}") in line
 

@@ -20,7 +20,7 @@ SETS = 16
 """Sets of events that the stub has for a process."""
 READ = """
 import json, sys
-from gpumon.clock import SystemClock
+from gpumon.common.clock import SystemClock
 from gpumon.sources.nvml import NvmlSource, source as module
 from gpumon.metrics import GPU_INDEX
 

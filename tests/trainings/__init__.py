@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from gpumon.common.paths import Places
 from gpumon.frame import Boundary, Mark, Run
-from gpumon.paths import Places
 from gpumon.run_about import NOTHING_TOLD, Parameter
 from gpumon.run_facts import PAUSED
 from gpumon.tags.reader import TagReader

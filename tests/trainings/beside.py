@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from gpumon.common.paths import Places
 from gpumon.frame import Frame, Mark, Run, RunState
 from gpumon.live import follow
-from gpumon.paths import Places
 from gpumon.run_facts import PAUSED
 from tests.programs import PATIENCE, environment, gpumon, status, until
 from tests.trainings import Told, train

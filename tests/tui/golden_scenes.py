@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from textual.events import Key
 from textual.pilot import Pilot
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.config import Prices
+from gpumon.common.paths import HISTORY
 from gpumon.frame import Frame, Run
 from gpumon.ledger.reader import Ledgers
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
-from gpumon.paths import HISTORY
-from gpumon.prices import Prices
 from gpumon.process import Process
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.processes import ProcessesPage

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.device import Device
 from gpumon.frame import Sample, Tick
-from gpumon.missing import NAN
 from gpumon.process import Process
 from tests.activity import keep
 from tests.builders import process, sample, tick

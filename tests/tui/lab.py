@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from gpumon.common.paths import HISTORY
 from gpumon.history.tiers import HOUR, SHAPES
-from gpumon.paths import HISTORY
 from tests.months import fill, training
 from tests.nvml import Process, Stub
 from tests.programs import daemon, environment

@@ -10,7 +10,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from gpumon.clock import SystemClock
+from gpumon.common.clock import SystemClock
 from gpumon_tui.app import GpumonApp
 from tests.programs import PATIENCE
 from tests.tui.fakes import FakeFeed

@@ -18,10 +18,10 @@ from textual.pilot import Pilot
 
 from gpumon.accounting.user_window import CHOICES, user_window
 from gpumon.cli import main
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.config import Prices, read_prices
+from gpumon.common.paths import HISTORY
 from gpumon.database.read import Patience, wait_at_most
-from gpumon.paths import HISTORY
-from gpumon.prices import Prices, read_prices
 from gpumon.reports.not_kept import NO_HARDWARE, NOT_YET
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import NOT_YET as NOT_ASKED

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon.frame import Boundary, Run, RunState
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN

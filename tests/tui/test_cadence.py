@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon_tui.cadence import LATE, Cadence
 
 START = 1_000 * SECOND

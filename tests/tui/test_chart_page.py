@@ -14,7 +14,8 @@ from textual import events
 from textual.pilot import Pilot
 
 from gpumon import units
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import is_known
 from gpumon.device import Device
 from gpumon.frame import Boundary, Mark, RunState, Sample
 from gpumon.history.grid import Grid
@@ -22,7 +23,6 @@ from gpumon.history.query import HOST, Query
 from gpumon.history.tiers import DAY, SHAPES
 from gpumon.live import LiveState
 from gpumon.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, Availability
-from gpumon.missing import is_known
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, pressed
 from gpumon_tui.look import Depth, TerminalLook

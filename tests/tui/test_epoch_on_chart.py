@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from gpumon.common.numbers import is_known
 from gpumon.ledger.reader import Ledgers
-from gpumon.missing import is_known
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, OVERVIEW, RUNS
 from gpumon_tui.widgets.runs_sheet import RunsSheet

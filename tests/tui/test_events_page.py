@@ -12,16 +12,16 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon import units
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import NAN
 from gpumon.device import Device
-from gpumon.errors import GpumonError
 from gpumon.events.event import EventSubject, Occurrence
 from gpumon.events.kinds import BY_NAME
 from gpumon.events.query import LoggedEvent
 from gpumon.frame import Frame, RunState, Sample
 from gpumon.live import LiveState
 from gpumon.metrics import GPU_INDEX
-from gpumon.missing import NAN
 from gpumon.origin import Capability, Origin
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import Asked

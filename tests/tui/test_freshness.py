@@ -12,7 +12,7 @@ import pytest
 from rich.color import Color
 from textual.pilot import Pilot
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Boundary, Run, RunState
 from gpumon.ledger.reader import Ledgers
 from gpumon.ledger.records import RunRow, RunSummary

@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.device import Device
 from gpumon.frame import Run, Sample
 from gpumon.live import LiveState

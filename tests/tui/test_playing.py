@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon import units
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.history.query import Query
 from gpumon.live import WAITING, LiveState
 from gpumon_tui.app import GpumonApp

@@ -13,9 +13,9 @@ import pytest
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.query import HourUse, KeptAccounts, KnownDevice
 from gpumon.analysis.gpu_state import IdleSince
+from gpumon.common.config import read_prices
 from gpumon.frame import RunState
 from gpumon.history.span import WindowSpan
-from gpumon.prices import read_prices
 from gpumon.process import Process
 from gpumon.process_history.kept import KnownProcess
 from gpumon.process_history.measures import NAMES

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon.live import LiveState
 from gpumon_tui.app import GpumonApp
 from tests.tui.fakes import FakeFeed

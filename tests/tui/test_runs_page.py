@@ -16,7 +16,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon import units
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon.frame import RunState
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN

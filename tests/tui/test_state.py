@@ -12,7 +12,7 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.progress import progress, share_done, time_left
 from gpumon.analysis.ranks import Ranks, memory_of, ranks_of
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.rank_rules import notes
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState

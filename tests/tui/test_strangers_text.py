@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 from textual.pilot import Pilot
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.events.query import LoggedEvent
 from gpumon.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp

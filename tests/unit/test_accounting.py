@@ -15,10 +15,10 @@ from gpumon.accounting.book import AccountBook
 from gpumon.accounting.query import KeptAccounts, by_user, grouped, read_accounts, rest_of, total
 from gpumon.accounting.summary import summary
 from gpumon.analysis.holders import HolderWatch
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
 from gpumon.daemon.activity import ActivityPart
 from gpumon.database.read import open_to_read
-from gpumon.errors import GpumonError
 from gpumon.frame import RunState, Sample, Tick
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS, VERSION
 from gpumon.metrics import PROCESSES, Availability

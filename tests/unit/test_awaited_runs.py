@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.daemon.awaited_runs import AwaitedRuns
 from gpumon.frame import Tick
 from tests.builders import run, tick

@@ -11,8 +11,8 @@ from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.facts import users
 from gpumon.cluster.priced import charges, of_all
 from gpumon.cluster.questions import Period
+from gpumon.common.config import Prices
 from gpumon.cost.charge import Amount
-from gpumon.prices import Prices
 from gpumon.reports.charges import text
 
 DEAR, CHEAP = 0.34, 0.10

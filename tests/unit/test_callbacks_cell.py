@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from gpumon.callbacks.hook import Hook
+from gpumon.common.paths import Places
 from gpumon.frame import RunState
-from gpumon.paths import Places
 from gpumon.tags.reader import TagReader
 
 

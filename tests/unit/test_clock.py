@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Thread
 
-from gpumon.clock import SECOND, StopSign, SystemClock
+from gpumon.common.clock import SECOND, StopSign, SystemClock
 
 
 def test_who_waits_for_the_end_learns_of_it_at_once_and_each_time_after() -> None:

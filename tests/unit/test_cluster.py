@@ -31,8 +31,7 @@ from gpumon.cluster.questions import (
 )
 from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL, SILENT, SITE_RULES
 from gpumon.cluster.wrong import what_is_wrong
-from gpumon.groups import UserGroups
-from gpumon.prices import Prices
+from gpumon.common.config import Prices, UserGroups
 from gpumon.reports.cluster_text import lines
 from gpumon.vendors import short_name
 from tests.conftest import ROOT

@@ -12,7 +12,7 @@ from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.priced import charges, cost_questions
 from gpumon.cluster.questions import QUESTIONS, THERE, Period, of_users
-from gpumon.prices import Prices
+from gpumon.common.config import Prices
 from gpumon.reports.cluster_text import lines
 from tests.unit.test_cluster import NOW, FakeEngine, HandClock
 

@@ -7,9 +7,9 @@ from threading import Event
 
 import pytest
 
-from gpumon.clock import SECOND, Sign, SystemClock
+from gpumon.common.clock import SECOND, Sign, SystemClock
+from gpumon.common.errors import SourceError, UsageError
 from gpumon.device import Device
-from gpumon.errors import SourceError, UsageError
 from gpumon.frame import Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.origin import HARDWARE, SIMULATED, Capability, Driver, Origin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.launcher.cost import CommandCost
 from tests.builders import device, frame_of, process, sample, tick
 

@@ -12,6 +12,8 @@ import pytest
 from gpumon import units
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.query import HourUse, KnownDevice
+from gpumon.common.config import Prices, read_prices
+from gpumon.common.numbers import NAN
 from gpumon.cost.charge import Amount, Charge, together
 from gpumon.cost.hours import price_hours
 from gpumon.cost.of_run import price_run, price_stretch
@@ -19,8 +21,6 @@ from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, DeviceRow
-from gpumon.missing import NAN
-from gpumon.prices import Prices, read_prices
 from gpumon.reports import charges, export, run_text
 from gpumon_tui.kept_runs import KeptRuns
 from gpumon_tui.renderables import run_opened

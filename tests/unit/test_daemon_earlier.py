@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.daemon.earlier import frames_since, newest_frames
 from gpumon.daemon.unwritten import ticks_since
 from gpumon.ring.sizes import FULL_FRAMES

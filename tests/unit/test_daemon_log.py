@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from gpumon.analysis.clock_events import clock_event_reasons
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.paths import Places
 from gpumon.daemon.private_sampler import PrivateSampler
 from gpumon.daemon.recorder import Recorder
 from gpumon.device import Device
 from gpumon.frame import Sample
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.needs import NEEDS, why_missing
-from gpumon.paths import Places
 from gpumon.reports.status_details import details
 from gpumon.ring.reader import RingReader
 from gpumon.sampler import Sampler

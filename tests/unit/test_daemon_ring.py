@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import Places
 from gpumon.daemon import start
 from gpumon.daemon.recorder import LostDirectory, Recorder
-from gpumon.errors import GpumonError
 from gpumon.frame import Frame
 from gpumon.live import WAITING, Live
 from gpumon.origin import HARDWARE, Origin
-from gpumon.paths import Places
 from gpumon.ring.reader import RingReader
 from gpumon.ring.sizes import SPARE_ROWS
 from gpumon.sampler import Sampler

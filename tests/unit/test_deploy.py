@@ -17,7 +17,7 @@ import yaml
 
 from gpumon.cli.export import PORTS
 from gpumon.cli.parser import parser_of
-from gpumon.paths import make_private_dir
+from gpumon.common.paths import make_private_dir
 from tests.conftest import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -16,7 +16,7 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.diagnosis import comparison_rules, fault_rules, gpu_rules, rank_rules, run_rules
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.context import GpuContext, LoadedLink, RunContext, diagnose

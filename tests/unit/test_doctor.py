@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.checkup import Check, CheckSection, Condition
 from gpumon.cli.doctor_gpus import read_gpus
 from gpumon.cli.doctor_packages import package_checks
 from gpumon.cli.doctor_places import file_checks
 from gpumon.cli.doctor_text import lines
+from gpumon.common.checkup import Check, CheckSection, Condition
+from gpumon.common.paths import Places, make_live_dir, tag_dir_for_client
 from gpumon.frame import Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.origin import Driver, Origin
-from gpumon.paths import Places, make_live_dir, tag_dir_for_client
 from gpumon.sources.nvml.installation import checks, installation
 from tests.builders import device, frame_of, sample, tick
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.driver_calls import FILE, SHARE, DriverCall, read_calls, write_calls
 from gpumon.daemon.calls import CallsFile, slow
-from gpumon.driver_calls import FILE, SHARE, DriverCall, read_calls, write_calls
 from gpumon.sources.nvml.costs import LONGEST_WAIT, CallCost, summed
 from tests.fakes import CostlyDriver, FakeClock
 

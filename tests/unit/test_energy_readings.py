@@ -10,7 +10,7 @@ import pytest
 from gpumon.accounting.account import USER_COLUMNS
 from gpumon.accounting.book import AccountBook
 from gpumon.analysis.holders import HolderWatch
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.energy_growth import EnergyGrowth, EnergyReadings
 from gpumon.frame import Tick
 from gpumon.history.cell import weights

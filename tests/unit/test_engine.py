@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.cluster.access import EngineAccess, read_access
 from gpumon.cluster.engine import Engine, EngineError
-from gpumon.errors import UsageError
+from gpumon.common.errors import UsageError
 from tests.certificates import Authority
 from tests.programs import PATIENCE
 

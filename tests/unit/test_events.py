@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
 from gpumon.daemon.activity import ActivityPart
-from gpumon.errors import GpumonError
 from gpumon.events.clock_watch import ClockWatch
 from gpumon.events.device_watch import CAUSES
 from gpumon.events.kinds import BY_NAME, EVENT_KINDS, LASTING

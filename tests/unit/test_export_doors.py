@@ -17,14 +17,13 @@ from types import MappingProxyType
 import bcrypt
 import pytest
 
-from gpumon.access_token import token_from
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.net import Address, listen, token_from
 from gpumon.exporters import doors as doors_module
 from gpumon.exporters.credentials import Credentials, TooManyChecks
 from gpumon.exporters.doors import Doors
 from gpumon.exporters.server import ScrapeServer, own_names
 from gpumon.exporters.web_config import WebConfig, read_web_config
-from gpumon.listening import Address, listen
 from tests.builders import tick
 from tests.certificates import Authority
 from tests.conftest import ROOT

@@ -8,7 +8,7 @@ from math import inf, nan
 import pytest
 
 from gpumon.cli.export import PORTS
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.device import Device
 from gpumon.exporters.accepted import OPENMETRICS
 from gpumon.exporters.dcgm import ROWS as DCGM

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpumon.common.numbers import NAN
 from gpumon.device import Device
 from gpumon.exporters.dialects import DIALECTS
 from gpumon.exporters.family import gauge
@@ -16,7 +17,6 @@ from gpumon.exporters.limits import MOST_OF_ALL, MOST_SERIES, bounded
 from gpumon.exporters.people import UserNames
 from gpumon.frame import Sample
 from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.missing import NAN
 from gpumon.origin import Driver, Origin
 from tests.builders import device, process, run, tick
 from tests.conftest import ROOT

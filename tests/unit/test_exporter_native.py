@@ -12,7 +12,7 @@ from math import inf, nan
 import pynvml
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.device import Device
 from gpumon.exporters import limits
 from gpumon.exporters.family import gauge

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpumon.analysis.holders import HolderWatch
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.device import Device
 from gpumon.events.book import EventBook
 from gpumon.frame import Sample, Tick

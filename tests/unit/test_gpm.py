@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpumon.cli.options import resolve_options
-from gpumon.errors import UsageError
+from gpumon.common.errors import UsageError
 from gpumon.metrics import Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.gpm import GPM, GPM_METRICS, GpmReading

@@ -11,11 +11,11 @@ import pytest
 from gpumon.analysis.gpu_state import UNOBSERVED, Activity, GpuState, Observed, has_unlisted_holder, is_held, judge
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.thresholds import PAUSE
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.device import Device
 from gpumon.frame import Frame, Sample
 from gpumon.metrics import PROCESSES, Availability
-from gpumon.missing import NAN
 from gpumon.origin import Driver, Origin
 from gpumon.process import Process
 from gpumon.reports.status_text import lines

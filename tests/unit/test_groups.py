@@ -17,14 +17,13 @@ from gpumon.accounting.of_groups import by_group
 from gpumon.accounting.query import HourUse, KeptAccounts, KnownDevice
 from gpumon.accounting.summary import summary
 from gpumon.cli.options import resolve_options
-from gpumon.clock import SECOND
 from gpumon.cluster import facts
 from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.questions import Period
-from gpumon.errors import UsageError
-from gpumon.groups import NO_GROUP, UserGroups, read_groups
-from gpumon.people import HASHED, People, under
-from gpumon.prices import read_prices
+from gpumon.common.clock import SECOND
+from gpumon.common.config import NO_GROUP, UserGroups, read_groups, read_prices
+from gpumon.common.errors import UsageError
+from gpumon.common.privacy import HASHED, People, under
 from gpumon.reports import accounts
 from gpumon.reports.cluster_text import lines
 from gpumon_web import kept

@@ -8,7 +8,7 @@ from math import inf, isnan, nan
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.energy_growth import energy_between
 from gpumon.frame import Frame
 from gpumon.history.query import Query

@@ -16,7 +16,7 @@ from gpumon.accounting.account import Account
 from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import PERIODS, WAYS, summary
 from gpumon.cli import main
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Sample, Tick
 from gpumon.metrics import Availability
 from tests.activity import keep

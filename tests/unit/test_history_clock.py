@@ -12,7 +12,7 @@ import pytest
 
 from gpumon.accounting.book import AccountBook
 from gpumon.analysis.holders import HolderWatch
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.events.book import EventBook
 from gpumon.frame import Frame, Sample, Tick
 from gpumon.history.cell import HistoryCell

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.history.cell import HistoryCell, weights
 from gpumon.history.collect import Block, Collector, SubjectValues, TickValues
 from gpumon.history.query import HOST

@@ -17,13 +17,13 @@ import pytest
 
 from gpumon.cli import main
 from gpumon.cli.options import resolve_options
-from gpumon.clock import SECOND
-from gpumon.errors import UsageError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import UsageError
+from gpumon.common.paths import Places
 from gpumon.history.limits import USUAL_LIMITS
 from gpumon.history.tiers import SHAPES
 from gpumon.live import follow
 from gpumon.origin import Capability, Origin
-from gpumon.paths import Places
 from gpumon.ring.writer import RingWriter
 from tests.builders import device, sample, tick
 from tests.months import fill

@@ -8,7 +8,7 @@ from math import isnan, nan
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Tick
 from gpumon.history.cell import weights
 from gpumon.history.collect import Block, Collector, values_of

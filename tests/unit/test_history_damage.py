@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import main
+from gpumon.common.errors import GpumonError
 from gpumon.database.state_file import StateFile
 from gpumon.database.write import open_to_write
-from gpumon.errors import GpumonError
 from gpumon.history.grid import Grid
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.kept_tier import KeptTier

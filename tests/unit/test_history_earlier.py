@@ -14,6 +14,7 @@ from threading import current_thread
 
 import pytest
 
+from gpumon.common.procfs import boot_id
 from gpumon.database.write import open_to_write
 from gpumon.frame import Frame, Tick
 from gpumon.history.cell import HistoryCell
@@ -22,7 +23,6 @@ from gpumon.history.query import HOST
 from gpumon.history.recorder import BATCH, HistoryRecorder
 from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
 from gpumon.history.write import stored_cells, taken_until
-from gpumon.procfs import boot_id
 from tests.builders import SECOND, TIME, device, frame_of, sample, tick
 from tests.programs import PATIENCE, until
 

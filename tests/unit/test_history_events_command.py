@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import main
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
 from gpumon.events.kinds import EVENT_KINDS
 from gpumon.frame import Mark, RunState, Sample, Tick, XidEvent

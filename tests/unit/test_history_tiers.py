@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.database.write import open_to_write
 from gpumon.frame import Tick
 from gpumon.history import limits as limits_module

@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from gpumon.analysis.gpu_state import Activity
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import RunState, Sample, Tick
 from gpumon.history.gaps import is_gap
 from gpumon.history.recent import RecentHistory

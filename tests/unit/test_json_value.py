@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.json_value import logged, parse_logged
+from gpumon.common.numbers import logged, parse_logged
 
 
 @pytest.mark.parametrize(

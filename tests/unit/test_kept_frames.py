@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Frame
 from gpumon.history.kept_frames import kept_frames
 from gpumon.history.recorder import HistoryRecorder

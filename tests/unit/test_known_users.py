@@ -6,8 +6,7 @@ import pickle
 
 import pytest
 
-from gpumon.known_users import LONGEST, MOST, KnownUsers
-from gpumon.people import HASHED, HIDDEN, SHOWN, People
+from gpumon.common.privacy import HASHED, HIDDEN, LONGEST, MOST, SHOWN, KnownUsers, People
 
 USERS = ("bob", "bob.smith", "Zoë", "lr", "a")
 

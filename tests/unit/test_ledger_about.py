@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.database.write import open_to_write
 from gpumon.frame import RunState
 from gpumon.ledger.migrations import LEDGER_FILE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import main
-from gpumon.errors import GpumonError, UsageError
+from gpumon.common.errors import GpumonError, UsageError
 from gpumon.frame import RunState
 from gpumon.ledger import change
 from gpumon.ledger.change import LedgerChange, user_name

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.nothing_kept import why_no_runs
-from gpumon.clock import SECOND
-from gpumon.errors import GpumonError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import places
 from gpumon.frame import Mark, RunState
 from gpumon.ledger.find import find
 from gpumon.ledger.migrations import VERSION
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.schema import WHOLE_RUN
-from gpumon.paths import places
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 from tests.strangers import as_nobody, foreign_directory
 

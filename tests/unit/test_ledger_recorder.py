@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.frame import Boundary, FrameworkMemory, Mark, Run, RunState, Sample, Tick
 from gpumon.ledger.recorder import LedgerRecorder, LedgerStore
 from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.ledger.store import KnownRuns, OpenRank, Store
 from gpumon.ledger.write import Batch, LedgerRow
 from gpumon.metrics import Availability
-from gpumon.missing import NAN
 from gpumon.origin import SIMULATED, Origin
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
+from gpumon.common.paths import Places, ledger_path, ledger_paths, places
 from gpumon.database.network import on_network
 from gpumon.database.write import NewerFile, open_to_write
 from gpumon.figures.run_series import thinned
@@ -29,8 +31,6 @@ from gpumon.ledger.schema import USAGE
 from gpumon.ledger.store import Store
 from gpumon.ledger.trace import POINTS, TraceRecorder
 from gpumon.ledger.write import Batch, LateMetrics, LedgerRow, write
-from gpumon.missing import NAN
-from gpumon.paths import Places, ledger_path, ledger_paths, places
 from tests.programs import until
 
 UID = os.getuid()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.database.write import open_to_write
 from gpumon.ledger.change import LedgerChange
 from gpumon.ledger.migrations import LEDGER_FILE, VERSION

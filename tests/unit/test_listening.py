@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon import listening
-from gpumon.errors import GpumonError
-from gpumon.listening import Address, SocketFile, listen
+from gpumon.common import net
+from gpumon.common.errors import GpumonError
+from gpumon.common.net import Address, SocketFile, listen
 
 EVERYWHERE = Address("::", 0, is_everywhere=True)
 
@@ -42,14 +42,14 @@ def test_all_addresses_are_those_of_both_families() -> None:
 
 
 def test_a_machine_without_ipv6_listens_on_all_addresses_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = listening._bound
+    bound = net._bound
 
     def without(host: str, port: int) -> socket.socket:
         if ":" in host:
             raise OSError(97, "Address family not supported by protocol")
         return bound(host, port)
 
-    monkeypatch.setattr(listening, "_bound", without)
+    monkeypatch.setattr(net, "_bound", without)
     with listen(EVERYWHERE) as opened:
         assert opened.getsockname()[0] == "0.0.0.0"
         assert connects("127.0.0.1", opened.getsockname()[1])

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import gpumon
-from gpumon.errors import UsageError
+from gpumon.common.errors import UsageError
+from gpumon.common.paths import Places
 from gpumon.frame import Tick
 from gpumon.live import Live, follow
 from gpumon.origin import Origin
-from gpumon.paths import Places
 from gpumon.ring import layout
 from gpumon.ring.writer import RingWriter
 from gpumon.units import clock, duration

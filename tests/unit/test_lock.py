@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.errors import AlreadyRunning, GpumonError
+from gpumon.common.errors import AlreadyRunning, GpumonError
 from gpumon.ring.lock import SILENT_AFTER, WriterLock
 
 HOLDER = """

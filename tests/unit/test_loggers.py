@@ -18,6 +18,7 @@ import pytest
 import gpumon
 from gpumon.callbacks.hook import Hook
 from gpumon.callbacks.log_to import with_loggers
+from gpumon.common.paths import LEDGER, Places
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.settled import SettledEpochs, settled_epochs
@@ -29,7 +30,6 @@ from gpumon.loggers.logger import EpochPlace
 from gpumon.loggers.registry import loggers_of
 from gpumon.loggers.wandb import WandbLogger
 from gpumon.metrics import Unit
-from gpumon.paths import LEDGER, Places
 from gpumon.tags import warn
 from tests.runs import GIB, Book, measured
 
@@ -141,7 +141,7 @@ def test_a_logger_that_cannot_be_made_is_left_out_with_a_warning(
 def test_a_file_of_another_kind_is_not_written_to(tmp_path: Path) -> None:
     path = tmp_path / "loss.csv"
     path.write_text("epoch,loss\n1,0.5\n")
-    with pytest.raises(gpumon.errors.GpumonError, match="other columns"):
+    with pytest.raises(gpumon.common.errors.GpumonError, match="other columns"):
         CsvLogger(str(path), "run-1").write({"gpu/utilization": 0.5}, PLACE)
     assert path.read_text() == "epoch,loss\n1,0.5\n"
 

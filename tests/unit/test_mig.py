@@ -12,7 +12,7 @@ from gpumon.accounting.summary import summary
 from gpumon.analysis.gpu_state import Activity, GpuState, judge
 from gpumon.analysis.gpu_status import counted_statuses, gpu_statuses
 from gpumon.analysis.ranks import ranks_of
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.device import Device, by_number
 from gpumon.diagnosis.now import Judged
 from gpumon.frame import Frame, Sample, Tick

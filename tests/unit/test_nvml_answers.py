@@ -12,7 +12,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Sample
 from gpumon.metrics import Availability
 from gpumon.sources.nvml.answers import AnswerRow, DeviceAnswers

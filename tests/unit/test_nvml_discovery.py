@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.device import Device
 from gpumon.frame import Sample
 from gpumon.metrics import Availability

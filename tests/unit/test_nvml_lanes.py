@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from gpumon.clock import SECOND, SystemClock
+from gpumon.common.clock import SECOND, SystemClock
 from gpumon.sources.nvml import lanes as lanes_module
 from gpumon.sources.nvml.lanes import Inquiry, Lanes
 from tests.programs import until

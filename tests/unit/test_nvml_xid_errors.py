@@ -14,7 +14,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import XidEvent
 from gpumon.metrics import Availability
 from gpumon.sources.nvml import xid_errors

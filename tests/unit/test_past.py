@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import gpumon
-from gpumon.errors import GpumonError, MissingPackage, UsageError
+from gpumon.common.errors import GpumonError, MissingPackage, UsageError
 from gpumon.frame import RunState
 from gpumon.ledger.past import PastLedger, open_ledger
 from gpumon.ledger.tables import ROWS_SHOWN

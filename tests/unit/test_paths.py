@@ -14,10 +14,8 @@ import pytest
 from gpumon.cli.daemon_found import find_daemon
 from gpumon.cli.daemon_restart import restart
 from gpumon.cli.nothing_kept import why_no_history, why_no_runs
-from gpumon.errors import GpumonError
-from gpumon.history.kept_file import KeptFile
-from gpumon.live import follow
-from gpumon.paths import (
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import (
     Places,
     closed_rings,
     history_paths,
@@ -35,6 +33,8 @@ from gpumon.paths import (
     why_unread,
     without_daemon,
 )
+from gpumon.history.kept_file import KeptFile
+from gpumon.live import follow
 from tests.strangers import as_nobody, foreign_directory
 
 UID = os.getuid()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gpumon.cli.options import resolve_options
-from gpumon.errors import UsageError
-from gpumon.prices import Prices, read_prices
+from gpumon.common.config import Prices, read_prices
+from gpumon.common.errors import UsageError
 
 
 def prices(**table: Any) -> Prices:

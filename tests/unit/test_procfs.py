@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.procfs import cpu_time, is_alive, parse_stat, read_stat, start_time
+from gpumon.common.procfs import cpu_time, is_alive, parse_stat, read_stat, start_time
 from tests.programs import Child, until
 
 FIELDS = "4711 ({}) S 17 4711 4711 0 -1 4194304 0 0 0 0 300 20 0 0 20 0 1 0 8800 1000000 512 0"

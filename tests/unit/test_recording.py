@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.clock import SECOND
-from gpumon.errors import GpumonError, SourceError, UsageError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError, SourceError, UsageError
+from gpumon.common.numbers import NAN
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, RunState
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, Availability
-from gpumon.missing import NAN
 from gpumon.origin import HARDWARE, Driver, Origin, SourceInfo
 from gpumon.recording import format as forms
 from gpumon.recording.columns import Cursor, FloatPacker, pack_whole, unpack_floats, unpack_whole

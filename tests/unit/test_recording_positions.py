@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
-from gpumon.errors import SourceError, UsageError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import SourceError, UsageError
 from gpumon.recording.content import Context, Recorded
 from gpumon.recording.moment import time_ns
 from gpumon.recording.portion import Portion

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import SourceError, UsageError
+from gpumon.common.paths import Places
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
-from gpumon.errors import SourceError, UsageError
 from gpumon.frame import Frame
 from gpumon.live import Live
 from gpumon.metrics import Availability
 from gpumon.origin import Capability
-from gpumon.paths import Places
 from gpumon.recording.content import Context, Recorded
 from gpumon.recording.playback import Playback
 from gpumon.recording.portion import Portion

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import main
+from gpumon.common.config import read_settings
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import open_regular
 from gpumon.database.state_file import StateFile
-from gpumon.errors import GpumonError
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.migrations import HISTORY_FILE
 from gpumon.history.open import devices_in
@@ -21,9 +23,7 @@ from gpumon.history.read import reading
 from gpumon.ledger.change import LedgerChange
 from gpumon.ledger.reader import Ledger
 from gpumon.live import connect
-from gpumon.regular_file import open_regular
 from gpumon.ring.lock import holder_of
-from gpumon.settings_file import read_settings
 from gpumon.sources.replay.log_end import end_ns
 from gpumon.sources.replay.query import QueryForm
 from gpumon.tags.git import _read as read_git

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpumon.clock import SECOND
-from gpumon.errors import SourceError, UsageError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import SourceError, UsageError
 from gpumon.frame import Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.origin import RECORDED

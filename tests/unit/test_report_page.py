@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from gpumon.analysis.memory import PARTS
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.figures.dates import dated
 from gpumon.figures.run import figure
 from gpumon.figures.run_background import BANDS
@@ -26,7 +27,6 @@ from gpumon.history.query import MOST
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record, RunTrace
-from gpumon.missing import NAN
 from gpumon.reports.html import page
 from tests import chromium
 from tests.conftest import cannot

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon import units
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.text import cut, text_width
 from gpumon.frame import RunState
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import epochs_done
@@ -27,7 +28,6 @@ from gpumon.reports import compare, export, export_epochs, run_json, run_list, r
 from gpumon.reports.csv_cells import BYTE_ORDER_MARK
 from gpumon.reports.export_formats import FORMATS
 from gpumon.reports.text_table import TextColumn, draw
-from gpumon.text import cut, text_width
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 
 NOW = BEGAN + 86400.0 * 2

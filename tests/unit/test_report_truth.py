@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from gpumon import units
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
 from gpumon.diagnosis.past import verdict
-from gpumon.errors import GpumonError
 from gpumon.figures.run import figure
 from gpumon.figures.run_series import run_series
 from gpumon.frame import RunState

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.errors import GpumonError, RingError
+from gpumon.common.errors import GpumonError, RingError
 from gpumon.frame import Mark, RunState
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.ring import layout, sizes, writer

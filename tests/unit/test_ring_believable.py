@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import FrameworkMemory
 from gpumon.metrics import GPU_METRICS, HOST_METRICS
 from gpumon.origin import Driver, Origin

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.errors import RingError
+from gpumon.common.errors import RingError
+from gpumon.common.numbers import NAN
+from gpumon.common.procfs import boot_id
 from gpumon.frame import Frame
 from gpumon.live import Live
 from gpumon.metrics import Availability
-from gpumon.missing import NAN
-from gpumon.procfs import boot_id
 from gpumon.ring import layout, sizes, writer
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.ring import sizes
 from gpumon.ring.layout import Layout
 from gpumon.ring.reader import RingReader

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Frame, Tick
 from gpumon.metrics import GPU_METRICS, Availability, Kind
 from gpumon.ring import writer as module

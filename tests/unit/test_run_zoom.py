@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.figures.run_series import RunSeries
 from gpumon.figures.run_zoom import zoomed
 from gpumon.history.downsample import Envelope

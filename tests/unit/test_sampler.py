@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.frame import Boundary, Mark, Run, RunState, Tick
 from gpumon.metrics import HOST_METRICS
-from gpumon.missing import NAN
 from gpumon.origin import HARDWARE, RECORDED, Driver, Origin
 from gpumon.process import Process
 from gpumon.sampler import Sampler

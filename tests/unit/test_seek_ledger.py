@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli.private_sampler import ledger_at, private_sampler
+from gpumon.common.paths import places
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import WHOLE_EPOCH
 from gpumon.live import Live
-from gpumon.paths import places
 from gpumon.sources.replay.recording import PAST
 from tests.recorded import simulated, write
 

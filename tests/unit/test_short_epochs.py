@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.paths import Places
 from gpumon.frame import Boundary, Mark
-from gpumon.paths import Places
 from gpumon.tags.client import EVENTS_AT_ONCE, Board
 from gpumon.tags.description import Description
 from gpumon.tags.reader import TagReader

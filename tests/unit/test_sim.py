@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import UsageError
+from gpumon.common.paths import Places
+from gpumon.common.text import clean
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
-from gpumon.errors import UsageError
 from gpumon.events.run_watch import RunWatch
 from gpumon.frame import Boundary, Frame, Mark, RunState, Tick
 from gpumon.live import Live, connect
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind
 from gpumon.origin import SIMULATED
-from gpumon.paths import Places
 from gpumon.sources.base import Reading
 from gpumon.sources.sim import METRICS, SCENARIOS, SimSource
-from gpumon.text import clean
 from tests.builders import tick
 from tests.fakes import FakeClock
 

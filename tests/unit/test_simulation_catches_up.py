@@ -13,10 +13,10 @@ import pytest
 from gpumon.analysis.gpu_state import Activity
 from gpumon.cli.private_sampler import private_sampler
 from gpumon.cli.simulated import Simulated
-from gpumon.clock import SECOND
-from gpumon.errors import GpumonError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import places
 from gpumon.live import CATCHING_UP
-from gpumon.paths import places
 from gpumon.sources.sim.source import SimSource
 from tests.fakes import FakeClock
 

@@ -14,7 +14,7 @@ from gpumon.cluster.engine import EngineAnswer
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import Period
 from gpumon.cluster.site_clock import site_time, told
-from gpumon.prices import read_prices
+from gpumon.common.config import read_prices
 
 BERLIN, NEW_YORK, KOLKATA = (ZoneInfo(name) for name in ("Europe/Berlin", "America/New_York", "Asia/Kolkata"))
 NOVEMBER, AUGUST = 1763938800.0, 1754000000.0

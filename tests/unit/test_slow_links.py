@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from gpumon.analysis.gpu_status import gpu_statuses
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.diagnosis.live import findings
 from gpumon.diagnosis.now import Judged, earlier_frames
 from gpumon.frame import Frame

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.diagnosis.live import findings
 from gpumon.diagnosis.now import LOOK_BACK, Judged, earlier_frames, kept_epochs
 from gpumon.frame import Boundary, Frame, RunState

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.frame import Frame, Sample
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
-from gpumon.missing import NAN
 from gpumon.origin import Driver, Origin
 from gpumon.reports.status_json import document
 from gpumon.reports.status_processes import process_lines

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.text import text_width
 from gpumon.metrics import Availability
 from gpumon.origin import Driver, Origin
 from gpumon.reports.status_text import lines
-from gpumon.text import text_width
 from tests.builders import TIME, boundary, device, frame_of, process, run, sample, tick
 
 WIDTHS = [40, 60, 80, 100, 120, 160, 200]

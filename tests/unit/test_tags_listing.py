@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.tags.listing import Unchanged
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.device import Device
 from gpumon.frame import Run, RunState, Sample
 from gpumon.metrics import PROCESSES, Availability

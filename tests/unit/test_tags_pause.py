@@ -10,8 +10,8 @@ from time import process_time
 import pytest
 
 import gpumon
+from gpumon.common.paths import Places
 from gpumon.frame import Mark, RunState
-from gpumon.paths import Places
 from gpumon.tags.lifetime import close_all
 from gpumon.tags.reader import Poll, TagReader
 from gpumon.tags.running import ActiveRun

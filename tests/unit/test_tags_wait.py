@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.common.paths import Places
 from gpumon.frame import Mark, waited_between
-from gpumon.paths import Places
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.reader import TagReader

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.errors import BoardError
+from gpumon.common.errors import BoardError
 from gpumon.frame import TRAINING, Mark
 from gpumon.run_facts import RunFacts
 from gpumon.tags import wire

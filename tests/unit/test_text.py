@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpumon.text import clean
+from gpumon.common.text import clean
 
 # Written down apart from the code: what moves a cursor, turns the direction of text, or cannot be seen.
 BIDIRECTIONAL = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}

@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 
 import gpumon
 from gpumon.cli import main
+from gpumon.common.clock import point_in_time
+from gpumon.common.errors import UsageError
+from gpumon.common.numbers import UNKNOWN_MODEL
+from gpumon.common.paths import Places
 from gpumon.device import Device
-from gpumon.durations import point_in_time
-from gpumon.errors import UsageError
 from gpumon.history.block import MetricCells
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.line import Line
@@ -29,8 +31,6 @@ from gpumon.history.tiers import SHAPES
 from gpumon.history.totals import THROTTLED, TOTALS, totals_of, window_totals
 from gpumon.history.window_sum import window_sum
 from gpumon.live import follow
-from gpumon.missing import UNKNOWN_MODEL
-from gpumon.paths import Places
 from gpumon.ring.writer import RingWriter
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.months import fill

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from gpumon.common.numbers import NAN
 from gpumon.diagnosis.now import Judged
 from gpumon.metrics import PROCESSES, Availability
-from gpumon.missing import NAN
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.unattributed import METRIC, give_unattributed
 from tests.builders import frame_of, process, sample, tick

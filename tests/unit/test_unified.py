@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpumon.common.numbers import NAN
 from gpumon.metrics import HOST_INDEX, HOST_METRICS, Availability
-from gpumon.missing import NAN
 from gpumon.origin import Driver, Origin
 from gpumon.reports.status_text import lines
 from gpumon.sources.nvml.answers import DeviceAnswers

@@ -14,7 +14,7 @@ from gpumon.accounting.account import Account
 from gpumon.accounting.meter import UseMeter
 from gpumon.accounting.totals import Totals, totals_of
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.daemon.use_counter import UseCounter
 from gpumon.frame import Sample, Tick, XidEvent
 from gpumon.metrics import Availability

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.events.event import Occurrence
 from gpumon.events.query import LoggedEvent
 from gpumon.events.xid_watch import ENDED, XidWatch

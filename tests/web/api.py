@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
 from gpumon.frame import RunState, Sample, Tick
 from gpumon.history.recorder import HistoryRecorder

@@ -17,8 +17,7 @@ from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
 from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import MONTHS, QUESTIONS, THERE, Question, of_users
-from gpumon.groups import UserGroups
-from gpumon.prices import Prices
+from gpumon.common.config import Prices, UserGroups
 from gpumon_web.app import make_cluster_app
 from gpumon_web.cluster.pages import CLUSTER_PAGES
 from gpumon_web.cluster.views import ClusterViews

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 from dash import Dash
 from flask.testing import FlaskClient
 
+from gpumon.common.net import Address, listen
+from gpumon.common.privacy import EVERYBODY, SHOWN, People
 from gpumon.frame import Tick
-from gpumon.listening import Address, listen
 from gpumon.live import Live, LiveState
-from gpumon.people import EVERYBODY, SHOWN, People
 from gpumon.ring.writer import RingWriter
 from gpumon_web.accounts import Accounts
 from gpumon_web.app import make_app

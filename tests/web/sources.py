@@ -10,7 +10,7 @@ from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import RunState, Sample
 from gpumon.history.tiers import SHAPES
 from gpumon.origin import Origin

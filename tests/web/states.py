@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.privacy import EVERYBODY, HASHED, People
 from gpumon.frame import Run, RunState, Sample, Tick
 from gpumon.metrics import HOST_METRICS, Availability
 from gpumon.origin import RECORDED, Origin
-from gpumon.people import EVERYBODY, HASHED, People
 from gpumon.process import Process
 from tests.activity import keep
 from tests.builders import device, process, run, sample, tick

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.events.query import EventFilter, read_events
 from gpumon.figures.escape import LONGEST, literal

@@ -15,8 +15,7 @@ from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import Period
 from gpumon.cluster.recorded import STANDS
-from gpumon.groups import UserGroups
-from gpumon.prices import Prices
+from gpumon.common.config import Prices, UserGroups
 from gpumon.reports.cluster_text import lines
 from gpumon_web.cluster.known import ClusterNow
 from gpumon_web.cluster.pages import CLUSTER_PAGES

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpumon.analysis.epochs import Stretch
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Frame, Mark, Run, RunState, Tick
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledgers

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.access_token import token_from
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.net import token_from
 from gpumon_web import channel, crowd
 from gpumon_web.complaints import Complaints, listen_to
 from gpumon_web.limits import Buckets

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpumon.analysis.whereabouts import TITLE
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Sample
 from gpumon.history.tiers import SHAPES
 from gpumon.metrics import PROCESSES, Availability

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpumon.errors import UsageError
+from gpumon.common.errors import UsageError
 from gpumon_web.gate import LASTS
 from gpumon_web.prefix import parse_prefix, put_below
 from tests.builders import tick

@@ -12,11 +12,11 @@ from random import Random
 import pytest
 
 from gpumon.analysis.epochs import Epochs
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.privacy import HIDDEN, People, under
 from gpumon.daemon.activity import ActivityPart
 from gpumon.database.write import open_to_write
 from gpumon.history.migrations import HISTORY_FILE
-from gpumon.people import HIDDEN, People, under
 from gpumon.process import Process
 from gpumon.process_history.part import ProcessPart
 from gpumon_web.gpu_held import Held, flat, held_by

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.live import Live
 from gpumon.origin import Origin
 from gpumon.ring.reader import Heartbeat

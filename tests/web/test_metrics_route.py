@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpumon.common.privacy import HASHED, HIDDEN, SHOWN, SOMEBODY, People
 from gpumon.daemon.use_counter import UseCounter
-from gpumon.people import HASHED, HIDDEN, SHOWN, SOMEBODY, People
 from tests.builders import device, process, run, sample, tick
 from tests.exported import Page
 from tests.web.served import Served

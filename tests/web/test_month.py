@@ -10,7 +10,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.history.tiers import SHAPES
 from tests.builders import sample, tick
 from tests.months import fill

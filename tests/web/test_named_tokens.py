@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon_web import refused
 from gpumon_web.limits import Buckets
 from gpumon_web.named_tokens import NamedTokens

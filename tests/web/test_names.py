@@ -13,12 +13,11 @@ import pytest
 from playwright.sync_api import Browser, expect
 from werkzeug.test import TestResponse
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.privacy import HASHED, HIDDEN, SOMEBODY, WAYS, KnownUsers, People, local_accounts, under
 from gpumon.exporters.scrape import Exporter
 from gpumon.frame import RunState
-from gpumon.known_users import KnownUsers, local_accounts
 from gpumon.origin import Origin
-from gpumon.people import HASHED, HIDDEN, SOMEBODY, WAYS, People, under
 from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.listed_runs import listed
 from gpumon_web.named_frames import named_frames

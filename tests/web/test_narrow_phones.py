@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import RunState
 from tests.builders import TIME, process, run, sample, tick
 from tests.runs import Book, training

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import RunState, Tick
 from gpumon.metrics import Availability
 from gpumon.origin import RECORDED, Origin

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon_web.feed import FIRST_WINDOW, PACE
 from gpumon_web.live import PageFeed, PageVersions, TableVersions
 from gpumon_web.page import Rows

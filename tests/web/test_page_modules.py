@@ -14,7 +14,7 @@ import pytest
 
 import gpumon_web
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.diagnosis.finding import Severity
 from gpumon.frame import RunState
 from gpumon.metrics import BY_NAME, PROCESSES, Availability

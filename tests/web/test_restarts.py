@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.events.device_watch import CAUSES
 from gpumon.events.query import read_events
 from gpumon.frame import Tick

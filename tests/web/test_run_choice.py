@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.privacy import HIDDEN, KnownUsers, People, under
 from gpumon.frame import RunState
-from gpumon.known_users import KnownUsers
-from gpumon.people import HIDDEN, People, under
 from gpumon_web import listed_runs
 from gpumon_web.listed_runs import list_of_runs
 from gpumon_web.pages.runs import NO_MATCH

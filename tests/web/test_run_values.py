@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.diagnosis.past import verdict
 from gpumon.frame import Mark, RunState
 from gpumon.ledger import aggregate

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.access_token import token_from
-from gpumon.errors import GpumonError
-from gpumon.listening import Address, listen
+from gpumon.common.errors import GpumonError
+from gpumon.common.net import Address, listen, token_from
 from gpumon_web.serve import server_of
 from tests.builders import tick
 from tests.programs import PATIENCE, command, environment, gpumon, until

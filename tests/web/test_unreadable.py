@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.database.read import LOCKED, Patience, open_to_read
 from gpumon.frame import RunState, Tick
 from gpumon.history.tiers import SHAPES

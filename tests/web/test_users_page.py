@@ -21,11 +21,11 @@ from gpumon.accounting.account import Account
 from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import summary
 from gpumon.accounting.user_window import user_window
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.config import Prices
 from gpumon.cost.charge import Charge, amount
 from gpumon.frame import Tick
 from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability, Origin
-from gpumon.prices import Prices
 from gpumon.reports import accounts
 from gpumon_web.accounts import Accounts
 from gpumon_web.costs import cost_cells

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.database.write import open_to_write
 from gpumon.ledger.about_rows import about_rows
 from gpumon.ledger.migrations import LEDGER_FILE

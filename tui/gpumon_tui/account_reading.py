@@ -10,9 +10,9 @@ from gpumon.accounting.query import KeptAccounts, read_accounts
 from gpumon.accounting.shares import account_of
 from gpumon.accounting.summary import AccountGroup, summary
 from gpumon.accounting.user_window import UserWindow
+from gpumon.common.config import Prices
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
-from gpumon.prices import Prices
 from gpumon.reports.account_words import Headlines, device_name, headlines, seen, why_nobody
 
 SOON, LATER = 60.0, 600.0

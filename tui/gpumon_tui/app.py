@@ -13,7 +13,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.geometry import Size
 
-from gpumon.clock import SECOND, Clock, SystemClock
+from gpumon.common.clock import SECOND, Clock, SystemClock
 from gpumon.frame import Frame
 from gpumon.origin import Capability
 from gpumon_tui.cadence import Cadence

@@ -9,7 +9,7 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon_tui.replaced import CHANGED, NOT_AS_BEFORE
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 
 LATE = 0.1
 """Seconds that a frame takes at first from its time until it can be read: the driver has to answer."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rich.color import ColorSystem
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.origin import Capability
 from gpumon_tui.feed import FrameFeed
 from gpumon_tui.freshness import freshness

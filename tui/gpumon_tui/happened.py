@@ -9,9 +9,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_status import GpuStatus, longest_held
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import RunState, Tick, XidEvent
-from gpumon.missing import NAN, is_known
 from gpumon.origin import Capability, Origin
 from gpumon_tui.asked import NOT_YET, Answer, Asked
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.frame import Frame
 from gpumon.origin import Capability
 from gpumon_tui.feed import FrameFeed

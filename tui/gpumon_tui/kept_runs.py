@@ -6,13 +6,13 @@ from collections.abc import Callable
 from time import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon_tui.asked import OFTEN, Answer, Asked
 
 if TYPE_CHECKING:
+    from gpumon.common.config import Prices
     from gpumon.ledger.reader import Ledger, Ledgers
     from gpumon.ledger.records import Record
-    from gpumon.prices import Prices
     from gpumon_tui.run_reading.ended_epoch import EndedEpoch
     from gpumon_tui.run_reading.listed import ListedRuns
     from gpumon_tui.run_reading.rows import ComparedRuns, ListedRun, OpenRun, RunDetail

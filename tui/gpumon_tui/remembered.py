@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from threading import Lock, Thread
 
-from gpumon.settings_file import read_settings, settings_path
+from gpumon.common.config import read_settings, settings_path
 
 FILE = "tui.json"
 _LONGEST = 200

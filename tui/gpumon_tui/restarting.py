@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Thread
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon_tui.instead import RestartDaemon
 from gpumon_tui.view import View
 

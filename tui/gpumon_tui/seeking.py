@@ -5,8 +5,8 @@ from __future__ import annotations
 from time import monotonic
 
 from gpumon import units
+from gpumon.common.numbers import is_known
 from gpumon.live import LiveState
-from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon_tui import theme
 from gpumon_tui.feed import FrameFeed, Player

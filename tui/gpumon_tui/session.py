@@ -21,7 +21,7 @@ from gpumon_tui.terminal_news import TerminalNews, to_terminal
 from gpumon_tui.themes import BY_NAME as THEMES
 
 if TYPE_CHECKING:
-    from gpumon.prices import Prices
+    from gpumon.common.config import Prices
 
 GARBAGE = 10_000
 """New objects after which garbage is looked for: a tick makes and drops hundreds, hardly any of them in a cycle."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.history.windows import ChartWindow
-from gpumon.missing import NAN, is_known
 
 
 class ShownTime:

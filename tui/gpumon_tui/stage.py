@@ -16,7 +16,7 @@ from textual.driver import Driver
 from textual.events import CursorPosition
 from textual.screen import Screen
 
-from gpumon.text import clean
+from gpumon.common.text import clean
 from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.replaced import CHANGED

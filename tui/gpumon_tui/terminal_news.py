@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
+from gpumon.common.text import clean, cut
 from gpumon.frame import RunState
 from gpumon.origin import Capability
-from gpumon.text import clean, cut
 
 if TYPE_CHECKING:
     from gpumon_tui.view import View

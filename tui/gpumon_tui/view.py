@@ -12,6 +12,7 @@ from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.logged_epochs import LoggedEpochs
 from gpumon.analysis.ranks import Ranks, ranks_of
+from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.coverage import not_judged
 from gpumon.frame import Frame, Run, Sample
 from gpumon.history.open import open_history
@@ -19,7 +20,6 @@ from gpumon.history.query import HOST
 from gpumon.history.windows import CLOSE, USUAL, WINDOWS, ChartWindow, offered
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
-from gpumon.missing import NAN, is_known
 from gpumon.needs import why_missing
 from gpumon.origin import Capability, Driver, Origin
 from gpumon.process import Process

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.epochs import EpochMark
-from gpumon.missing import NAN
+from gpumon.common.numbers import NAN
 
 
 class WayBack(NamedTuple):

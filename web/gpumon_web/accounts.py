@@ -11,10 +11,9 @@ from gpumon.accounting.user_window import UserWindow, user_window
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.holding import held_now
 from gpumon.analysis.ranks import ranks_of
-from gpumon.groups import UserGroups
-from gpumon.missing import NAN
+from gpumon.common.config import Prices, UserGroups
+from gpumon.common.numbers import NAN
 from gpumon.origin import Capability
-from gpumon.prices import Prices
 from gpumon_web import kept
 from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.feed import Feed

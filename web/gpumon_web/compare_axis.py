@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.ledger.records import Record
 from gpumon.ledger.step_summary import step_summaries
-from gpumon.missing import NAN, is_known
 
 EPOCHS, STEPS, TIME = "epochs", "step", "since"
 """Names of axes, in an address and in a chart."""

@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gpumon import units
+from gpumon.common.numbers import is_known
+from gpumon.common.text import clean
 from gpumon.figures.logged_points import LoggedCourse, broken_off, logged_course
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series, thinned
@@ -16,8 +18,6 @@ from gpumon.frame import RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import EpochTimes, Record, RunTrace
-from gpumon.missing import is_known
-from gpumon.text import clean
 from gpumon_web.charts import METRICS, PLAIN, Cells, chart, left_out, line, metric_panel, panel
 from gpumon_web.compare_axis import RunAxis
 from gpumon_web.run_chart import (

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from gpumon.accounting.query import HourUse, KnownDevice, by_user, read_accounts, read_users
 from gpumon.accounting.summary import NOTICED
-from gpumon.clock import SECOND
-from gpumon.errors import GpumonError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import is_known
 from gpumon.events.query import EventFilter, read_events
 from gpumon.history.tiers import HOUR
-from gpumon.missing import is_known
 from gpumon.vendors import PARTS
 
 DAY = 24

@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gpumon.common.numbers import is_known, shown
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import Verdict, Verdicts, epoch_findings, is_partly_sampled, verdict
 from gpumon.frame import TRAINING, RunState
-from gpumon.json_value import shown
 from gpumon.ledger import phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
-from gpumon.missing import is_known
 from gpumon.reports import run_json
 from gpumon_web.levels import OF_SEVERITY
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from gpumon.common.numbers import is_known, shown
 from gpumon.diagnosis.past import Verdict, Verdicts, is_partly_sampled
 from gpumon.frame import TRAINING
-from gpumon.json_value import shown
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import LivePeak, Record
-from gpumon.missing import is_known
 from gpumon_web.levels import OF_SEVERITY
 
 LONG = 200

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon.clock import SECOND
-from gpumon.errors import GpumonError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
 from gpumon.events.kinds import BY_NAME
 from gpumon.events.query import ALL as ANY
 from gpumon.events.query import LoggedEvent, count_events, read_events

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gpumon import units
 from gpumon.analysis.epochs import Epochs
+from gpumon.common.numbers import is_known, logged, shown
 from gpumon.frame import Frame
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.long import LongHistory
@@ -25,10 +26,8 @@ from gpumon.history.open import open_history
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import KEEP
 from gpumon.history.windows import USUAL
-from gpumon.json_value import logged, shown
 from gpumon.live import LiveState
 from gpumon.metrics import BY_NAME, HOST_METRICS, Kind
-from gpumon.missing import is_known
 from gpumon.origin import Capability, Driver, Origin
 from gpumon.panels import GPU_PANELS
 from gpumon_web.course import Logged

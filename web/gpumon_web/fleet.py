@@ -18,13 +18,13 @@ from gpumon.analysis.memory import PARTS, breakdown_of, known_parts
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.whereabouts import whereabouts
+from gpumon.common.numbers import is_known
 from gpumon.diagnosis.coverage import not_judged
 from gpumon.diagnosis.finding import Finding
 from gpumon.figures.memory_parts import COLORS
 from gpumon.frame import Frame, Run, RunState, Sample
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import PROCESSES, Availability
-from gpumon.missing import is_known
 from gpumon.needs import why_missing
 from gpumon.origin import Capability, Driver, Origin
 from gpumon.panels import GPU_PANELS

@@ -7,9 +7,9 @@ from typing import Any
 
 from gpumon import units
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
+from gpumon.common.numbers import shown
 from gpumon.diagnosis.grouping import ranges
 from gpumon.history.windows import USUAL
-from gpumon.json_value import shown
 from gpumon.metrics import Unit
 from gpumon_web.gpu_lines import power_text, users_of
 from gpumon_web.holders import idle_for

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from flask import Request, Response
 
-from gpumon.listening import LOCAL
+from gpumon.common.net import LOCAL
 from gpumon_web.credentials import bearer_of, is_own_form, netloc_of, peer_of, token_in
 from gpumon_web.limits import PROGRAMS
 from gpumon_web.named_tokens import NamedTokens

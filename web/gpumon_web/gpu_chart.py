@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.epochs import Epochs
-from gpumon.clock import SECOND
-from gpumon.errors import GpumonError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import is_known
 from gpumon.events.query import EventFilter, LoggedEvent, count_events, read_events
 from gpumon.frame import RunState, Sample
 from gpumon.history.grid import Grid
 from gpumon.history.query import MOST, History, Query, Series
-from gpumon.missing import is_known
 from gpumon.panels import GPU_PANELS, Panel
 from gpumon.process import Process
 from gpumon.reports.events import details

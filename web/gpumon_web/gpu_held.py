@@ -12,7 +12,7 @@ from math import isfinite
 
 from gpumon.accounting.query import read_accounts
 from gpumon.analysis.epochs import Epochs
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon.frame import RunState
 from gpumon.history.query import MOST
 from gpumon.history.tiers import HOUR

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.groups import UserGroups
+from gpumon.common.config import UserGroups
 from gpumon_web.page import Cells
 
 USER, GROUP = "user", "group"

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from gpumon import units
 from gpumon.analysis import thresholds
 from gpumon.analysis.clock_events import HOT, IDLE, clock_event_reasons
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.coverage import NOTHING, nothing_found
 from gpumon.diagnosis.fault_rules import OF_LINKS, SLOW_LINK
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
@@ -17,7 +18,6 @@ from gpumon.events.device_watch import CAUSES, QUIET
 from gpumon.frame import Sample
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME, Availability, Unit
-from gpumon.missing import NAN, is_known
 from gpumon.xids import xid_of
 from gpumon_web import levels
 from gpumon_web.charts import Cells

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon.groups import UserGroups
+from gpumon.common.config import Prices, UserGroups
+from gpumon.common.privacy import SHOWN, in_force
 from gpumon.ledger.records import Record
-from gpumon.people import SHOWN, in_force
-from gpumon.prices import Prices
 from gpumon.reports import run_json
 from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.compared import compared_document

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from flask import Flask, Response, request
 
-from gpumon.errors import MissingPackage
+from gpumon.common.errors import MissingPackage
 from gpumon.exporters.accepted import TIMEOUT, patience_of
 from gpumon_web.feed import Feed
 from gpumon_web.plain_page import failure

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon.accounting.totals import USERS, together
+from gpumon.common.privacy import HIDDEN, SHOWN, People
 from gpumon.frame import Boundary, Frame, Parts, Run, Sample
 from gpumon.origin import Origin
-from gpumon.people import HIDDEN, SHOWN, People
 from gpumon.process import Process
 from gpumon.ring.sums import Sums
 from gpumon.run_facts import RunFacts

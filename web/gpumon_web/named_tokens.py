@@ -11,7 +11,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import Any
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
 from gpumon_web.complaints import Complaints
 from gpumon_web.token_file import NamedToken, TokenUse, hash_of, read_tokens, write_uses
 from gpumon_web.work import Inline, Work

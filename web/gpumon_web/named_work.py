@@ -9,9 +9,9 @@ from math import inf
 from typing import Any
 
 from gpumon.accounting.query import read_users
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.privacy import SHOWN, People, under
 from gpumon.ledger.reader import Ledgers
-from gpumon.people import SHOWN, People, under
 from gpumon_web.work import Arguments, Task, Work
 
 

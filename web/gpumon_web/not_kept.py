@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.missing import NAN, is_known
+from gpumon.common.numbers import NAN, is_known
 from gpumon.origin import Capability, Origin
 from gpumon.reports.not_kept import NO_HARDWARE
 

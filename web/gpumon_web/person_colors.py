@@ -15,9 +15,9 @@ from math import inf
 from threading import Lock
 
 from gpumon.accounting.query import read_users
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import read_regular
 from gpumon.ledger.reader import Ledgers
-from gpumon.regular_file import read_regular
 
 FILE = "web-colors"
 COLORS = 8

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from flask import Request, Response
 
-from gpumon.text import clean
+from gpumon.common.text import clean
 
 API = "/api/"
 """Below it programs ask, and get errors that they can read."""

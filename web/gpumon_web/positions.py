@@ -11,11 +11,11 @@ from math import ceil
 from threading import Lock
 from typing import Any, NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.privacy import EVERYBODY, People
 from gpumon.frame import Frame
 from gpumon.live import ENDED, LiveState
 from gpumon.origin import Driver, Origin
-from gpumon.people import EVERYBODY, People
 from gpumon.recording.content import Recorded
 from gpumon.recording.moment import apart_ns, origin_of, time_ns
 from gpumon.recording.positions import MOST_PAST, Excerpt, Positions

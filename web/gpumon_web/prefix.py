@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from flask import Request
 from werkzeug.datastructures import Headers
 
-from gpumon.errors import UsageError
+from gpumon.common.errors import UsageError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

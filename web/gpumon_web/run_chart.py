@@ -9,6 +9,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from gpumon.common.numbers import NAN, is_known
+from gpumon.common.text import clean
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import Verdicts, verdicts_of
 from gpumon.figures.logged_kind import LoggedPoint
@@ -21,8 +23,6 @@ from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import USAGE_INDEX, DeviceRow, MarkRow, RunRow
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import BY_NAME
-from gpumon.missing import NAN, is_known
-from gpumon.text import clean
 from gpumon_web.charts import (
     METRICS,
     PLAIN,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpumon.errors import UsageError
+from gpumon.common.errors import UsageError
+from gpumon.common.numbers import NAN, is_known
+from gpumon.common.privacy import SHOWN, in_force
 from gpumon.ledger.reader import Ledgers
 from gpumon.ledger.records import RunRow, RunSummary
-from gpumon.missing import NAN, is_known
-from gpumon.people import SHOWN, in_force
 
 HOUR = 3600.0
 TIMES = {"24h": 24 * HOUR, "7d": 168 * HOUR, "31d": 744 * HOUR, "1y": 8760 * HOUR}

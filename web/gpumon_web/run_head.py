@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpumon import units
+from gpumon.common.numbers import NAN
 from gpumon.metrics import Unit
-from gpumon.missing import NAN
 from gpumon_web.page import Cells
 from gpumon_web.tokens import bar, energy, fact, person, share
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon import units
+from gpumon.common.numbers import NAN
 from gpumon.diagnosis.grouping import ranges
 from gpumon.metrics import Unit
-from gpumon.missing import NAN
 from gpumon_web import levels
 from gpumon_web.page import Cells
 

@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 
 from gpumon.analysis.epochs import Stretch as Seen
 from gpumon.analysis.rank_epochs import Span
+from gpumon.common.config import Prices
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import history_beside
+from gpumon.common.privacy import SHOWN, in_force
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.past import findings, verdicts_of
-from gpumon.errors import GpumonError
 from gpumon.figures.run_finer import refined
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series
 from gpumon.frame import RunState
@@ -25,9 +28,6 @@ from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import DeviceRow, Record, RunRow
-from gpumon.paths import history_beside
-from gpumon.people import SHOWN, in_force
-from gpumon.prices import Prices
 from gpumon.reports import run_json
 from gpumon.reports.about import about_json
 from gpumon.reports.charges import sentence

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from gpumon.analysis.ranks import ranks_of
-from gpumon.prices import Prices
+from gpumon.common.config import Prices
 from gpumon.reports import run_json
 from gpumon_web import kept, listed_runs, run_page, run_zoom
 from gpumon_web.answers import AnswerCache, Packed

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 from flask import Response, request
 
-from gpumon.errors import SourceError
+from gpumon.common.errors import SourceError
 from gpumon_web.answers import Deferred, Packed
 from gpumon_web.complaints import Complaints
 from gpumon_web.environ import JOB

@@ -12,7 +12,7 @@ from typing import Any
 
 from dash import Dash
 
-from gpumon.listening import LOCAL, Address
+from gpumon.common.net import LOCAL, Address
 from gpumon_web import limits
 from gpumon_web.complaints import Complaints, listen_to
 

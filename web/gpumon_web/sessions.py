@@ -14,8 +14,8 @@ from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
-from gpumon.regular_file import read_regular
-from gpumon.text import clean
+from gpumon.common.paths import read_regular
+from gpumon.common.text import clean
 from gpumon_web.work import Inline, Work
 
 FILE = "web-sessions"

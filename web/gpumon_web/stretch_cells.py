@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpumon.common.numbers import shown
 from gpumon.diagnosis.past import is_partly_sampled
-from gpumon.json_value import shown
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import STEP_ROWS

@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from gpumon.errors import GpumonError, UsageError
-from gpumon.regular_file import open_regular
-from gpumon.text import clean
+from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.paths import open_regular
+from gpumon.common.text import clean
 
 TOKENS, USES = "web-tokens", "web-tokens-used"
 """Files in the state directory, mode 0600."""

@@ -9,10 +9,9 @@ from gpumon.accounting.of_groups import by_group
 from gpumon.accounting.query import KeptAccounts, KnownDevice, read_accounts
 from gpumon.accounting.summary import AccountGroup, summary
 from gpumon.accounting.user_window import UserWindow, user_window
-from gpumon.errors import GpumonError
-from gpumon.groups import UserGroups
-from gpumon.people import in_force, under
-from gpumon.prices import Prices
+from gpumon.common.config import Prices, UserGroups
+from gpumon.common.errors import GpumonError
+from gpumon.common.privacy import in_force, under
 from gpumon.reports import accounts
 from gpumon_web.device_strips import LONGEST_SLOT, device_strip, outages_of
 

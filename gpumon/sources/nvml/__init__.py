@@ -14,7 +14,7 @@ from gpumon.sources.nvml.loader import SHARED
 from gpumon.sources.nvml.source import NvmlSource, patience
 
 if TYPE_CHECKING:
-    from gpumon.checkup import Check
+    from gpumon.common.checkup import Check
 
 __all__ = ["METRICS", "NvmlSource", "detect", "examine", "make"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pynvml
 
-from gpumon.clock import Clock
+from gpumon.common.clock import Clock
+from gpumon.common.numbers import NAN
 from gpumon.metrics import BY_NAME, Availability
-from gpumon.missing import NAN
 
 U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF

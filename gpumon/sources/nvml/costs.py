@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from gpumon.clock import SECOND, SHORTEST, Clock
-from gpumon.driver_calls import SHARE, DriverCall
+from gpumon.common.clock import SECOND, SHORTEST, Clock
+from gpumon.common.driver_calls import SHARE, DriverCall
 
 T = TypeVar("T")
 

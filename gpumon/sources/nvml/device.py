@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpumon.clock import Clock
+from gpumon.common.clock import Clock
 from gpumon.device import Device
 from gpumon.frame import Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability

@@ -7,7 +7,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any
 
-from gpumon.clock import Clock
+from gpumon.common.clock import Clock
 from gpumon.metrics import Availability
 from gpumon.sources.nvml.answers import DeviceAnswers, Read
 from gpumon.sources.nvml.costs import CallCost

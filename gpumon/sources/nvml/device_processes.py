@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Any
 
-from gpumon.clock import Clock
+from gpumon.common.clock import Clock
+from gpumon.common.numbers import NAN
 from gpumon.metrics import PROCESSES, Availability
-from gpumon.missing import NAN
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken

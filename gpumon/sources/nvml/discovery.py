@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, NamedTuple
 
-from gpumon.clock import SECOND, Clock
+from gpumon.common.clock import SECOND, Clock
+from gpumon.common.errors import SourceError
+from gpumon.common.numbers import NAN
 from gpumon.device import Device
-from gpumon.errors import SourceError
 from gpumon.frame import Sample, XidEvent
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
-from gpumon.missing import NAN
 from gpumon.origin import Driver
 from gpumon.sources.nvml.bus import PCI_DEVICES
 from gpumon.sources.nvml.device import NvmlDevice

@@ -11,7 +11,7 @@ from typing import Any
 
 import pynvml
 
-from gpumon.clock import SECOND, Clock
+from gpumon.common.clock import SECOND, Clock
 from gpumon.metrics import BY_NAME, Availability, Kind, Unit
 from gpumon.sources.base import parts_of
 from gpumon.sources.nvml.answers import U32, U64, DeviceAnswers, most_of

@@ -14,7 +14,7 @@ from typing import Any
 
 import pynvml
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.metrics import BY_NAME, Availability, Unit
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.gpm_samples import GpmPair

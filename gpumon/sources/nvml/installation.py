@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpumon.checkup import Check, Condition
+from gpumon.common.checkup import Check, Condition
+from gpumon.common.text import clean
 from gpumon.sources.nvml.bus import DRIVER, PCI_DEVICES, gpus_on, kernel_driver, line_of
 from gpumon.sources.nvml.loader import SHARED, SONAME, is_absent
-from gpumon.text import clean
 from gpumon.units import counted
 
 _CONTROL = "nvidiactl"

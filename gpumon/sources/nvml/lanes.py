@@ -13,7 +13,7 @@ from contextlib import suppress
 from threading import Lock, Thread, current_thread
 from typing import Any, Generic, Protocol, TypeVar
 
-from gpumon.clock import SECOND, Clock
+from gpumon.common.clock import SECOND, Clock
 
 T = TypeVar("T")
 _CAREFUL = 16

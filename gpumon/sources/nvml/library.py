@@ -15,14 +15,14 @@ from typing import Any
 
 import pynvml
 
-from gpumon.errors import SourceError
+from gpumon.common.errors import SourceError
+from gpumon.common.text import clean
 from gpumon.metrics import Availability
 from gpumon.origin import Driver
 from gpumon.remedies import RESTART_MACHINE
 from gpumon.sources.nvml.bus import gpus_may_be_there
 from gpumon.sources.nvml.gpm_samples import GpmSamples
 from gpumon.sources.nvml.loader import SHARED, is_absent
-from gpumon.text import clean
 from gpumon.vendors import NVIDIA
 
 Function = Callable[..., int]

@@ -6,11 +6,11 @@ from ctypes import byref, c_uint, c_void_p
 from functools import partial
 from typing import Any, NamedTuple
 
-from gpumon.clock import SECOND, Clock
+from gpumon.common.clock import SECOND, Clock
+from gpumon.common.numbers import NAN, is_known
 from gpumon.device import Device
 from gpumon.frame import Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
-from gpumon.missing import NAN, is_known
 from gpumon.sources.nvml import unattributed
 from gpumon.sources.nvml.answers import AnswerRow, DeviceAnswers, Read
 from gpumon.sources.nvml.costs import CallCost

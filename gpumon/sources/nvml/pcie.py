@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import byref, c_uint
 from typing import Any
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.sources.nvml.answers import U32
 from gpumon.sources.nvml.library import SUCCESS, Library
 

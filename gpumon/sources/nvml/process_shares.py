@@ -7,7 +7,7 @@ import struct
 from ctypes import byref, c_uint
 from typing import Any, NamedTuple
 
-from gpumon.clock import Clock
+from gpumon.common.clock import Clock
 from gpumon.sources.nvml.library import INSUFFICIENT_SIZE, SUCCESS, Library
 
 _ROOM, _MOST_ROOM = 16, 4096

@@ -9,7 +9,7 @@ from ctypes import byref, c_uint
 from operator import is_
 from typing import Any, NamedTuple
 
-from gpumon.missing import NAN
+from gpumon.common.numbers import NAN
 from gpumon.process import Process
 from gpumon.sources.base import Describe, Described
 from gpumon.sources.nvml.answers import MOST_BYTES

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.metrics import Availability
 from gpumon.sources.base import parts_of
 from gpumon.sources.nvml.answers import MOST_BYTES, U32, U64, DeviceAnswers, Read, most_of

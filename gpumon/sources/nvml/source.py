@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from gpumon.clock import SECOND, Clock
-from gpumon.driver_calls import DriverCall
+from gpumon.common.clock import SECOND, Clock
+from gpumon.common.driver_calls import DriverCall
 from gpumon.frame import Sample
 from gpumon.metrics import Availability
 from gpumon.origin import HARDWARE, Driver, Origin

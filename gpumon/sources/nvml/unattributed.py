@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.metrics import PROCESSES, Availability
-from gpumon.missing import NAN, is_known
 from gpumon.sources.nvml.answers import DeviceAnswers
 
 METRIC = "gpu.memory_unattributed"

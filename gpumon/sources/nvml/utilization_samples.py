@@ -19,7 +19,7 @@ from typing import Any
 
 import pynvml
 
-from gpumon.clock import SECOND, Clock
+from gpumon.common.clock import SECOND, Clock
 from gpumon.metrics import Availability
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.fields import VALUE_TYPES

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from gpumon.clock import SECOND, Clock
+from gpumon.common.clock import SECOND, Clock
+from gpumon.common.numbers import NAN
 from gpumon.frame import XidEvent
 from gpumon.metrics import Availability
-from gpumon.missing import NAN
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.schedule import UNSUPPORTED
 from gpumon.sources.nvml.xid_events import XID, UnfreedSet, XidEvents

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, UNKNOWN_MODEL, is_known
+from gpumon.common.text import clean
 from gpumon.device import MADE_UP, Device
 from gpumon.frame import Sample
 from gpumon.metrics import GPU_INDEX, Availability
-from gpumon.missing import NAN, UNKNOWN_MODEL, is_known
 from gpumon.origin import Driver
 from gpumon.sources.replay.form import NOT_RECORDED, Row
-from gpumon.text import clean
 
 _MOST = 256
 

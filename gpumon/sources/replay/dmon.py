@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.sources.replay.form import Form, LogColumn, Place, Row, chosen, fill
 from gpumon.sources.replay.parse_value import CLOCK, MEMORY, POWER, RATE, RATIO, TEMPERATURE, BadLine, when
 

@@ -10,10 +10,10 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpumon.errors import SourceError
-from gpumon.regular_file import open_regular
+from gpumon.common.errors import SourceError
+from gpumon.common.paths import open_regular
+from gpumon.common.text import clean
 from gpumon.sources.replay.foreign import COMMAND
-from gpumon.text import clean
 
 _GZIP = b"\x1f\x8b"
 _RING = b"GPUMRNG\x01"

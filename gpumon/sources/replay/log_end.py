@@ -8,9 +8,9 @@ import zlib
 from threading import Thread
 from typing import BinaryIO
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.paths import open_regular
 from gpumon.recording.playback import Playback
-from gpumon.regular_file import open_regular
 from gpumon.sources.replay.form import Form
 from gpumon.sources.replay.parse_value import BadLine
 from gpumon.sources.replay.query import QueryForm

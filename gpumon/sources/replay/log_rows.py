@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
-from gpumon.clock import SECOND
-from gpumon.errors import SourceError
+from gpumon.common.clock import SECOND
+from gpumon.common.errors import SourceError
 from gpumon.sources.replay import dmon, query
 from gpumon.sources.replay.foreign import COMMAND, describe
 from gpumon.sources.replay.form import Form, Row

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.metrics import Availability
-from gpumon.missing import NAN
 from gpumon.sources.base import from_units
 
 _OK = Availability.OK

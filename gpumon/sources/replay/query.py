@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 
+from gpumon.common.text import clean
 from gpumon.sources.replay.form import LogColumn, Place, Row, chosen, fill
 from gpumon.sources.replay.parse_value import (
     CLOCK,
@@ -21,7 +22,6 @@ from gpumon.sources.replay.parse_value import (
     state,
     when,
 )  # fmt: skip
-from gpumon.text import clean
 
 _HEADING = re.compile(r"([a-z][a-z0-9_.]*)\s*(?:\[([^\]]*)\])?", re.ASCII)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gpumon.clock import SECOND, Clock
-from gpumon.errors import SourceError, UsageError
-from gpumon.missing import NAN
+from gpumon.common.clock import SECOND, Clock
+from gpumon.common.errors import SourceError, UsageError
+from gpumon.common.numbers import NAN
 from gpumon.origin import RECORDED, Driver, Origin
 from gpumon.recording.content import Recorded
 from gpumon.recording.encode import nanoseconds

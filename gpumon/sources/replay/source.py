@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
-from gpumon.clock import SECOND, Clock
-from gpumon.errors import SourceError, UsageError
+from gpumon.common.clock import SECOND, Clock
+from gpumon.common.errors import SourceError, UsageError
 from gpumon.origin import RECORDED, Driver, Origin
 from gpumon.recording.playback import Playback
 from gpumon.recording.portion import LAST

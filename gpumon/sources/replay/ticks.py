@@ -9,7 +9,7 @@ from math import isqrt
 from statistics import median
 from typing import NamedTuple
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
 from gpumon.sources.replay.form import Row
 
 LOOKAHEAD = 4096

@@ -8,14 +8,14 @@ from functools import cached_property
 from random import Random
 from types import MappingProxyType
 
+from gpumon.common.numbers import NAN
+from gpumon.common.text import clean
 from gpumon.device import Device
 from gpumon.frame import Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
-from gpumon.missing import NAN
 from gpumon.sources.sim.counters import STEADY, Dips, activity, margin
 from gpumon.sources.sim.curves import CELL, Curve
 from gpumon.sources.sim.scenarios import GIB, Job
-from gpumon.text import clean
 
 _TOTAL = 81559 * 2.0**20
 _LIMIT = 700.0

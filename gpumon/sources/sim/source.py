@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.clock import SECOND, Clock
-from gpumon.errors import UsageError
+from gpumon.common.clock import SECOND, Clock
+from gpumon.common.errors import UsageError
+from gpumon.common.numbers import NAN
+from gpumon.common.text import clean
 from gpumon.frame import Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.missing import NAN
 from gpumon.origin import SIMULATED, Driver, Origin
 from gpumon.sources.base import Reading
 from gpumon.sources.sim.gpu import SimulatedGpu
 from gpumon.sources.sim.host import host_values
 from gpumon.sources.sim.scenarios import GIB, SCENARIOS
 from gpumon.sources.sim.training import Rank
-from gpumon.text import clean
 
 HISTORY = 600
 """Seconds that the first `read` tells of, before now."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.text import clean
 from gpumon.frame import Boundary, FrameworkMemory, Mark, Run, RunState, Sample
 from gpumon.metrics import GPU_INDEX
 from gpumon.process import Process
@@ -13,7 +14,6 @@ from gpumon.run_facts import SHOWN_FOR
 from gpumon.sources.sim.curves import CELL, Curve
 from gpumon.sources.sim.gpu import SimulatedGpu
 from gpumon.sources.sim.scenarios import GIB, Job
-from gpumon.text import clean
 
 
 class Rank:

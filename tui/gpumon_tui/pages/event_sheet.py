@@ -9,8 +9,8 @@ from textual import events
 from textual.message import Message
 
 from gpumon import units
+from gpumon.common.numbers import is_known
 from gpumon.history.recent import KEEP
-from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo

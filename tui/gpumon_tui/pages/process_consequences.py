@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.common.numbers import is_known
 from gpumon.frame import Run
-from gpumon.missing import is_known
 from gpumon.process import Process
 from gpumon_tui.process_list.facts import ProcessFacts
 from gpumon_tui.renderables.text_width import safe

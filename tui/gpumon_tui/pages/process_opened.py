@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from gpumon import units
 from gpumon.analysis.unknown_of_process import unknown_of
 from gpumon.analysis.whereabouts import TITLE, whereabouts
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import RunState
 from gpumon.history.query import Series
 from gpumon.history.windows import WINDOWS
 from gpumon.metrics import BY_NAME
-from gpumon.missing import NAN, is_known
 from gpumon.process import Process
 from gpumon.process_history.measures import MEASURES
 from gpumon_tui.pages.process_rows import ProcessSelection

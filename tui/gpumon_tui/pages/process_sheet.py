@@ -9,7 +9,7 @@ from rich.segment import Segment
 from textual import events
 
 from gpumon import units
-from gpumon.text import clean
+from gpumon.common.text import clean
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo
 from gpumon_tui.pages.page import TerminalPage

@@ -12,10 +12,10 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import Frame
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST
-from gpumon.missing import NAN, is_known
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import gpu_status, holder
 from gpumon_tui.memo import Memo

@@ -7,8 +7,8 @@ from rich.segment import Segment
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.progress import progress
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import Sample
-from gpumon.missing import NAN, is_known
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import GpuLabel, gpu_status, holder, of_now
 from gpumon_tui.memo import Memo

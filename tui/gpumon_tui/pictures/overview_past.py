@@ -12,10 +12,10 @@ from gpumon import units
 from gpumon.analysis.epochs import Stretch
 from gpumon.analysis.pace import steps_per_second_in
 from gpumon.analysis.ranks import Ranks
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import Frame, RunState
 from gpumon.history.grid import Grid
 from gpumon.history.query import Query
-from gpumon.missing import NAN, is_known
 from gpumon.origin import Capability
 from gpumon_tui import palette, theme
 from gpumon_tui.asked import OFTEN

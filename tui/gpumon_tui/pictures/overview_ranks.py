@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
+from gpumon.common.numbers import is_known
 from gpumon.frame import Run, RunState
-from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.freshness import window_texts
 from gpumon_tui.memo import Memo

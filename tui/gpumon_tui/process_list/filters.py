@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.whereabouts import whereabouts
-from gpumon.missing import NAN
+from gpumon.common.numbers import NAN
 from gpumon.process import Process
 from gpumon_tui.process_list.facts import ProcessFacts
 

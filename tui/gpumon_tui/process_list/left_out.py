@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from gpumon.common.numbers import NAN
 from gpumon.history.span import WindowSpan
-from gpumon.missing import NAN
 from gpumon.process import Process
 from gpumon.process_history.query import ProcessUse, ProcessWindow, read_processes
 from gpumon_tui.asked import Asked

@@ -14,10 +14,10 @@ import re
 from collections.abc import Sequence
 from shlex import quote
 
-from gpumon.missing import is_known
+from gpumon.common.numbers import is_known
+from gpumon.common.procfs import Stat, parse_stat
+from gpumon.common.text import clean
 from gpumon.process import Process
-from gpumon.procfs import Stat, parse_stat
-from gpumon.text import clean
 
 LONGEST = 4096
 """Bytes of a command line that are read: the script stands at its beginning."""

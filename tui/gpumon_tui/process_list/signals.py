@@ -12,10 +12,10 @@ import signal
 from contextlib import suppress
 from typing import NamedTuple, Self
 
-from gpumon.errors import GpumonError
-from gpumon.missing import is_known
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import is_known
+from gpumon.common.procfs import Stat, parse_stat
 from gpumon.process import Process
-from gpumon.procfs import Stat, parse_stat
 from gpumon_tui.process_list.programs import began_together, boot_time, read_in
 
 ROOT = 0

@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.missing import is_known
+from gpumon.common.numbers import is_known
+from gpumon.common.procfs import read_stat
+from gpumon.common.text import clean
 from gpumon.process import Process
-from gpumon.procfs import read_stat
-from gpumon.text import clean
 from gpumon_tui.process_list.programs import began_together, boot_time
 
 _INIT = 1

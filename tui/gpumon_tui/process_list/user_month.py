@@ -9,8 +9,8 @@ from gpumon_tui.asked import Asked
 
 if TYPE_CHECKING:
     from gpumon.accounting.query import KeptAccounts
+    from gpumon.common.config import Prices
     from gpumon.cost.charge import Charge
-    from gpumon.prices import Prices
 
 _AGAIN = 60.0
 """Seconds for which they are good: a daemon writes the hour that goes on once a minute."""

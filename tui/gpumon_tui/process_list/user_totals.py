@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gpumon.missing import NAN, is_known
+from gpumon.common.numbers import NAN, is_known
 from gpumon.process import Process
 from gpumon_tui.process_list.user_month import UserMonth
 

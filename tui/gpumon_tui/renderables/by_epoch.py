@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import floor, isfinite
 
-from gpumon.missing import NAN
+from gpumon.common.numbers import NAN
 
 
 def stretch_of(place: int, many: int, cells: int) -> int:

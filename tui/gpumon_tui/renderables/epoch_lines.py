@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.style import Style
 
 from gpumon import units
-from gpumon.missing import is_known
+from gpumon.common.numbers import is_known
 from gpumon.reports.run_tables import OPEN
 from gpumon_tui import theme
 from gpumon_tui.renderables.lean_section import LeanColumn, Told

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gpumon.common.numbers import is_known
 from gpumon.history.grid import Grid
-from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.renderables.cells import laid
 from gpumon_tui.renderables.plot import PlotCurve

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpumon import units
+from gpumon.common.config import Prices
+from gpumon.common.numbers import NAN
 from gpumon.cost.charge import UNKNOWN, Amount
-from gpumon.missing import NAN
-from gpumon.prices import Prices
 from gpumon.reports import charges
 from gpumon_tui import palette
 from gpumon_tui.process_list.user_totals import UserTotal

@@ -10,10 +10,10 @@ from rich.segment import Segment
 from gpumon import units
 from gpumon.analysis.progress import Progress
 from gpumon.analysis.ranks import Ranks
+from gpumon.common.numbers import is_known
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.grouping import FindingGroup
 from gpumon.frame import Run, RunState
-from gpumon.missing import is_known
 from gpumon.process import Process
 from gpumon_tui import palette, theme
 from gpumon_tui.process_list.facts import ProcessFacts

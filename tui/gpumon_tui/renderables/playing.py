@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.segment import Segment
 
 from gpumon import units
-from gpumon.missing import is_known
+from gpumon.common.numbers import is_known
 from gpumon.origin import Capability
 from gpumon_tui import palette, theme
 from gpumon_tui.freshness import END

@@ -9,8 +9,8 @@ from gpumon import units
 from gpumon.analysis.gpu_state import IdleSince
 from gpumon.analysis.video import use_video
 from gpumon.analysis.whereabouts import whereabouts
+from gpumon.common.numbers import is_known
 from gpumon.frame import Run
-from gpumon.missing import is_known
 from gpumon.process import Process
 from gpumon_tui import palette
 from gpumon_tui.process_list.facts import ProcessFacts

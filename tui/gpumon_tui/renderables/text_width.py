@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon.text import clean
+from gpumon.common.text import clean
 
 Line = list[Segment]
 SENTENCE = 400

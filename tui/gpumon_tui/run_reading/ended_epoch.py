@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import is_known
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import RunRow
-from gpumon.missing import is_known
 
 _LAST = 3
 """Epochs that are read: the one that goes on, and the last that ended of each rank."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from gpumon import units
+from gpumon.common.numbers import NAN
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.missing import NAN
 
 METRICS = 4
 """Logged metrics that get a column."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
+from gpumon.common.config import Prices
+from gpumon.common.numbers import NAN, is_known
 from gpumon.cost.charge import Charge
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.past import findings, is_partly_sampled, verdict
@@ -18,8 +20,6 @@ from gpumon.ledger.phase_summary import entered
 from gpumon.ledger.records import DeviceRow, PhaseRow, Record
 from gpumon.ledger.schema import STEP_ROWS
 from gpumon.ledger.step_summary import step_summaries, steps_text
-from gpumon.missing import NAN, is_known
-from gpumon.prices import Prices
 from gpumon.reports.about import about_lines
 from gpumon.reports.charges import cells, columns, sentence
 from gpumon.reports.run_list import state

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.paths import history_beside
 from gpumon.history.open import open_history
 from gpumon.ledger.reader import Ledger
-from gpumon.paths import history_beside
 from gpumon.reports.html import page
 
 _LETTERS = 80

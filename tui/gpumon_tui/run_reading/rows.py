@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
+from gpumon.common.numbers import NAN, is_known
 from gpumon.frame import RunState
-from gpumon.missing import NAN, is_known
 
 if TYPE_CHECKING:
     from gpumon.diagnosis.finding import Finding, Severity

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.segment import Segment
 
 from gpumon import units
-from gpumon.missing import NAN, is_known
+from gpumon.common.numbers import NAN, is_known
 from gpumon.origin import Capability
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo

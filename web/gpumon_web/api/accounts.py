@@ -9,9 +9,9 @@ from typing import Any
 
 from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import WAYS, summary
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import is_known
 from gpumon.history.tiers import HOUR
-from gpumon.missing import is_known
 from gpumon.reports.accounts import as_json
 from gpumon.reports.not_kept import NO_HISTORY
 from gpumon_web.answers import Packed

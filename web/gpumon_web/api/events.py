@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from gpumon.errors import GpumonError
+from gpumon.common.errors import GpumonError
+from gpumon.common.numbers import is_known
 from gpumon.events.kinds import EVENT_KINDS
 from gpumon.events.query import EventFilter, read_events
-from gpumon.missing import is_known
 from gpumon.reports.events import as_json
 from gpumon.reports.not_kept import NO_HISTORY
 from gpumon_web.answers import Packed

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from gpumon.analysis.gpu_status import is_unreadable, why_none
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN
 from gpumon.diagnosis.now import earlier_frames
 from gpumon.frame import Frame, nothing
 from gpumon.live import Live, LiveState
-from gpumon.missing import NAN
 from gpumon.origin import Capability, Driver, Origin
 from gpumon.reports.status_json import aged, document
 from gpumon_web.feed import Feed

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from werkzeug.datastructures import MultiDict
 
-from gpumon.text import clean, cut
+from gpumon.common.text import clean, cut
 
 Schema = Mapping[str, Any]
 """JSON Schema, of which parameters use type, enum, minimum, maximum, maxLength and maxItems."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from gpumon.common.errors import GpumonError
 from gpumon.diagnosis.past import verdict
-from gpumon.errors import GpumonError
 from gpumon.frame import RunState
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger, Ledgers

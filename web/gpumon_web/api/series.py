@@ -9,16 +9,16 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
+from gpumon.common.errors import SourceError
+from gpumon.common.numbers import is_known
+from gpumon.common.text import clean
 from gpumon.device import Device
-from gpumon.errors import SourceError
 from gpumon.history.devices import devices_of
 from gpumon.history.open import kept_devices
 from gpumon.history.query import HOST
 from gpumon.metrics import METRICS
-from gpumon.missing import is_known
 from gpumon.reports import series_json
 from gpumon.reports.series_json import SubjectHistory
-from gpumon.text import clean
 from gpumon_web.answers import Packed
 from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, BadParameter, QueryParameter, number, one_of, text, whole

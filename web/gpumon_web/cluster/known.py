@@ -9,8 +9,7 @@ from gpumon.cluster.kept import NEVER, KeptAnswer
 from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.rows import Answers
 from gpumon.cluster.wrong import unseen_nodes
-from gpumon.groups import UserGroups
-from gpumon.prices import Prices
+from gpumon.common.config import Prices, UserGroups
 from gpumon_web.page import Cells, Now
 
 _STATES = "What GPUs do is unknown"

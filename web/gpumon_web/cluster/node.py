@@ -11,9 +11,8 @@ from gpumon.cluster.facts import in_order
 from gpumon.cluster.gpus import of_node
 from gpumon.cluster.rows import Answers, single
 from gpumon.cluster.wrong import what_is_wrong
-from gpumon.json_value import shown
+from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.metrics import Unit
-from gpumon.missing import NAN, is_known
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of
 from gpumon_web.cluster.node_map import gpu_slots, states
 from gpumon_web.cluster.problems import problems

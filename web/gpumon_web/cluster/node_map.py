@@ -10,7 +10,7 @@ from gpumon.analysis.thresholds import PAUSE
 from gpumon.cluster.facts import Node, in_order
 from gpumon.cluster.questions import SMALL
 from gpumon.cluster.rows import Answers
-from gpumon.missing import is_known
+from gpumon.common.numbers import is_known
 from gpumon_web.cluster.words import percent
 from gpumon_web.page import Cells
 

@@ -16,8 +16,7 @@ from gpumon.cluster.of_now import of_now
 from gpumon.cluster.questions import ROLLING, Period
 from gpumon.cluster.rows import Answers
 from gpumon.cluster.unpriced import unpriced
-from gpumon.json_value import shown
-from gpumon.missing import NAN, is_known
+from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of

@@ -13,8 +13,7 @@ from gpumon.cluster.of_now import may_include
 from gpumon.cluster.questions import SMALL, Period
 from gpumon.cluster.recorded import LISTED
 from gpumon.cluster.rows import Answers, single
-from gpumon.json_value import shown
-from gpumon.missing import NAN, is_known
+from gpumon.common.numbers import NAN, is_known, shown
 from gpumon_web.cluster.known import ClusterNow
 from gpumon_web.cluster.words import gpus, node_link, percent
 from gpumon_web.page import Cells

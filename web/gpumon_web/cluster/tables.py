@@ -10,11 +10,9 @@ from gpumon.cluster.coverage import Doubt, at_least
 from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup
 from gpumon.cluster.priced import least, of_all
 from gpumon.cluster.questions import Period
+from gpumon.common.config import NO_GROUP, Prices, UserGroups
+from gpumon.common.numbers import exact, is_known, shown
 from gpumon.cost.charge import Charge
-from gpumon.groups import NO_GROUP, UserGroups
-from gpumon.json_value import exact, shown
-from gpumon.missing import is_known
-from gpumon.prices import Prices
 from gpumon.reports.charges import FIELDS
 from gpumon_web.cluster.words import gpus, node_link, nodes, user_address
 from gpumon_web.costs import COSTS, cost_cells

@@ -16,8 +16,7 @@ from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import MONTHS, Period, Question, of_users
 from gpumon.cluster.steps import NO_SERIES, what_to_do
 from gpumon.cluster.turns import TICK
-from gpumon.groups import UserGroups
-from gpumon.prices import Prices
+from gpumon.common.config import Prices, UserGroups
 from gpumon_web.cluster.known import NOTHING, ClusterNow
 from gpumon_web.cluster.pages import CLUSTER_PAGES
 from gpumon_web.cluster.person import NAMING

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from gpumon import units
+from gpumon.common.numbers import is_known
 from gpumon.metrics import Unit
-from gpumon.missing import is_known
 from gpumon_web.page import Cells
 from gpumon_web.tokens import link, text
 

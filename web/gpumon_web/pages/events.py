@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpumon import units
-from gpumon.clock import SECOND
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import is_known
 from gpumon.diagnosis.grouping import ranges
-from gpumon.missing import is_known
 from gpumon.reports.account_words import device_name
 from gpumon.reports.events import details
 from gpumon.reports.not_kept import NOT_YET

@@ -11,11 +11,11 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.memory import IN_USE, PARTS
 from gpumon.analysis.video import TITLES as VIDEO
 from gpumon.analysis.whereabouts import TITLE
+from gpumon.common.text import clean
 from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.metrics import Unit
 from gpumon.needs import title_within
 from gpumon.panels import GPU_PANELS
-from gpumon.text import clean
 from gpumon_web import levels
 from gpumon_web.fleet_summary import host
 from gpumon_web.gpu_chart import USUAL as USUAL_PANELS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from gpumon import units
+from gpumon.common.numbers import is_known
 from gpumon.history.query import HOST, Query
 from gpumon.metrics import Metric, Unit
-from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.levels import level
 from gpumon_tui.pages.chart.laid_over import legend_row

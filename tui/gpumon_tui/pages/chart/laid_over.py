@@ -6,7 +6,7 @@ from string import ascii_lowercase
 
 from rich.segment import Segment
 
-from gpumon.missing import is_known
+from gpumon.common.numbers import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.look import Depth
 from gpumon_tui.pages.chart.state import UNKNOWN, ChartState, Overlay, ReadOut

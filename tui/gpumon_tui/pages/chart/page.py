@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.geometry import Size
 
-from gpumon.missing import is_known
+from gpumon.common.numbers import is_known
 from gpumon_tui.keys import CHART, PAGES
 from gpumon_tui.pages.chart.board import ChartBoard, shown_gpus
 from gpumon_tui.pages.chart.chooser import JUMPS, STEPS, MetricChooser

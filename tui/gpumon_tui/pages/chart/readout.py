@@ -9,9 +9,9 @@ from rich.segment import Segment
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.finding import Severity
 from gpumon.history.query import HOST
-from gpumon.missing import NAN, is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.gpu_status import SILENT, gpu_status
 from gpumon_tui.levels import level

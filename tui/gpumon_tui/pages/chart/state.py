@@ -8,13 +8,13 @@ from math import floor, isfinite, nan
 from statistics import fmean
 from typing import NamedTuple, TypeVar
 
+from gpumon.common.numbers import is_known
 from gpumon.frame import RunState
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST
 from gpumon.history.rates import rates_between
 from gpumon.history.recent import GPU_KEPT, HOST_KEPT
 from gpumon.metrics import BY_NAME, GPU_INDEX, METRICS, Kind, Metric, Scope, Unit
-from gpumon.missing import is_known
 from gpumon.panels import PANELS
 from gpumon_tui.freshness import NOW
 from gpumon_tui.gpu_status import of_now

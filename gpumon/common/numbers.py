@@ -8,7 +8,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpumon.missing import NAN, is_known
+NAN = float("nan")
+LARGEST = 2.0**65
+"""More bytes, joules or nanoseconds than any machine has: such a value of a file is missing."""
+UNKNOWN_MODEL = "unknown model"
+"""The name of a GPU whose model nobody has told."""
+
+
+def is_known(value: float) -> bool:
+    """Whether `value` is a number, infinite ones included.
+
+    >>> is_known(0.0), is_known(NAN)
+    (True, False)
+    """
+    return value == value
+
 
 _WORDS = {"NaN": NAN, "Infinity": math.inf, "-Infinity": -math.inf}
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpumon.missing import NAN
+from gpumon.common.numbers import NAN
 
 POWERCAP = "/sys/class/powercap"
 _ZONE = "intel-rapl:"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 MOST = 4096
 """Names that are kept: those met first. A stranger's file may have any number of them."""
@@ -96,3 +98,82 @@ def _any_of(names: Iterable[str]) -> str:
 def _as_met(names: frozenset[str], own: str) -> dict[str, str]:
     """The names by how they are in small letters; that of `own` comes first."""
     return {**{name.lower(): name for name in sorted(names)}, **({own.lower(): own} if own else {})}
+
+
+SHOWN, HASHED, HIDDEN = "shown", "hashed", "hidden"
+WAYS = (SHOWN, HASHED, HIDDEN)
+SOMEBODY = "hidden"
+"""In place of a name that is hidden."""
+_PREFIX = "user-"
+_DIGITS = 10
+
+
+class People(NamedTuple):
+    """A policy for names."""
+
+    way: str = SHOWN
+    """One of `WAYS`."""
+    salt: bytes = b""
+    """Secret of the server: without it nobody can try names until a hash fits."""
+    me: str = ""
+    """The hash of whoever looks at their own page, where names are hidden."""
+    known: KnownUsers | None = None
+    """Users whose names are sought in texts of others; without them none are."""
+
+    def name(self, user: str) -> str:
+        """The name of a user for whoever looks; an unknown one stays empty."""
+        if self.way == SHOWN or not user:
+            return user
+        alias = self.alias(user)
+        return alias if self.way == HASHED or alias == self.me else SOMEBODY
+
+    def alias(self, user: str) -> str:
+        """The hash of a name, such as `user-3fa9c1d20b`."""
+        import hmac  # OpenSSL takes its time to load, and names are shown nearly everywhere
+
+        return _PREFIX + hmac.new(self.salt, user.encode(), "sha256").hexdigest()[:_DIGITS]
+
+    def words(self, text: str, user: str = "") -> str:
+        """A text that people wrote, without names of `user` and of known ones, and of anybody in paths of homes."""
+        if self.way == SHOWN or not text:
+            return text
+
+        return replaced(text, self._in_text, self.known.names if self.known else frozenset(), user)
+
+    def meet(self, users: Iterable[str]) -> None:
+        """Take in users as they are called: from now on their names are sought in texts of others."""
+        if self.known is not None:
+            self.known.meet(users)
+
+    def plain(self, value: Any, user: str = "") -> Any:
+        """JSON with every text in it as `words` gives it."""
+        if self.way == SHOWN:
+            return value
+        if isinstance(value, str):
+            return self.words(value, user)
+        if isinstance(value, dict):
+            return {self.words(str(key), user): self.plain(one, user) for key, one in value.items()}
+        return [self.plain(one, user) for one in value] if isinstance(value, list) else value
+
+    def _in_text(self, user: str) -> str:
+        return self.alias(user) if self.way == HASHED else SOMEBODY
+
+
+EVERYBODY = People()
+"""Shows every name as it is."""
+_IN_FORCE: ContextVar[People] = ContextVar("people", default=EVERYBODY)
+
+
+def in_force() -> People:
+    """Return the policy that is in force here."""
+    return _IN_FORCE.get()
+
+
+@contextmanager
+def under(people: People) -> Iterator[None]:
+    """Put a policy in force for a block."""
+    token = _IN_FORCE.set(people)
+    try:
+        yield
+    finally:
+        _IN_FORCE.reset(token)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from gpumon.regular_file import read_regular
-from gpumon.text import clean
+from gpumon.common.paths import read_regular
+from gpumon.common.text import clean
 
 FILE = "driver-calls.json"
 SHARE = 0.05

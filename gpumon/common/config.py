@@ -1,19 +1,69 @@
-"""Prices of GPU time and of electricity, as `[cost]` of the settings file has them; nothing is looked up.
+"""Groups of users, as `[groups]` of the settings file names them: whose time is added up on one bill.
 
-There are no default prices: what has none is not known, and no view shows it.
+A user is in one group at most, so that the groups of a site add up to its users.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import errno
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
+
+from gpumon.common.paths import read_regular
+
+NO_GROUP = "(no group)"
+"""In the place of a name, for users whom no group has."""
+_MOST_GROUPS, _MOST_USERS = 1000, 100_000
+MAX_GROUP_LETTERS = 64
+
+
+class UserGroups(NamedTuple):
+    """Groups by name."""
+
+    of_user: Mapping[str, str]
+    """The group of each user who has one."""
+
+    def name(self, user: str) -> str:
+        """The group of a user; `NO_GROUP` where there is none."""
+        return self.of_user.get(user, NO_GROUP)
+
+    def shared_out(self, users: Iterable[str]) -> dict[str, Sequence[str]]:
+        """Return users by group, in the order given; those without one last."""
+        found: dict[str, list[str]] = {}
+        for user in users:
+            found.setdefault(self.name(user), []).append(user)
+        without = found.pop(NO_GROUP, None)
+        return {**found, **({NO_GROUP: without} if without else {})}
+
+
+def read_groups(table: Any) -> UserGroups:
+    """Return the groups of a `[groups]` table. Raises ValueError, which says what is wrong with it."""
+    if not isinstance(table, Mapping) or len(table) > _MOST_GROUPS:
+        raise ValueError('groups must be a table, such as [groups] with lines such as vision = ["ann", "bob"]')
+    found: dict[str, str] = {}
+    for group, users in table.items():
+        if not _is_name(group) or group == NO_GROUP:
+            raise ValueError(f"a group in [groups] must have a name of at most {MAX_GROUP_LETTERS} letters")
+        if not isinstance(users, list) or not all(map(_is_name, users)):
+            raise ValueError(f'{group} in [groups] must be a list of users, such as {group} = ["ann", "bob"]')
+        for user in users:
+            if found.setdefault(user, group) != group:
+                raise ValueError(f"[groups] has {user} in {found[user]} and in {group}: a user has one group")
+    if len(found) > _MOST_USERS:
+        raise ValueError(f"[groups] has more than {_MOST_USERS} users")
+    return UserGroups(found)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_GROUP_LETTERS and value.isprintable()
+
 
 NAN = float("nan")
 DEFAULT = "default"
 """Name in `gpu-hour` of the price of all models that no other name fits."""
 HOURS = 24
-_MOST_LETTERS = 8
+MAX_CURRENCY_LETTERS = 8
 _MOST_NAMES = 100
 _LARGEST = 1e6
 
@@ -74,8 +124,13 @@ def read_prices(table: Any) -> Prices:
 
 
 def _currency(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= _MOST_LETTERS or not value.isprintable() or " " in value:
-        raise ValueError(f"{name} in [cost] must be a word of at most {_MOST_LETTERS} letters, such as EUR")
+    if (
+        not isinstance(value, str)
+        or not 0 < len(value) <= MAX_CURRENCY_LETTERS
+        or not value.isprintable()
+        or " " in value
+    ):
+        raise ValueError(f"{name} in [cost] must be a word of at most {MAX_CURRENCY_LETTERS} letters, such as EUR")
     return value
 
 
@@ -132,3 +187,33 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "pue": _pue,
     "co2": _amount,
 }
+
+
+MOST_BYTES = 64 * 1024
+"""Of a file; a larger one is none of ours."""
+
+
+def settings_path(env: Mapping[str, str], name: str) -> str:
+    """Return the path of the file of that name, `~/.config/gpumon/...`; empty where there is no home."""
+    base = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
+    return f"{base}/gpumon/{name}" if base else ""
+
+
+def read_settings(path: str) -> bytes:
+    """Read the file, without waiting for what is no file. Raises OSError, also where it is too large."""
+    content = read_regular(path, MOST_BYTES + 1, follow=True)
+    if len(content) > MOST_BYTES:
+        raise OSError(errno.EFBIG, "too large for a settings file", path)
+    return content
+
+
+def read_toml(path: str) -> dict[str, Any]:
+    """Read and parse the file. Raises OSError where it cannot be read, ValueError for what is no TOML."""
+    import tomllib
+
+    try:
+        return tomllib.loads(read_settings(path).decode())
+    except UnicodeDecodeError:
+        raise ValueError("not a text in UTF-8") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
