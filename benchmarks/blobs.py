@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from struct import Struct
 
-from gpumon.frame import Frame
+from gpumon.model.frame import Frame
 from gpumon.ring.layout import Layout
 from gpumon.ring.reader import RingReader
 

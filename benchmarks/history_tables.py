@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.history_peer import GPU, Answer, Ask, Peer, Question
 from benchmarks.month_values import Array, Hour
 from benchmarks.stage import GPUS
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric
 
 
 def _columns(metrics: Sequence[Metric]) -> list[str]:

@@ -17,7 +17,7 @@ from gpumon.common.clock import SECOND
 from gpumon.history.collect import SubjectValues, TickValues
 from gpumon.history.query import HOST
 from gpumon.history.tiers import DAY, HOUR
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS
+from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS
 
 DAYS = 31
 UUIDS = [f"GPU-{index:08x}-5ee1-4a3c-9d20-0123456789ab" for index in range(GPUS)]

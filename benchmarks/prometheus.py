@@ -23,7 +23,7 @@ from benchmarks.history_peer import GPU, METRIC, Answer, Ask, Peer, Question
 from benchmarks.month_values import Array, Hour
 from benchmarks.stage import GPUS
 from benchmarks.usage import cpu_seconds
-from gpumon.metrics import GPU_METRICS, HOST_METRICS
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS
 
 _PATIENCE = 120.0
 

@@ -23,10 +23,10 @@ from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
-from gpumon.frame import Frame, Sample
 from gpumon.live import Live
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS
-from gpumon.process import Process
+from gpumon.model.frame import Frame, Sample
+from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS
+from gpumon.model.process import Process
 from gpumon.recording.content import Context, KnownParts, Recorded
 from gpumon.recording.encode import nanoseconds
 from gpumon.recording.reader import RecordingReader

@@ -20,10 +20,10 @@ from benchmarks.report import Budget, Result, number, times
 from benchmarks.stage import GPUS, PROCESSES, Effort, Stage
 from benchmarks.usage import Figures
 from gpumon.common.clock import SECOND
-from gpumon.frame import Frame, Tick
 from gpumon.live import Live
-from gpumon.metrics import GPU_METRICS
-from gpumon.process import Process
+from gpumon.model.frame import Frame, Tick
+from gpumon.model.metrics import GPU_METRICS
+from gpumon.model.process import Process
 from gpumon.ring.reader import FIRST_READ, RingReader
 from gpumon.ring.sizes import plan
 from gpumon.ring.writer import RingWriter

@@ -10,11 +10,11 @@ from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
 from gpumon.accounting.book import AccountBook, HourOfDevice, HourOfUser
 from gpumon.accounting.rows import write_accounts
 from gpumon.common.clock import SECOND
-from gpumon.device import Device
 from gpumon.events.book import EventBatch
-from gpumon.events.event import EventSubject, Occurrence
 from gpumon.events.log import write_events
 from gpumon.history.tiers import HOUR
+from gpumon.model.device import Device
+from gpumon.model.events import EventSubject, Occurrence
 
 _USERS = [f"user-{number:02}" for number in range(24)]
 _YEAR = 365 * 24

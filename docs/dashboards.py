@@ -14,8 +14,8 @@ from pathlib import Path
 from grafana import Asked, Board, Chart, Choice, Row, text_of
 
 from gpumon.exporters.names import EXPORTED
-from gpumon.metrics import BY_NAME, Metric, Unit
-from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
+from gpumon.model.metrics import BY_NAME, Metric, Unit
+from gpumon.model.panels import GPU_PANELS, HOST_PANELS, Panel
 
 FOLDER = Path(__file__).parents[1] / "deploy" / "grafana"
 UNITS = {

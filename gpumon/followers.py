@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Protocol
 
 from gpumon.common.clock import SECOND, Clock
-from gpumon.frame import Tick
+from gpumon.model.frame import Tick
 
 LEDGER, HISTORY = "ledger", "history"
 """Names of the followers that record runs, and all else: readers of the ring are told their problems."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpumon.frame import RunState, Sample, Tick
-from gpumon.metrics import GPU_INDEX, PROCESSES, Availability
+from gpumon.model.frame import RunState, Sample, Tick
+from gpumon.model.metrics import GPU_INDEX, PROCESSES, Availability
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
 _OK, _ASLEEP = Availability.OK, Availability.ASLEEP

@@ -24,12 +24,12 @@ from gpumon.common.paths import (
     ring_paths,
     why_unread,
 )
-from gpumon.frame import Boundary, Frame
-from gpumon.origin import Capability, Driver, Origin
-from gpumon.process import Process
+from gpumon.model.frame import Boundary, Frame
+from gpumon.model.origin import Capability, Driver, Origin
+from gpumon.model.process import Process
+from gpumon.model.units import clock, duration
 from gpumon.ring.layout import RUNNING, Superblock
 from gpumon.ring.reader import Heartbeat, RingReader
-from gpumon.units import clock, duration
 
 if TYPE_CHECKING:
     from gpumon.history.devices import Wanted

@@ -11,11 +11,11 @@ from typing import Any
 
 from gpumon.common.clock import SECOND, Clock, Sign
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import Boundary, Mark, Run, RunState, Sample, Tick
 from gpumon.idleness import is_idle
-from gpumon.metrics import HOST_METRICS
-from gpumon.origin import Capability, Origin
-from gpumon.process import Process
+from gpumon.model.frame import Boundary, Mark, Run, RunState, Sample, Tick
+from gpumon.model.metrics import HOST_METRICS
+from gpumon.model.origin import Capability, Origin
+from gpumon.model.process import Process
 from gpumon.sources.allocations import Allocations, with_jobs
 from gpumon.sources.base import Pace, Reading, Source
 from gpumon.sources.found import found

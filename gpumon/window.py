@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import MissingPackage, UsageError
 from gpumon.common.numbers import is_known
-from gpumon.device import Device
-from gpumon.frame import Frame
 from gpumon.history.device_table import devices_in
 from gpumon.history.devices import Wanted, chosen, devices_of, named
 from gpumon.history.grid import Grid
@@ -18,7 +16,9 @@ from gpumon.history.open import kept_devices, open_history, subjects_of
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import KEEP
 from gpumon.history.span import WindowSpan, span_of
-from gpumon.metrics import BY_NAME, METRICS, Scope
+from gpumon.model.device import Device
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import BY_NAME, METRICS, Scope
 
 try:
     import numpy as np
@@ -195,7 +195,7 @@ class Window:
 
 def _known(name: str) -> str:
     if name not in BY_NAME:
-        raise UsageError(f"no such metric: '{name}'. See gpumon.metrics.METRICS")
+        raise UsageError(f"no such metric: '{name}'. See gpumon.model.metrics.METRICS")
     return name
 
 

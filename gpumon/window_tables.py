@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpumon.common.errors import MissingPackage, UsageError
-from gpumon.metrics import BY_NAME, Kind
+from gpumon.model.metrics import BY_NAME, Kind
 
 if TYPE_CHECKING:
     from gpumon.window import Column, Window

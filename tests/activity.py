@@ -12,8 +12,8 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
 from gpumon.database.write import open_to_write
-from gpumon.frame import Tick
 from gpumon.history.migrations import HISTORY_FILE
+from gpumon.model.frame import Tick
 
 WRITTEN_EVERY = 60 * SECOND
 

@@ -9,11 +9,11 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.device import Device
-from gpumon.frame import Boundary, Frame, Mark, Run, Sample, Tick
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, Availability
-from gpumon.origin import Origin
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Boundary, Frame, Mark, Run, Sample, Tick
+from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, Availability
+from gpumon.model.origin import Origin
+from gpumon.model.process import Process
 
 TIME = 1_790_000_000 * SECOND
 

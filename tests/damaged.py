@@ -45,7 +45,7 @@ from gpumon.history.recorder import HistoryRecorder
 from gpumon.history.tiers import SHAPES
 from gpumon.ledger.reader import Ledgers
 from gpumon.live import Live
-from gpumon.origin import Driver, Origin
+from gpumon.model.origin import Driver, Origin
 from gpumon.recording.content import Context, Recorded
 from gpumon.recording.reader import RecordingReader
 from gpumon.recording.writer import RecordingWriter

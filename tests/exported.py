@@ -12,8 +12,8 @@ from gpumon.daemon.use_counter import UseCounter
 from gpumon.exporters.dialects import DialectOptions
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.scrape import Exporter
-from gpumon.frame import Tick
 from gpumon.live import Live, LiveState
+from gpumon.model.frame import Tick
 from gpumon.ring.layout import RUNNING
 from gpumon.ring.writer import RingWriter
 

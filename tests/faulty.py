@@ -15,9 +15,9 @@ from subprocess import Popen
 
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
-from gpumon.frame import Frame, Sample
 from gpumon.live import Live, follow
-from gpumon.metrics import BY_NAME, GPU_INDEX, Availability, Kind
+from gpumon.model.frame import Frame, Sample
+from gpumon.model.metrics import BY_NAME, GPU_INDEX, Availability, Kind
 from gpumon.sources.nvml.readings import CALLS
 from gpumon.sources.nvml.schedule import EVERY_TICK
 from tests.nvml import METRICS, Process, Stub

@@ -10,8 +10,8 @@ from typing import Any
 from gpumon.common.paths import Places
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
-from gpumon.frame import Frame
 from gpumon.live import Live
+from gpumon.model.frame import Frame
 from gpumon.recording.content import Context, Recorded
 from gpumon.recording.reader import RecordingReader
 from gpumon.recording.writer import RecordingWriter

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.model.metrics import GPU_METRICS, Availability
 from tests.nvml import Stub
 from tests.programs import asked, environment
 

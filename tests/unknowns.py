@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from math import inf, isfinite, nan
 
 from gpumon.common.clock import SECOND
-from gpumon.device import Device
-from gpumon.frame import Frame, Sample, Tick
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, IDLE, PROCESSES, Availability
-from gpumon.origin import Origin
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Frame, Sample, Tick
+from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, IDLE, PROCESSES, Availability
+from gpumon.model.origin import Origin
+from gpumon.model.process import Process
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from tests.builders import process, tick

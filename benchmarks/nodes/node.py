@@ -14,12 +14,12 @@ from gpumon.accounting.totals import DeviceNow, DeviceTotals, Totals, XidCount
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
-from gpumon.device import Device
 from gpumon.exporters.snapshot import GpuFacts, Snapshot
-from gpumon.frame import Run, Sample
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
-from gpumon.origin import Driver, Origin
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Run, Sample
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.process import Process
 
 VERSION = "simulated"
 QUIET_AFTER = 90.0

@@ -25,13 +25,13 @@ from gpumon.analysis.gpu_state import GpuState, working
 from gpumon.analysis.holders import HeldDevice
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.device import Device
-from gpumon.energy_growth import FOLLOWS
-from gpumon.frame import Tick
 from gpumon.history.gaps import is_gap, longest
 from gpumon.history.tiers import HOUR
-from gpumon.metrics import GPU_INDEX, Availability
-from gpumon.vendors import PARTS
+from gpumon.model.device import Device
+from gpumon.model.energy import FOLLOWS
+from gpumon.model.frame import Tick
+from gpumon.model.metrics import GPU_INDEX, Availability
+from gpumon.model.vendors import PARTS
 
 _HOUR = HOUR * SECOND
 _ENERGY, _POWER, _LIMIT = (GPU_INDEX[f"gpu.{name}"] for name in ("energy", "power", "power_limit"))

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.energy_growth import EnergyReadings, energy_between
+from gpumon.model.energy import EnergyReadings, energy_between
 
 Part = TypeVar("Part")
 Book = Callable[[Part, float, float], object]

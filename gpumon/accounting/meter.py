@@ -26,9 +26,9 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.holders import HeldDevice, HolderWatch
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.frame import Tick
 from gpumon.history.gaps import is_gap
-from gpumon.metrics import GPU_INDEX, Availability
+from gpumon.model.frame import Tick
+from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.ring.sums import SumNames, Sums, SumTimes
 
 MOST_DEVICES = 160

@@ -10,7 +10,7 @@ from gpumon.accounting import query
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.query import HourUse, KeptAccounts, KnownDevice
 from gpumon.history.tiers import HOUR
-from gpumon.vendors import PARTS
+from gpumon.model.vendors import PARTS
 
 NOTICED = 90.0
 """Seconds of a device that were not seen, from which on they are worth telling: those of now are not written yet."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpumon.common.numbers import is_known
-from gpumon.frame import Sample
-from gpumon.vendors import clock_events, maker
+from gpumon.model.frame import Sample
+from gpumon.model.vendors import clock_events, maker
 
 
 def clock_event_reasons(sample: Sample) -> tuple[str, ...] | None:

@@ -12,8 +12,8 @@ from gpumon.analysis.rank_epochs import KnownEpoch, RankEpochs, Span
 from gpumon.analysis.thresholds import OVERDUE
 from gpumon.analysis.waiting import Waited
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import Boundary, Frame, Mark, Run, RunState
-from gpumon.step_size import row_size
+from gpumon.model.frame import Boundary, Frame, Mark, Run, RunState
+from gpumon.model.steps import row_size
 
 RUNS = 64
 """Runs remembered of each device."""

@@ -19,9 +19,9 @@ from gpumon.analysis.load import Load, Loads
 from gpumon.analysis.thresholds import CONTEXT, GAP, PAUSE, RESERVED_MOST, RESERVED_SHARE, WATCHED
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.frame import Frame, Sample
-from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
-from gpumon.process import Process
+from gpumon.model.frame import Frame, Sample
+from gpumon.model.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
+from gpumon.model.process import Process
 
 _UTILIZATION, _ACTIVITY = GPU_INDEX["gpu.utilization"], GPU_INDEX["gpu.graphics_activity"]
 _MEMORY_USED, _MEMORY_TOTAL = GPU_INDEX["gpu.memory_used"], GPU_INDEX["gpu.memory_total"]

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, has_unlisted_holder, is_held, judge, working
 from gpumon.analysis.load import Load, load_of
 from gpumon.analysis.ranks import Ranks
-from gpumon.device import counted
-from gpumon.frame import Frame, RunState, Sample
-from gpumon.metrics import Availability
-from gpumon.process import Process
+from gpumon.model import units
+from gpumon.model.device import counted
+from gpumon.model.frame import Frame, RunState, Sample
+from gpumon.model.metrics import Availability
+from gpumon.model.process import Process
 
 ANSWERS = (Availability.OK, Availability.ASLEEP)
 """States of a GPU that nothing is wrong with."""

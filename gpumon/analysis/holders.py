@@ -11,9 +11,9 @@ from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, is_held, ju
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.frame import RunState, Sample, Tick
-from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
-from gpumon.process import Process
+from gpumon.model.frame import RunState, Sample, Tick
+from gpumon.model.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
+from gpumon.model.process import Process
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
 _KERNEL_TIME = itemgetter(*(Process._fields.index(name) for name in ("uuid", "user", "sm_utilization")))

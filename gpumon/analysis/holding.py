@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
-from gpumon.device import Device
+from gpumon.model.device import Device
 
 
 def held_now(statuses: Iterable[GpuStatus]) -> Mapping[str, Sequence[Device]]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.thresholds import LETS_UP, LIGHT, NO_KERNEL, PAUSE, STEADY
 from gpumon.common.clock import SECOND
-from gpumon.metrics import IDLE
+from gpumon.model.metrics import IDLE
 
 
 class Load(Enum):

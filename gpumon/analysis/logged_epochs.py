@@ -7,7 +7,7 @@ from math import isclose, isfinite
 from typing import NamedTuple
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import Frame, Mark, Run
+from gpumon.model.frame import Frame, Mark, Run
 
 EPOCHS, RUNS = 64, 64
 """Epochs kept of each run, and runs."""

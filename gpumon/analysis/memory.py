@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import FrameworkMemory, Sample
+from gpumon.model.frame import FrameworkMemory, Sample
 
 
 class MemoryBreakdown(NamedTuple):

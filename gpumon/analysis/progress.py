@@ -10,7 +10,7 @@ from gpumon.analysis.ranks import Ranks
 from gpumon.analysis.thresholds import OVERDUE, PAUSE
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import TRAINING, Run, RunState
+from gpumon.model.frame import TRAINING, Run, RunState
 
 _NEARLY = 0.99
 """Share of an epoch that counts as done before its end, at most: it may take longer than those before."""

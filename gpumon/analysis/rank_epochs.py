@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from gpumon.analysis.waiting import WaitFold
 from gpumon.common.numbers import NAN
-from gpumon.epoch_fold import EpochEnd, EpochFold
-from gpumon.frame import TRAINING, Boundary, Mark
+from gpumon.model.epoch import EpochEnd, EpochFold
+from gpumon.model.frame import TRAINING, Boundary, Mark
 
 KEEP = 4096
 """Boundaries kept of each rank, at most; beyond, the older half is dropped."""

@@ -5,8 +5,8 @@ from math import isfinite
 from typing import NamedTuple
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import Run, RunState
-from gpumon.process import Process
+from gpumon.model.frame import Run, RunState
+from gpumon.model.process import Process
 
 TOGETHER = 10.0
 """Seconds within which runs began together."""

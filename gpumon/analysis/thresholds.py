@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.run_facts import NEWS_FOR
+from gpumon.model.run import NEWS_FOR
 
 PAUSE = 60.0
 """Seconds: a pause between two epochs, or a validation on the CPU, is not idleness."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.common.numbers import is_known
-from gpumon.process import Process
+from gpumon.model.process import Process
 
 
 def unknown_of(process: Process) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpumon.process import Process
+from gpumon.model.process import Process
 
 TITLES = "Encoder", "Decoder"
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import Boundary, Run, waited_between
+from gpumon.model.frame import Boundary, Run, waited_between
 
 
 class Waited(NamedTuple):

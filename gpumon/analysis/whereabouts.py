@@ -1,6 +1,6 @@
 """Slurm job, pod and container of a process in one short text: the same in all views."""
 
-from gpumon.process import Process, pod_parts
+from gpumon.model.process import Process, pod_parts
 
 TITLE = "Job or container"
 _UID = 8

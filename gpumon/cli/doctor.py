@@ -23,8 +23,8 @@ from gpumon.common.checkup import Check, CheckSection, Condition
 from gpumon.common.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, UsageError
 from gpumon.common.paths import places
 from gpumon.common.text import clean
+from gpumon.model.units import counted
 from gpumon.sources.registry import examined
-from gpumon.units import counted
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -13,12 +13,12 @@ from gpumon.cli.streams import say
 from gpumon.common.checkup import Check, Condition
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import Places
-from gpumon.frame import Frame, Sample
 from gpumon.live import Live, follow
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.origin import Capability, Driver, Origin
-from gpumon.remedies import RESTART_MACHINE, reset
-from gpumon.units import counted
+from gpumon.model.frame import Frame, Sample
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.origin import Capability, Driver, Origin
+from gpumon.model.remedies import RESTART_MACHINE, reset
+from gpumon.model.units import counted
 
 GPUS = "GPUs"
 _PATIENCE = 20.0

@@ -6,8 +6,8 @@ from collections import deque
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.diagnosis.now import LOOK_BACK
-from gpumon.frame import Frame
 from gpumon.live import Live
+from gpumon.model.frame import Frame
 
 
 class FollowedFrames:

@@ -28,9 +28,9 @@ from gpumon.history.open import open_history
 from gpumon.history.overview import Overview, overview
 from gpumon.history.tiers import DAY, SHAPES
 from gpumon.live import follow
+from gpumon.model.units import bytes_binary, counted, moment, span
+from gpumon.model.vendors import is_part
 from gpumon.reports.text_table import TextColumn, draw
-from gpumon.units import bytes_binary, counted, moment, span
-from gpumon.vendors import is_part
 
 _MORE: dict[str, ModuleType] = {
     "totals": history_totals, "accounts": history_accounts, "processes": history_processes, "events": history_events,

@@ -15,10 +15,10 @@ from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places, history_paths
-from gpumon.events.kinds import EVENT_KINDS
 from gpumon.events.query import EventFilter, devices_of_events, read_events
 from gpumon.history.span import span_of
 from gpumon.live import follow
+from gpumon.model.events import EVENT_KINDS
 from gpumon.reports import events
 
 _TEXT = "list events: runs, out of memory, throttling, lost or idle GPUs, the driver, the daemon"

@@ -72,9 +72,9 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
 
 def _left_out(path: str, span: WindowSpan) -> int:
     """Return how many processes at once were not kept in a window, at most. Raises GpumonError."""
-    from gpumon.events.kinds import LEFT_OUT
     from gpumon.events.process_watch import AGAIN
     from gpumon.events.query import EventFilter, read_events
+    from gpumon.model.events import LEFT_OUT
 
     noted = read_events(path, span.begin - AGAIN, span.end, EventFilter(kinds=(LEFT_OUT,)))
     counts = [event.details.get("left_out") for event in noted]

@@ -8,7 +8,7 @@ from gpumon.common.paths import Places, history_path, ledger_path
 from gpumon.database.absent import why_absent
 from gpumon.ledger.reader import NOTHING
 from gpumon.live import Live, follow
-from gpumon.origin import Capability
+from gpumon.model.origin import Capability
 
 _RUNNING = "the daemon writes within a minute of its start; after that, its log may say why; restart it if it is older"
 

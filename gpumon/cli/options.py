@@ -14,7 +14,7 @@ from gpumon.common.clock import LONGEST, SHORTEST
 from gpumon.common.config import read_toml, settings_path
 from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places, places
-from gpumon.origin import Capability
+from gpumon.model.origin import Capability
 from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
 
 if TYPE_CHECKING:

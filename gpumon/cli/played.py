@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from gpumon.common.errors import RingError
 from gpumon.common.paths import PLAYED, Places, ring_paths
 from gpumon.live import Live
-from gpumon.origin import Capability
+from gpumon.model.origin import Capability
 
 
 def is_here(live: Live) -> bool:

@@ -23,13 +23,13 @@ from gpumon.common.clock import SECOND, positive_seconds
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import history_paths
 from gpumon.common.text import clean
-from gpumon.frame import Frame
 from gpumon.live import Live, follow, no_daemon
-from gpumon.origin import Capability
+from gpumon.model.frame import Frame
+from gpumon.model.origin import Capability
+from gpumon.model.units import bytes_binary, counted, duration, moment
 from gpumon.recording.anonymize import Anonymizer
 from gpumon.recording.content import VALUES, Context, Recorded, means_of
 from gpumon.recording.writer import RecordingWriter
-from gpumon.units import bytes_binary, counted, duration, moment
 
 if TYPE_CHECKING:
     from gpumon.history.kept_frames import KeptFrame

@@ -8,12 +8,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from gpumon import units
 from gpumon.cli.streams import say
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.ledger.find import find
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow
+from gpumon.model import units
 
 if TYPE_CHECKING:
     from gpumon.ledger.change import LedgerChange

@@ -19,7 +19,7 @@ from gpumon.cli.options import playback_of, reads_hardware, source_of
 from gpumon.common.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
 from gpumon.common.paths import Places
 from gpumon.live import Live
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -17,10 +17,10 @@ from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.common.numbers import NAN
 from gpumon.common.paths import Places, closed_rings, dir_option, ring_paths, without_daemon
 from gpumon.diagnosis.now import earlier_frames, kept_epochs
-from gpumon.frame import nothing
 from gpumon.live import Live, follow
-from gpumon.origin import Capability, Driver, Origin
-from gpumon.units import duration
+from gpumon.model.frame import nothing
+from gpumon.model.origin import Capability, Driver, Origin
+from gpumon.model.units import duration
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -27,9 +27,9 @@ from gpumon.common.numbers import NAN
 from gpumon.common.paths import Places
 from gpumon.common.procfs import read_stat
 from gpumon.common.text import cut
-from gpumon.frame import Frame
 from gpumon.live import Live, follow
-from gpumon.origin import Capability
+from gpumon.model.frame import Frame
+from gpumon.model.origin import Capability
 from gpumon.reports.status_text import lines
 
 _HOME = "\x1b[H"

@@ -11,8 +11,8 @@ from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
 from gpumon.common.errors import EXIT_OK
 from gpumon.common.paths import Places
+from gpumon.model.units import moment
 from gpumon.reports.text_table import TextColumn, draw
-from gpumon.units import moment
 
 _NONE = "no tokens; 'gpumon web token add NAME' adds one"
 _COLUMNS = (

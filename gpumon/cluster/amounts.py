@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpumon import units
 from gpumon.common.numbers import is_known
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 
 _KILO, _MEGA = 1e3, 1e6
 _KWH = 3.6e6

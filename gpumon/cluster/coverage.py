@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.cluster.questions import AWAY, STEP, Period
 from gpumon.cluster.rows import Answers, node_of, single
 from gpumon.common.config import NO_GROUP, UserGroups
 from gpumon.common.numbers import NAN, is_known
 from gpumon.cost.charge import WHOLE
+from gpumon.model import units
 
 _NAMED = 3
 """Nodes that a sentence names."""

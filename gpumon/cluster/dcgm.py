@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gpumon.cluster.questions import STEP, Period, Question
 from gpumon.cluster.recorded import DCGM
-from gpumon.metrics import IDLE
+from gpumon.model.metrics import IDLE
 
 _UTIL = DCGM
 _IDLE = 100 * IDLE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon import units
 from gpumon.cluster.facts import Node
 from gpumon.cluster.recorded import RULE_INTERVAL, SILENT
 from gpumon.cluster.rows import Answers
+from gpumon.model import units
 
 _LOOKBACK = 300.0
 """Seconds for which an engine tells a value that has no successor."""

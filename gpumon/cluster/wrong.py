@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.cluster.facts import Node, in_order
 from gpumon.cluster.rows import Answers, node_of
 from gpumon.common.numbers import NAN, is_known
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 
 _UNKNOWN = "with GPUs in an unknown state"
 _OF_TARGETS = {

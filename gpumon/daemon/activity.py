@@ -15,7 +15,7 @@ from gpumon.daemon.unwritten import EarlierTicks, unwritten
 from gpumon.database.write import transaction
 from gpumon.events.book import EventBook
 from gpumon.events.log import close_unseen, last_written, write_events, write_unwritten
-from gpumon.frame import Tick
+from gpumon.model.frame import Tick
 
 _AT_ONCE = 10
 """Ticks taken together: after a second of sleep little of the code is in the CPU's caches, and one costs as much as

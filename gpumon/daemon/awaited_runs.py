@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from gpumon.followers import LEDGER, Follower
-from gpumon.frame import Tick
+from gpumon.model.frame import Tick
 
 _OPENED = 2.0
 """Seconds for which frames wait for their ledger to be opened, at most; on a machine that is not busy it takes ms."""

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from gpumon.common.errors import RingError
 from gpumon.common.procfs import boot_id
-from gpumon.frame import Frame
+from gpumon.model.frame import Frame
 from gpumon.ring.reader import RingReader
 
 _AT_ONCE = 64

@@ -12,8 +12,8 @@ from gpumon.common.paths import LOCK, RING
 from gpumon.daemon.calls import CallsFile
 from gpumon.daemon.log import DaemonLog, say
 from gpumon.followers import HISTORY, LEDGER, Followers
-from gpumon.frame import Tick
-from gpumon.origin import Capability
+from gpumon.model.frame import Tick
+from gpumon.model.origin import Capability
 from gpumon.ring.directory_writer import RowsExhausted
 from gpumon.ring.layout import STOPPED
 from gpumon.ring.lock import NO_INODE, WriterLock, inode_at

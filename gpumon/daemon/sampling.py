@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpumon.common.clock import LONGEST, SHORTEST, Clock
 from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places
-from gpumon.origin import Capability
+from gpumon.model.origin import Capability
 from gpumon.sampler import Sampler
 from gpumon.sources.allocations import Allocations
 from gpumon.sources.base import Request

@@ -19,9 +19,9 @@ from gpumon.daemon.log import say as _say
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
 from gpumon.daemon.use_counter import UseCounter
-from gpumon.frame import Tick
 from gpumon.history.limits import USUAL_LIMITS, HistoryLimits
-from gpumon.origin import Capability
+from gpumon.model.frame import Tick
+from gpumon.model.origin import Capability
 from gpumon.ring.writer import NO_ROOM, NoRoom
 from gpumon.sampler import Sampler
 from gpumon.sources.base import KnowsDevices

@@ -14,7 +14,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import RingError
 from gpumon.daemon.earlier import frames_since
 from gpumon.events.book import EventBatch, EventBook
-from gpumon.frame import Tick
+from gpumon.model.frame import Tick
 from gpumon.ring.predecessor import tick_of
 from gpumon.ring.reader import RingReader
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gpumon.accounting.meter import UseMeter
 from gpumon.analysis.holders import HolderWatch
-from gpumon.frame import Tick
+from gpumon.model.frame import Tick
 from gpumon.ring.layout import Layout
 from gpumon.ring.sums import SumPlace, read_sums, write_sums
 from gpumon.ring.writer import RingWriter

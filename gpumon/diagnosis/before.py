@@ -10,7 +10,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.gpu_rules import THERMAL
 from gpumon.history.query import Query
 from gpumon.history.recent import RecentHistory
-from gpumon.metrics import IDLE
+from gpumon.model.metrics import IDLE
 
 _UTILIZATION = "gpu.utilization"
 _THROTTLED = ("gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.analysis.thresholds import OTHERS_HOLD, SAMPLED, START_APART
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import Rule, diagnose
@@ -13,7 +12,8 @@ from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record, UsageRow
 from gpumon.ledger.schema import WHOLE_RUN
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 
 
 class ComparedRun(NamedTuple):

@@ -6,10 +6,10 @@ from typing import NamedTuple, TypeVar
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.common.numbers import NAN
-from gpumon.device import Device
 from gpumon.diagnosis.finding import Finding, Subject
-from gpumon.frame import RunState, Sample
-from gpumon.metrics import BY_NAME, PCIE_LINK, Availability
+from gpumon.model.device import Device
+from gpumon.model.frame import RunState, Sample
+from gpumon.model.metrics import BY_NAME, PCIE_LINK, Availability
 
 
 def has_slow_link(status: GpuStatus) -> bool:

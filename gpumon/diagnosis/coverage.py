@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.frame import Sample
-from gpumon.metrics import Availability
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import Availability
 
 _JUDGED = (
     ("temperature", ("gpu.temperature", "gpu.temperature_memory")),

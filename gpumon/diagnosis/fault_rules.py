@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
-from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
-from gpumon.metrics import BY_NAME
-from gpumon.remedies import RESTART_MACHINE, command, reset, sentence
-from gpumon.vendors import Vendor, maker
+from gpumon.model import units
+from gpumon.model.metrics import BY_NAME
+from gpumon.model.remedies import RESTART_MACHINE, command, reset, sentence
+from gpumon.model.vendors import Vendor, maker
 
 if TYPE_CHECKING:
-    from gpumon.xids import Xid
+    from gpumon.model.xids import Xid
 
 SLOW_LINK, NVLINK_DOWN = OF_LINKS = ("slow_link", "nvlink_down")
 """Kinds of the findings about a link."""
@@ -54,7 +54,7 @@ def reported_fault(gpu: GpuContext) -> Xid | None:
     code = gpu.value("gpu.xid")
     if not 0 < code < _NO_CODE:
         return None
-    from gpumon.xids import xid_of  # a table that few need
+    from gpumon.model.xids import xid_of  # a table that few need
 
     return xid_of(int(code))
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from gpumon.metrics import Metric
+from gpumon.model.metrics import Metric
 
 
 class Severity(IntEnum):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gpumon import units
 from gpumon.analysis import thresholds
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.fault_rules import FAULT_RULES, reported_fault
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
-from gpumon.frame import Sample
-from gpumon.metrics import BY_NAME, PROCESSES, Availability, Unit
-from gpumon.remedies import RESTART_MACHINE, command, reset, sentence
-from gpumon.vendors import maker
+from gpumon.model import units
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import BY_NAME, PROCESSES, Availability, Unit
+from gpumon.model.remedies import RESTART_MACHINE, command, reset, sentence
+from gpumon.model.vendors import maker
 
 _VITAL = ("gpu.utilization", "gpu.memory_used", "gpu.power", "gpu.temperature", "gpu.clock_sm")
 """Metrics of which a GPU that works tells one at least."""

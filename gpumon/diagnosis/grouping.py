@@ -6,8 +6,8 @@ Programs get each finding by itself.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.diagnosis.finding import Finding
+from gpumon.model import units
 
 _GPU = "GPU "
 

@@ -15,8 +15,8 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import GpuContext, LoadedLink, RunContext, diagnose, has_slow_link
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
-from gpumon.frame import RunState
-from gpumon.metrics import Availability
+from gpumon.model.frame import RunState
+from gpumon.model.metrics import Availability
 
 if TYPE_CHECKING:
     from gpumon.analysis.epochs import Epochs

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpumon.analysis.thresholds import JUDGED_OVER, LOADED, LOADED_FOR
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import LoadedLink
-from gpumon.frame import Frame
 from gpumon.history.gaps import longest
-from gpumon.metrics import PCIE_LINK, Availability
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import PCIE_LINK, Availability
 
 if TYPE_CHECKING:
     from gpumon.history.recent import RecentHistory

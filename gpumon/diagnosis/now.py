@@ -13,7 +13,7 @@ from gpumon.analysis.ranks import ranks_of
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.diagnosis.context import LoadedLink, has_slow_link
 from gpumon.diagnosis.finding import Finding
-from gpumon.frame import ENDED_BADLY, Frame, RunState
+from gpumon.model.frame import ENDED_BADLY, Frame, RunState
 
 if TYPE_CHECKING:
     from gpumon.analysis.epochs import Epochs

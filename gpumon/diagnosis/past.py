@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.analysis.thresholds import SAMPLED, WHOLE
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.run_rules import RUN_RULES
-from gpumon.frame import Mark
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
+from gpumon.model import units
+from gpumon.model.frame import Mark
 
 
 def findings(record: Record, total: EpochSummary, now: float) -> list[Finding]:

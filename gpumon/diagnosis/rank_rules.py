@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.context import Rule, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
-from gpumon.frame import Boundary
+from gpumon.model import units
+from gpumon.model.frame import Boundary
 
 
 class RankContext(NamedTuple):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpumon import units
 from gpumon.analysis import thresholds
 from gpumon.common.numbers import is_known
 from gpumon.diagnosis.context import Rule, RunContext
 from gpumon.diagnosis.finding import Finding, Severity
-from gpumon.frame import RunState
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.frame import RunState
+from gpumon.model.metrics import Unit
 
 _ENDS = {RunState.DIED: ("died", "died"), RunState.FAILED: ("failed", "failed")}
 

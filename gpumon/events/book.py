@@ -11,12 +11,11 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.events.clock_watch import ClockWatch
 from gpumon.events.device_watch import DeviceWatch
-from gpumon.events.event import Key, Occurrence
-from gpumon.events.kinds import BY_NAME
 from gpumon.events.process_watch import ProcessWatch
 from gpumon.events.run_watch import RunWatch
 from gpumon.events.xid_watch import XidWatch
-from gpumon.frame import Tick
+from gpumon.model.events import BY_NAME, Key, Occurrence
+from gpumon.model.frame import Tick
 
 _MOST = 10_000
 """Events that wait while the file cannot be written; the oldest go first."""

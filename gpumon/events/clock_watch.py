@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from gpumon.common.clock import SECOND
-from gpumon.events.event import Occurrence
-from gpumon.events.kinds import CLOCK_SET
-from gpumon.frame import Tick
+from gpumon.model.events import CLOCK_SET, Occurrence
+from gpumon.model.frame import Tick
 
 LEAST = 5.0
 """Seconds by which the clock was set, at least: less is a correction, or time between two readings."""

@@ -11,12 +11,12 @@ from gpumon.analysis.gpu_state import GpuState, is_late
 from gpumon.analysis.holders import HeldDevice
 from gpumon.analysis.thresholds import LONG_IDLE
 from gpumon.common.clock import SECOND
-from gpumon.energy_growth import FOLLOWS, lacks
-from gpumon.events.event import EventSubject, Occurrence, unseen
-from gpumon.frame import Sample, Tick
 from gpumon.history.gaps import is_gap
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, Availability
-from gpumon.origin import Driver
+from gpumon.model.energy import FOLLOWS, lacks
+from gpumon.model.events import EventSubject, Occurrence, unseen
+from gpumon.model.frame import Sample, Tick
+from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
+from gpumon.model.origin import Driver
 
 QUIET = 10 * SECOND
 """ns without throttling after which it has ended: a limit is left and met again many times a minute."""

@@ -12,9 +12,8 @@ from gpumon.common.text import clean
 from gpumon.database.cells import typed_rows
 from gpumon.events.book import EventBatch
 from gpumon.events.device_watch import QUIET
-from gpumon.events.event import TAKEN_BACK, EventSubject, Key, Occurrence, details_of, unseen
-from gpumon.events.kinds import BY_NAME
 from gpumon.history.gaps import longest
+from gpumon.model.events import BY_NAME, TAKEN_BACK, EventSubject, Key, Occurrence, details_of, unseen
 
 _MOST_NAME = 100
 _MOST_DETAILS = 4000

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpumon.common.clock import SECOND
-from gpumon.events.event import Occurrence
-from gpumon.events.kinds import LEFT_OUT
-from gpumon.frame import Tick
+from gpumon.model.events import LEFT_OUT, Occurrence
+from gpumon.model.frame import Tick
 from gpumon.process_history.identity import MOST_AT_ONCE
 
 _MORE = 1.1

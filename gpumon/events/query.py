@@ -10,11 +10,10 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.common.privacy import SHOWN, in_force
 from gpumon.database.cells import REAL, typed_rows
-from gpumon.events.event import EventSubject, details_of
-from gpumon.events.kinds import BY_NAME, XID, EventKind
 from gpumon.history.read import reading
-from gpumon.vendors import is_part, numbered
-from gpumon.xids import xid_of
+from gpumon.model.events import BY_NAME, XID, EventKind, EventSubject, details_of
+from gpumon.model.vendors import is_part, numbered
+from gpumon.model.xids import xid_of
 
 if TYPE_CHECKING:  # a view that reads no file does without
     import sqlite3

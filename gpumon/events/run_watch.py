@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
-from gpumon.events.event import EventSubject, Occurrence, taken_back
-from gpumon.frame import Boundary, Mark, Run, RunState, Tick
+from gpumon.model.events import EventSubject, Occurrence, taken_back
+from gpumon.model.frame import Boundary, Mark, Run, RunState, Tick
 
 _MOST_OVER = 50_000
 """Keys of runs that are over, and may still be shown."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpumon.common.clock import SECOND
-from gpumon.events.event import EventSubject, Occurrence
-from gpumon.events.kinds import XID
-from gpumon.frame import Run, RunState, Tick, XidEvent
-from gpumon.xids import xid_of
+from gpumon.model.events import XID, EventSubject, Occurrence
+from gpumon.model.frame import Run, RunState, Tick, XidEvent
+from gpumon.model.xids import xid_of
 
 SAME = 60 * SECOND
 """ns in which reports of one code on one GPU are told as two events: the first at once, and the others when they are

@@ -19,7 +19,7 @@ from gpumon.exporters.labels import label_text
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.rows import DialectRow, Labels, row_families
 from gpumon.exporters.snapshot import GpuFacts, Snapshot
-from gpumon.process import pod_parts
+from gpumon.model.process import pod_parts
 
 _MEBI = 2.0**-20
 _PERCENT = 100.0

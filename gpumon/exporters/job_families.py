@@ -8,7 +8,7 @@ from gpumon.exporters.family import Family, info
 from gpumon.exporters.jobs import job_of
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.snapshot import Snapshot
-from gpumon.process import pod_parts
+from gpumon.model.process import pod_parts
 
 GIVEN, RUNS = "allocation", "process"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.device import job_parts
 from gpumon.exporters.labels import label_text
 from gpumon.exporters.snapshot import GpuFacts
+from gpumon.model.device import job_parts
 
 _MOST_TEXT = 64
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpumon.metrics import METRICS, Kind, Metric, Unit
+from gpumon.model.metrics import METRICS, Kind, Metric, Unit
 
 PREFIX = "gpumon_"
 _SUFFIXES: Mapping[Unit, str] = {
@@ -24,7 +24,7 @@ _SUFFIXES: Mapping[Unit, str] = {
 def exported_name(metric: Metric) -> str:
     """Return the name of a metric: its own, its unit, and `_total` where it is a counter.
 
-    >>> from gpumon.metrics import BY_NAME
+    >>> from gpumon.model.metrics import BY_NAME
     >>> exported_name(BY_NAME["gpu.energy"])
     'gpumon_gpu_energy_joules_total'
     """

@@ -9,7 +9,6 @@ from math import inf
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.common.numbers import is_known
-from gpumon.device import counted
 from gpumon.exporters.family import Family, counter, gauge, info
 from gpumon.exporters.job_families import job_families
 from gpumon.exporters.labels import label_text, sentence
@@ -18,7 +17,8 @@ from gpumon.exporters.people import UserNames
 from gpumon.exporters.run_families import run_families
 from gpumon.exporters.snapshot import GpuFacts, Snapshot
 from gpumon.exporters.use_families import use_families
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind, Metric
+from gpumon.model.device import counted
+from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind, Metric
 
 GPU = ("gpu", "uuid")
 STATES = ("free", "busy", "held_idle", "lost", "unknown")

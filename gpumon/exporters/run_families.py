@@ -8,8 +8,8 @@ from gpumon.common.numbers import NAN
 from gpumon.exporters.family import Family, gauge, info
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.snapshot import GpuFacts, Snapshot
-from gpumon.frame import Run, RunState
-from gpumon.process import pod_parts
+from gpumon.model.frame import Run, RunState
+from gpumon.model.process import pod_parts
 
 _LABELS = ("uuid", "run")
 IDENTITY = ("uuid", "run", "name", "user", "slurm_job", "pod_uid", "pod_name")

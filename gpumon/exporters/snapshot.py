@@ -13,12 +13,12 @@ from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import GAP
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.device import counted
-from gpumon.frame import Frame, Run, Sample
 from gpumon.live import LiveState
-from gpumon.metrics import PROCESSES
-from gpumon.origin import Driver, Origin
-from gpumon.process import Process
+from gpumon.model.device import counted
+from gpumon.model.frame import Frame, Run, Sample
+from gpumon.model.metrics import PROCESSES
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.process import Process
 from gpumon.ring.sums import Sums
 
 

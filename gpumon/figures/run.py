@@ -26,7 +26,7 @@ from gpumon.figures.run_series import RunSeries, diverged_points
 from gpumon.figures.scales import scale_of
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, MarkRow
-from gpumon.metrics import BY_NAME, Unit
+from gpumon.model.metrics import BY_NAME, Unit
 
 LOGGED = 6
 """Logged metrics that get a panel."""

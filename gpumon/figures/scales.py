@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.metrics import Unit
+from gpumon.model.metrics import Unit
 
 
 class Scale(NamedTuple):

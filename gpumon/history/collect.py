@@ -14,8 +14,6 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.energy_growth import FOLLOWS, most_power
-from gpumon.frame import Frame, Tick
 from gpumon.history.cell import HistoryCell, summed
 from gpumon.history.counting import Counting
 from gpumon.history.gaps import is_gap
@@ -26,7 +24,9 @@ from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL
 from gpumon.history.samples import EvenCells
 from gpumon.history.tiers import SHAPES, KeptColumns
 from gpumon.history.tiers import columns_of as columns_of
-from gpumon.metrics import GPU_INDEX, Availability
+from gpumon.model.energy import FOLLOWS, most_power
+from gpumon.model.frame import Frame, Tick
+from gpumon.model.metrics import GPU_INDEX, Availability
 
 _ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
 SET_BACK = 60.0

@@ -8,7 +8,7 @@ from math import isfinite, nan
 from operator import eq, ge, gt, ne, sub
 from typing import NamedTuple
 
-from gpumon.energy_growth import UNSURE, EnergyReadings
+from gpumon.model.energy import UNSURE, EnergyReadings
 
 
 class Grown(NamedTuple):

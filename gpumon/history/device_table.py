@@ -6,9 +6,9 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import UNKNOWN_MODEL
 from gpumon.common.text import clean
 from gpumon.database.cells import typed_rows
-from gpumon.device import Device
 from gpumon.history.read import OpenFile, reading
-from gpumon.vendors import PARTS
+from gpumon.model.device import Device
+from gpumon.model.vendors import PARTS
 
 _MOST_NAME = 100
 """Characters of a name."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from gpumon.common.errors import UsageError
 from gpumon.common.numbers import UNKNOWN_MODEL
 from gpumon.common.text import clean
-from gpumon.device import Device, by_number
-from gpumon.frame import Frame
-from gpumon.vendors import PARTS
+from gpumon.model.device import Device, by_number
+from gpumon.model.frame import Frame
+from gpumon.model.vendors import PARTS
 
 Wanted = int | str | Device
 """A GPU by its index, by its UUID, or as itself; a MIG instance of now also by its label, such as `0:1`."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gpumon.frame import Frame
 from gpumon.history.collect import Block, Collector, TickValues, values_of_frame
+from gpumon.model.frame import Frame
 
 EarlierFrames = Callable[[int], Iterator[Frame]]
 """Frames of the ring in their order, from one that was taken before a time (ns, CLOCK_MONOTONIC) on."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpumon.frame import Frame
 from gpumon.history.block import MetricCells
 from gpumon.history.cell import HistoryCell, weights
 from gpumon.history.collect import Block, Collector, columns_of, values_of_frame
 from gpumon.history.line import SparseLine
 from gpumon.history.tiers import SHAPES
+from gpumon.model.frame import Frame
 
 FINEST = SHAPES[0]
 FrameCells = Mapping[str, Mapping[int, HistoryCell]]

@@ -16,15 +16,15 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, UNKNOWN_MODEL, is_known
 from gpumon.database.cells import parse_names, typed_rows
 from gpumon.database.write import NewerFile
-from gpumon.device import Device, by_number
-from gpumon.frame import Frame, Sample
 from gpumon.history.block import BadBlock, cells_of
 from gpumon.history.cell import HistoryCell
 from gpumon.history.device_table import device_table
 from gpumon.history.query import HOST
 from gpumon.history.read import OpenFile, open_file
 from gpumon.history.tiers import SHAPES, TierShape
-from gpumon.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
+from gpumon.model.device import Device, by_number
+from gpumon.model.frame import Frame, Sample
+from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
 from gpumon.recording.content import KnownParts
 
 

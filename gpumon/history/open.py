@@ -16,10 +16,10 @@ from gpumon.history.recent import KEEP
 from gpumon.history.tiers import SHAPES
 
 if TYPE_CHECKING:
-    from gpumon.device import Device
-    from gpumon.frame import Frame
     from gpumon.history.span import WindowSpan
     from gpumon.history.totals import WindowTotals
+    from gpumon.model.device import Device
+    from gpumon.model.frame import Frame
 
 
 def _kept(file: KeptFile) -> Sequence[Tier]:

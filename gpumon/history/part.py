@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Protocol
 
-from gpumon.frame import Tick
+from gpumon.model.frame import Tick
 
 
 class HistoryPart(Protocol):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.frame import Frame, Sample
-from gpumon.metrics import GPU_INDEX, Availability
+from gpumon.model.frame import Frame, Sample
+from gpumon.model.metrics import GPU_INDEX, Availability
 
 PAUSE = 3.0
 """A jump of so many intervals is a gap: nothing is known of the time between."""
@@ -27,7 +27,7 @@ def rate(before: float, after: float, ns: int) -> float:
 
 def power_between(before: Sequence[float], after: Sequence[float], ns: int) -> float:
     """Return the watts that the counter of energy tells, between values of a GPU; NaN where no card draws as much."""
-    from gpumon.energy_growth import energy_between  # 'gpumon status' asks for no energy
+    from gpumon.model.energy import energy_between  # 'gpumon status' asks for no energy
 
     seconds = ns / SECOND
     return energy_between(before[_ENERGY], after[_ENERGY], seconds, after[_LIMIT]) / seconds

@@ -10,14 +10,14 @@ from math import inf
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.frame import Frame
 from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.gaps import STEADY
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.rates import ENERGY, PAUSE, SHORTEST_INTERVAL, counted_at, longest_pause, power_between, rate
 from gpumon.history.seen import seconds_seen
-from gpumon.metrics import (
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import (
     GPU_INDEX,
     GPU_METRICS,
     HOST_INDEX,
@@ -27,7 +27,7 @@ from gpumon.metrics import (
     Kind,
     Metric,
 )
-from gpumon.panels import PANELS
+from gpumon.model.panels import PANELS
 
 KEEP = 3600
 SLACK = 240

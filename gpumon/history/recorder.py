@@ -17,7 +17,6 @@ from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places, history_path
 from gpumon.common.procfs import boot_id
 from gpumon.database.state_file import StateFile
-from gpumon.frame import Tick
 from gpumon.history.collect import Block, Collector, TickValues, values_of
 from gpumon.history.earlier import EarlierFrames, collect_earlier
 from gpumon.history.limits import USUAL_LIMITS, HistoryLimits, prune_large, prune_old
@@ -26,6 +25,7 @@ from gpumon.history.part import HistoryPart
 from gpumon.history.recover import recover
 from gpumon.history.tiers import HOUR
 from gpumon.history.write import SealedBlock, Taken, seal, taken_until, write
+from gpumon.model.frame import Tick
 
 BATCH = 64
 """Ticks that wait for the thread: waking it for each would cost more than its work, and it takes many at once."""

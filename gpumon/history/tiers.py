@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric
 
 
 class TierShape(NamedTuple):

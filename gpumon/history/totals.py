@@ -12,16 +12,16 @@ from math import ceil, floor, inf, nan
 from typing import NamedTuple
 
 from gpumon.common.numbers import is_known
-from gpumon.device import Device
-from gpumon.energy_growth import FOLLOWS
-from gpumon.frame import Frame
 from gpumon.history.frame_cells import FINEST, frame_cells, lines_of
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.line import Line
 from gpumon.history.rates import PAUSE
 from gpumon.history.tiers import SHAPES
 from gpumon.history.window_sum import WindowSum, window_sum
-from gpumon.metrics import GPU_METRICS, Unit
+from gpumon.model.device import Device
+from gpumon.model.energy import FOLLOWS
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import GPU_METRICS, Unit
 
 _COMPLETE = 0.002
 """The share of a window that may be missing of a total that counts as complete."""

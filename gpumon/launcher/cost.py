@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.device import Device
-from gpumon.energy_growth import FOLLOWS, EnergyReadings
-from gpumon.frame import Frame, Run, RunState, Sample
-from gpumon.metrics import IDLE, Availability
+from gpumon.model.device import Device
+from gpumon.model.energy import FOLLOWS, EnergyReadings
+from gpumon.model.frame import Frame, Run, RunState, Sample
+from gpumon.model.metrics import IDLE, Availability
 
 _LONGEST = 3
 """Intervals for which a value is believed: beyond it nobody looked."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.epoch_fold import EpochEnd, EpochFold
-from gpumon.frame import Boundary, Run
+from gpumon.model.epoch import EpochEnd, EpochFold
+from gpumon.model.frame import Boundary, Run
 
 _SHOWN = 2
 

@@ -14,8 +14,8 @@ from threading import Event, Thread
 from gpumon.common.clock import SECOND, SHORTEST
 from gpumon.common.errors import AlreadyRunning, GpumonError
 from gpumon.daemon.recorder import Recorder
-from gpumon.frame import Frame
 from gpumon.live import Live
+from gpumon.model.frame import Frame
 
 _AGAIN = 2.0
 """Seconds between two tries to become the sampler."""

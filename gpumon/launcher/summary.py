@@ -6,16 +6,16 @@ import signal
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
 from gpumon.launcher.child import Ended
 from gpumon.launcher.cost import DeviceCost
 from gpumon.launcher.epochs import Training
 from gpumon.launcher.watcher import CommandReport
-from gpumon.metrics import Unit
-from gpumon.units import AT_LEAST
-from gpumon.vendors import short_name
+from gpumon.model import units
+from gpumon.model.metrics import Unit
+from gpumon.model.units import AT_LEAST
+from gpumon.model.vendors import short_name
 
 _SHOWN = 4
 """Trainings that have a line of their own."""

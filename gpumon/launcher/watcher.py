@@ -7,22 +7,22 @@ from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon import units
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import Places, ledger_paths
 from gpumon.common.procfs import has_own_pids
-from gpumon.device import by_number
 from gpumon.launcher.child import Ended
 from gpumon.launcher.process_tree import ProcessTree, read_parentage
+from gpumon.model import units
+from gpumon.model.device import by_number
 
 if TYPE_CHECKING:
     # Loaded by the thread, once the command runs.
-    from gpumon.frame import Run
     from gpumon.launcher.boards import Boards
     from gpumon.launcher.command_run import CommandRun
     from gpumon.launcher.cost import CommandCost, DeviceCost
     from gpumon.launcher.epochs import CommandTrainings, Training
     from gpumon.launcher.sampling import Sampling
+    from gpumon.model.frame import Run
 
 PATIENCE = 2.0
 """Seconds that the end of a command may wait for us."""

@@ -12,7 +12,7 @@ from gpumon.common.privacy import in_force
 from gpumon.database.cells import parse_json
 from gpumon.ledger.decode import Cells
 from gpumon.ledger.records import NoteRow, Particulars
-from gpumon.run_about import NAME_LENGTH, NOTE_LENGTH, TAG_LENGTH, About, Parameter, bounded_text, bounded_value
+from gpumon.model.run import NAME_LENGTH, NOTE_LENGTH, TAG_LENGTH, About, Parameter, bounded_text, bounded_value
 
 if TYPE_CHECKING:
     from gpumon.ledger.write import LedgerRow

@@ -19,10 +19,10 @@ from gpumon.common.text import clean
 from gpumon.database.damage import require_regular_files
 from gpumon.database.read import words_of
 from gpumon.database.write import BUSY, transaction
-from gpumon.frame import RunState
 from gpumon.ledger.migrations import VERSION
 from gpumon.ledger.records import RunRow
-from gpumon.run_about import MOST_TAGS, NOTE_LENGTH, TAG_LENGTH
+from gpumon.model.frame import RunState
+from gpumon.model.run import MOST_TAGS, NOTE_LENGTH, TAG_LENGTH
 
 NAME_LENGTH = 96
 _REMEMBERED = 7 * 24 * 3600 * SECOND

@@ -16,11 +16,11 @@ from gpumon.common.numbers import LARGEST, NAN
 from gpumon.common.privacy import in_force
 from gpumon.common.text import clean
 from gpumon.database.cells import parse_json
-from gpumon.frame import Mark, RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, RunRow, RunTrace
 from gpumon.ledger.table_columns import metrics_of
-from gpumon.run_facts import facts_of_row
+from gpumon.model.frame import Mark, RunState
+from gpumon.model.run import facts_of_row
 
 _MARKS = frozenset(Mark)
 _STATES = frozenset(RunState)

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.energy_growth import FOLLOWS, EnergyReadings, lacks
-from gpumon.frame import Sample
 from gpumon.ledger.schema import OTHER
 from gpumon.ledger.step_rows import NO_ROW, StepStretches
 from gpumon.ledger.timeline import OUTSIDE, EpochTimeline, PhaseStart
 from gpumon.ledger.usage import COUNTERS, HOLD, HOLD_LEAST, UsageSums, merged, usage_sums_of
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, Availability
-from gpumon.run_facts import PAUSED
-from gpumon.vendors import PARTS
+from gpumon.model.energy import FOLLOWS, EnergyReadings, lacks
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
+from gpumon.model.run import PAUSED
+from gpumon.model.vendors import PARTS
 
 REMEMBERED = 30 * SECOND
 """Nanoseconds for which samples of a device are kept, for a run that comes later and the driver's own samples."""

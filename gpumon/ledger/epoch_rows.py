@@ -10,7 +10,6 @@ from typing import Any
 from gpumon.common import numbers
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
-from gpumon.frame import EVALUATION, TRAINING, Run, waited_between
 from gpumon.ledger.device import DeviceUsage
 from gpumon.ledger.epoch import Epoch, Moment
 from gpumon.ledger.framework_peak import Peak
@@ -18,6 +17,7 @@ from gpumon.ledger.schema import WHOLE_EPOCH
 from gpumon.ledger.timeline import EpochTimeline, same
 from gpumon.ledger.usage import SHORTEST_ENERGY, UsageSums, merged
 from gpumon.ledger.write import LedgerRow
+from gpumon.model.frame import EVALUATION, TRAINING, Run, waited_between
 
 
 def epoch_rows(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpumon import units
 from gpumon.common.errors import GpumonError
 from gpumon.common.text import cut
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.records import RunRow
+from gpumon.model import units
 
 LAST = ("last", "-1")
 """Words for the newest run, whatever runs are called: one of that name is found by its id."""

@@ -15,7 +15,7 @@ from gpumon.ledger.step_rows import joined
 from gpumon.ledger.timeline import OUTSIDE, EpochTimeline
 from gpumon.ledger.usage import UsageSums, merged
 from gpumon.ledger.write import LedgerRow
-from gpumon.run_facts import PAUSED
+from gpumon.model.run import PAUSED
 
 
 def outside_rows(

@@ -31,7 +31,7 @@ from gpumon.ledger.records import NoteRow, Particulars, Record, RunSummary
 from gpumon.ledger.schema import USAGE, WHOLE_RUN
 from gpumon.ledger.step_summary import step_summaries
 from gpumon.ledger.tables import RowTable
-from gpumon.run_about import Parameter
+from gpumon.model.run import Parameter
 
 _WIDE = 40
 _OF_WHOLE = ("steps", "steps_per_second", "samples_per_second", "wait", "wait_share", "energy_per_step")

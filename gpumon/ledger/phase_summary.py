@@ -6,13 +6,13 @@ import math
 
 from gpumon.analysis.rank_epochs import Span
 from gpumon.common.numbers import NAN
-from gpumon.frame import TRAINING
 from gpumon.ledger.combine import by_stretch, highest, mean, over_devices_each, seen_by, seen_share
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.live_peaks import fullest, single_devices
 from gpumon.ledger.records import PhaseRow, Record
 from gpumon.ledger.schema import WHOLE_EPOCH
 from gpumon.ledger.step_counts import StepCounts, most
+from gpumon.model.frame import TRAINING
 
 
 def phases(record: Record) -> dict[int, list[EpochSummary]]:

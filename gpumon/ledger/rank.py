@@ -9,8 +9,6 @@ from typing import Any
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.rapl import PackageReading
-from gpumon.device import Device
-from gpumon.frame import Boundary, Run, RunState, Tick
 from gpumon.ledger.about_rows import about_rows
 from gpumon.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
 from gpumon.ledger.epoch import Moment
@@ -22,9 +20,10 @@ from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.store import StoredTrace
 from gpumon.ledger.timeline import EpochTimeline, timeline_of
 from gpumon.ledger.write import LateMetrics, LedgerRow
-from gpumon.metrics import GPU_INDEX
-from gpumon.run_about import NOTHING_TOLD
-from gpumon.run_facts import row_of_facts
+from gpumon.model.device import Device
+from gpumon.model.frame import Boundary, Run, RunState, Tick
+from gpumon.model.metrics import GPU_INDEX
+from gpumon.model.run import NOTHING_TOLD, row_of_facts
 
 _TOTAL, _LIMIT = GPU_INDEX["gpu.memory_total"], GPU_INDEX["gpu.power_limit"]
 MOST_DEVICES = 64

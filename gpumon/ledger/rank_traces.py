@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import Frame, Run, RunState, Sample
 from gpumon.ledger.store import StoredTrace
 from gpumon.ledger.trace import TraceRecorder, step_for
 from gpumon.ledger.write import LedgerRow
-from gpumon.metrics import GPU_INDEX
+from gpumon.model.frame import Frame, Run, RunState, Sample
+from gpumon.model.metrics import GPU_INDEX
 
 TRACED = (
     "gpu.utilization", "gpu.memory_used", "gpu.run_allocated", "gpu.run_reserved", "gpu.run_used", "gpu.power",

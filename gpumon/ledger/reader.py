@@ -22,7 +22,6 @@ from gpumon.common.privacy import SHOWN, in_force
 from gpumon.common.text import clean
 from gpumon.database.damage import unreadable
 from gpumon.database.read import open_to_read, words_of
-from gpumon.frame import TRAINING, RunState
 from gpumon.ledger import decode
 from gpumon.ledger.about_rows import about_conditions, named, tag_names
 from gpumon.ledger.combine import totals
@@ -42,7 +41,8 @@ from gpumon.ledger.records import (
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.settled import AWAITED, SettledEpochs, settled_epochs
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, outside_rows, phase_rows, step_rows, usage_rows
-from gpumon.run_facts import facts_of_row
+from gpumon.model.frame import TRAINING, RunState
+from gpumon.model.run import facts_of_row
 
 NOTHING = "no runs recorded yet: 'gpumon daemon' records trainings that publish their epochs (docs/runs.md)"
 """Why no run is listed, whether a daemon runs or not."""

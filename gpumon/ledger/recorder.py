@@ -15,14 +15,14 @@ from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.common.clock import SECOND
 from gpumon.common.rapl import PackageEnergy, PackageReading
 from gpumon.followers import LEDGER
-from gpumon.frame import Boundary, Frame, Run, Tick
 from gpumon.history.rates import PAUSE
 from gpumon.ledger.device import REMEMBERED, RecentSamples, device_sample
 from gpumon.ledger.rank import RankRecorder
 from gpumon.ledger.rank_traces import EarlierRound, earlier_round
 from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import Batch
-from gpumon.origin import Capability, Origin
+from gpumon.model.frame import Boundary, Frame, Run, Tick
+from gpumon.model.origin import Capability, Origin
 from gpumon.ring.sizes import FULL_FRAMES
 
 WRITE_EVERY = 10 * SECOND

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import Mark, RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
 from gpumon.ledger.settled import SettledEpochs
-from gpumon.run_about import Parameter
-from gpumon.run_facts import RunFacts
+from gpumon.model.frame import Mark, RunState
+from gpumon.model.run import Parameter, RunFacts
 
 USAGE_INDEX: dict[str, int] = {column.name: i for i, column in enumerate(USAGE)}
 """Place of a column in a row's list of values."""

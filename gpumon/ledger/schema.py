@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from gpumon.metrics import IDLE, Unit
+from gpumon.model.metrics import IDLE, Unit
 
 WHOLE_RUN = -1
 OUTSIDE_EPOCHS = -2

@@ -6,9 +6,9 @@ A callback of a framework counts steps of training alone, and a loop without `ru
 from __future__ import annotations
 
 from gpumon.common.numbers import NAN
-from gpumon.frame import EVALUATION
 from gpumon.ledger.records import EpochRow, PhaseRow, Record
 from gpumon.ledger.schema import WHOLE_EPOCH
+from gpumon.model.frame import EVALUATION
 
 COUNT_IN_EPOCHS = frozenset(("keras", "lightning", "transformers", "ignite"))
 """Frameworks whose callbacks count steps in epochs alone: more of them outside are those of an earlier run."""

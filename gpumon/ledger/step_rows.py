@@ -7,9 +7,9 @@ from typing import Any
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
-from gpumon.frame import EVALUATION, TRAINING, waited_between
 from gpumon.ledger.epoch import Moment
-from gpumon.step_size import mark_size, row_size
+from gpumon.model.frame import EVALUATION, TRAINING, waited_between
+from gpumon.model.steps import mark_size, row_size
 
 NO_ROW = -1
 _MOST_ABSORBED = 4096

@@ -11,11 +11,11 @@ from html import escape
 from importlib import import_module
 from typing import Any, Generic, TypeVar, overload
 
-from gpumon import units
 from gpumon.common.errors import MissingPackage
 from gpumon.common.numbers import is_known
 from gpumon.ledger.schema import USAGE
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 
 T = TypeVar("T")
 HIDDEN: Mapping[str, bool] = {"hidden": True}

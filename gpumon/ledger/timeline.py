@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.epoch_fold import EpochEnd, EpochFold
-from gpumon.frame import Boundary, Mark, waited_between
 from gpumon.ledger.epoch import Epoch, Moment, PhaseTotals, epoch_of
 from gpumon.ledger.framework_peak import Peak, PeakCounter, peak_counter_of
 from gpumon.ledger.schema import OTHER
 from gpumon.ledger.step_rows import NO_ROW, StepStretches, step_rows_of
-from gpumon.run_facts import PAUSED
+from gpumon.model.epoch import EpochEnd, EpochFold
+from gpumon.model.frame import Boundary, Mark, waited_between
+from gpumon.model.run import PAUSED
 
 OUTSIDE = -1
 """Ordinal of what lies in no epoch."""

@@ -14,7 +14,7 @@ from gpumon.analysis.thresholds import SAMPLED
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.ledger.schema import USAGE, MeasuredBy
-from gpumon.metrics import GPU_INDEX, IDLE
+from gpumon.model.metrics import GPU_INDEX, IDLE
 
 HOLD = 3
 """Intervals for which a value holds; a longer gap is time that was not sampled."""

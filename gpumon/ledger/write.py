@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import RunState
 from gpumon.ledger.schema import STEP_ROWS
+from gpumon.model.frame import RunState
 
 KEYS: dict[str, tuple[str, ...]] = {
     "run": ("id",),

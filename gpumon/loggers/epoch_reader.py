@@ -21,7 +21,7 @@ from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
 from gpumon.ledger.step_summary import step_summaries
 from gpumon.live import follow, no_daemon
-from gpumon.origin import Capability
+from gpumon.model.origin import Capability
 from gpumon.tags.warn import warn_once
 
 SOONEST, LATEST = 1.0, 30.0

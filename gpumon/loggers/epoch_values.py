@@ -13,7 +13,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import USAGE_INDEX
 from gpumon.ledger.schema import USAGE
-from gpumon.metrics import Unit
+from gpumon.model.metrics import Unit
 
 SECTION = "gpu"
 """First part of each name: loggers put charts of the same first part together."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from gpumon.frame import Frame
 from gpumon.history.device_table import devices_in
 from gpumon.history.devices import Wanted, chosen, devices_of, named
 from gpumon.history.open import kept_devices
 from gpumon.history.query import Query
 from gpumon.history.span import span_of
-from gpumon.process import Process
+from gpumon.model.frame import Frame
+from gpumon.model.process import Process
 from gpumon.process_history.kept import KnownProcess
 from gpumon.process_history.lines import ProcessLines, key_of, process_lines
 from gpumon.process_history.measures import NAMES

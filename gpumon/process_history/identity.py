@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 from gpumon.common.numbers import is_known
-from gpumon.process import Process
+from gpumon.model.process import Process
 from gpumon.process_history.look import Look
 from gpumon.process_history.measures import TEXTS, read_texts
 

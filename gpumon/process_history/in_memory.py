@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import Frame
 from gpumon.history.gaps import is_gap
 from gpumon.history.tiers import HOUR, PROCESS_SHAPES
-from gpumon.process import Process
+from gpumon.model.frame import Frame
+from gpumon.model.process import Process
 from gpumon.process_history.cell import empty, hold
 from gpumon.process_history.kept import Piece
 from gpumon.process_history.measures import MEASURES, read_values

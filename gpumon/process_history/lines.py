@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.numbers import is_known
-from gpumon.frame import Frame
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.query import Query, Series
 from gpumon.history.read import reading
 from gpumon.history.tiers import PROCESS_SHAPES
-from gpumon.process import Process
+from gpumon.model.frame import Frame
+from gpumon.model.process import Process
 from gpumon.process_history.cell import PER_MEASURE, Cell, empty, fold, share
 from gpumon.process_history.kept import KnownProcess, Piece, known_of, newest, reach
 from gpumon.process_history.measures import NAMES

@@ -11,11 +11,11 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import Sample
 from gpumon.history.gaps import is_gap
 from gpumon.history.tiers import PROCESS_SHAPES
-from gpumon.metrics import Availability
-from gpumon.process import Process
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import Availability
+from gpumon.model.process import Process
 
 EVERY = PROCESS_SHAPES[0].step * SECOND
 """ns between two looks."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import NamedTuple
 
-from gpumon.metrics import Unit
-from gpumon.process import Process
+from gpumon.model.metrics import Unit
+from gpumon.model.process import Process
 
 
 class ProcessMeasure(NamedTuple):

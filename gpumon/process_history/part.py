@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from gpumon.common.clock import SECOND
 from gpumon.common.procfs import boot_id
 from gpumon.database.write import transaction
-from gpumon.frame import Tick
 from gpumon.history.tiers import PROCESS_SHAPES
+from gpumon.model.frame import Tick
 from gpumon.process_history.coarse import PUT, coarsen
 from gpumon.process_history.identity import ProcessLife, ProcessNumbers
 from gpumon.process_history.kept import last_end

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
-from gpumon.device import Device
-from gpumon.frame import Frame
 from gpumon.history.read import reading
 from gpumon.history.span import WindowSpan
 from gpumon.history.tiers import PROCESS_SHAPES
+from gpumon.model.device import Device
+from gpumon.model.frame import Frame
 from gpumon.process_history.cell import PER_MEASURE, Cell, empty, fold, share
 from gpumon.process_history.kept import KnownProcess, Piece, known, newest, reach
 from gpumon.process_history.measures import NAMES

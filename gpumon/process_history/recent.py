@@ -7,9 +7,9 @@ from math import inf, nan
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
-from gpumon.frame import Frame
 from gpumon.history.tiers import PROCESS_SHAPES
-from gpumon.process import Process
+from gpumon.model.frame import Frame
+from gpumon.model.process import Process
 from gpumon.process_history.cell import empty, hold
 from gpumon.process_history.identity import UNKNOWN, ProcessLife, ProcessNumbers
 from gpumon.process_history.kept import KnownProcess, Piece

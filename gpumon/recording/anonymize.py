@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpumon.device import Device
-from gpumon.frame import EVALUATION, TRAINING, Boundary, Frame, Run, Sample
-from gpumon.origin import Origin, SourceInfo
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import EVALUATION, TRAINING, Boundary, Frame, Run, Sample
+from gpumon.model.origin import Origin, SourceInfo
+from gpumon.model.process import Process
+from gpumon.model.run import PAUSED
 from gpumon.recording.content import Context, KnownParts, Recorded
 from gpumon.recording.encode import nanoseconds
-from gpumon.run_facts import PAUSED
 
 _PHASES = frozenset((TRAINING, *EVALUATION, PAUSED, "checkpoint", "warmup", "search", "refit", ""))
 _FRAMEWORKS = frozenset((

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.frame import Boundary, Frame, FrameworkMemory, Run, Sample
-from gpumon.metrics import GPU_METRICS, HOST_METRICS
-from gpumon.origin import Driver, Origin
-from gpumon.process import Process
+from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Run, Sample
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.process import Process
 
 WHOLE, FLOAT, STAMP, TEXT = "i", "f", "m", "s"
 """Kinds of columns: whole numbers; floats; ns of CLOCK_MONOTONIC, stored from the frame's own on, 0 for unknown;

@@ -7,9 +7,9 @@ from itertools import islice, repeat
 from typing import Any
 
 from gpumon.common.numbers import NAN
-from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState, Sample
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.process import Process
+from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState, Sample
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.process import Process
 from gpumon.recording.columns import Cursor, unpack_floats, unpack_whole
 from gpumon.recording.content import (
     BOUNDARY,

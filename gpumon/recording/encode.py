@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import Any
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import Frame, Run, Sample
-from gpumon.process import Process
+from gpumon.model.frame import Frame, Run, Sample
+from gpumon.model.process import Process
 from gpumon.recording.columns import FloatPacker, pack_whole
 from gpumon.recording.content import BOUNDARY, FLOAT, FRAME, HOST, PROCESS, RUN, SAMPLE, TEXT, Recorded, Table
 from gpumon.recording.tables import context_to_json, device_to_json, process_facts, run_facts

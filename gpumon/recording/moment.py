@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import Frame
-from gpumon.origin import RECORDED, Capability, Origin
+from gpumon.model.frame import Frame
+from gpumon.model.origin import RECORDED, Capability, Origin
+from gpumon.model.units import clock
 from gpumon.recording.content import FULL, VALUES, Recorded
 from gpumon.recording.encode import nanoseconds
 from gpumon.recording.reader import RecordingReader
-from gpumon.units import clock
 
 
 def origin_of(reader: RecordingReader, current: Recorded | None, *, ended: bool, speed: float = 1.0) -> Origin:

@@ -11,6 +11,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import SourceError
 from gpumon.common.paths import open_regular, read_regular
 from gpumon.common.text import clean
+from gpumon.model.units import clock, counted
 from gpumon.recording.content import Recorded
 from gpumon.recording.decode import Schema, decode
 from gpumon.recording.encode import nanoseconds
@@ -28,7 +29,6 @@ from gpumon.recording.format import (
     unpack_body,
     unpack_header,
 )
-from gpumon.units import clock, counted
 
 _MOST_BLOCKS = 1 << 19
 """In a file: two years of them."""

@@ -9,14 +9,14 @@ from operator import or_
 from typing import Any
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.device import Device
-from gpumon.frame import Run
-from gpumon.metrics import Availability
-from gpumon.origin import Capability, Driver, Origin, SourceInfo
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Run
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import Capability, Driver, Origin, SourceInfo
+from gpumon.model.process import Process
+from gpumon.model.run import RunFacts, read_facts
 from gpumon.recording.content import PROCESS_FACTS, RUN_FACTS, Context
 from gpumon.recording.format import MOST_FRAMES, Damaged, text, whole
-from gpumon.run_facts import RunFacts, read_facts
 
 MOST_ROWS = 1024
 """GPUs, processes or runs of one frame."""

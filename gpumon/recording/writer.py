@@ -17,12 +17,12 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.numbers import NAN
 from gpumon.common.text import clean
-from gpumon.metrics import GPU_METRICS
+from gpumon.model.metrics import GPU_METRICS
+from gpumon.model.units import clock
 from gpumon.recording.content import Recorded
 from gpumon.recording.decode import schema_to_json
 from gpumon.recording.encode import BlockEncoder, nanoseconds
 from gpumon.recording.format import END, FRAMES, MOST_CELLS, pack_block, pack_header
-from gpumon.units import clock
 
 FRAMES_OF_A_BLOCK = 128
 SECONDS_OF_A_BLOCK = 120

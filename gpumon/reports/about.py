@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpumon import units
 from gpumon.common.numbers import is_known
 from gpumon.common.text import cut
 from gpumon.ledger.records import NoteRow, Particulars
+from gpumon.model import units
+from gpumon.model.run import Parameter
 from gpumon.reports.text_table import TextColumn
-from gpumon.run_about import Parameter
 
 COMMIT_LETTERS = 10
 """Of a commit's id, as people see it."""

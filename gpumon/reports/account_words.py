@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.accounting.account import Account
 from gpumon.accounting.query import KnownDevice
 from gpumon.accounting.shares import account_of, named_use
 from gpumon.accounting.summary import AccountGroup
 from gpumon.accounting.user_window import UserWindow
 from gpumon.cost.charge import WHOLE
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
+from gpumon.model.vendors import numbered
 from gpumon.reports.not_kept import NOT_YET
-from gpumon.vendors import numbered
 
 MOSTLY_IDLE = 0.5
 """The idle share of somebody's hours from which on it is said, of `NOTED` seconds or more."""

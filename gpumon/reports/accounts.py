@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpumon import units
 from gpumon.accounting.account import Account
 from gpumon.accounting.query import KnownDevice
 from gpumon.accounting.summary import AccountGroup
 from gpumon.common.config import Prices
 from gpumon.cost.charge import Charge, together
 from gpumon.cost.hours import Priced, price_hours
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
+from gpumon.model.vendors import numbered
 from gpumon.reports import charges
 from gpumon.reports.account_words import energy_text, sum_text
 from gpumon.reports.csv_cells import Cell, csv_line, utc
 from gpumon.reports.text_table import TextColumn, draw
-from gpumon.vendors import numbered
 
 SCHEMA = 1
 FIELDS = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from gpumon import units
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost.charge import Amount, Charge
+from gpumon.model import units
 from gpumon.reports.csv_cells import Cell
 from gpumon.reports.text_table import TextColumn
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumon import units
 from gpumon.cluster import coverage, facts, priced
 from gpumon.cluster.amounts import hours, kwh, watts
 from gpumon.cluster.calendar_month import days
@@ -20,11 +19,12 @@ from gpumon.cluster.wrong import each_kind_first, unseen_nodes, what_is_wrong
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import is_known
 from gpumon.cost.charge import NO_CHARGE, Charge
+from gpumon.model import units
+from gpumon.model.vendors import short_name
 from gpumon.reports.charges import cells, columns, explained
 from gpumon.reports.node_names import NodeNames
 from gpumon.reports.room import Table, sentence, shared, wrapped
 from gpumon.reports.text_table import TextColumn, distinct
-from gpumon.vendors import short_name
 
 _FIRST = 5
 """Rows of what is free and wrong that always stay."""

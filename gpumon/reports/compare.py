@@ -15,14 +15,14 @@ from functools import lru_cache
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from gpumon import units
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.comparison_rules import ComparedRun, doubts
-from gpumon.frame import RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import EpochTimes, Record
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.frame import RunState
+from gpumon.model.metrics import Unit
 from gpumon.reports.compare_whole import BETWEEN, CPU, WHOLE, WholeRun, unknown_energy
 from gpumon.reports.config_differences import config_differences, config_document, config_lines
 from gpumon.reports.measure import OF_TIME_AND_MEMORY, STEPS_PER_SECOND, Measure, energy_per, paces, usage_measure

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from time import gmtime, strftime
 
-from gpumon.metrics import Unit
+from gpumon.model.metrics import Unit
 
 BYTE_ORDER_MARK = "\ufeff"
 """In front of a file for spreadsheets: without it, Excel reads UTF-8 as something else."""

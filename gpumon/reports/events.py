@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpumon import units
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
-from gpumon.events.kinds import BY_NAME, CLOCK_SET, LEFT_OUT, NOT_SEEN, XID
 from gpumon.events.query import LoggedEvent
-from gpumon.metrics import BY_NAME as METRICS
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.events import BY_NAME, CLOCK_SET, LEFT_OUT, NOT_SEEN, XID
+from gpumon.model.metrics import BY_NAME as METRICS
+from gpumon.model.metrics import Unit
+from gpumon.model.xids import xid_of
 from gpumon.reports.pauses import pause_words
 from gpumon.reports.text_table import TextColumn, distinct, draw, fitting
-from gpumon.xids import xid_of
 
 SCHEMA = 1
 _COLUMNS = (

@@ -11,7 +11,7 @@ from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import STEP_ROWS, USAGE
 from gpumon.ledger.step_summary import step_summaries
-from gpumon.metrics import Unit
+from gpumon.model.metrics import Unit
 from gpumon.reports.csv_cells import BYTE_ORDER_MARK, Cell, csv_line, named, utc
 from gpumon.reports.export import LOGGED, reached
 from gpumon.reports.run_json import known

@@ -8,7 +8,7 @@ from math import ceil
 from gpumon.common.numbers import is_known
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST, History, Query
-from gpumon.metrics import BY_NAME, Kind, Scope
+from gpumon.model.metrics import BY_NAME, Kind, Scope
 from gpumon.reports.csv_cells import csv_line, utc
 from gpumon.reports.parquet import parquet_bytes
 

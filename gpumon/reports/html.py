@@ -14,7 +14,7 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 
-from gpumon import __version__, units
+from gpumon import __version__
 from gpumon.analysis.rank_epochs import Span
 from gpumon.common.config import Prices
 from gpumon.common.errors import MissingPackage
@@ -24,12 +24,13 @@ from gpumon.figures.run import Figure, figure
 from gpumon.figures.run_background import SHADES
 from gpumon.figures.run_finer import FineHistory, refined
 from gpumon.figures.run_series import RunSeries, run_series
-from gpumon.frame import Mark
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record, RunTrace
 from gpumon.ledger.schema import STEP_ROWS, USAGE
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.frame import Mark
+from gpumon.model.metrics import Unit
 from gpumon.reports import run_notes, run_tables, run_text
 from gpumon.reports.about import config_table
 from gpumon.reports.run_list import state

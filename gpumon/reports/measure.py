@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from gpumon import units
 from gpumon.common.numbers import is_known
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.schema import USAGE
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 
 T = TypeVar("T")
 TITLE = {column.name: column.title for column in USAGE}

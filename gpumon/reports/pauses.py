@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon import units
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
-from gpumon.events.event import EventSubject
-from gpumon.events.kinds import NOT_SEEN
 from gpumon.events.query import LoggedEvent
+from gpumon.model import units
+from gpumon.model.events import NOT_SEEN, EventSubject
 
 LONGEST = 300.0
 """Seconds in which nobody watched up to which what was so before and after them is told as one."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpumon import units
 from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
-from gpumon.process import pod_parts
+from gpumon.model import units
+from gpumon.model.process import pod_parts
 from gpumon.process_history.measures import MEASURES, TEXTS
 from gpumon.process_history.query import MeasureUse, ProcessUse, ProcessWindow
 from gpumon.reports.csv_cells import Cell, csv_line, utc

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.grouping import ranges
-from gpumon.events.event import EventSubject
-from gpumon.events.kinds import EventKind
 from gpumon.events.query import LoggedEvent
+from gpumon.model import units
+from gpumon.model.events import EventKind, EventSubject
 from gpumon.reports.pauses import LONGEST, is_first_look, over_pauses
 
 RESTARTED = EventKind("daemon_restarted", "daemon restarted", "info", "First sample of the one after.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.common.text import cut, text_width
+from gpumon.model import units
 from gpumon.reports.text_table import TextColumn, draw
 
 BETWEEN = "  ·  "

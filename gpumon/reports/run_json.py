@@ -16,16 +16,16 @@ from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.past import findings, verdict
-from gpumon.frame import RunState
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.outside import between, outside_phases
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, RunRow, RunSummary
 from gpumon.ledger.schema import USAGE
 from gpumon.ledger.step_summary import step_summaries
+from gpumon.model.frame import RunState
+from gpumon.model.run import facts_as_json
 from gpumon.reports import charges
 from gpumon.reports.about import about_json
-from gpumon.run_facts import facts_as_json
 
 SCHEMA = 1
 

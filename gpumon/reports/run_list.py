@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpumon import units
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.ledger.records import RunRow, RunSummary
+from gpumon.model import units
 from gpumon.reports import charges
 from gpumon.reports.text_table import TextColumn, draw
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from gpumon import units
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost.of_run import price_run
 from gpumon.diagnosis.past import findings
-from gpumon.frame import Mark, RunState
 from gpumon.ledger.combine import total_of
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import MarkRow, Record
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.frame import Mark, RunState
+from gpumon.model.metrics import Unit
+from gpumon.model.units import AT_LEAST, AT_MOST
 from gpumon.reports.charges import sentence
 from gpumon.reports.run_tables import HEADING, OPEN, live_peak
-from gpumon.units import AT_LEAST, AT_MOST
 
 SEEN = 0.98
 """A stretch of which samples saw less was not sampled in full."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from gpumon import units
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost.of_run import price_run, price_stretch
@@ -12,7 +11,8 @@ from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary, are_epochs_known, epochs_done
 from gpumon.ledger.records import DeviceRow, Record
 from gpumon.ledger.schema import STEP_ROWS
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 from gpumon.reports import charges
 from gpumon.reports.about import about_lines
 from gpumon.reports.run_list import state

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumon import units
 from gpumon.analysis.clock_events import clock_event_reasons
 from gpumon.common.driver_calls import DriverCall
-from gpumon.frame import Frame
-from gpumon.metrics import Availability
-from gpumon.needs import title_within, why_missing
+from gpumon.model import units
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import Availability, title_within, why_missing
 
 
 def details(frame: Frame) -> Iterator[str]:

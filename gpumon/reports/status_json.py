@@ -17,15 +17,15 @@ from gpumon.analysis.memory import THIS_RUN, breakdown_of, fragmentation, titles
 from gpumon.analysis.progress import Progress
 from gpumon.analysis.unknown_of_process import unknown_of
 from gpumon.common.numbers import NAN, logged
-from gpumon.device import job_parts
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.now import Judged
-from gpumon.frame import Frame, Run, Sample
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
-from gpumon.origin import Driver, Origin
-from gpumon.process import Process, pod_parts
-from gpumon.run_facts import facts_as_json
-from gpumon.vendors import NVIDIA
+from gpumon.model.device import job_parts
+from gpumon.model.frame import Frame, Run, Sample
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.process import Process, pod_parts
+from gpumon.model.run import facts_as_json
+from gpumon.model.vendors import NVIDIA
 
 SCHEMA = 1
 

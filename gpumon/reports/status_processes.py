@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpumon import units
 from gpumon.analysis.whereabouts import whereabouts
 from gpumon.common.text import clean
-from gpumon.frame import Frame
-from gpumon.process import Process
+from gpumon.model import units
+from gpumon.model.frame import Frame
+from gpumon.model.process import Process
 from gpumon.reports.text_table import TextColumn, draw
 
 _COLUMNS = (

@@ -4,16 +4,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon import units
 from gpumon.analysis.ranks import Ranks, memory_of
 from gpumon.common.numbers import is_known
 from gpumon.diagnosis.grouping import grouped
 from gpumon.diagnosis.now import Judged
-from gpumon.frame import Frame, Run, RunState, Sample
-from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
-from gpumon.origin import Driver, Origin
-from gpumon.process import Process
-from gpumon.vendors import short_name
+from gpumon.model import units
+from gpumon.model.frame import Frame, Run, RunState, Sample
+from gpumon.model.metrics import BY_NAME, HOST_INDEX, Availability
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.process import Process
+from gpumon.model.vendors import short_name
 
 if TYPE_CHECKING:
     from gpumon.analysis.epochs import Epochs

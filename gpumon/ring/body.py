@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpumon.common.numbers import NAN
-from gpumon.frame import Boundary, Frame, FrameworkMemory, Run, RunState, Sample, Tick
-from gpumon.process import Process
+from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Run, RunState, Sample, Tick
+from gpumon.model.process import Process
 from gpumon.ring.believable import believable, is_doubtful
 from gpumon.ring.directory import Known
 from gpumon.ring.events import pack_boundary, read_boundary

@@ -15,14 +15,14 @@ from zlib import crc32
 from gpumon.common.errors import RingError
 from gpumon.common.numbers import NAN
 from gpumon.common.text import clean
-from gpumon.device import Device
-from gpumon.frame import Run
-from gpumon.metrics import Availability
-from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability, Driver, Origin, SourceInfo
+from gpumon.model.device import Device
+from gpumon.model.frame import Run
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import HARDWARE, RECORDED, SIMULATED, Capability, Driver, Origin, SourceInfo
+from gpumon.model.run import read_facts
+from gpumon.model.vendors import NVIDIA
 from gpumon.ring.believable import believable
 from gpumon.ring.layout import BLOB, RUN_METRICS
-from gpumon.run_facts import read_facts
-from gpumon.vendors import NVIDIA
 
 _PARTS = 16
 _CAPABILITIES = frozenset(Capability.__members__)

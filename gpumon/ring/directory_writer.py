@@ -13,13 +13,13 @@ from zlib import crc32
 from gpumon import __version__
 from gpumon.common.errors import RingError
 from gpumon.common.numbers import is_known
-from gpumon.device import Device
-from gpumon.frame import Run, Sample
-from gpumon.origin import Driver, Origin
+from gpumon.model.device import Device
+from gpumon.model.frame import Run, Sample
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.run import RunFacts
+from gpumon.model.vendors import NVIDIA
 from gpumon.ring.directory import Known
 from gpumon.ring.layout import BLOB, RUN_METRICS
-from gpumon.run_facts import RunFacts
-from gpumon.vendors import NVIDIA
 
 # Beyond so much, what no frame of now refers to is forgotten.
 _STRING_BYTES = 64 * 1024

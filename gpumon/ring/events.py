@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from gpumon.common.numbers import is_known
-from gpumon.frame import Boundary, Mark, Run, RunState, Tick
+from gpumon.model.frame import Boundary, Mark, Run, RunState, Tick
 from gpumon.ring.believable import believable
 from gpumon.ring.directory import Known
 from gpumon.ring.layout import BOUNDARY, EVENT_SIZE, RUN_METRICS, Layout

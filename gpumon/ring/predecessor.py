@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from gpumon.common.errors import RingError
 from gpumon.common.procfs import boot_id
-from gpumon.frame import Frame, Tick
+from gpumon.model.frame import Frame, Tick
 from gpumon.ring.directory import Known
 from gpumon.ring.directory_writer import Directory
 from gpumon.ring.layout import SLOT, slot_head

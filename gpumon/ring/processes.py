@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpumon.common.numbers import NAN
-from gpumon.process import Process
+from gpumon.model.process import Process
 from gpumon.ring.believable import believable, is_doubtful
 from gpumon.ring.directory import Known
 from gpumon.ring.layout import KINDS, NO_SHARE, PROCESS, SHARE, Layout

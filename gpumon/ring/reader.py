@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpumon.common.errors import RingError
 from gpumon.common.paths import open_regular
 from gpumon.common.procfs import boot_id, is_alive
-from gpumon.frame import Boundary, Frame
+from gpumon.model.frame import Boundary, Frame
 from gpumon.ring.believable import believable, is_doubtful, is_doubtful_single
 from gpumon.ring.body import decode
 from gpumon.ring.directory import NOTHING, Known, unpack

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from gpumon.common.numbers import NAN
-from gpumon.device import by_number
-from gpumon.frame import Sample
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
+from gpumon.model.device import by_number
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.ring.directory import Known
 
 _STATES = frozenset(Availability)

@@ -5,7 +5,7 @@ Readers take them from the file.
 
 import json
 
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, METRICS, Kind, Unit
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, METRICS, Kind, Unit
 from gpumon.ring.layout import (
     BOUNDARY,
     BOUNDARY_ROOM,

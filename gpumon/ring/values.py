@@ -14,8 +14,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
-from gpumon.frame import Boundary, Frame, Run, Sample
-from gpumon.process import Process
+from gpumon.model.frame import Boundary, Frame, Run, Sample
+from gpumon.model.process import Process
 from gpumon.ring.believable import believable, is_doubtful, is_doubtful_single
 from gpumon.ring.directory import Known
 from gpumon.ring.layout import SLOT, Layout, slot_head

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.procfs import boot_id, start_time
-from gpumon.frame import Boundary, Frame, Tick
+from gpumon.model.frame import Boundary, Frame, Tick
 from gpumon.ring.body import Encoder
 from gpumon.ring.directory_writer import Directory
 from gpumon.ring.events import EventWriter, read_events, whole_events

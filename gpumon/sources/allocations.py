@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.paths import is_trusted, read_regular
-from gpumon.device import Device, job_parts
-from gpumon.frame import Sample
-from gpumon.process import Process
+from gpumon.model.device import Device, job_parts
+from gpumon.model.frame import Sample
+from gpumon.model.process import Process
 from gpumon.sources.process_table import user_name
 
 GPUSTAT = "/run/gpustat"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from gpumon.common.clock import Clock
 from gpumon.common.driver_calls import DriverCall
 from gpumon.common.numbers import NAN
-from gpumon.frame import Boundary, Run, Sample, XidEvent
-from gpumon.origin import Capability, Driver, Origin
-from gpumon.process import Process
+from gpumon.model.frame import Boundary, Run, Sample, XidEvent
+from gpumon.model.origin import Capability, Driver, Origin
+from gpumon.model.process import Process
 from gpumon.sources.cgroup import Confinement
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from operator import or_
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.driver_calls import DriverCall
 from gpumon.common.numbers import NAN
-from gpumon.device import Device, by_number
-from gpumon.frame import Boundary, Run, Sample, XidEvent
-from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.origin import Capability, Driver, Origin, SourceInfo
-from gpumon.process import Process
+from gpumon.model.device import Device, by_number
+from gpumon.model.frame import Boundary, Run, Sample, XidEvent
+from gpumon.model.metrics import GPU_METRICS, Availability
+from gpumon.model.origin import Capability, Driver, Origin, SourceInfo
+from gpumon.model.process import Process
 from gpumon.sources.base import AsksDriver, Reading, Source
 from gpumon.sources.worker import SourceRead, Worker
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.frame import Sample
-from gpumon.origin import Driver, Origin
-from gpumon.units import counted
+from gpumon.model.frame import Sample
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.units import counted
 
 
 def found(origin: Origin, driver: Driver, samples: Sequence[Sample]) -> str:

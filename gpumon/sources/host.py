@@ -9,7 +9,7 @@ from collections.abc import Callable
 from gpumon.common.clock import Clock
 from gpumon.common.numbers import NAN
 from gpumon.common.text import clean
-from gpumon.metrics import HOST_METRICS
+from gpumon.model.metrics import HOST_METRICS
 from gpumon.sources.process_table import ProcessTable
 from gpumon.sources.surroundings import Surroundings, surroundings
 

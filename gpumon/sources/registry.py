@@ -11,7 +11,7 @@ from operator import or_
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from gpumon.common.errors import GpumonError, SourceError, UsageError
-from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability
+from gpumon.model.origin import HARDWARE, RECORDED, SIMULATED, Capability
 
 if TYPE_CHECKING:
     from gpumon.common.checkup import Check

@@ -7,7 +7,7 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 from gpumon.common.clock import Clock
-from gpumon.origin import Driver, Origin
+from gpumon.model.origin import Driver, Origin
 from gpumon.sources.base import Reading, Source
 
 

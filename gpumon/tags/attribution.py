@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.epoch_fold import EpochFold
-from gpumon.frame import Boundary, Mark, Run, RunState
+from gpumon.model.epoch import EpochFold
+from gpumon.model.frame import Boundary, Mark, Run, RunState
 
 
 class InForce(NamedTuple):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gpumon.common.procfs import boot_id, start_time
-from gpumon.run_about import About, encode_about
+from gpumon.model.run import About, encode_about
 from gpumon.tags import wire
 from gpumon.tags.description import Description, encode
 

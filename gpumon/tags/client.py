@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from gpumon.common.errors import BoardError
 from gpumon.common.text import clean
-from gpumon.run_about import NOTHING_TOLD, ROOM, About
-from gpumon.run_facts import PAUSED
+from gpumon.model.run import NOTHING_TOLD, PAUSED, ROOM, About
 from gpumon.tags import lifetime, wire
 from gpumon.tags.board_file import (
     BoardFile,

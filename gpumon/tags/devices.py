@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpumon.vendors import IDENTIFIERS, NVIDIA, PARTS, visible_devices
+from gpumon.model.vendors import IDENTIFIERS, NVIDIA, PARTS, visible_devices
 
 
 def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: bool = True) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from gpumon.common.numbers import NAN
-from gpumon.frame import Run, RunState, Sample
-from gpumon.metrics import GPU_INDEX, PROCESSES
-from gpumon.process import Process
+from gpumon.model.frame import Run, RunState, Sample
+from gpumon.model.metrics import GPU_INDEX, PROCESSES
+from gpumon.model.process import Process
 from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
 
 _PLACES = {field: GPU_INDEX[f"gpu.run_{field}"] for field in ("allocated", "reserved", "inactive_split")}

@@ -24,7 +24,8 @@ from typing import Any
 
 from gpumon.common import paths
 from gpumon.common.errors import UsageError
-from gpumon.run_facts import LARGEST, RunFacts
+from gpumon.model.run import LARGEST, RunFacts
+from gpumon.model.vendors import IDENTIFIERS, NVIDIA
 from gpumon.tags import ranks
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
@@ -34,7 +35,6 @@ from gpumon.tags.running import ActiveRun
 from gpumon.tags.telling import telling
 from gpumon.tags.values import whole
 from gpumon.tags.warn import shown, warn_once
-from gpumon.vendors import IDENTIFIERS, NVIDIA
 
 LOG_WAIT = 3.0
 """Seconds that the end of a run may wait for the values of its last epochs, if it logs them."""

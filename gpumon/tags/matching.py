@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.device import Device
-from gpumon.frame import Run, RunState, Sample
-from gpumon.metrics import PROCESSES
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Run, RunState, Sample
+from gpumon.model.metrics import PROCESSES
+from gpumon.model.process import Process
+from gpumon.model.vendors import NVIDIA, maker
 from gpumon.tags.devices import visible_uuids
-from gpumon.vendors import NVIDIA, maker
 
 UNPROVEN_FOR = 60 * SECOND
 """ns for which a user's claim of a GPU holds without a process of his on it."""

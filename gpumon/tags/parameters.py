@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeGuard
 
-from gpumon.run_about import MOST_PARAMETERS, NAME_LENGTH, VALUE_LENGTH, Parameter, bounded_text, bounded_value
+from gpumon.model.run import MOST_PARAMETERS, NAME_LENGTH, VALUE_LENGTH, Parameter, bounded_text, bounded_value
 from gpumon.tags.secrets import MASK, is_secret_name, masked
 
 _DEEPEST = 6

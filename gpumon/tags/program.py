@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon.run_about import Parameter
+from gpumon.model.run import Parameter
 from gpumon.tags.git import DirtyCheck, commit_of, repository_of
 from gpumon.tags.naming import default_name, is_notebook
 

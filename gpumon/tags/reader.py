@@ -18,9 +18,8 @@ from gpumon.common.clock import SECOND, Clock, SystemClock
 from gpumon.common.errors import BoardError
 from gpumon.common.paths import Places, tag_dirs
 from gpumon.common.procfs import start_time
-from gpumon.frame import ENDED_BADLY, Boundary, Run, RunState
-from gpumon.run_about import NOTHING_TOLD, About
-from gpumon.run_facts import NEWS_FOR, SHOWN_FOR
+from gpumon.model.frame import ENDED_BADLY, Boundary, Run, RunState
+from gpumon.model.run import NEWS_FOR, NOTHING_TOLD, SHOWN_FOR, About
 from gpumon.tags.budget import FOR_DESCRIPTIONS, Budget, BudgetOwners
 from gpumon.tags.listing import Listing, Unchanged, is_of_its_user, name_uid
 from gpumon.tags.matching import Claim

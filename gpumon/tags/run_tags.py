@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic_ns
 from typing import NamedTuple, Protocol
 
-from gpumon.run_facts import LARGEST
+from gpumon.model.run import LARGEST
 from gpumon.tags import out_of_memory
 from gpumon.tags.client import Board
 from gpumon.tags.cpu_time import CpuTime

@@ -16,7 +16,7 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import Generic, ParamSpec, TypeVar, cast, overload
 
-from gpumon.run_facts import LARGEST
+from gpumon.model.run import LARGEST
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.lifetime import keep

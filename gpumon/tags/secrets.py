@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from gpumon.run_about import Parameter
+from gpumon.model.run import Parameter
 
 MASK = "***"
 _LOOKED_AT = 4096

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.step_size import mark_size
+from gpumon.model.steps import mark_size
 from gpumon.tags.wire import NOT_KNOWN
 
 

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from gpumon.run_about import MOST_NOTES, MOST_PARAMETERS, NOTE_LENGTH, About, Note, bounded_text, tags_of
+from gpumon.model.run import MOST_NOTES, MOST_PARAMETERS, NOTE_LENGTH, About, Note, bounded_text, tags_of
 from gpumon.tags.client import Board
 from gpumon.tags.program import Program, program
 from gpumon.tags.warn import warn_once

@@ -10,7 +10,7 @@ from typing import Any
 from zlib import crc32
 
 from gpumon.common.errors import BoardError
-from gpumon.run_about import ROOM
+from gpumon.model.run import ROOM
 from gpumon.tags.wire import (
     ABOUT_TEXTS,
     ABOUTS,

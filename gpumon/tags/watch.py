@@ -16,10 +16,9 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import BoardError
 from gpumon.common.numbers import NAN
 from gpumon.common.procfs import start_time
-from gpumon.epoch_fold import EpochFold
-from gpumon.frame import Boundary, FrameworkMemory, Mark, Run, RunState
-from gpumon.run_about import NOTHING_TOLD, decode_about
-from gpumon.run_facts import LARGEST
+from gpumon.model.epoch import EpochFold
+from gpumon.model.frame import Boundary, FrameworkMemory, Mark, Run, RunState
+from gpumon.model.run import LARGEST, NOTHING_TOLD, decode_about
 from gpumon.tags import wire
 from gpumon.tags.attribution import InForce, attribute, in_force
 from gpumon.tags.description import Description, decode

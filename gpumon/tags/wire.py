@@ -15,7 +15,7 @@ not cover. Measurements behind each choice: `docs/architecture.md`.
 | 4096 | 512 x 136 | events; number n lies at 4096 + (n % 512) * 136 |
 | 73728, 81408 | 7680 | description A (even versions), B (odd): JSON, see `gpumon.tags.description` |
 | 90112 | 512 x 16 | since 1.1: supplements of events; that of number n lies at 90112 + (n % 512) * 16 |
-| 98304, 110592 | 12288 | since 1.2: particulars A (even versions), B: JSON, see `gpumon.run_about` |
+| 98304, 110592 | 12288 | since 1.2: particulars A (even versions), B: JSON, see `gpumon.model.run` |
 
 Header: magic `GPUMTAG\\x01`, major, minor, size, pid and parent pid (as the training sees them), start
 time (`/proc/self/stat` field 22), inodes of its pid and time namespaces, boot id, begin of the run on
@@ -54,7 +54,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from gpumon.vendors import bare
+from gpumon.model.vendors import bare
 
 MAGIC = b"GPUMTAG\x01"
 MAJOR = 1
@@ -121,7 +121,7 @@ RUN_STOPPED = 8
 """Aux of a RUN_END event. A run is withdrawn when another one reports more of the same: it shows nowhere. One that was
 interrupted has also failed, for readers that do not know the difference."""
 
-# The numbers of `gpumon.frame.Mark`, which a training does not import; a test holds them together.
+# The numbers of `gpumon.model.frame.Mark`, which a training does not import; a test holds them together.
 EPOCH_BEGIN, EPOCH_END, PHASE, CHECKPOINT, RUN_END, RUN_BEGIN, OUT_OF_MEMORY, LOG = 1, 2, 3, 4, 5, 6, 7, 8
 EPOCH_ABORTED, STEPS = 9, 10
 

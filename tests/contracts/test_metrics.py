@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gpumon.metrics import (
+from gpumon.model.metrics import (
     BY_NAME,
     FROM_DRIVERS,
     GPU_METRICS,
@@ -25,8 +25,8 @@ from gpumon.metrics import (
     Scope,
     Unit,
 )
-from gpumon.origin import Capability, Driver, Origin
-from gpumon.panels import GPU_PANELS, HOST_PANELS, PANELS
+from gpumon.model.origin import Capability, Driver, Origin
+from gpumon.model.panels import GPU_PANELS, HOST_PANELS, PANELS
 from gpumon.reports.status_json import document
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
@@ -123,12 +123,12 @@ def test_column_headings_tell_the_metrics_of_a_scope_apart() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_source_declares_metrics_of_the_table_and_no_other(kind: SourceKind) -> None:
-    assert kind.module.METRICS - set(FROM_DRIVERS) == set(), "declared, but not in gpumon/metrics.py"
+    assert kind.module.METRICS - set(FROM_DRIVERS) == set(), "declared, but not in gpumon/model/metrics.py"
 
 
 def test_every_gpu_metric_is_given_by_some_hardware() -> None:
     given = {name for kind in KINDS if Capability.LIVE in kind.capabilities for name in kind.module.METRICS}
-    assert set(FROM_DRIVERS) - given == set(), "in gpumon/metrics.py, but no source of hardware gives it"
+    assert set(FROM_DRIVERS) - given == set(), "in gpumon/model/metrics.py, but no source of hardware gives it"
 
 
 def test_the_nvidia_source_declares_what_its_table_reads() -> None:

@@ -13,8 +13,8 @@ from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
 from gpumon.cluster.questions import QUESTIONS, Question
 from gpumon.common.clock import SECOND
 from gpumon.exporters.native import STATES
-from gpumon.frame import XidEvent
-from gpumon.metrics import Availability
+from gpumon.model.frame import XidEvent
+from gpumon.model.metrics import Availability
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.exported import Node, scraped
 

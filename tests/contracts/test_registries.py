@@ -21,10 +21,10 @@ from gpumon.cli.options import DEFAULT_SOURCE, add_source
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import SourceError, UsageError
 from gpumon.events import run_watch
-from gpumon.frame import RunState
 from gpumon.ledger import write
-from gpumon.metrics import FROM_TRAININGS, GPU_METRICS, HOST_METRICS, PROCESSES, Availability
-from gpumon.origin import Capability
+from gpumon.model.frame import RunState
+from gpumon.model.metrics import FROM_TRAININGS, GPU_METRICS, HOST_METRICS, PROCESSES, Availability
+from gpumon.model.origin import Capability
 from gpumon.reports import status_text
 from gpumon.sources.base import Described, Request, Source
 from gpumon.sources.nvml import NvmlSource

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon import remedies
-from gpumon.device import Device
-from gpumon.vendors import NVIDIA
+from gpumon.model import remedies
+from gpumon.model.device import Device
+from gpumon.model.vendors import NVIDIA
 
 ROOT = Path(__file__).parents[2]
 CODE = ("gpumon", "tui/gpumon_tui", "web/gpumon_web")

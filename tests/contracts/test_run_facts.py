@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gpumon.frame import Run
 from gpumon.ledger.migrations import MIGRATIONS
-from gpumon.origin import Driver, Origin
+from gpumon.model.frame import Run
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.run import RUN_FACTS, Fact, RunFacts, facts_of_row, read_facts, row_of_facts
 from gpumon.reports.status_json import document
 from gpumon.ring.directory import unpack
 from gpumon.ring.directory_writer import Directory
-from gpumon.run_facts import RUN_FACTS, Fact, RunFacts, facts_of_row, read_facts, row_of_facts
 from gpumon.tags.description import Description, decode, encode
 from tests.builders import frame_of, tick
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.common.clock import SECOND
-from gpumon.device import Device
-from gpumon.frame import Run, Sample, XidEvent
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, Availability, Kind, Unit
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Run, Sample, XidEvent
+from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, Availability, Kind, Unit
+from gpumon.model.process import Process
 from tests.conftest import ROOT
 from tests.engines.past import BEGIN, HOUR, scraped
 

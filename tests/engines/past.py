@@ -17,9 +17,9 @@ from gpumon.accounting.meter import UseMeter
 from gpumon.common.clock import SECOND
 from gpumon.exporters.dialects import DialectOptions
 from gpumon.exporters.scrape import Exporter
-from gpumon.frame import Frame
 from gpumon.live import Live, LiveState
-from gpumon.origin import Driver, Origin
+from gpumon.model.frame import Frame
+from gpumon.model.origin import Driver, Origin
 from gpumon.ring.sizes import SUMS_ROOM
 from gpumon.ring.sums import Sums, SumTable
 from tests.builders import frame_of, tick

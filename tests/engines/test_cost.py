@@ -22,10 +22,10 @@ from gpumon.common.config import read_prices
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
 from gpumon.cost.of_run import price_run
-from gpumon.frame import RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.schema import WHOLE_RUN
+from gpumon.model.frame import RunState
 from tests.engines.lab import RULES
 from tests.engines.past import prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpumon.exporters.names import EXPORTED
-from gpumon.panels import PANELS
+from gpumon.model.panels import PANELS
 from tests.conftest import ROOT
 from tests.engines.lab import NOW, RULES, lab_told
 from tests.engines.past import prometheus_of, victoria_metrics_of

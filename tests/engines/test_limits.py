@@ -9,13 +9,13 @@ import pytest
 import yaml
 
 from gpumon.common.net import Address, listen
-from gpumon.device import Device
 from gpumon.exporters.doors import Doors
 from gpumon.exporters.labels import MOST_BYTES
 from gpumon.exporters.limits import MOST_OF_ALL
 from gpumon.exporters.server import ScrapeServer
-from gpumon.frame import Sample
-from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import GPU_METRICS, Availability
 from tests.builders import process, run, tick
 from tests.conftest import ROOT
 from tests.engines.programs import prometheus

@@ -12,7 +12,7 @@ import yaml
 
 from gpumon.cluster.questions import QUESTIONS
 from gpumon.cluster.recorded import RULE_INTERVAL
-from gpumon.xids import XIDS
+from gpumon.model.xids import XIDS
 from tests.conftest import ROOT
 from tests.engines.programs import program, promtool, ran
 

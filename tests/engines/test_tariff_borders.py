@@ -17,8 +17,8 @@ from gpumon.cluster.questions import Period, of_users
 from gpumon.common.config import read_prices
 from gpumon.cost.hours import price_hours
 from gpumon.cost.of_run import price_record
-from gpumon.frame import RunState
 from gpumon.ledger.reader import Ledger
+from gpumon.model.frame import RunState
 from tests.engines.past import prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend
 from tests.engines.test_cost import DAY, END, HOUR, recorded_by_prometheus, run_of

@@ -14,9 +14,9 @@ import pytest
 from gpumon.common.clock import SECOND, SystemClock
 from gpumon.common.errors import SourceError
 from gpumon.common.paths import Places
-from gpumon.frame import Frame
 from gpumon.live import follow
-from gpumon.metrics import FROM_DRIVERS
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import FROM_DRIVERS
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.library import SUCCESS, Library

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.xid_errors import WAIT_MS
 from tests.nvml import Process, Stub
 from tests.programs import asked, environment, until

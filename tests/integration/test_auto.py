@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from gpumon.auto import prepare
-from gpumon.frame import Mark, RunState
+from gpumon.model.frame import Mark, RunState
 from tests.conftest import ROOT
 from tests.nvml import Stub
 from tests.programs import environment, gpumon, with_its_table

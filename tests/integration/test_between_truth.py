@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gpumon.frame import Mark
-from gpumon.run_facts import PAUSED
+from gpumon.model.frame import Mark
+from gpumon.model.run import PAUSED
 from tests.nvml import Stub
 from tests.programs import daemon, environment
 from tests.trainings import Told, need, train

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.frame import Mark, RunState, waited_between
+from gpumon.model.frame import Mark, RunState, waited_between
 from tests.conftest import ROOT
 from tests.programs import PATIENCE
 from tests.trainings import Told, need, told, train

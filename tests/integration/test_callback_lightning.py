@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.frame import Mark, RunState
+from gpumon.model.frame import Mark, RunState
 from tests.conftest import ROOT
 from tests.programs import PATIENCE
 from tests.trainings import Told, need, told, train

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.frame import Mark, RunState, waited_between
+from gpumon.model.frame import Mark, RunState, waited_between
 from tests.nvml import Stub
 from tests.programs import daemon, environment
 from tests.trainings import need

@@ -17,9 +17,9 @@ import pytest
 
 from gpumon.common.errors import RingError
 from gpumon.common.paths import Places
-from gpumon.frame import Frame
 from gpumon.live import follow
-from gpumon.metrics import Availability
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import Availability
 from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
 from tests.programs import PATIENCE, Child, asleep, command, daemon, environment, gpumon, status, until, wait_for_end

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
 from tests.nvml import Stub
 from tests.sourced import Gpu, Source, nvml_source

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from tests.nvml import Stub
 from tests.programs import asked, environment, until
 from tests.sourced import pci_device
@@ -16,7 +16,7 @@ from tests.sourced import pci_device
 READ = """
 import json, os, sys
 from gpumon.common.clock import SystemClock
-from gpumon.metrics import GPU_INDEX
+from gpumon.model.metrics import GPU_INDEX
 from gpumon.sources.base import Described
 from gpumon.sources.nvml import NvmlSource, source as module
 

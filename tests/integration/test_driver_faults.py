@@ -18,9 +18,9 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
-from gpumon.frame import Frame, Sample
 from gpumon.live import Live, follow
-from gpumon.metrics import PROCESSES, Availability
+from gpumon.model.frame import Frame, Sample
+from gpumon.model.metrics import PROCESSES, Availability
 from tests.conftest import ROOT
 from tests.faulty import (
     EACH,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from tests.nvml import Stub, build
 from tests.nvml.build import LIBRARY
 from tests.programs import asked, environment

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.frame import Mark, RunState
+from gpumon.model.frame import Mark, RunState
 from tests.conftest import ROOT
 from tests.programs import environment, gpumon
 from tests.trainings import need

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.frame import Mark, RunState
+from gpumon.model.frame import Mark, RunState
 from tests.conftest import ROOT
 from tests.trainings import need, train
 from tests.trainings.beside import assert_same_times, epochs_of, finished, shown, told

@@ -17,8 +17,8 @@ import pytest
 
 from gpumon.callbacks.hook import Hook
 from gpumon.common.paths import HISTORY, LEDGER, Places
-from gpumon.frame import Mark, RunState
 from gpumon.live import follow
+from gpumon.model.frame import Mark, RunState
 from tests.conftest import ROOT
 from tests.integration.test_ledger import ask, ended
 from tests.nvml import Stub

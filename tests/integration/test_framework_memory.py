@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import gpumon
-from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark
+from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark
 from tests.nvml import Stub
 from tests.programs import PATIENCE, daemon, environment, until
 

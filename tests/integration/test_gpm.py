@@ -11,9 +11,9 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
-from gpumon.frame import Sample
 from gpumon.live import follow
-from gpumon.metrics import FROM_DRIVERS, Availability
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import FROM_DRIVERS, Availability
 from tests.nvml import GPM, Stub, build
 from tests.programs import daemon, environment, gpumon, until
 from tests.sourced import Gpu, Source, nvml_source

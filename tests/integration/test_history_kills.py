@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import Frame
 from gpumon.history.cell import HistoryCell
 from gpumon.history.query import HOST
 from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL, counted_at
 from gpumon.history.tiers import OF_GPU, TierShape
 from gpumon.history.write import stored_cells
-from gpumon.metrics import Availability
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import Availability
 from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
 from tests.programs import PATIENCE, Child, environment

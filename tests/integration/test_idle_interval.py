@@ -9,7 +9,7 @@ from gpumon.analysis.thresholds import SILENT
 from gpumon.common.paths import Places
 from gpumon.diagnosis.now import Judged
 from gpumon.live import follow
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from tests.nvml import Process, Stub, sleepers
 from tests.programs import daemon, environment, status, until
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from gpumon.common.paths import LEDGER, Places
-from gpumon.frame import RunState
 from gpumon.live import follow
+from gpumon.model.frame import RunState
 from tests.contracts.test_house import loaded_by
 from tests.nvml import Process, Stub
 from tests.programs import PATIENCE, daemon, environment, until

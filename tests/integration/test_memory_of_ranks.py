@@ -11,8 +11,8 @@ from pathlib import Path
 
 from gpumon.analysis.memory import breakdown_of
 from gpumon.common.paths import Places
-from gpumon.frame import Frame, RunState
 from gpumon.live import follow
+from gpumon.model.frame import Frame, RunState
 from tests.nvml import Process, Stub
 from tests.programs import PATIENCE, daemon, environment, until
 

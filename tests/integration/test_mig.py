@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.common.paths import Places
 from gpumon.live import follow
-from gpumon.metrics import FROM_DRIVERS, Availability
+from gpumon.model.metrics import FROM_DRIVERS, Availability
 from tests.nvml import Process, Stub
 from tests.programs import daemon, environment, status, until
 from tests.sourced import Source, nvml_source

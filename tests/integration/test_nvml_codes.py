@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.metrics import PROCESSES, Availability
+from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS
 from tests.faulty import OF_THE_BUFFER
 from tests.nvml import METRICS, Process, Stub

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from tests.conftest import ROOT
 from tests.nvml import Process, Stub, build
 from tests.sourced import Source, nvml_source

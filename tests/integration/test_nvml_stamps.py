@@ -15,7 +15,7 @@ from gpumon.common.paths import Places
 from gpumon.history.query import Query
 from gpumon.history.recent import RecentHistory
 from gpumon.live import follow
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from tests.nvml import Stub
 from tests.programs import daemon, environment, until
 from tests.sourced import Source, nvml_source

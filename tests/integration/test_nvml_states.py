@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.metrics import PROCESSES, Availability
+from gpumon.model.metrics import PROCESSES, Availability
 from tests.nvml import Process, Stub, of_a_first_read
 from tests.programs import environment, gpumon, status
 from tests.sourced import Gpu, Source, nvml_source

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.frame import RunState
+from gpumon.model.frame import RunState
 from gpumon.tags.ranks import place, run_id
 from tests.conftest import ROOT
 from tests.programs import PATIENCE, environment, gpumon, until

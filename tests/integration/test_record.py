@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.analysis.logged_epochs import LoggedEpochs
 from gpumon.common.errors import SourceError
-from gpumon.frame import Boundary, Mark
+from gpumon.model.frame import Boundary, Mark
 from tests.programs import PATIENCE, Child, command, daemon, environment, gpumon, status, until
 from tests.recorded import bits, read
 

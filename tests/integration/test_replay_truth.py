@@ -12,7 +12,7 @@ import pytest
 
 from gpumon.common.paths import Places
 from gpumon.live import follow
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from tests.programs import daemon, environment, status, until
 
 MIB = 2**20

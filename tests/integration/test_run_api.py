@@ -27,7 +27,7 @@ import pytest
 
 import gpumon
 from gpumon.common.paths import Places
-from gpumon.frame import Mark, RunState
+from gpumon.model.frame import Mark, RunState
 from gpumon.tags import lifetime, warn
 from gpumon.tags.naming import default_name
 from gpumon.tags.reader import Poll, TagReader
@@ -1043,7 +1043,7 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     ours = {name for name in loaded if name.startswith("gpumon.")}
     assert ours <= {
         "gpumon.common", "gpumon.common.errors", "gpumon.common.paths", "gpumon.common.procfs", "gpumon.common.text",
-        "gpumon.run_about", "gpumon.run_facts", "gpumon.step_size", "gpumon.vendors",
+        "gpumon.model.run", "gpumon.model.steps", "gpumon.model.vendors",
         "gpumon.tags", "gpumon.tags.board_file", "gpumon.tags.client", "gpumon.tags.cpu_time",
         "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.git", "gpumon.tags.lifetime",
         "gpumon.tags.loader", "gpumon.tags.loop", "gpumon.tags.memory", "gpumon.tags.naming",

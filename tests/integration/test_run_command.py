@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.frame import Run, RunState
 from gpumon.launcher.child import Ended
 from gpumon.launcher.command_run import name_of
 from gpumon.launcher.epochs import Training
@@ -27,7 +26,8 @@ from gpumon.launcher.process_tree import Parentage, ProcessTree
 from gpumon.launcher.summary import text
 from gpumon.launcher.watcher import CommandReport
 from gpumon.live import follow
-from gpumon.metrics import Availability
+from gpumon.model.frame import Run, RunState
+from gpumon.model.metrics import Availability
 from tests.nvml import Process, Stub
 from tests.programs import PATIENCE, command, daemon, environment, gpumon, until, with_its_table
 from tests.tui.pseudo import Pseudo

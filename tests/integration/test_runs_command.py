@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon import units
 from gpumon.database.read import NO_LOCKS
-from gpumon.frame import RunState
+from gpumon.model import units
+from gpumon.model.frame import RunState
 from tests.programs import environment, gpumon
 from tests.runs import BEGAN, HOSTILE, Book, training
 

@@ -13,9 +13,9 @@ from gpumon.accounting.totals import Totals, totals_of
 from gpumon.common.clock import SECOND
 from gpumon.common.driver_calls import read_calls
 from gpumon.common.paths import Places
-from gpumon.frame import Frame
 from gpumon.live import follow
-from gpumon.metrics import Availability
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import Availability
 from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
 from tests.programs import daemon, environment, gpumon, until

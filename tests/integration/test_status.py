@@ -14,8 +14,8 @@ import jsonschema
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.metrics import GPU_METRICS
-from gpumon.origin import Origin
+from gpumon.model.metrics import GPU_METRICS
+from gpumon.model.origin import Origin
 from gpumon.ring.layout import MAJOR, MINOR, SUPERBLOCK
 from gpumon.ring.writer import RingWriter
 from tests.builders import sample, tick

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.frame import Boundary, Frame, Mark, RunState
 from gpumon.live import Live, follow
+from gpumon.model.frame import Boundary, Frame, Mark, RunState
 from tests.nvml import Process, Stub
 from tests.programs import PATIENCE, daemon, environment, until
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import gpumon
 from gpumon.common.paths import Places, make_tag_dir
-from gpumon.device import Device
-from gpumon.frame import Mark, Run
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Mark, Run
+from gpumon.model.process import Process
 from gpumon.tags import wire
 from gpumon.tags.budget import BURST, BYTES, EVENTS, BudgetOwners
 from gpumon.tags.listing import is_of_its_user

@@ -20,7 +20,7 @@ from gpumon.analysis.thresholds import RECENT
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import BoardError
 from gpumon.common.paths import Places
-from gpumon.frame import Boundary, Mark, RunState
+from gpumon.model.frame import Boundary, Mark, RunState
 from gpumon.tags import wire
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description

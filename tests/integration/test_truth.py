@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.frame import Frame, Sample
 from gpumon.history.rates import counted_at
 from gpumon.live import follow
-from gpumon.metrics import GPU_METRICS, Kind
+from gpumon.model.frame import Frame, Sample
+from gpumon.model.metrics import GPU_METRICS, Kind
 from gpumon.sources.nvml.readings import CALLS
 from tests.nvml import COUNTERS, METRICS, Process, Stub, build, of_a_first_read, sleepers
 from tests.programs import daemon, environment, until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpumon.metrics import PROCESSES, Availability
+from gpumon.model.metrics import PROCESSES, Availability
 from tests.nvml import Process, Stub
 from tests.sourced import nvml_source
 

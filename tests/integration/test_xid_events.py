@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from tests.nvml import Stub
 from tests.programs import PATIENCE, asked, daemon, environment, gpumon, status, until
 
@@ -22,7 +22,7 @@ READ = """
 import json, sys
 from gpumon.common.clock import SystemClock
 from gpumon.sources.nvml import NvmlSource, source as module
-from gpumon.metrics import GPU_INDEX
+from gpumon.model.metrics import GPU_INDEX
 
 module.LOOK_EVERY = 0.1  # errors are waited for from the second look on
 source = NvmlSource(SystemClock(), lambda pid: ("", "", 0.0, 0.0, 0.0))

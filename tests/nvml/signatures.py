@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from gpumon.metrics import Availability
-from gpumon.origin import Driver
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import Driver
 from gpumon.sources.nvml.gpm_samples import GpmSamples
 
 

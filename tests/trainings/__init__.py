@@ -14,9 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.frame import Boundary, Mark, Run
-from gpumon.run_about import NOTHING_TOLD, Parameter
-from gpumon.run_facts import PAUSED
+from gpumon.model.frame import Boundary, Mark, Run
+from gpumon.model.run import NOTHING_TOLD, PAUSED, Parameter
 from gpumon.tags.reader import TagReader
 from tests.conftest import ROOT, cannot
 from tests.programs import environment

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.frame import Frame, Mark, Run, RunState
 from gpumon.live import follow
-from gpumon.run_facts import PAUSED
+from gpumon.model.frame import Frame, Mark, Run, RunState
+from gpumon.model.run import PAUSED
 from tests.programs import PATIENCE, environment, gpumon, status, until
 from tests.trainings import Told, train
 

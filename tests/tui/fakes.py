@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from math import nan, sin
 from typing import Any, NamedTuple
 
-from gpumon.device import Device
-from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState, Sample
 from gpumon.live import LiveState
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
-from gpumon.origin import Driver, Origin
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState, Sample
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.process import Process
 from gpumon.recording.content import KnownParts
 from gpumon.sources.registry import BY_NAME
 

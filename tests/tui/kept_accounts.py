@@ -7,9 +7,9 @@ from pathlib import Path
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.device import Device
-from gpumon.frame import Sample, Tick
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample, Tick
+from gpumon.model.process import Process
 from tests.activity import keep
 from tests.builders import process, sample, tick
 

@@ -8,12 +8,12 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from gpumon.device import Device
 from gpumon.diagnosis.coverage import NOTHING
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.grouping import grouped
-from gpumon.frame import Sample
-from gpumon.metrics import GPU_INDEX, Availability
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables import overview_rows
 from gpumon_tui.renderables.attention import (

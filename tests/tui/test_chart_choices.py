@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.frame import Sample
-from gpumon.metrics import BY_NAME, Availability, Scope
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import BY_NAME, Availability, Scope
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.chart.page import ChartPage
 from gpumon_tui.pages.chart.presets import LAYOUTS, PRESETS

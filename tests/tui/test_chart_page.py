@@ -13,16 +13,16 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from gpumon import units
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
-from gpumon.device import Device
-from gpumon.frame import Boundary, Mark, RunState, Sample
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST, Query
 from gpumon.history.tiers import DAY, SHAPES
 from gpumon.live import LiveState
-from gpumon.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, Availability
+from gpumon.model import units
+from gpumon.model.device import Device
+from gpumon.model.frame import Boundary, Mark, RunState, Sample
+from gpumon.model.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, Availability
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, pressed
 from gpumon_tui.look import Depth, TerminalLook

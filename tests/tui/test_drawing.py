@@ -11,11 +11,11 @@ from rich.segment import Segment
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.memory import PARTS, MemoryBreakdown
-from gpumon.frame import Sample
 from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.grid import Grid
 from gpumon.history.query import Series
-from gpumon.metrics import BY_NAME, PROCESSES, Availability
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import BY_NAME, PROCESSES, Availability
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import GpuHolder, GpuLabel
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level

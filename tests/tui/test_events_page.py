@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon import units
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import NAN
-from gpumon.device import Device
-from gpumon.events.event import EventSubject, Occurrence
-from gpumon.events.kinds import BY_NAME
 from gpumon.events.query import LoggedEvent
-from gpumon.frame import Frame, RunState, Sample
 from gpumon.live import LiveState
-from gpumon.metrics import GPU_INDEX
-from gpumon.origin import Capability, Origin
+from gpumon.model import units
+from gpumon.model.device import Device
+from gpumon.model.events import BY_NAME, EventSubject, Occurrence
+from gpumon.model.frame import Frame, RunState, Sample
+from gpumon.model.metrics import GPU_INDEX
+from gpumon.model.origin import Capability, Origin
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import Asked
 from gpumon_tui.happened import Happened

@@ -10,7 +10,7 @@ from rich.color import ColorSystem
 from rich.console import Console
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from gpumon_tui import themes
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.first_picture import FirstTerminal, first_picture, first_terminal, first_view

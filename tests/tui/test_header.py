@@ -11,11 +11,11 @@ from textual.pilot import Pilot
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.clock import SECOND
-from gpumon.device import Device
-from gpumon.frame import Run, Sample
 from gpumon.live import LiveState
-from gpumon.metrics import Availability
-from gpumon.origin import SIMULATED, Driver, Origin, SourceInfo
+from gpumon.model.device import Device
+from gpumon.model.frame import Run, Sample
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import SIMULATED, Driver, Origin, SourceInfo
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import holder
 from gpumon_tui.renderables.header import _counts, header

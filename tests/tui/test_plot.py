@@ -14,13 +14,13 @@ from rich.segment import Segment
 
 from gpumon.analysis.epochs import Drawn, EpochMark
 from gpumon.analysis.rank_epochs import Span
-from gpumon.frame import Boundary, Frame, Mark
 from gpumon.history.grid import Grid
 from gpumon.history.long import LongHistory
 from gpumon.history.open import open_history
 from gpumon.history.tiers import SHAPES
 from gpumon.history.windows import CLOSE, WINDOWS, ChartWindow
-from gpumon.metrics import BY_NAME, GPU_INDEX, Metric, Unit
+from gpumon.model.frame import Boundary, Frame, Mark
+from gpumon.model.metrics import BY_NAME, GPU_INDEX, Metric, Unit
 from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.renderables.cells import PaintedCell, Row, Tint, painted
 from gpumon_tui.renderables.gpu_columns import gpu_columns

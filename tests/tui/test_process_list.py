@@ -14,9 +14,9 @@ from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.query import HourUse, KeptAccounts, KnownDevice
 from gpumon.analysis.gpu_state import IdleSince
 from gpumon.common.config import read_prices
-from gpumon.frame import RunState
 from gpumon.history.span import WindowSpan
-from gpumon.process import Process
+from gpumon.model.frame import RunState
+from gpumon.model.process import Process
 from gpumon.process_history.kept import KnownProcess
 from gpumon.process_history.measures import NAMES
 from gpumon.process_history.query import MeasureUse, ProcessUse, ProcessWindow

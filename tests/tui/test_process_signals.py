@@ -18,7 +18,7 @@ from textual.events import Key
 from textual.pilot import Pilot
 
 from gpumon.common.procfs import read_stat
-from gpumon.process import Process
+from gpumon.model.process import Process
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.processes import ProcessesPage
 from gpumon_tui.process_list.programs import boot_time

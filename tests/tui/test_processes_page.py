@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.frame import Frame, Run
-from gpumon.process import Process
+from gpumon.model.frame import Frame, Run
+from gpumon.model.process import Process
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.process_opened import BEGINS
 from gpumon_tui.pages.processes import COVERED, ProcessesPage

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon import units
 from gpumon.common.errors import GpumonError
-from gpumon.frame import RunState
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.live import LiveState
+from gpumon.model import units
+from gpumon.model.frame import RunState
 from gpumon.reports import compare, run_text
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import OFTEN

@@ -10,10 +10,10 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.analysis.thresholds import SILENT
-from gpumon.device import Device
-from gpumon.frame import Sample
 from gpumon.live import LiveState
-from gpumon.metrics import Availability
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import Availability
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables.processes import doubts
 from tests.tui.fakes import FakeFeed

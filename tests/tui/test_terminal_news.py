@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.frame import RunState
 from gpumon.live import LiveState
+from gpumon.model.frame import RunState
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.terminal_news import RESTORE, SAVE, TerminalNews, through_tmux
 from tests.tui.fakes import FakeFeed

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.frame import Frame, Tick
 from gpumon.live import LiveState
-from gpumon.metrics import Availability
-from gpumon.origin import Driver, Origin
+from gpumon.model.frame import Frame, Tick
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import Driver, Origin
 from gpumon_tui.app import GpumonApp
 from tests.builders import TIME
 from tests.crossed import crossed

@@ -19,10 +19,10 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.daemon.activity import ActivityPart
 from gpumon.database.read import open_to_read
-from gpumon.frame import RunState, Sample, Tick
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS, VERSION
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.process import Process
+from gpumon.model.frame import RunState, Sample, Tick
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.process import Process
 from gpumon.reports.accounts import lines
 from tests.activity import keep
 from tests.builders import device, process, run, sample, tick

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.device import Device, job_parts
-from gpumon.frame import Sample
-from gpumon.run_facts import RunFacts
+from gpumon.model.device import Device, job_parts
+from gpumon.model.frame import Sample
+from gpumon.model.run import RunFacts
 from gpumon.sampler import Sampler
 from gpumon.sources.allocations import Allocations, job_of_gpustat, job_of_lines, with_jobs
 from gpumon.sources.base import Reading

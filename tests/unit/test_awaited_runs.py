@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from gpumon.common.clock import SECOND
 from gpumon.daemon.awaited_runs import AwaitedRuns
-from gpumon.frame import Tick
+from gpumon.model.frame import Tick
 from tests.builders import run, tick
 
 

@@ -31,11 +31,11 @@ from benchmarks.report import Budget, Result
 from benchmarks.trainings import TRAININGS, case, measure
 from benchmarks.year import keep_year
 from gpumon.database.write import open_to_write
-from gpumon.events.kinds import BY_NAME
 from gpumon.history.migrations import HISTORY_FILE
 from gpumon.history.overview import overview
 from gpumon.ledger.reader import Ledger
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, Kind
+from gpumon.model.events import BY_NAME
+from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Kind
 from tests.conftest import ROOT
 
 

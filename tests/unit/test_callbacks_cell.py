@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.callbacks.hook import Hook
 from gpumon.common.paths import Places
-from gpumon.frame import RunState
+from gpumon.model.frame import RunState
 from gpumon.tags.reader import TagReader
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gpumon.callbacks.around import marked
 from gpumon.callbacks.hook import Hook
-from gpumon.frame import RunState
+from gpumon.model.frame import RunState
 from tests.trainings import told
 
 

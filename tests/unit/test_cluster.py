@@ -10,7 +10,6 @@ from threading import Lock
 import pytest
 import yaml
 
-from gpumon import units
 from gpumon.cluster import coverage, facts
 from gpumon.cluster.away import away_questions
 from gpumon.cluster.by_hour import HOURS, PHASE_ASKED, PROOF, placed
@@ -21,19 +20,13 @@ from gpumon.cluster.kept import KeptAnswer
 from gpumon.cluster.parts import part
 from gpumon.cluster.picture import ClusterPicture
 from gpumon.cluster.polling import UNWATCHED, ClusterPoller
-from gpumon.cluster.questions import (
-    QUESTIONS,
-    SMALL,
-    THERE,
-    Period,
-    Question,
-    of_period,
-)
+from gpumon.cluster.questions import QUESTIONS, SMALL, THERE, Period, Question, of_period
 from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL, SILENT, SITE_RULES
 from gpumon.cluster.wrong import what_is_wrong
 from gpumon.common.config import Prices, UserGroups
+from gpumon.model import units
+from gpumon.model.vendors import short_name
 from gpumon.reports.cluster_text import lines
-from gpumon.vendors import short_name
 from tests.conftest import ROOT
 
 NOW = 1_800_000_000.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.picture import NO_ANSWER
@@ -12,6 +11,7 @@ from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.questions import QUESTIONS
 from gpumon.cluster.recorded import BEHIND, SAME, SILENT, STANDS
 from gpumon.cluster.wrong import what_is_wrong
+from gpumon.model import units
 from tests.unit.test_cluster import NOW, FakeEngine, HandClock, row, text
 
 EVERY = {one.name for one in QUESTIONS}

@@ -9,11 +9,11 @@ import pytest
 
 from gpumon.common.clock import SECOND, Sign, SystemClock
 from gpumon.common.errors import SourceError, UsageError
-from gpumon.device import Device
-from gpumon.frame import Sample, XidEvent
-from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.origin import HARDWARE, SIMULATED, Capability, Driver, Origin
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample, XidEvent
+from gpumon.model.metrics import GPU_METRICS, Availability
+from gpumon.model.origin import HARDWARE, SIMULATED, Capability, Driver, Origin
+from gpumon.model.process import Process
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sampler import Sampler

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gpumon import units
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.query import HourUse, KnownDevice
 from gpumon.common.config import Prices, read_prices
@@ -21,6 +20,7 @@ from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, DeviceRow
+from gpumon.model import units
 from gpumon.reports import charges, export, run_text
 from gpumon_tui.kept_runs import KeptRuns
 from gpumon_tui.renderables import run_opened

@@ -15,10 +15,10 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.rapl import PackageEnergy, PackageReading
-from gpumon.frame import Mark
 from gpumon.ledger.package_usage import PackageUsage
 from gpumon.ledger.recorder import LedgerRecorder
 from gpumon.ledger.store import KnownRuns, OpenRank
+from gpumon.model.frame import Mark
 from gpumon.reports import compare
 from gpumon.tags.cpu_time import CpuTime
 from tests.builders import TIME, tick

@@ -14,10 +14,9 @@ from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
 from gpumon.daemon.private_sampler import PrivateSampler
 from gpumon.daemon.recorder import Recorder
-from gpumon.device import Device
-from gpumon.frame import Sample
-from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.needs import NEEDS, why_missing
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import GPU_METRICS, NEEDS, Availability, why_missing
 from gpumon.reports.status_details import details
 from gpumon.ring.reader import RingReader
 from gpumon.sampler import Sampler

@@ -17,9 +17,9 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.paths import Places
 from gpumon.daemon import start
 from gpumon.daemon.recorder import LostDirectory, Recorder
-from gpumon.frame import Frame
 from gpumon.live import WAITING, Live
-from gpumon.origin import HARDWARE, Origin
+from gpumon.model.frame import Frame
+from gpumon.model.origin import HARDWARE, Origin
 from gpumon.ring.reader import RingReader
 from gpumon.ring.sizes import SPARE_ROWS
 from gpumon.sampler import Sampler

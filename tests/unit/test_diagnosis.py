@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from gpumon import units
 from gpumon.analysis import thresholds
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity
@@ -27,12 +26,13 @@ from gpumon.diagnosis.live import findings, live_run
 from gpumon.diagnosis.now import Judged
 from gpumon.diagnosis.past import epoch_findings
 from gpumon.diagnosis.run_rules import RUN_RULES
-from gpumon.frame import Frame, Mark, RunState, Sample
 from gpumon.history.recent import RecentHistory
 from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.metrics import Availability, Unit
-from gpumon.run_facts import RunFacts
-from gpumon.xids import xid_of
+from gpumon.model import units
+from gpumon.model.frame import Frame, Mark, RunState, Sample
+from gpumon.model.metrics import Availability, Unit
+from gpumon.model.run import RunFacts
+from gpumon.model.xids import xid_of
 from tests.builders import TIME, boundary, frame_of, process, run, sample, tick
 
 GIB = 2.0**30

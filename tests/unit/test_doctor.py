@@ -17,9 +17,9 @@ from gpumon.cli.doctor_places import file_checks
 from gpumon.cli.doctor_text import lines
 from gpumon.common.checkup import Check, CheckSection, Condition
 from gpumon.common.paths import Places, make_live_dir, tag_dir_for_client
-from gpumon.frame import Sample
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.origin import Driver, Origin
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.origin import Driver, Origin
 from gpumon.sources.nvml.installation import checks, installation
 from tests.builders import device, frame_of, sample, tick
 

@@ -11,13 +11,13 @@ from gpumon.accounting.account import USER_COLUMNS
 from gpumon.accounting.book import AccountBook
 from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import SECOND
-from gpumon.energy_growth import EnergyGrowth, EnergyReadings
-from gpumon.frame import Tick
 from gpumon.history.cell import weights
 from gpumon.history.collect import Block, Collector, values_of
 from gpumon.history.tiers import SHAPES, columns_of
 from gpumon.launcher.cost import CommandCost
-from gpumon.metrics import GPU_INDEX, Availability
+from gpumon.model.energy import EnergyGrowth, EnergyReadings
+from gpumon.model.frame import Tick
+from gpumon.model.metrics import GPU_INDEX, Availability
 from tests.builders import device, frame_of, process, sample
 from tests.unit.test_ledger_recorder import Memory, keep, on, one_epoch, spread
 

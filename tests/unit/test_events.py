@@ -16,14 +16,14 @@ from gpumon.common.errors import GpumonError
 from gpumon.daemon.activity import ActivityPart
 from gpumon.events.clock_watch import ClockWatch
 from gpumon.events.device_watch import CAUSES
-from gpumon.events.kinds import BY_NAME, EVENT_KINDS, LASTING
 from gpumon.events.process_watch import ProcessWatch
 from gpumon.events.query import EventFilter, LoggedEvent, read_events
-from gpumon.frame import Mark, Run, RunState, Sample, Tick
 from gpumon.history.migrations import MIGRATIONS, VERSION
-from gpumon.metrics import Availability
-from gpumon.origin import Driver
-from gpumon.process import Process
+from gpumon.model.events import BY_NAME, EVENT_KINDS, LASTING
+from gpumon.model.frame import Mark, Run, RunState, Sample, Tick
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import Driver
+from gpumon.model.process import Process
 from gpumon.reports.events import details
 from tests.activity import keep
 from tests.builders import boundary, device, process, run, sample, tick

@@ -22,7 +22,7 @@ from gpumon.exporters.doors import Doors
 from gpumon.exporters.scrape import Scraped
 from gpumon.exporters.server import ScrapeServer, patience_of
 from gpumon.exporters.textfile import keep_textfile, write_textfile
-from gpumon.origin import Origin
+from gpumon.model.origin import Origin
 from gpumon.ring.layout import STOPPED
 from tests.builders import process, sample, tick
 from tests.exported import Node, Page

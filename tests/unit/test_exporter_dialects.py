@@ -9,7 +9,6 @@ import pytest
 
 from gpumon.cli.export import PORTS
 from gpumon.common.clock import SECOND
-from gpumon.device import Device
 from gpumon.exporters.accepted import OPENMETRICS
 from gpumon.exporters.dcgm import ROWS as DCGM
 from gpumon.exporters.dcgm import XID
@@ -18,9 +17,10 @@ from gpumon.exporters.jobstats import LABELS
 from gpumon.exporters.jobstats import ROWS as JOBSTATS
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.rows import terms_of
-from gpumon.frame import Sample, XidEvent
-from gpumon.metrics import BY_NAME, PROCESSES, Availability
-from gpumon.origin import Driver
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample, XidEvent
+from gpumon.model.metrics import BY_NAME, PROCESSES, Availability
+from gpumon.model.origin import Driver
 from gpumon.ring.layout import STOPPED
 from tests.builders import TIME, device, process, sample, tick
 from tests.exported import Node, scraped

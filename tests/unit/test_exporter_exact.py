@@ -9,8 +9,8 @@ from statistics import fmean
 import pytest
 
 from gpumon.exporters.use_families import UNTOLD
-from gpumon.frame import Sample
-from gpumon.process import Process
+from gpumon.model.frame import Sample
+from gpumon.model.process import Process
 from tests.builders import device, process, sample, tick
 from tests.exported import Node, Page
 

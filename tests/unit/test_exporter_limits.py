@@ -9,15 +9,15 @@ import pytest
 import yaml
 
 from gpumon.common.numbers import NAN
-from gpumon.device import Device
 from gpumon.exporters.dialects import DIALECTS
 from gpumon.exporters.family import gauge
 from gpumon.exporters.labels import MOST_BYTES, label_text, within
 from gpumon.exporters.limits import MOST_OF_ALL, MOST_SERIES, bounded
 from gpumon.exporters.people import UserNames
-from gpumon.frame import Sample
-from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.origin import Driver, Origin
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import GPU_METRICS, Availability
+from gpumon.model.origin import Driver, Origin
 from tests.builders import device, process, run, tick
 from tests.conftest import ROOT
 from tests.exported import Node, scraped

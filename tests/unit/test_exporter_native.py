@@ -13,7 +13,6 @@ import pynvml
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.device import Device
 from gpumon.exporters import limits
 from gpumon.exporters.family import gauge
 from gpumon.exporters.labels import MOST_BYTES, MOST_LETTERS
@@ -21,9 +20,10 @@ from gpumon.exporters.limits import MOST_SERIES, bounded
 from gpumon.exporters.names import EXPORTED
 from gpumon.exporters.native import STATES
 from gpumon.exporters.people import UserNames
-from gpumon.frame import Run, RunState, Sample, XidEvent
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, METRICS, PROCESSES, Availability, Kind
-from gpumon.origin import RECORDED, Driver, Origin
+from gpumon.model.device import Device
+from gpumon.model.frame import Run, RunState, Sample, XidEvent
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, METRICS, PROCESSES, Availability, Kind
+from gpumon.model.origin import RECORDED, Driver, Origin
 from gpumon.ring.layout import STOPPED
 from gpumon.sources.nvml.library import advice
 from tests.builders import TIME, device, process, run, sample, tick

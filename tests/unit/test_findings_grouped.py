@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gpumon.device import Device
 from gpumon.diagnosis.coverage import not_judged, nothing_found
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.grouping import each_subject_first, grouped, ranges
-from gpumon.frame import Sample
-from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import GPU_METRICS, Availability
 
 
 def gone(gpu: str, summary: str = "no GPU driver answers", kind: str = "gpu") -> Finding:

@@ -6,8 +6,8 @@ from typing import cast
 
 from gpumon.cli.followed_frames import FollowedFrames
 from gpumon.diagnosis.now import LOOK_BACK
-from gpumon.frame import Boundary, Frame
 from gpumon.live import Live
+from gpumon.model.frame import Boundary, Frame
 from tests.builders import boundary, frame_of, run, sample, tick
 
 

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from gpumon.followers import LEDGER, SLOW, Followers
-from gpumon.frame import Tick
+from gpumon.model.frame import Tick
 from tests.builders import tick
 from tests.fakes import FakeClock
 from tests.programs import PATIENCE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.origin import Driver, Origin
+from gpumon.model.origin import Driver, Origin
 from gpumon.sources.found import found
 from tests.builders import sample
 

@@ -14,7 +14,7 @@ import pytest
 
 from gpumon.cli.options import resolve_options
 from gpumon.common.errors import UsageError
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.gpm import GPM, GPM_METRICS, GpmReading
 from tests.fakes import FakeClock

@@ -13,11 +13,11 @@ from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.device import Device
-from gpumon.frame import Frame, Sample
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.origin import Driver, Origin
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Frame, Sample
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.process import Process
 from gpumon.reports.status_text import lines
 from tests.builders import frame_of, process, sample, tick
 

@@ -9,12 +9,12 @@ from math import inf, isnan, nan
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.energy_growth import energy_between
-from gpumon.frame import Frame
 from gpumon.history.query import Query
 from gpumon.history.rates import rates_between
 from gpumon.history.recent import RecentHistory
-from gpumon.metrics import HOST_METRICS
+from gpumon.model.energy import energy_between
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import HOST_METRICS
 from gpumon.recording.content import KnownParts
 from tests import builders
 

@@ -17,8 +17,8 @@ from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import PERIODS, WAYS, summary
 from gpumon.cli import main
 from gpumon.common.clock import SECOND
-from gpumon.frame import Sample, Tick
-from gpumon.metrics import Availability
+from gpumon.model.frame import Sample, Tick
+from gpumon.model.metrics import Availability
 from tests.activity import keep
 from tests.builders import device, process, sample, tick
 from tests.unit.conftest import Printed

@@ -14,7 +14,6 @@ from gpumon.accounting.book import AccountBook
 from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import SECOND
 from gpumon.events.book import EventBook
-from gpumon.frame import Frame, Sample, Tick
 from gpumon.history.cell import HistoryCell
 from gpumon.history.collect import Collector, values_of
 from gpumon.history.kept_file import KeptFile
@@ -23,7 +22,8 @@ from gpumon.history.query import HOST, Query
 from gpumon.history.recorder import BATCH, HistoryRecorder
 from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
 from gpumon.history.totals import window_totals
-from gpumon.metrics import Availability
+from gpumon.model.frame import Frame, Sample, Tick
+from gpumon.model.metrics import Availability
 from gpumon.process_history.part import ProcessPart
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.programs import PATIENCE, until

@@ -23,7 +23,7 @@ from gpumon.common.paths import Places
 from gpumon.history.limits import USUAL_LIMITS
 from gpumon.history.tiers import SHAPES
 from gpumon.live import follow
-from gpumon.origin import Capability, Origin
+from gpumon.model.origin import Capability, Origin
 from gpumon.ring.writer import RingWriter
 from tests.builders import device, sample, tick
 from tests.months import fill

@@ -9,12 +9,12 @@ from math import isnan, nan
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import Tick
 from gpumon.history.cell import weights
 from gpumon.history.collect import Block, Collector, values_of
 from gpumon.history.counting import Counting, Grown
 from gpumon.history.tiers import SHAPES, columns_of
-from gpumon.metrics import GPU_INDEX, Availability
+from gpumon.model.frame import Tick
+from gpumon.model.metrics import GPU_INDEX, Availability
 from tests.builders import TIME, device, sample, tick
 
 

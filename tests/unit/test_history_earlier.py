@@ -16,13 +16,13 @@ import pytest
 
 from gpumon.common.procfs import boot_id
 from gpumon.database.write import open_to_write
-from gpumon.frame import Frame, Tick
 from gpumon.history.cell import HistoryCell
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS
 from gpumon.history.query import HOST
 from gpumon.history.recorder import BATCH, HistoryRecorder
 from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
 from gpumon.history.write import stored_cells, taken_until
+from gpumon.model.frame import Frame, Tick
 from tests.builders import SECOND, TIME, device, frame_of, sample, tick
 from tests.programs import PATIENCE, until
 

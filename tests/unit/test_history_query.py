@@ -13,7 +13,7 @@ from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.grid import LENGTHS, Grid, aligned
 from gpumon.history.query import MOST, Query, Series
 from gpumon.history.recent import RecentHistory
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from tests.builders import TIME, device, frame_of, sample, tick
 
 NAME = "gpu.utilization"

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
 from gpumon.database.write import open_to_write
-from gpumon.frame import Tick
 from gpumon.history import limits as limits_module
 from gpumon.history.block import BadBlock, cells_of, pack, present, unpack
 from gpumon.history.cell import HistoryCell, fold, weights
@@ -32,7 +31,8 @@ from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recover import recover
 from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
 from gpumon.history.write import seal, write
-from gpumon.metrics import Availability
+from gpumon.model.frame import Tick
+from gpumon.model.metrics import Availability
 from tests.builders import device, sample, tick
 
 GPU = device().uuid

@@ -30,7 +30,7 @@ from gpumon.history.recorder import HistoryRecorder
 from gpumon.history.span import WindowSpan
 from gpumon.history.tiers import SHAPES, TierShape
 from gpumon.history.write import seal, write
-from gpumon.metrics import HOST_METRICS
+from gpumon.model.metrics import HOST_METRICS
 from gpumon.process_history.query import read_processes
 from tests.builders import TIME, device, sample, tick
 from tests.programs import PATIENCE

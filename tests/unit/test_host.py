@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.metrics import HOST_INDEX, HOST_METRICS
+from gpumon.model.metrics import HOST_INDEX, HOST_METRICS
 from gpumon.sources.base import Described
 from gpumon.sources.cgroup import Confinement
 from gpumon.sources.host import HostSource

@@ -10,13 +10,13 @@ import pytest
 
 from gpumon.analysis.gpu_state import Activity
 from gpumon.common.clock import SECOND
-from gpumon.frame import RunState, Sample, Tick
 from gpumon.history.gaps import is_gap
 from gpumon.history.recent import RecentHistory
 from gpumon.idleness import is_idle
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.origin import HARDWARE, Driver, Origin
-from gpumon.process import Process
+from gpumon.model.frame import RunState, Sample, Tick
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.origin import HARDWARE, Driver, Origin
+from gpumon.model.process import Process
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
 from tests.builders import device, frame_of, process, run, sample, tick

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import Frame
 from gpumon.history.kept_frames import kept_frames
 from gpumon.history.recorder import HistoryRecorder
-from gpumon.metrics import HOST_INDEX, PROCESSES, Availability
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import HOST_INDEX, PROCESSES, Availability
 from gpumon.recording.content import Context, Recorded, means_of
 from tests import builders
 from tests.programs import PATIENCE

@@ -14,14 +14,14 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.database.write import open_to_write
-from gpumon.frame import RunState
 from gpumon.ledger.migrations import LEDGER_FILE
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.recorder import LedgerRecorder
 from gpumon.ledger.store import KnownRuns
 from gpumon.ledger.write import Batch, LedgerRow, write
+from gpumon.model.frame import RunState
+from gpumon.model.run import About, Note
 from gpumon.reports import export, html, run_json, run_list, run_text
-from gpumon.run_about import About, Note
 from tests.builders import TIME, run, tick
 from tests.runs import BEGAN, HOSTILE, Book, training
 

@@ -11,12 +11,12 @@ import pytest
 
 from gpumon.cli import main
 from gpumon.common.errors import GpumonError, UsageError
-from gpumon.frame import RunState
 from gpumon.ledger import change
 from gpumon.ledger.change import LedgerChange, user_name
 from gpumon.ledger.migrations import VERSION
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import RunRow
+from gpumon.model.frame import RunState
 from tests.runs import BEGAN, HOSTILE, Book, training
 
 ME = 4711

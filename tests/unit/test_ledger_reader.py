@@ -15,11 +15,11 @@ from gpumon.cli.nothing_kept import why_no_runs
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import places
-from gpumon.frame import Mark, RunState
 from gpumon.ledger.find import find
 from gpumon.ledger.migrations import VERSION
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.schema import WHOLE_RUN
+from gpumon.model.frame import Mark, RunState
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 from tests.strangers import as_nobody, foreign_directory
 

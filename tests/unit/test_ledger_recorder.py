@@ -18,13 +18,13 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.frame import Boundary, FrameworkMemory, Mark, Run, RunState, Sample, Tick
 from gpumon.ledger.recorder import LedgerRecorder, LedgerStore
 from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.ledger.store import KnownRuns, OpenRank, Store
 from gpumon.ledger.write import Batch, LedgerRow
-from gpumon.metrics import Availability
-from gpumon.origin import SIMULATED, Origin
+from gpumon.model.frame import Boundary, FrameworkMemory, Mark, Run, RunState, Sample, Tick
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import SIMULATED, Origin
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from tests.builders import TIME, device, run, sample, tick

@@ -22,7 +22,6 @@ from gpumon.common.paths import Places, ledger_path, ledger_paths, places
 from gpumon.database.network import on_network
 from gpumon.database.write import NewerFile, open_to_write
 from gpumon.figures.run_series import thinned
-from gpumon.frame import RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger import phase_summary
 from gpumon.ledger.migrations import LEDGER_FILE, MIGRATIONS, VERSION
@@ -31,6 +30,7 @@ from gpumon.ledger.schema import USAGE
 from gpumon.ledger.store import Store
 from gpumon.ledger.trace import POINTS, TraceRecorder
 from gpumon.ledger.write import Batch, LateMetrics, LedgerRow, write
+from gpumon.model.frame import RunState
 from tests.programs import until
 
 UID = os.getuid()

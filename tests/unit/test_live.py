@@ -13,12 +13,12 @@ import pytest
 import gpumon
 from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places
-from gpumon.frame import Tick
 from gpumon.live import Live, follow
-from gpumon.origin import Origin
+from gpumon.model.frame import Tick
+from gpumon.model.origin import Origin
+from gpumon.model.units import clock, duration
 from gpumon.ring import layout
 from gpumon.ring.writer import RingWriter
-from gpumon.units import clock, duration
 from tests.builders import TIME, boundary, run, sample, tick
 
 SECOND = 1_000_000_000

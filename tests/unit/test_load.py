@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import busy_counts, gpu_statuses
-from gpumon.frame import Frame
+from gpumon.model.frame import Frame
 from tests.builders import frame_of, judged, process, sample, tick
 
 GIB = 2.0**30

@@ -29,7 +29,7 @@ from gpumon.loggers.epoch_values import EPOCH_VALUES, values_of
 from gpumon.loggers.logger import EpochPlace
 from gpumon.loggers.registry import loggers_of
 from gpumon.loggers.wandb import WandbLogger
-from gpumon.metrics import Unit
+from gpumon.model.metrics import Unit
 from gpumon.tags import warn
 from tests.runs import GIB, Book, measured
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.analysis.memory import PARTS, MemoryBreakdown, breakdown_of, fragmentation, known_parts
-from gpumon.device import Device
-from gpumon.frame import FrameworkMemory, Sample
-from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.model.device import Device
+from gpumon.model.frame import FrameworkMemory, Sample
+from gpumon.model.metrics import GPU_METRICS, Availability
 from gpumon.reports import status_json
 
 TOTAL = 80.0

@@ -13,15 +13,15 @@ from gpumon.analysis.gpu_state import Activity, GpuState, judge
 from gpumon.analysis.gpu_status import counted_statuses, gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.clock import SECOND
-from gpumon.device import Device, by_number
 from gpumon.diagnosis.now import Judged
-from gpumon.frame import Frame, Sample, Tick
 from gpumon.history.device_table import devices_in
 from gpumon.history.devices import chosen
 from gpumon.idleness import is_idle
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.origin import Driver, Origin
-from gpumon.process import Process
+from gpumon.model.device import Device, by_number
+from gpumon.model.frame import Frame, Sample, Tick
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.process import Process
 from gpumon.reports.accounts import lines as account_lines
 from gpumon.reports.status_json import document
 from gpumon.reports.status_processes import process_lines

@@ -13,8 +13,8 @@ import pynvml
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import Sample
-from gpumon.metrics import Availability
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.answers import AnswerRow, DeviceAnswers
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.field_ids import fields_for

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.device import Device
-from gpumon.frame import Sample
-from gpumon.metrics import Availability
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import Availability
 from gpumon.sources.nvml import discovery
 from gpumon.sources.nvml.discovery import NOTHING, Discovery
 from gpumon.sources.nvml.identity import NAMELESS, Identity, identify

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.common.numbers import is_known
-from gpumon.process import Process
+from gpumon.model.process import Process
 from gpumon.sources.base import Described
 from gpumon.sources.cgroup import Confinement
 from gpumon.sources.nvml.process_shares import EngineShares

@@ -15,8 +15,8 @@ import pynvml
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import XidEvent
-from gpumon.metrics import Availability
+from gpumon.model.frame import XidEvent
+from gpumon.model.metrics import Availability
 from gpumon.sources.nvml import xid_errors
 from gpumon.sources.nvml.xid_errors import XidErrors
 from gpumon.sources.nvml.xid_events import UnfreedSet

@@ -16,9 +16,9 @@ import pytest
 
 import gpumon
 from gpumon.common.errors import GpumonError, MissingPackage, UsageError
-from gpumon.frame import RunState
 from gpumon.ledger.past import PastLedger, open_ledger
 from gpumon.ledger.tables import ROWS_SHOWN
+from gpumon.model.frame import RunState
 from tests.builders import TIME
 from tests.conftest import ROOT
 from tests.runs import BEGAN, HOSTILE, Book, training

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.analysis.whereabouts import whereabouts
-from gpumon.origin import Driver, Origin
-from gpumon.process import pod_parts
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.process import pod_parts
 from gpumon.reports.status_json import document
 from gpumon.sources.pods import PodNames
 from gpumon.sources.process_table import ProcessTable

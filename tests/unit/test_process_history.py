@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
 from gpumon.database.write import open_to_write
-from gpumon.frame import Frame, Tick
 from gpumon.history import limits as limits_module
 from gpumon.history.grid import Grid
 from gpumon.history.limits import HistoryLimits, prune_old
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS
 from gpumon.history.query import Query, Series
 from gpumon.history.span import WindowSpan
-from gpumon.metrics import Availability
-from gpumon.process import Process
+from gpumon.model.frame import Frame, Tick
+from gpumon.model.metrics import Availability
+from gpumon.model.process import Process
 from gpumon.process_history import cells, stretches
 from gpumon.process_history.cell import PlacedCell
 from gpumon.process_history.in_memory import ProcessLooks

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError, SourceError, UsageError
 from gpumon.common.numbers import NAN
-from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, RunState
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, Availability
-from gpumon.origin import HARDWARE, Driver, Origin, SourceInfo
+from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, RunState
+from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
+from gpumon.model.origin import HARDWARE, Driver, Origin, SourceInfo
 from gpumon.recording import format as forms
 from gpumon.recording.columns import Cursor, FloatPacker, pack_whole, unpack_floats, unpack_whole
 from gpumon.recording.content import TABLES, VALUES, Context, Recorded

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.frame import Frame
-from gpumon.metrics import GPU_INDEX
-from gpumon.origin import Driver, Origin, SourceInfo
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import GPU_INDEX
+from gpumon.model.origin import Driver, Origin, SourceInfo
 from gpumon.recording import format as forms
 from gpumon.recording.anonymize import Anonymizer
 from gpumon.recording.content import Context, Recorded

@@ -12,10 +12,10 @@ from gpumon.common.errors import SourceError, UsageError
 from gpumon.common.paths import Places
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
-from gpumon.frame import Frame
 from gpumon.live import Live
-from gpumon.metrics import Availability
-from gpumon.origin import Capability
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import Capability
 from gpumon.recording.content import Context, Recorded
 from gpumon.recording.playback import Playback
 from gpumon.recording.portion import Portion

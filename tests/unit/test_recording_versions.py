@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.frame import Mark
-from gpumon.metrics import Availability
+from gpumon.model.frame import Mark
+from gpumon.model.metrics import Availability
 from gpumon.recording.format import MAJOR
 from tests.builders import TIME, device
 from tests.recorded import read

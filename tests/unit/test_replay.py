@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import SourceError, UsageError
-from gpumon.frame import Sample
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.origin import RECORDED
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.origin import RECORDED
 from gpumon.sources.base import Reading
 from gpumon.sources.replay import ReplaySource
 from gpumon.sources.replay.foreign import COMMAND

@@ -21,12 +21,12 @@ from gpumon.figures.dates import dated
 from gpumon.figures.run import figure
 from gpumon.figures.run_background import BANDS
 from gpumon.figures.run_series import RunSeries, bridged, run_series, thinned
-from gpumon.frame import RunState
 from gpumon.history.downsample import Envelope
 from gpumon.history.query import MOST
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record, RunTrace
+from gpumon.model.frame import RunState
 from gpumon.reports.html import page
 from tests import chromium
 from tests.conftest import cannot

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon import units
 from gpumon.common.errors import GpumonError
 from gpumon.common.text import cut, text_width
-from gpumon.frame import RunState
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import epochs_done
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE, WHOLE_RUN
+from gpumon.model import units
+from gpumon.model.frame import RunState
 from gpumon.reports import compare, export, export_epochs, run_json, run_list, run_tables, run_text
 from gpumon.reports.csv_cells import BYTE_ORDER_MARK
 from gpumon.reports.export_formats import FORMATS

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from gpumon import units
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.diagnosis.past import verdict
 from gpumon.figures.run import figure
 from gpumon.figures.run_series import run_series
-from gpumon.frame import RunState
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
+from gpumon.model import units
+from gpumon.model.frame import RunState
 from gpumon.reports import compare, export, export_epochs, html, run_json, run_list, run_notes, run_tables, run_text
 from gpumon.reports.text_table import distinct
 from tests.runs import BEGAN, GIB, Book, measured, training

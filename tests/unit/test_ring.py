@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.errors import GpumonError, RingError
-from gpumon.frame import Mark, RunState
-from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.model.frame import Mark, RunState
+from gpumon.model.metrics import GPU_METRICS, Availability
 from gpumon.ring import layout, sizes, writer
 from gpumon.ring.directory_writer import RowsExhausted
 from gpumon.ring.reader import RingReader

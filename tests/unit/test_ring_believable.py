@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import FrameworkMemory
-from gpumon.metrics import GPU_METRICS, HOST_METRICS
-from gpumon.origin import Driver, Origin
+from gpumon.model.frame import FrameworkMemory
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS
+from gpumon.model.origin import Driver, Origin
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
 from gpumon.ring.believable import LARGEST, believable, is_doubtful

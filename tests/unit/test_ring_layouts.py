@@ -15,9 +15,9 @@ import pytest
 from gpumon.common.errors import RingError
 from gpumon.common.numbers import NAN
 from gpumon.common.procfs import boot_id
-from gpumon.frame import Frame
 from gpumon.live import Live
-from gpumon.metrics import Availability
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import Availability
 from gpumon.ring import layout, sizes, writer
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter

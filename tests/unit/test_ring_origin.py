@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pytest
 
-from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability, Driver, Origin
+from gpumon.model.origin import HARDWARE, RECORDED, SIMULATED, Capability, Driver, Origin
 from gpumon.ring.directory import unpack
 from gpumon.ring.directory_writer import Directory
 from gpumon.ring.layout import BLOB

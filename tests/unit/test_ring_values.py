@@ -13,9 +13,9 @@ import pytest
 from gpumon.analysis.epochs import Epochs
 from gpumon.common.errors import RingError
 from gpumon.common.numbers import NAN
-from gpumon.frame import Frame, Mark, Run, RunState
 from gpumon.live import Live
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind, Unit
+from gpumon.model.frame import Frame, Mark, Run, RunState
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind, Unit
 from gpumon.ring import layout, sizes, writer
 from gpumon.ring.events import whole_events
 from gpumon.ring.reader import RingReader

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import Frame, Tick
-from gpumon.metrics import GPU_METRICS, Availability, Kind
+from gpumon.model.frame import Frame, Tick
+from gpumon.model.metrics import GPU_METRICS, Availability, Kind
 from gpumon.ring import writer as module
 from gpumon.ring.reader import RingReader
 from gpumon.ring.widen import can_widen

@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
-from gpumon.frame import Boundary, Mark
+from gpumon.model.frame import Boundary, Mark
 from gpumon.tags.client import EVENTS_AT_ONCE, Board
 from gpumon.tags.description import Description
 from gpumon.tags.reader import TagReader

@@ -17,10 +17,10 @@ from gpumon.common.text import clean
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
 from gpumon.events.run_watch import RunWatch
-from gpumon.frame import Boundary, Frame, Mark, RunState, Tick
 from gpumon.live import Live, connect
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind
-from gpumon.origin import SIMULATED
+from gpumon.model.frame import Boundary, Frame, Mark, RunState, Tick
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind
+from gpumon.model.origin import SIMULATED
 from gpumon.sources.base import Reading
 from gpumon.sources.sim import METRICS, SCENARIOS, SimSource
 from tests.builders import tick

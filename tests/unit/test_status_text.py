@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.frame import Frame, Sample
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
-from gpumon.origin import Driver, Origin
+from gpumon.model.frame import Frame, Sample
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
+from gpumon.model.origin import Driver, Origin
 from gpumon.reports.status_json import document
 from gpumon.reports.status_processes import process_lines
 from gpumon.reports.status_text import bar, lines

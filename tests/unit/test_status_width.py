@@ -6,8 +6,8 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.text import text_width
-from gpumon.metrics import Availability
-from gpumon.origin import Driver, Origin
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import Driver, Origin
 from gpumon.reports.status_text import lines
 from tests.builders import TIME, boundary, device, frame_of, process, run, sample, tick
 

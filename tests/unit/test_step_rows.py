@@ -15,14 +15,14 @@ import pytest
 import gpumon
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
-from gpumon.frame import Boundary, Mark, Run, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.outside import outside_phases
 from gpumon.ledger.past import PastLedger
 from gpumon.ledger.step_summary import step_summaries, steps_text
 from gpumon.ledger.timeline import EpochTimeline
+from gpumon.model.frame import Boundary, Mark, Run, RunState
+from gpumon.model.steps import MOST_ROWS, mark_size, row_size
 from gpumon.reports import export, export_epochs, html, run_json, run_text
-from gpumon.step_size import MOST_ROWS, mark_size, row_size
 from gpumon.tags.memory import NEVER
 from gpumon.tags.reader import Poll, TagReader
 from gpumon.tags.step_rows import RowEnd, StepMarker

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from gpumon.epoch_fold import EpochFold
-from gpumon.frame import Boundary, Mark, Run, RunState
+from gpumon.model.epoch import EpochFold
+from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.tags.attribution import attribute, in_force
 
 RUN = Run("k", "k", "k", 1, "ann", state=RunState.FINISHED, epoch=1, phase="", step=9)

@@ -18,7 +18,7 @@ import pytest
 
 from gpumon.common.paths import Places
 from gpumon.launcher.command_run import CommandRun, script_of
-from gpumon.run_about import MOST_NOTES, MOST_TAGS, ROOM, About, Note, decode_about, encode_about
+from gpumon.model.run import MOST_NOTES, MOST_TAGS, ROOM, About, Note, decode_about, encode_about
 from gpumon.tags import loop, program, warn, wire
 from gpumon.tags.git import DirtyCheck, commit_of, repository_of
 from gpumon.tags.parameters import parameters

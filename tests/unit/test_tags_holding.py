@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import isnan, nan
 
-from gpumon.frame import Run, RunState
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.process import Process
+from gpumon.model.frame import Run, RunState
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.process import Process
 from gpumon.tags.holding import entry_for, with_holdings
 from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
 from tests import builders

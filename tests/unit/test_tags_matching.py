@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.device import Device
-from gpumon.frame import Run, RunState, Sample
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Run, RunState, Sample
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.process import Process
 from gpumon.tags.devices import visible_uuids
 from gpumon.tags.matching import Claim, Match, UnprovenClaims, devices_of, stamp
 

@@ -11,7 +11,7 @@ import pytest
 
 import gpumon
 from gpumon.common.paths import Places
-from gpumon.frame import Mark, RunState
+from gpumon.model.frame import Mark, RunState
 from gpumon.tags.lifetime import close_all
 from gpumon.tags.reader import Poll, TagReader
 from gpumon.tags.running import ActiveRun

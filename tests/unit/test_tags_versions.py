@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.frame import Boundary, Mark, Run, RunState, waited_between
+from gpumon.model.frame import Boundary, Mark, Run, RunState, waited_between
 from gpumon.tags.reader import TagReader
 
 # A board as version 1.0 wrote it, of a training that was killed in the validation of its second epoch. In the first

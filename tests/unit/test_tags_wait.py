@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.frame import Mark, waited_between
+from gpumon.model.frame import Mark, waited_between
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.reader import TagReader

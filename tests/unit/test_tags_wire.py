@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.common.errors import BoardError
-from gpumon.frame import TRAINING, Mark
-from gpumon.run_facts import RunFacts
+from gpumon.model.frame import TRAINING, Mark
+from gpumon.model.run import RunFacts
 from gpumon.tags import wire
 from gpumon.tags.description import MAX_PHASES, TRAIN, Description, decode, encode
 from gpumon.tags.unpack import text_versions, unpack_event, unpack_header, unpack_memory, unpack_state

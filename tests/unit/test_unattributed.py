@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.now import Judged
-from gpumon.metrics import PROCESSES, Availability
+from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.unattributed import METRIC, give_unattributed
 from tests.builders import frame_of, process, sample, tick

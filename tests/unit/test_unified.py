@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpumon.common.numbers import NAN
-from gpumon.metrics import HOST_INDEX, HOST_METRICS, Availability
-from gpumon.origin import Driver, Origin
+from gpumon.model.metrics import HOST_INDEX, HOST_METRICS, Availability
+from gpumon.model.origin import Driver, Origin
 from gpumon.reports.status_text import lines
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.readings import CALLS

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon import units
-from gpumon.metrics import BY_NAME, METRICS, Unit
+from gpumon.model import units
+from gpumon.model.metrics import BY_NAME, METRICS, Unit
 
 NAN, INFINITY = float("nan"), float("inf")
 MIB, GIB = 2.0**20, 2.0**30

@@ -16,9 +16,9 @@ from gpumon.accounting.totals import Totals, totals_of
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.clock import SECOND
 from gpumon.daemon.use_counter import UseCounter
-from gpumon.frame import Sample, Tick, XidEvent
-from gpumon.metrics import Availability
-from gpumon.process import Process
+from gpumon.model.frame import Sample, Tick, XidEvent
+from gpumon.model.metrics import Availability
+from gpumon.model.process import Process
 from gpumon.ring.reader import RingReader
 from gpumon.ring.sizes import SUMS_ROOM, plan
 from gpumon.ring.sums import Sums, SumTable

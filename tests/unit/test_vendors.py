@@ -6,11 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.metrics import Availability
-from gpumon.remedies import reset
+from gpumon.model.metrics import Availability
+from gpumon.model.remedies import reset
+from gpumon.model.vendors import (
+    AMD,
+    IDENTIFIERS,
+    NVIDIA,
+    VENDORS,
+    Vendor,
+    bare,
+    maker,
+    required,
+    short_name,
+    visible_devices,
+)
 from gpumon.tags.devices import find_devices
 from gpumon.tags.matching import Claim, devices_of
-from gpumon.vendors import AMD, IDENTIFIERS, NVIDIA, VENDORS, Vendor, bare, maker, required, short_name, visible_devices
 from tests.builders import device, sample
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,6 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.database.write import open_to_write
-from gpumon.frame import Boundary, Mark, Run, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.migrations import LEDGER_FILE
 from gpumon.ledger.outside import between, outside_phases
@@ -24,6 +23,7 @@ from gpumon.ledger.recorder import LedgerRecorder
 from gpumon.ledger.records import Record
 from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import write
+from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.reports import compare, export, html, run_json, run_text
 from tests.builders import TIME, run
 from tests.unit.test_ledger_recorder import GPU, KEY, Course, Memory, keep, on, spread

@@ -18,12 +18,12 @@ from gpumon.cli import main
 from gpumon.common.errors import MissingPackage, UsageError
 from gpumon.common.numbers import UNKNOWN_MODEL
 from gpumon.common.paths import Places
-from gpumon.device import Device
 from gpumon.history.grid import Grid
 from gpumon.history.seen import seconds_seen
 from gpumon.history.tiers import SHAPES
 from gpumon.live import Live, follow
-from gpumon.metrics import METRICS
+from gpumon.model.device import Device
+from gpumon.model.metrics import METRICS
 from gpumon.ring.writer import RingWriter
 from tests.builders import device, sample, tick
 from tests.months import fill

@@ -14,8 +14,8 @@ from flask.testing import FlaskClient
 
 from gpumon.common.net import Address, listen
 from gpumon.common.privacy import EVERYBODY, SHOWN, People
-from gpumon.frame import Tick
 from gpumon.live import Live, LiveState
+from gpumon.model.frame import Tick
 from gpumon.ring.writer import RingWriter
 from gpumon_web.accounts import Accounts
 from gpumon_web.app import make_app

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from gpumon.common.clock import SECOND
 from gpumon.common.privacy import EVERYBODY, HASHED, People
-from gpumon.frame import Run, RunState, Sample, Tick
-from gpumon.metrics import HOST_METRICS, Availability
-from gpumon.origin import RECORDED, Origin
-from gpumon.process import Process
+from gpumon.model.frame import Run, RunState, Sample, Tick
+from gpumon.model.metrics import HOST_METRICS, Availability
+from gpumon.model.origin import RECORDED, Origin
+from gpumon.model.process import Process
 from tests.activity import keep
 from tests.builders import device, process, run, sample, tick
 from tests.runs import Book, training

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.frame import Sample, Tick
-from gpumon.metrics import IDLE, PROCESSES, Availability
+from gpumon.model.frame import Sample, Tick
+from gpumon.model.metrics import IDLE, PROCESSES, Availability
 from gpumon.ring.believable import believable
 from gpumon_web.gpu_chart import GpuChartWindow, gpu_chart
 from gpumon_web.holders import memory_parts

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gpumon import units
 from gpumon.cluster import coverage, facts
 from gpumon.cluster.amounts import kwh
 from gpumon.cluster.engine import EngineSeries
@@ -16,6 +15,7 @@ from gpumon.cluster.priced import cost_questions
 from gpumon.cluster.questions import Period
 from gpumon.cluster.recorded import STANDS
 from gpumon.common.config import Prices, UserGroups
+from gpumon.model import units
 from gpumon.reports.cluster_text import lines
 from gpumon_web.cluster.known import ClusterNow
 from gpumon_web.cluster.pages import CLUSTER_PAGES

@@ -16,12 +16,12 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from gpumon.common.numbers import NAN
-from gpumon.frame import RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledgers
 from gpumon.ledger.records import RunTrace
+from gpumon.model.frame import RunState
 from gpumon.reports import compare
 from gpumon.reports.compare_whole import CPU, WHOLE
 from gpumon.reports.measure import small_joules_each

@@ -11,9 +11,9 @@ import pytest
 
 from gpumon.analysis.epochs import Stretch
 from gpumon.common.clock import SECOND
-from gpumon.frame import Frame, Mark, Run, RunState, Tick
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledgers
+from gpumon.model.frame import Frame, Mark, Run, RunState, Tick
 from gpumon.recording.content import KnownParts
 from gpumon.ring.sizes import FULL_FRAMES
 from gpumon_web.course import KEPT, Logged, with_newest

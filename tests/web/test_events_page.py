@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import RunState, Tick
-from gpumon.metrics import Availability
+from gpumon.model.frame import RunState, Tick
+from gpumon.model.metrics import Availability
 from gpumon_web import event_list
 from gpumon_web.pages import events as events_page
 from tests.activity import keep

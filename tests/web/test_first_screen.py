@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
-from gpumon.metrics import HOST_METRICS
+from gpumon.model.metrics import HOST_METRICS
 from tests.builders import sample, tick
 from tests.programs import until
 from tests.web.conftest import PATIENCE_MS, on_a_port, visit

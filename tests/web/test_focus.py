@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser, expect
 
-from gpumon.frame import Tick
-from gpumon.metrics import Availability
+from gpumon.model.frame import Tick
+from gpumon.model.metrics import Availability
 from tests.builders import sample, tick
 from tests.web.conftest import PATIENCE_MS, on_a_port, visit
 from tests.web.served import Served

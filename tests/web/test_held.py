@@ -17,7 +17,7 @@ from gpumon.common.privacy import HIDDEN, People, under
 from gpumon.daemon.activity import ActivityPart
 from gpumon.database.write import open_to_write
 from gpumon.history.migrations import HISTORY_FILE
-from gpumon.process import Process
+from gpumon.model.process import Process
 from gpumon.process_history.part import ProcessPart
 from gpumon_web.gpu_held import Held, flat, held_by
 from tests.builders import device, process, sample, tick

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from gpumon import units
-from gpumon.metrics import Availability, Unit
+from gpumon.model import units
+from gpumon.model.metrics import Availability, Unit
 from gpumon_web.fleet_summary import idle_below
 from gpumon_web.gpu_lines import who as row_of
 from gpumon_web.gpu_lines import words_of

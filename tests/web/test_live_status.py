@@ -12,7 +12,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.live import Live
-from gpumon.origin import Origin
+from gpumon.model.origin import Origin
 from gpumon.ring.reader import Heartbeat
 from gpumon.ring.writer import RingWriter
 from gpumon_web.api.live_status import LiveStatus

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import RunState
+from gpumon.model.frame import RunState
 from tests.runs import BEGAN, GIB, Book, training, uuid_of
 from tests.web.charted import points
 from tests.web.served import Served

@@ -16,8 +16,8 @@ from werkzeug.test import TestResponse
 from gpumon.common.clock import SECOND
 from gpumon.common.privacy import HASHED, HIDDEN, SOMEBODY, WAYS, KnownUsers, People, local_accounts, under
 from gpumon.exporters.scrape import Exporter
-from gpumon.frame import RunState
-from gpumon.origin import Origin
+from gpumon.model.frame import RunState
+from gpumon.model.origin import Origin
 from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.listed_runs import listed
 from gpumon_web.named_frames import named_frames

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import RunState
+from gpumon.model.frame import RunState
 from tests.builders import TIME, process, run, sample, tick
 from tests.runs import Book, training
 from tests.web.conftest import PATIENCE_MS, on_a_port, visit

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import RunState, Tick
-from gpumon.metrics import Availability
-from gpumon.origin import RECORDED, Origin
+from gpumon.model.frame import RunState, Tick
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import RECORDED, Origin
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.programs import until
 from tests.web.conftest import on_a_port, visit

@@ -16,8 +16,8 @@ import gpumon_web
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.finding import Severity
-from gpumon.frame import RunState
-from gpumon.metrics import BY_NAME, PROCESSES, Availability
+from gpumon.model.frame import RunState
+from gpumon.model.metrics import BY_NAME, PROCESSES, Availability
 from gpumon_web import levels, run_page
 from gpumon_web.compared import compared_document
 from gpumon_web.event_list import events_document

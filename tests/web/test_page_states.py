@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from gpumon.frame import Mark, Run, RunState, Sample, Tick
 from gpumon.live import CATCHING_UP, LiveState
-from gpumon.metrics import Availability
-from gpumon.origin import Origin
-from gpumon.process import Process
+from gpumon.model.frame import Mark, Run, RunState, Sample, Tick
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import Origin
+from gpumon.model.process import Process
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.nvml import Stub
 from tests.programs import PATIENCE, daemon, environment, until

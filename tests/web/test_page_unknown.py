@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from gpumon.frame import Run, RunState, Sample, Tick
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.origin import RECORDED, Origin
-from gpumon.process import Process
+from gpumon.model.frame import Run, RunState, Sample, Tick
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.origin import RECORDED, Origin
+from gpumon.model.process import Process
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.programs import until
 from tests.runs import Book

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpumon.frame import Mark
-from gpumon.origin import SIMULATED, Origin
+from gpumon.model.frame import Mark
+from gpumon.model.origin import SIMULATED, Origin
 from tests.builders import boundary, run, tick
 from tests.runs import BEGAN, Book, training
 from tests.web.served import Served

@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from gpumon.origin import RECORDED, Origin
+from gpumon.model.origin import RECORDED, Origin
 from tests.builders import tick
 from tests.programs import until
 from tests.recorded import simulated as recorded_of

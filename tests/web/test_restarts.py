@@ -11,7 +11,7 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.events.device_watch import CAUSES
 from gpumon.events.query import read_events
-from gpumon.frame import Tick
+from gpumon.model.frame import Tick
 from gpumon.reports.pauses import LONGEST
 from tests.activity import keep
 from tests.builders import TIME, sample, tick

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.privacy import HIDDEN, KnownUsers, People, under
-from gpumon.frame import RunState
+from gpumon.model.frame import RunState
 from gpumon_web import listed_runs
 from gpumon_web.listed_runs import list_of_runs
 from gpumon_web.pages.runs import NO_MATCH

@@ -12,10 +12,10 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.past import verdict
-from gpumon.frame import Mark, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.schema import WHOLE_RUN
+from gpumon.model.frame import Mark, RunState
 from gpumon.reports import run_json
 from gpumon_web.listed_runs import list_of_runs
 from gpumon_web.page import Now

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gpumon.frame import RunState, Tick
+from gpumon.model.frame import RunState, Tick
 from tests.builders import TIME, device, run, sample, tick
 from tests.programs import until
 from tests.runs import BEGAN, Book

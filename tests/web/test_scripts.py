@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import gpumon_web
-from gpumon import units
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 from gpumon_web.page import KINDS
 from tests.conftest import cannot
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gpumon.origin import SIMULATED, Origin
+from gpumon.model.origin import SIMULATED, Origin
 from tests.builders import TIME, sample, tick
 from tests.programs import until
 from tests.runs import BEGAN, Book, training

@@ -24,8 +24,8 @@ from gpumon.accounting.user_window import user_window
 from gpumon.common.clock import SECOND
 from gpumon.common.config import Prices
 from gpumon.cost.charge import Charge, amount
-from gpumon.frame import Tick
-from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability, Origin
+from gpumon.model.frame import Tick
+from gpumon.model.origin import HARDWARE, RECORDED, SIMULATED, Capability, Origin
 from gpumon.reports import accounts
 from gpumon_web.accounts import Accounts
 from gpumon_web.costs import cost_cells

@@ -16,9 +16,8 @@ from gpumon.database.write import open_to_write
 from gpumon.ledger.about_rows import about_rows
 from gpumon.ledger.migrations import LEDGER_FILE
 from gpumon.ledger.write import Batch, write
+from gpumon.model.run import About, Note, RunFacts
 from gpumon.reports import run_json
-from gpumon.run_about import About, Note
-from gpumon.run_facts import RunFacts
 from gpumon_web.gpu_lines import who
 from gpumon_web.page import KeptValues, Now
 from gpumon_web.pages import runs as runs_page

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.frame import RunState
+from gpumon.model.frame import RunState
 from gpumon_web import listed_runs, run_page
 from gpumon_web.answers import NOTHING, UNCHANGED, AnswerCache, Packed
 from gpumon_web.epoch_folds import NEWEST

@@ -14,8 +14,8 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 
 from gpumon.common.clock import SECOND, Clock, SystemClock
-from gpumon.frame import Frame
-from gpumon.origin import Capability
+from gpumon.model.frame import Frame
+from gpumon.model.origin import Capability
 from gpumon_tui.cadence import Cadence
 from gpumon_tui.feed import FrameFeed, Player
 from gpumon_tui.freshness import END, freshness

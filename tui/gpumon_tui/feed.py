@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gpumon.frame import Frame
 from gpumon.live import LiveState
-from gpumon.origin import Driver, Origin
+from gpumon.model.frame import Frame
+from gpumon.model.origin import Driver, Origin
 
 
 class Player(Protocol):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rich.color import ColorSystem
 
 from gpumon.common.clock import SECOND
-from gpumon.origin import Capability
+from gpumon.model.origin import Capability
 from gpumon_tui.feed import FrameFeed
 from gpumon_tui.freshness import freshness
 from gpumon_tui.instead import RestartDaemon

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from rich.style import Style
 
-from gpumon import units
-from gpumon.frame import Frame
 from gpumon.live import WAITING, LiveState
-from gpumon.metrics import Availability
-from gpumon.origin import Capability, Origin
+from gpumon.model import units
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import Capability, Origin
 from gpumon_tui import theme
 
 NOW, END = "now", "end"

@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 from rich.style import Style
 
-from gpumon import units
 from gpumon.analysis.gpu_state import GpuState, has_unlisted_holder
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.load import Load
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.gpu_rules import THERMAL, heat
-from gpumon.frame import TRAINING, Run, Sample
 from gpumon.history.recent import RecentHistory
-from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.process import Process
+from gpumon.model import units
+from gpumon.model.frame import TRAINING, Run, Sample
+from gpumon.model.metrics import GPU_METRICS, Availability
+from gpumon.model.process import Process
 from gpumon_tui import theme
 from gpumon_tui.levels import WARN
 from gpumon_tui.renderables.text_width import safe

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from gpumon.analysis.gpu_status import GpuStatus, longest_held
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import RunState, Tick, XidEvent
-from gpumon.origin import Capability, Origin
+from gpumon.model.frame import RunState, Tick, XidEvent
+from gpumon.model.origin import Capability, Origin
 from gpumon_tui.asked import NOT_YET, Answer, Asked
 
 if TYPE_CHECKING:
-    from gpumon.events.event import EventSubject, Occurrence
     from gpumon.events.query import LoggedEvent
-    from gpumon.frame import Frame
-    from gpumon.origin import Driver
+    from gpumon.model.events import EventSubject, Occurrence
+    from gpumon.model.frame import Frame
+    from gpumon.model.origin import Driver
     from gpumon_tui.feed import Writer
 
 OpenEvents = Callable[[str], "Sequence[LoggedEvent]"]

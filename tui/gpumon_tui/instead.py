@@ -9,8 +9,8 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from gpumon.common.clock import SECOND
-from gpumon.frame import Frame
-from gpumon.origin import Capability
+from gpumon.model.frame import Frame
+from gpumon.model.origin import Capability
 from gpumon_tui.feed import FrameFeed
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from time import monotonic
 
-from gpumon.frame import Frame
+from gpumon.model.frame import Frame
 from gpumon_tui.view import TAKES, View
 
 

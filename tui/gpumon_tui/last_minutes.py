@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon.analysis.gpu_state import Activity
 from gpumon.diagnosis.now import LOOK_BACK
-from gpumon.frame import Frame
+from gpumon.model.frame import Frame
 
 
 class LastMinutes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.metrics import Metric
+from gpumon.model.metrics import Metric
 
 FINE, WARN, CRITICAL = range(3)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from time import monotonic
 
-from gpumon import units
 from gpumon.common.numbers import is_known
 from gpumon.live import LiveState
-from gpumon.origin import Capability
+from gpumon.model import units
+from gpumon.model.origin import Capability
 from gpumon_tui import theme
 from gpumon_tui.feed import FrameFeed, Player
 from gpumon_tui.freshness import Freshness

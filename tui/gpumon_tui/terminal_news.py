@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpumon import units
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.common.text import clean, cut
-from gpumon.frame import RunState
-from gpumon.origin import Capability
+from gpumon.model import units
+from gpumon.model.frame import RunState
+from gpumon.model.origin import Capability
 
 if TYPE_CHECKING:
     from gpumon_tui.view import View

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon import units
 from gpumon.diagnosis.finding import Finding, Severity
 from gpumon.diagnosis.grouping import FindingGroup, each_subject_first, grouped
 from gpumon.diagnosis.live import findings, is_news
-from gpumon.metrics import Availability
+from gpumon.model import units
+from gpumon.model.metrics import Availability
 from gpumon_tui.memo import Memo
 
 if TYPE_CHECKING:

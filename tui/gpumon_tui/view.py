@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpumon import units
 from gpumon.analysis.epochs import Drawn, Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
@@ -14,15 +13,15 @@ from gpumon.analysis.logged_epochs import LoggedEpochs
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.coverage import not_judged
-from gpumon.frame import Frame, Run, Sample
 from gpumon.history.open import open_history
 from gpumon.history.query import HOST
 from gpumon.history.windows import CLOSE, USUAL, WINDOWS, ChartWindow, offered
 from gpumon.live import WAITING, LiveState
-from gpumon.metrics import HOST_INDEX, Metric
-from gpumon.needs import why_missing
-from gpumon.origin import Capability, Driver, Origin
-from gpumon.process import Process
+from gpumon.model import units
+from gpumon.model.frame import Frame, Run, Sample
+from gpumon.model.metrics import HOST_INDEX, Metric, why_missing
+from gpumon.model.origin import Capability, Driver, Origin
+from gpumon.model.process import Process
 from gpumon.process_history.in_memory import ProcessLooks
 from gpumon_tui.feed import Player
 from gpumon_tui.freshness import NOW, freshness

@@ -13,7 +13,7 @@ from gpumon.analysis.holding import held_now
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import NAN
-from gpumon.origin import Capability
+from gpumon.model.origin import Capability
 from gpumon_web import kept
 from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.feed import Feed

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpumon.history.query import Series
-from gpumon.metrics import BY_NAME, Unit
+from gpumon.model.metrics import BY_NAME, Unit
 from gpumon.reports.series_json import unit_of
 
 PLAIN = "plain"

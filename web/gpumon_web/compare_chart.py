@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
 from gpumon.figures.logged_points import LoggedCourse, broken_off, logged_course
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series, thinned
-from gpumon.frame import RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import EpochTimes, Record, RunTrace
+from gpumon.model import units
+from gpumon.model.frame import RunState
 from gpumon_web.charts import METRICS, PLAIN, Cells, chart, left_out, line, metric_panel, panel
 from gpumon_web.compare_axis import RunAxis
 from gpumon_web.run_chart import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
-from gpumon import units
 from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
+from gpumon.model import units
 from gpumon.reports.about import COMMIT_LETTERS, written
 from gpumon.reports.compare import SAME, SINGLE, Comparison, MeasureComparison, letters, verdict
 from gpumon.reports.compare_whole import BETWEEN, CPU

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from gpumon import units
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import NAN, is_known
 from gpumon.figures.logged_points import broken_off
-from gpumon.frame import RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import EpochTimes, Record, RunRow, RunTrace
+from gpumon.model import units
+from gpumon.model.frame import RunState
 from gpumon.reports.compare import TOO_FEW, Comparison, compare
 from gpumon.reports.config_differences import config_differences
 from gpumon.reports.run_json import run_of

@@ -13,7 +13,7 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
 from gpumon.events.query import EventFilter, read_events
 from gpumon.history.tiers import HOUR
-from gpumon.vendors import PARTS
+from gpumon.model.vendors import PARTS
 
 DAY = 24
 """Hours of a strip of the last day."""

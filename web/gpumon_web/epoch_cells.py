@@ -9,10 +9,10 @@ from typing import Any
 from gpumon.common.numbers import is_known, shown
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import Verdict, Verdicts, epoch_findings, is_partly_sampled, verdict
-from gpumon.frame import TRAINING, RunState
 from gpumon.ledger import phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
+from gpumon.model.frame import TRAINING, RunState
 from gpumon.reports import run_json
 from gpumon_web.levels import OF_SEVERITY
 

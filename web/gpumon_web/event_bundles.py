@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpumon import units
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.grouping import ranges
+from gpumon.model import units
 from gpumon.reports.restarts import LastedEvent
 from gpumon_web.page import Cells, Rows
 from gpumon_web.tokens import line, text

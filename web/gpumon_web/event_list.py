@@ -10,9 +10,9 @@ from typing import Any
 
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
-from gpumon.events.kinds import BY_NAME
 from gpumon.events.query import ALL as ANY
 from gpumon.events.query import LoggedEvent, count_events, read_events
+from gpumon.model.events import BY_NAME
 from gpumon.reports.restarts import RESTARTED, with_restarts
 from gpumon_web.device_strips import last_hours
 

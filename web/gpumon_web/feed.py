@@ -16,10 +16,8 @@ from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, Protocol
 
-from gpumon import units
 from gpumon.analysis.epochs import Epochs
 from gpumon.common.numbers import is_known, logged, shown
-from gpumon.frame import Frame
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.long import LongHistory
 from gpumon.history.open import open_history
@@ -27,9 +25,11 @@ from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import KEEP
 from gpumon.history.windows import USUAL
 from gpumon.live import LiveState
-from gpumon.metrics import BY_NAME, HOST_METRICS, Kind
-from gpumon.origin import Capability, Driver, Origin
-from gpumon.panels import GPU_PANELS
+from gpumon.model import units
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import BY_NAME, HOST_METRICS, Kind
+from gpumon.model.origin import Capability, Driver, Origin
+from gpumon.model.panels import GPU_PANELS
 from gpumon_web.course import Logged
 from gpumon_web.fleet import Fleet
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from gpumon import units
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
@@ -22,15 +21,15 @@ from gpumon.common.numbers import is_known
 from gpumon.diagnosis.coverage import not_judged
 from gpumon.diagnosis.finding import Finding
 from gpumon.figures.memory_parts import COLORS
-from gpumon.frame import Frame, Run, RunState, Sample
 from gpumon.history.recent import RecentHistory
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.needs import why_missing
-from gpumon.origin import Capability, Driver, Origin
-from gpumon.panels import GPU_PANELS
-from gpumon.process import Process
+from gpumon.model import units
+from gpumon.model.frame import Frame, Run, RunState, Sample
+from gpumon.model.metrics import PROCESSES, Availability, why_missing
+from gpumon.model.origin import Capability, Driver, Origin
+from gpumon.model.panels import GPU_PANELS
+from gpumon.model.process import Process
+from gpumon.model.vendors import NVIDIA, short_name
 from gpumon.reports.run_json import known
-from gpumon.vendors import NVIDIA, short_name
 from gpumon_web.health import checks, throttled_lately
 from gpumon_web.look import fault, news_about, news_of, notes_of, worth_a_look
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.grouping import ranges
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 from gpumon_web.holders import memory_parts
 from gpumon_web.page import Cells, Gpu, Now
 

@@ -13,10 +13,10 @@ from math import isfinite
 from gpumon.accounting.query import read_accounts
 from gpumon.analysis.epochs import Epochs
 from gpumon.common.errors import GpumonError
-from gpumon.frame import RunState
 from gpumon.history.query import MOST
 from gpumon.history.tiers import HOUR
-from gpumon.process import Process
+from gpumon.model.frame import RunState
+from gpumon.model.process import Process
 from gpumon.process_history.holding import HeldSpan, held_spans
 
 Held = tuple[float, float, str]

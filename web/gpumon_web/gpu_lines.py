@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 from gpumon_web import levels
 from gpumon_web.holders import holder_of, idle_for, of_no_run
 from gpumon_web.page import Cells, Gpu, Now

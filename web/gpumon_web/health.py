@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from gpumon import units
 from gpumon.analysis import thresholds
 from gpumon.analysis.clock_events import HOT, IDLE, clock_event_reasons
 from gpumon.common.clock import SECOND
@@ -15,10 +14,11 @@ from gpumon.diagnosis.coverage import NOTHING, nothing_found
 from gpumon.diagnosis.fault_rules import OF_LINKS, SLOW_LINK
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.events.device_watch import CAUSES, QUIET
-from gpumon.frame import Sample
 from gpumon.history.recent import RecentHistory
-from gpumon.metrics import BY_NAME, Availability, Unit
-from gpumon.xids import xid_of
+from gpumon.model import units
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import BY_NAME, Availability, Unit
+from gpumon.model.xids import xid_of
 from gpumon_web import levels
 from gpumon_web.charts import Cells
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from gpumon import units
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 from gpumon_web.page import Cells
 from gpumon_web.tokens import person, share, text
 

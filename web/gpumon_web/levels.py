@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.finding import Severity
-from gpumon.frame import RunState
+from gpumon.model.frame import RunState
 
 OF_SEVERITY: Mapping[Severity | None, str] = {
     None: "",

@@ -8,8 +8,8 @@ from typing import Any
 
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.privacy import in_force
-from gpumon.frame import RunState
 from gpumon.ledger.reader import Ledgers
+from gpumon.model.frame import RunState
 from gpumon.reports import run_json
 from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.packing import packed

@@ -7,11 +7,11 @@ from typing import Any
 
 from gpumon.accounting.totals import USERS, together
 from gpumon.common.privacy import HIDDEN, SHOWN, People
-from gpumon.frame import Boundary, Frame, Parts, Run, Sample
-from gpumon.origin import Origin
-from gpumon.process import Process
+from gpumon.model.frame import Boundary, Frame, Parts, Run, Sample
+from gpumon.model.origin import Origin
+from gpumon.model.process import Process
+from gpumon.model.run import RunFacts
 from gpumon.ring.sums import Sums
-from gpumon.run_facts import RunFacts
 
 
 class NamedFrames:

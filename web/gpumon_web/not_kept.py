@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.origin import Capability, Origin
+from gpumon.model.origin import Capability, Origin
 from gpumon.reports.not_kept import NO_HARDWARE
 
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.privacy import EVERYBODY, People
-from gpumon.frame import Frame
 from gpumon.live import ENDED, LiveState
-from gpumon.origin import Driver, Origin
+from gpumon.model.frame import Frame
+from gpumon.model.origin import Driver, Origin
 from gpumon.recording.content import Recorded
 from gpumon.recording.moment import apart_ns, origin_of, time_ns
 from gpumon.recording.positions import MOST_PAST, Excerpt, Positions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon import units
+from gpumon.model import units
 from gpumon.reports.about import program_words, written
 from gpumon_web.page import Cells
 from gpumon_web.tokens import line, tag, text

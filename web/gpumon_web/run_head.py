@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpumon import units
 from gpumon.common.numbers import NAN
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 from gpumon_web.page import Cells
 from gpumon_web.tokens import bar, energy, fact, person, share
 

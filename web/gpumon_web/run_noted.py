@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon import units
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.grouping import ranges
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 from gpumon_web import levels
 from gpumon_web.page import Cells
 

@@ -21,13 +21,13 @@ from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.past import findings, verdicts_of
 from gpumon.figures.run_finer import refined
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series
-from gpumon.frame import RunState
 from gpumon.history.open import open_history
 from gpumon.history.recent import RecentHistory
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import DeviceRow, Record, RunRow
+from gpumon.model.frame import RunState
 from gpumon.reports import run_json
 from gpumon.reports.about import about_json
 from gpumon.reports.charges import sentence

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpumon import units
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.past import FINE
 from gpumon.ledger.records import USAGE_INDEX
 from gpumon.ledger.schema import USAGE
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 from gpumon_web.charts import METRICS, left_out
 from gpumon_web.page import Cells, Column
 from gpumon_web.tokens import bar, energy, going_on, line, run_state, share, tag, text

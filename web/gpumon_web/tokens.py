@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from gpumon import units
+from gpumon.model import units
 from gpumon_web import levels
 from gpumon_web.page import Cells
 

@@ -10,7 +10,7 @@ import pynvml
 
 from gpumon.common.clock import Clock
 from gpumon.common.numbers import NAN
-from gpumon.metrics import BY_NAME, Availability
+from gpumon.model.metrics import BY_NAME, Availability
 
 U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF

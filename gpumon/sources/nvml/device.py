@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon.common.clock import Clock
-from gpumon.device import Device
-from gpumon.frame import Sample
-from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, Availability
 from gpumon.sources.nvml import dips, unattributed
 from gpumon.sources.nvml.answers import AnswerRow, DeviceAnswers
 from gpumon.sources.nvml.costs import CallCost

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from gpumon.common.clock import Clock
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.answers import DeviceAnswers, Read
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.library import SUCCESS, Library, availability

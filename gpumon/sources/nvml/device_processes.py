@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon.common.clock import Clock
 from gpumon.common.numbers import NAN
-from gpumon.metrics import PROCESSES, Availability
+from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumon.frame import Sample
+from gpumon.model.frame import Sample
 from gpumon.sources.nvml.processes import Held
 from gpumon.sources.nvml.utilization_samples import UtilizationSamples
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from gpumon.common.clock import SECOND
-from gpumon.metrics import IDLE, Availability
+from gpumon.model.metrics import IDLE, Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY, UtilizationSamples
 

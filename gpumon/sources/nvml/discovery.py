@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.errors import SourceError
 from gpumon.common.numbers import NAN
-from gpumon.device import Device
-from gpumon.frame import Sample, XidEvent
-from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
-from gpumon.origin import Driver
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample, XidEvent
+from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
+from gpumon.model.origin import Driver
 from gpumon.sources.nvml.bus import PCI_DEVICES
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.identity import NAMELESS, Identity, identify

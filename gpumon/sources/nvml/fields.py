@@ -12,7 +12,7 @@ from typing import Any
 import pynvml
 
 from gpumon.common.clock import SECOND, Clock
-from gpumon.metrics import BY_NAME, Availability, Kind, Unit
+from gpumon.model.metrics import BY_NAME, Availability, Kind, Unit
 from gpumon.sources.base import parts_of
 from gpumon.sources.nvml.answers import U32, U64, DeviceAnswers, most_of
 from gpumon.sources.nvml.field_ids import Field, fields_for

@@ -15,7 +15,7 @@ from typing import Any
 import pynvml
 
 from gpumon.common.clock import SECOND
-from gpumon.metrics import BY_NAME, Availability, Unit
+from gpumon.model.metrics import BY_NAME, Availability, Unit
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.gpm_samples import GpmPair
 from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Function, Library, availability

@@ -17,13 +17,13 @@ import pynvml
 
 from gpumon.common.errors import SourceError
 from gpumon.common.text import clean
-from gpumon.metrics import Availability
-from gpumon.origin import Driver
-from gpumon.remedies import RESTART_MACHINE
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import Driver
+from gpumon.model.remedies import RESTART_MACHINE
+from gpumon.model.vendors import NVIDIA
 from gpumon.sources.nvml.bus import gpus_may_be_there
 from gpumon.sources.nvml.gpm_samples import GpmSamples
 from gpumon.sources.nvml.loader import SHARED, is_absent
-from gpumon.vendors import NVIDIA
 
 Function = Callable[..., int]
 """Takes ctypes values and pointers to buffers, and gives a return code. Nothing checks them against the C signature but

@@ -7,7 +7,7 @@ from ctypes import byref, c_uint, c_void_p
 from math import inf
 from typing import Any
 
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.library import FUNCTION_NOT_FOUND, NOT_FOUND, SUCCESS, Library, availability

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.numbers import NAN, is_known
-from gpumon.device import Device
-from gpumon.frame import Sample
-from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, Availability
 from gpumon.sources.nvml import unattributed
 from gpumon.sources.nvml.answers import AnswerRow, DeviceAnswers, Read
 from gpumon.sources.nvml.costs import CallCost

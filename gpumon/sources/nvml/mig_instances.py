@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from gpumon.common.clock import SECOND, Clock
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.lanes import AnyInquiry, Inquiry, Lanes

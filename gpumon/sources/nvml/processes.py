@@ -10,7 +10,7 @@ from operator import is_
 from typing import Any, NamedTuple
 
 from gpumon.common.numbers import NAN
-from gpumon.process import Process
+from gpumon.model.process import Process
 from gpumon.sources.base import Describe, Described
 from gpumon.sources.nvml.answers import MOST_BYTES
 from gpumon.sources.nvml.library import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, SUCCESS, Function, Library, unspoken

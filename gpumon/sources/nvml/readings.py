@@ -4,7 +4,7 @@ How often follows what a call costs the driver and how fast its value moves; the
 calls per GPU and second at 1 Hz, and GPM takes two more. `nvmlDeviceGetPcieThroughput` blocks 20 ms
 a direction and is not called: fields 197 and 198 count the same bytes.
 
-To read one more metric: a row in `gpumon.metrics`, and a row here.
+To read one more metric: a row in `gpumon.model.metrics`, and a row here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pynvml
 
 from gpumon.common.clock import SECOND
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from gpumon.sources.base import parts_of
 from gpumon.sources.nvml.answers import MOST_BYTES, U32, U64, DeviceAnswers, Read, most_of
 from gpumon.sources.nvml.field_ids import fields_for

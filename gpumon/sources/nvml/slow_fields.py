@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.field_ids import FAULTS, LINK_COUNT, LINK_ERRORS, LINK_STATE
 from gpumon.sources.nvml.fields import decoded

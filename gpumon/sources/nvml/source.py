@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.driver_calls import DriverCall
-from gpumon.frame import Sample
-from gpumon.metrics import Availability
-from gpumon.origin import HARDWARE, Driver, Origin
-from gpumon.process import Process
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import Availability
+from gpumon.model.origin import HARDWARE, Driver, Origin
+from gpumon.model.process import Process
+from gpumon.model.units import duration
 from gpumon.sources.base import Describe, Reading
 from gpumon.sources.nvml.bus import PCI_DEVICES
 from gpumon.sources.nvml.costs import CallCost, summed, total_of
@@ -20,7 +21,6 @@ from gpumon.sources.nvml.lanes import AnyInquiry, Asker, Inquiry, Lanes
 from gpumon.sources.nvml.library import VERSION_MISMATCH, Library, advice
 from gpumon.sources.nvml.mig_instance import MigInstance
 from gpumon.sources.nvml.processes import ListedProcesses
-from gpumon.units import duration
 
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
 _OK, _STALE, _NO_DRIVER = Availability.OK, Availability.STALE, Availability.NO_DRIVER

@@ -9,7 +9,7 @@ import pynvml
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.metrics import BY_NAME, Availability
+from gpumon.model.metrics import BY_NAME, Availability
 from gpumon.sources.nvml.answers import DeviceAnswers, Read, most_of
 from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Library, unspoken
 from gpumon.sources.nvml.schedule import UNSUPPORTED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.metrics import PROCESSES, Availability
+from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
 
 METRIC = "gpu.memory_unattributed"

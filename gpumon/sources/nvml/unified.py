@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 
 CHIPS = frozenset(("GB10", "N1X", "Thor", "Orin", "Xavier", "Tegra"))
 """Words of names of such chips. Those with memory of their own beside the host's, as GH200, are none of them."""

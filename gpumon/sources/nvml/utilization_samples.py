@@ -20,7 +20,7 @@ from typing import Any
 import pynvml
 
 from gpumon.common.clock import SECOND, Clock
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.fields import VALUE_TYPES
 from gpumon.sources.nvml.library import NOT_FOUND, SUCCESS, Library, availability

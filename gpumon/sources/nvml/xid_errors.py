@@ -15,12 +15,12 @@ import pynvml
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.numbers import NAN
-from gpumon.frame import XidEvent
-from gpumon.metrics import Availability
+from gpumon.model.frame import XidEvent
+from gpumon.model.metrics import Availability
+from gpumon.model.xids import worse, xid_of
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.schedule import UNSUPPORTED
 from gpumon.sources.nvml.xid_events import XID, UnfreedSet, XidEvents
-from gpumon.xids import worse, xid_of
 
 WAIT_MS = 2000
 """Of one call: each costs one, and so long it may take to stop and to see a new GPU."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from gpumon.sources.nvml.library import Function, Library, availability
 
 XID = int(pynvml.nvmlEventTypeXidCriticalError)

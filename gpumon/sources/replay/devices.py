@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, UNKNOWN_MODEL, is_known
 from gpumon.common.text import clean
-from gpumon.device import MADE_UP, Device
-from gpumon.frame import Sample
-from gpumon.metrics import GPU_INDEX, Availability
-from gpumon.origin import Driver
+from gpumon.model.device import MADE_UP, Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import GPU_INDEX, Availability
+from gpumon.model.origin import Driver
 from gpumon.sources.replay.form import NOT_RECORDED, Row
 
 _MOST = 256

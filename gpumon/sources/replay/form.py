@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gpumon.common.numbers import NAN
-from gpumon.metrics import FROM_DRIVERS, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
+from gpumon.model.metrics import FROM_DRIVERS, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
 from gpumon.sources.replay.parse_value import Quantity, Reader, Value, measured
 
 EMPTY = (NAN,) * len(GPU_METRICS)

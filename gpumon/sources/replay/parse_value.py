@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.metrics import Availability
+from gpumon.model.metrics import Availability
 from gpumon.sources.base import from_units
 
 _OK = Availability.OK

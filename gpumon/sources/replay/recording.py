@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.errors import SourceError, UsageError
 from gpumon.common.numbers import NAN
-from gpumon.origin import RECORDED, Driver, Origin
+from gpumon.model.origin import RECORDED, Driver, Origin
+from gpumon.model.units import clock as time_of_day
 from gpumon.recording.content import Recorded
 from gpumon.recording.encode import nanoseconds
 from gpumon.recording.moment import apart_ns, origin_of, time_ns
 from gpumon.recording.playback import Playback
 from gpumon.recording.reader import RecordingReader
 from gpumon.sources.base import Pace, Reading
-from gpumon.units import clock as time_of_day
 
 BURST = 2000
 """Readings that one `read` gives at most, so that a high speed cannot stall the sampler."""

@@ -8,7 +8,7 @@ from itertools import chain, islice
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.errors import SourceError, UsageError
-from gpumon.origin import RECORDED, Driver, Origin
+from gpumon.model.origin import RECORDED, Driver, Origin
 from gpumon.recording.playback import Playback
 from gpumon.recording.portion import LAST
 from gpumon.sources.base import Pace, Reading

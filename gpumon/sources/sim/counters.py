@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.metrics import IDLE
+from gpumon.model.metrics import IDLE
 from gpumon.sources.sim.curves import CELL, Curve
 
 _DIPS_EVERY = 8.0

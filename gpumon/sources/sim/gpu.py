@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 from gpumon.common.numbers import NAN
 from gpumon.common.text import clean
-from gpumon.device import Device
-from gpumon.frame import Sample
-from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
+from gpumon.model.device import Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, Availability
 from gpumon.sources.sim.counters import STEADY, Dips, activity, margin
 from gpumon.sources.sim.curves import CELL, Curve
 from gpumon.sources.sim.scenarios import GIB, Job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpumon.metrics import HOST_METRICS
+from gpumon.model.metrics import HOST_METRICS
 from gpumon.sources.sim.scenarios import GIB
 
 _CPUS = 64

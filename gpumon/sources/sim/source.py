@@ -8,9 +8,9 @@ from gpumon.common.clock import SECOND, Clock
 from gpumon.common.errors import UsageError
 from gpumon.common.numbers import NAN
 from gpumon.common.text import clean
-from gpumon.frame import Sample, XidEvent
-from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.origin import SIMULATED, Driver, Origin
+from gpumon.model.frame import Sample, XidEvent
+from gpumon.model.metrics import GPU_METRICS, Availability
+from gpumon.model.origin import SIMULATED, Driver, Origin
 from gpumon.sources.base import Reading
 from gpumon.sources.sim.gpu import SimulatedGpu
 from gpumon.sources.sim.host import host_values

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from gpumon.common.clock import SECOND
 from gpumon.common.text import clean
-from gpumon.frame import Boundary, FrameworkMemory, Mark, Run, RunState, Sample
-from gpumon.metrics import GPU_INDEX
-from gpumon.process import Process
-from gpumon.run_facts import SHOWN_FOR
+from gpumon.model.frame import Boundary, FrameworkMemory, Mark, Run, RunState, Sample
+from gpumon.model.metrics import GPU_INDEX
+from gpumon.model.process import Process
+from gpumon.model.run import SHOWN_FOR
 from gpumon.sources.sim.curves import CELL, Curve
 from gpumon.sources.sim.gpu import SimulatedGpu
 from gpumon.sources.sim.scenarios import GIB, Job

@@ -6,9 +6,9 @@ from math import nan
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.common.numbers import is_known
-from gpumon.metrics import BY_NAME
+from gpumon.model import units
+from gpumon.model.metrics import BY_NAME
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.columns import Columns

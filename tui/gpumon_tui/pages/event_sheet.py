@@ -8,25 +8,17 @@ from rich.segment import Segment
 from textual import events
 from textual.message import Message
 
-from gpumon import units
 from gpumon.common.numbers import is_known
 from gpumon.history.recent import KEEP
-from gpumon.origin import Capability
+from gpumon.model import units
+from gpumon.model.origin import Capability
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo
 from gpumon_tui.pages.event_preview import EventPreview
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.process_typing import FilterField
 from gpumon_tui.renderables.attention import in_few_lines
-from gpumon_tui.renderables.event_lines import (
-    EventHead,
-    EventPlace,
-    columns,
-    edge,
-    head,
-    heading,
-    row_line,
-)
+from gpumon_tui.renderables.event_lines import EventHead, EventPlace, columns, edge, head, heading, row_line
 from gpumon_tui.renderables.event_rows import ALL, GROUPS, EventRow, matching, place_of
 from gpumon_tui.renderables.event_strip import (
     STRIP_FROM,

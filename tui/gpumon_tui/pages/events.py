@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.events import Key as Press
 from textual.geometry import Size
 
-from gpumon import units
+from gpumon.model import units
 from gpumon_tui.keys import CHART, EVENTS, PAGES
 from gpumon_tui.pages.event_preview import LONG_AGO, gpu_of
 from gpumon_tui.pages.event_sheet import EventSheet

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.numbers import is_known
-from gpumon.frame import Run
-from gpumon.process import Process
+from gpumon.model import units
+from gpumon.model.frame import Run
+from gpumon.model.process import Process
 from gpumon_tui.process_list.facts import ProcessFacts
 from gpumon_tui.renderables.text_width import safe
 

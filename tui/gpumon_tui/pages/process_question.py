@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 
-from gpumon import units
-from gpumon.frame import RunState
-from gpumon.origin import Capability
-from gpumon.process import Process
+from gpumon.model import units
+from gpumon.model.frame import RunState
+from gpumon.model.origin import Capability
+from gpumon.model.process import Process
 from gpumon_tui.pages.process_consequences import Told, consequences, named
 from gpumon_tui.process_list.signals import CHOICES, TERMINATE, SignalChoice, SignalRefused, SignalTarget
 from gpumon_tui.renderables.text_width import safe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
-from gpumon.process import Process
+from gpumon.model.process import Process
 from gpumon_tui.process_list.filters import Term, matching, terms_of
 from gpumon_tui.process_list.left_out import NONE_LEFT_OUT, LeftOutReader
 from gpumon_tui.process_list.tags import ProcessTags

@@ -8,8 +8,8 @@ from typing import Any
 from rich.segment import Segment
 from textual import events
 
-from gpumon import units
 from gpumon.common.text import clean
+from gpumon.model import units
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo
 from gpumon_tui.pages.page import TerminalPage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon.frame import Run
-from gpumon.origin import Capability
+from gpumon.model.frame import Run
+from gpumon.model.origin import Capability
 from gpumon_tui.view import View
 
 if TYPE_CHECKING:

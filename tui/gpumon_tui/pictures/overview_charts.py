@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.progress import progress
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import Sample
+from gpumon.model import units
+from gpumon.model.frame import Sample
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import GpuLabel, gpu_status, holder, of_now
 from gpumon_tui.memo import Memo

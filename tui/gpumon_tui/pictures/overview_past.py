@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.analysis.epochs import Stretch
 from gpumon.analysis.pace import steps_per_second_in
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import Frame, RunState
 from gpumon.history.grid import Grid
 from gpumon.history.query import Query
-from gpumon.origin import Capability
+from gpumon.model import units
+from gpumon.model.frame import Frame, RunState
+from gpumon.model.origin import Capability
 from gpumon_tui import palette, theme
 from gpumon_tui.asked import OFTEN
 from gpumon_tui.kept_runs import FRESH

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from gpumon.common.numbers import is_known
-from gpumon.frame import Run, RunState
+from gpumon.model.frame import Run, RunState
 from gpumon_tui import theme
 from gpumon_tui.freshness import window_texts
 from gpumon_tui.memo import Memo

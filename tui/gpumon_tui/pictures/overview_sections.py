@@ -6,15 +6,15 @@ from collections.abc import Hashable, Sequence
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.analysis.pace import OVER, RecentPace, recent_pace
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.coverage import nothing_found
 from gpumon.diagnosis.grouping import FindingGroup
-from gpumon.frame import Frame, Run, RunState
-from gpumon.process import Process
+from gpumon.model import units
+from gpumon.model.frame import Frame, Run, RunState
+from gpumon.model.process import Process
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.kept_run import are_kept, is_on_screen

@@ -7,7 +7,7 @@ from functools import partial
 
 from rich.segment import Segment
 
-from gpumon import units
+from gpumon.model import units
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.pictures.picture import Picture

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.gpu_state import IdleSince
-from gpumon.device import Device
-from gpumon.frame import Run, RunState, Sample
-from gpumon.metrics import GPU_INDEX, Availability
-from gpumon.process import Process
+from gpumon.model.device import Device
+from gpumon.model.frame import Run, RunState, Sample
+from gpumon.model.metrics import GPU_INDEX, Availability
+from gpumon.model.process import Process
 
 _TOTAL = GPU_INDEX["gpu.memory_total"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.whereabouts import whereabouts
 from gpumon.common.numbers import NAN
-from gpumon.process import Process
+from gpumon.model.process import Process
 from gpumon_tui.process_list.facts import ProcessFacts
 
 Test = Callable[[Process, ProcessFacts], bool]

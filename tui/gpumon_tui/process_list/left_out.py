@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.common.numbers import NAN
 from gpumon.history.span import WindowSpan
-from gpumon.process import Process
+from gpumon.model.process import Process
 from gpumon.process_history.query import ProcessUse, ProcessWindow, read_processes
 from gpumon_tui.asked import Asked
 

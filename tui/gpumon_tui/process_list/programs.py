@@ -17,7 +17,7 @@ from shlex import quote
 from gpumon.common.numbers import is_known
 from gpumon.common.procfs import Stat, parse_stat
 from gpumon.common.text import clean
-from gpumon.process import Process
+from gpumon.model.process import Process
 
 LONGEST = 4096
 """Bytes of a command line that are read: the script stands at its beginning."""

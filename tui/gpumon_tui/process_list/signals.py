@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
 from gpumon.common.procfs import Stat, parse_stat
-from gpumon.process import Process
+from gpumon.model.process import Process
 from gpumon_tui.process_list.programs import began_together, boot_time, read_in
 
 ROOT = 0

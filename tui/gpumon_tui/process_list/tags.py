@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.process import Process
+from gpumon.model.process import Process
 
 SAME_START = 1.0
 """Seconds by which the start of a process may differ from frame to frame."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import monotonic
 
-from gpumon.frame import Frame
 from gpumon.history.grid import Grid
 from gpumon.history.query import Query
-from gpumon.process import Process
+from gpumon.model.frame import Frame
+from gpumon.model.process import Process
 from gpumon.process_history.in_memory import ProcessLooks
 from gpumon.process_history.kept import Piece
 from gpumon.process_history.lines import ProcessKey, ProcessLines, key_of, process_lines

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gpumon.common.numbers import is_known
 from gpumon.common.procfs import read_stat
 from gpumon.common.text import clean
-from gpumon.process import Process
+from gpumon.model.process import Process
 from gpumon_tui.process_list.programs import began_together, boot_time
 
 _INIT = 1

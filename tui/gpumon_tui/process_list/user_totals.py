@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.process import Process
+from gpumon.model.process import Process
 from gpumon_tui.process_list.user_month import UserMonth
 
 

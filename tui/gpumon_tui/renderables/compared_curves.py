@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.common.numbers import NAN
+from gpumon.model import units
 from gpumon_tui import theme
 from gpumon_tui.renderables.by_epoch import joined, stretch_of
 from gpumon_tui.renderables.compared_settings import LETTERS

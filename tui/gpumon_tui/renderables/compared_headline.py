@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.common.numbers import is_known
+from gpumon.model import units
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.numerals import ROWS, numerals
 from gpumon_tui.renderables.section import NAME, margin

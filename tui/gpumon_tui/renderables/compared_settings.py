@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.segment import Segment
 
-from gpumon import units
+from gpumon.model import units
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.section import keys, margin, section
 from gpumon_tui.renderables.text_width import Line, cut, length, safe

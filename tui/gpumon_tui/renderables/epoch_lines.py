@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.style import Style
 
-from gpumon import units
 from gpumon.common.numbers import is_known
+from gpumon.model import units
 from gpumon.reports.run_tables import OPEN
 from gpumon_tui import theme
 from gpumon_tui.renderables.lean_section import LeanColumn, Told

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon import units
+from gpumon.model import units
 from gpumon_tui import palette
 from gpumon_tui.renderables.event_rows import ALL, EventRow
 from gpumon_tui.renderables.text_width import Line, cut, fit, length, safe

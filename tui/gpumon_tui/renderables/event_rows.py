@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.events.event import EventSubject, Occurrence
-from gpumon.events.kinds import BY_NAME, LASTING, NOT_SEEN, XID
 from gpumon.events.query import LoggedEvent
+from gpumon.model import units
+from gpumon.model.events import BY_NAME, LASTING, NOT_SEEN, XID, EventSubject, Occurrence
 from gpumon.reports.events import details
 from gpumon.reports.restarts import RESTARTED, LastedEvent, unwatched_words, went_on_words, with_restarts
 from gpumon_tui.renderables.text_width import safe

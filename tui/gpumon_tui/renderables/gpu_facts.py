@@ -6,11 +6,11 @@ from math import isfinite
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.analysis.clock_events import IDLE, clock_event_reasons
-from gpumon.frame import Sample
-from gpumon.metrics import BY_NAME
-from gpumon.vendors import SHORT_CLOCK_EVENTS
+from gpumon.model import units
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import BY_NAME
+from gpumon.model.vendors import SHORT_CLOCK_EVENTS
 from gpumon_tui import theme
 from gpumon_tui.renderables.text_width import Line, cut, length
 from gpumon_tui.renderables.value_axis import shown

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from rich.style import Style
 
-from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.numbers import NAN
-from gpumon.frame import Sample
-from gpumon.metrics import BY_NAME, Availability
+from gpumon.model import units
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import BY_NAME, Availability
 from gpumon_tui import palette, theme
 from gpumon_tui.gpu_status import GpuHolder, GpuLabel
 from gpumon_tui.levels import level

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gpumon import units
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.common.numbers import is_known
-from gpumon.device import MADE_UP
-from gpumon.frame import Run
-from gpumon.metrics import BY_NAME
-from gpumon.vendors import short_name
+from gpumon.model import units
+from gpumon.model.device import MADE_UP
+from gpumon.model.frame import Run
+from gpumon.model.metrics import BY_NAME
+from gpumon.model.vendors import short_name
 from gpumon_tui.gpu_status import holder, of_now
 
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon import units
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, counted_statuses
 from gpumon.analysis.load import Load
 from gpumon.diagnosis.grouping import ranges
-from gpumon.metrics import Availability
-from gpumon.vendors import short_name
+from gpumon.model import units
+from gpumon.model.metrics import Availability
+from gpumon.model.vendors import short_name
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.text_width import Line, cut, length, safe, width
 

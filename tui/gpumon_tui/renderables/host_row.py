@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isfinite
 
-from gpumon import units
+from gpumon.model import units
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.gpu_columns import GpuColumns
 from gpumon_tui.renderables.memory_bar import CELL, TINTS

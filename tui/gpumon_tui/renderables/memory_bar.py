@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon.analysis.memory import THIS_RUN, breakdown_of, known_parts
-from gpumon.frame import Sample
+from gpumon.model.frame import Sample
 from gpumon_tui import palette
 from gpumon_tui.renderables.text_width import Line
 

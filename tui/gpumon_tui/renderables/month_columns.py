@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpumon import units
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN
 from gpumon.cost.charge import UNKNOWN, Amount
+from gpumon.model import units
 from gpumon.reports import charges
 from gpumon_tui import palette
 from gpumon_tui.process_list.user_totals import UserTotal

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon import units
-from gpumon.origin import Capability, Origin
-from gpumon.vendors import VENDORS
+from gpumon.model import units
+from gpumon.model.origin import Capability, Origin
+from gpumon.model.vendors import VENDORS
 from gpumon_tui import theme
 from gpumon_tui.program import program
 from gpumon_tui.renderables.lean_section import margin, section_head

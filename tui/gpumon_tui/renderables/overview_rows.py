@@ -7,14 +7,14 @@ from math import isfinite
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.analysis.progress import Progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import is_known
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.grouping import FindingGroup
-from gpumon.frame import Run, RunState
-from gpumon.process import Process
+from gpumon.model import units
+from gpumon.model.frame import Run, RunState
+from gpumon.model.process import Process
 from gpumon_tui import palette, theme
 from gpumon_tui.process_list.facts import ProcessFacts
 from gpumon_tui.renderables import process_columns

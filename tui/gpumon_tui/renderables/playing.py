@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.common.numbers import is_known
-from gpumon.origin import Capability
+from gpumon.model import units
+from gpumon.model.origin import Capability
 from gpumon_tui import palette, theme
 from gpumon_tui.freshness import END
 from gpumon_tui.renderables.text_width import Line

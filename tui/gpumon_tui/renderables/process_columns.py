@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from gpumon import units
 from gpumon.analysis.gpu_state import IdleSince
 from gpumon.analysis.video import use_video
 from gpumon.analysis.whereabouts import whereabouts
 from gpumon.common.numbers import is_known
-from gpumon.frame import Run
-from gpumon.process import Process
+from gpumon.model import units
+from gpumon.model.frame import Run
+from gpumon.model.process import Process
 from gpumon_tui import palette
 from gpumon_tui.process_list.facts import ProcessFacts
 from gpumon_tui.renderables.table import Cell

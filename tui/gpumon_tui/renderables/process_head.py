@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.common.numbers import is_known
+from gpumon.model import units
 from gpumon_tui import palette
 from gpumon_tui.process_list.filters import HINTS
 from gpumon_tui.process_list.user_totals import KnownSum

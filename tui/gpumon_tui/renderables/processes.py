@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from gpumon import units
 from gpumon.analysis.gpu_state import is_held
-from gpumon.frame import Sample
-from gpumon.metrics import PROCESSES, Availability
-from gpumon.process import Process
+from gpumon.model import units
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import PROCESSES, Availability
+from gpumon.model.process import Process
 from gpumon_tui.renderables.gpu_numbers import numbers
 
 Key = tuple[int, str]

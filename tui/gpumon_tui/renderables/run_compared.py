@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon import units
+from gpumon.model import units
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.attention import wrapped
 from gpumon_tui.renderables.compared_curves import compared_curves

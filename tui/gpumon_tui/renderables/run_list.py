@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon import units
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.finding import Severity
-from gpumon.frame import ENDED_BADLY, RunState
+from gpumon.model import units
+from gpumon.model.frame import ENDED_BADLY, RunState
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
 from gpumon_tui.renderables.text_width import Line, fit, safe, width

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import Run
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.frame import Run
+from gpumon.model.metrics import Unit
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.gpu_numbers import numbers

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon import units
 from gpumon.common.numbers import is_known
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import is_partly_sampled, sampled
-from gpumon.frame import TRAINING
+from gpumon.model import units
+from gpumon.model.frame import TRAINING
 from gpumon.reports.run_tables import OPEN, used_peak
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.attention import in_few_lines

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import ceil, floor
 
-from gpumon import units
 from gpumon.common.numbers import is_known
 from gpumon.history.grid import Grid
 from gpumon.history.windows import CLOSE, WINDOWS
+from gpumon.model import units
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 BEYOND = 0.1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon import units
+from gpumon.model import units
 from gpumon_tui import palette
 from gpumon_tui.process_list.facts import ProcessFacts
 from gpumon_tui.process_list.user_totals import KnownSum, UserTotal

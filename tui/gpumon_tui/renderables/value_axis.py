@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from math import ceil, floor, inf, isfinite, log10, nan
 from typing import NamedTuple
 
-from gpumon import units
 from gpumon.common.numbers import is_known
-from gpumon.metrics import Kind, Metric, Unit
+from gpumon.model import units
+from gpumon.model.metrics import Kind, Metric, Unit
 
 _ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _COLDEST, _HOTTEST = 20.0, 100.0

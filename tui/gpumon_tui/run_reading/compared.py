@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon import units
 from gpumon.common.numbers import NAN, is_known
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
+from gpumon.model import units
 from gpumon.reports import compare
 from gpumon.reports.about import COMMIT_LETTERS, written
 from gpumon.reports.compare_whole import BETWEEN, CPU

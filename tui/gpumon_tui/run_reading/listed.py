@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
-from gpumon import units
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.past import brief, findings, is_measured, is_partly_sampled, sampled
-from gpumon.frame import ENDED_BADLY, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow, RunSummary
+from gpumon.model import units
+from gpumon.model.frame import ENDED_BADLY, RunState
 from gpumon.reports.run_list import place, state
 from gpumon_tui.run_reading.logged import first_metric
 from gpumon_tui.run_reading.rows import ListedRun, RunDetail, text_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from gpumon import units
 from gpumon.common.numbers import NAN
 from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.model import units
 
 METRICS = 4
 """Logged metrics that get a column."""

@@ -11,7 +11,6 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.cost.charge import Charge
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.past import findings, is_partly_sampled, verdict
-from gpumon.frame import RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.combine import highest
 from gpumon.ledger.epoch_summary import EpochSummary, are_epochs_known, epochs_done
@@ -20,6 +19,7 @@ from gpumon.ledger.phase_summary import entered
 from gpumon.ledger.records import DeviceRow, PhaseRow, Record
 from gpumon.ledger.schema import STEP_ROWS
 from gpumon.ledger.step_summary import step_summaries, steps_text
+from gpumon.model.frame import RunState
 from gpumon.reports.about import about_lines
 from gpumon.reports.charges import cells, columns, sentence
 from gpumon.reports.run_list import state

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import RunState
+from gpumon.model.frame import RunState
 
 if TYPE_CHECKING:
     from gpumon.diagnosis.finding import Finding, Severity

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from gpumon import units
 from gpumon.accounting.account import Account
 from gpumon.accounting.user_window import USUAL, UserWindow, user_window
 from gpumon.analysis.holding import held_now
 from gpumon.common.numbers import NAN
 from gpumon.cost.charge import NO_CHARGE
-from gpumon.device import Device
+from gpumon.model import units
+from gpumon.model.device import Device
 from gpumon.reports.account_words import Headlines, unreadable
 from gpumon.reports.not_kept import NO_HARDWARE, NOT_YET
 from gpumon_tui.account_reading import GPUS, LATER, SOON, TIMES, AccountRow, WindowAccounts, read_window

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon import units
 from gpumon.analysis.epochs import EpochMark
 from gpumon.common.numbers import NAN, is_known
 from gpumon.history.windows import CLOSE, WINDOWS
+from gpumon.model import units
 from gpumon_tui.keys import RUNS
 from gpumon_tui.renderables.text_width import safe
 from gpumon_tui.view import View

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.common.numbers import is_known
-from gpumon.frame import RunState
+from gpumon.model import units
+from gpumon.model.frame import RunState
 from gpumon_tui import theme
 from gpumon_tui.asked import Answer
 from gpumon_tui.kept_runs import FRESH

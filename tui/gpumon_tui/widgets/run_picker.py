@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.common.numbers import NAN, is_known
-from gpumon.origin import Capability
+from gpumon.model import units
+from gpumon.model.origin import Capability
 from gpumon_tui import theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import run_list

@@ -7,7 +7,7 @@ import os
 from rich.segment import Segment
 from textual import events
 
-from gpumon.frame import RunState
+from gpumon.model.frame import RunState
 from gpumon_tui import theme
 from gpumon_tui.look import Depth
 from gpumon_tui.memo import Memo

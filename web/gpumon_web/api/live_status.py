@@ -12,9 +12,9 @@ from gpumon.analysis.gpu_status import is_unreadable, why_none
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.now import earlier_frames
-from gpumon.frame import Frame, nothing
 from gpumon.live import Live, LiveState
-from gpumon.origin import Capability, Driver, Origin
+from gpumon.model.frame import Frame, nothing
+from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.reports.status_json import aged, document
 from gpumon_web.feed import Feed
 

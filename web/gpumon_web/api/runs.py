@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from gpumon.common.errors import GpumonError
 from gpumon.diagnosis.past import verdict
-from gpumon.frame import RunState
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow
+from gpumon.model.frame import RunState
 from gpumon.reports import run_json
 from gpumon.reports.not_kept import NO_HISTORY
 from gpumon_web.answers import NOTHING, Packed

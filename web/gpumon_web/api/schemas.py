@@ -11,8 +11,8 @@ from typing import Any
 from gpumon.accounting.account import DeviceUse
 from gpumon.accounting.summary import WAYS
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.events.kinds import EVENT_KINDS
-from gpumon.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Availability, Metric, Unit
+from gpumon.model.events import EVENT_KINDS
+from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Availability, Metric, Unit
 from gpumon.reports import accounts, events, series_json, users_json
 from gpumon.reports.run_schema import COUNT, RUN_ID, RUN_SCHEMAS, TEXTS, TIME, Schema, ref, rows, thing
 from gpumon_web.api import now

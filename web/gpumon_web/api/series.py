@@ -12,11 +12,11 @@ from typing import NamedTuple
 from gpumon.common.errors import SourceError
 from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
-from gpumon.device import Device
 from gpumon.history.devices import devices_of
 from gpumon.history.open import kept_devices
 from gpumon.history.query import HOST
-from gpumon.metrics import METRICS
+from gpumon.model.device import Device
+from gpumon.model.metrics import METRICS
 from gpumon.reports import series_json
 from gpumon.reports.series_json import SubjectHistory
 from gpumon_web.answers import Packed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.amounts import watts
 from gpumon.cluster.facts import in_order
@@ -12,7 +11,8 @@ from gpumon.cluster.gpus import of_node
 from gpumon.cluster.rows import Answers, single
 from gpumon.cluster.wrong import what_is_wrong
 from gpumon.common.numbers import NAN, is_known, shown
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of
 from gpumon_web.cluster.node_map import gpu_slots, states
 from gpumon_web.cluster.problems import problems

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from gpumon import units
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.cluster.facts import Node, in_order
 from gpumon.cluster.questions import SMALL
 from gpumon.cluster.rows import Answers
 from gpumon.common.numbers import is_known
+from gpumon.model import units
 from gpumon_web.cluster.words import percent
 from gpumon_web.page import Cells
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpumon import units
 from gpumon.cluster import coverage, facts, priced
 from gpumon.cluster.amounts import hours, kwh
 from gpumon.cluster.calendar_month import days
@@ -17,6 +16,7 @@ from gpumon.cluster.questions import ROLLING, Period
 from gpumon.cluster.rows import Answers
 from gpumon.cluster.unpriced import unpriced
 from gpumon.common.numbers import NAN, is_known, shown
+from gpumon.model import units
 from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import ClusterNow, not_of_now, of

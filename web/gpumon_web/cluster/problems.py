@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon import units
 from gpumon.cluster.facts import IdleHolder
 from gpumon.cluster.wrong import Wrong
 from gpumon.common.numbers import is_known
+from gpumon.model import units
 from gpumon.reports.text_table import distinct
 from gpumon_web.cluster.words import node_address, user_address
 from gpumon_web.page import Cells

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon import units
 from gpumon.cluster import coverage, facts
 from gpumon.cluster.amounts import energy, watts_of
 from gpumon.cluster.dcgm import DCGM_ONLY
@@ -14,6 +13,7 @@ from gpumon.cluster.questions import SMALL, Period
 from gpumon.cluster.recorded import LISTED
 from gpumon.cluster.rows import Answers, single
 from gpumon.common.numbers import NAN, is_known, shown
+from gpumon.model import units
 from gpumon_web.cluster.known import ClusterNow
 from gpumon_web.cluster.words import gpus, node_link, percent
 from gpumon_web.page import Cells

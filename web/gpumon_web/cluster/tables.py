@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpumon import units
 from gpumon.cluster.amounts import hours, kwh
 from gpumon.cluster.coverage import Doubt, at_least
 from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup
@@ -13,6 +12,7 @@ from gpumon.cluster.questions import Period
 from gpumon.common.config import NO_GROUP, Prices, UserGroups
 from gpumon.common.numbers import exact, is_known, shown
 from gpumon.cost.charge import Charge
+from gpumon.model import units
 from gpumon.reports.charges import FIELDS
 from gpumon_web.cluster.words import gpus, node_link, nodes, user_address
 from gpumon_web.costs import COSTS, cost_cells

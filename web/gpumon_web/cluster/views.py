@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
-from gpumon import units
 from gpumon.cluster import facts
 from gpumon.cluster.gpus import of_node, of_user
 from gpumon.cluster.picture import NO_ANSWER, ClusterPicture
@@ -17,6 +16,7 @@ from gpumon.cluster.questions import MONTHS, Period, Question, of_users
 from gpumon.cluster.steps import NO_SERIES, what_to_do
 from gpumon.cluster.turns import TICK
 from gpumon.common.config import Prices, UserGroups
+from gpumon.model import units
 from gpumon_web.cluster.known import NOTHING, ClusterNow
 from gpumon_web.cluster.pages import CLUSTER_PAGES
 from gpumon_web.cluster.person import NAMING

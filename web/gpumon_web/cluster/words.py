@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from gpumon import units
 from gpumon.common.numbers import is_known
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 from gpumon_web.page import Cells
 from gpumon_web.tokens import link, text
 

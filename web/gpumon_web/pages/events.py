@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpumon import units
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
 from gpumon.diagnosis.grouping import ranges
+from gpumon.model import units
 from gpumon.reports.account_words import device_name
 from gpumon.reports.events import details
 from gpumon.reports.not_kept import NOT_YET

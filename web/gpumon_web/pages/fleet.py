@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.history.windows import USUAL
-from gpumon.metrics import Unit
+from gpumon.model import units
+from gpumon.model.metrics import Unit
 from gpumon_web import levels
 from gpumon_web.feed import SPARK
 from gpumon_web.fleet_summary import chips, free_count, host, idle_below, idle_count, idle_unknown, mine, others, sums

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from gpumon import units
-from gpumon.metrics import Unit
-from gpumon.vendors import VENDORS
+from gpumon.model import units
+from gpumon.model.metrics import Unit
+from gpumon.model.vendors import VENDORS
 from gpumon_web import levels
 from gpumon_web.page import Args, Cells, KeptValues, Now, Page
 from gpumon_web.pages.gpu import of_total

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from gpumon import units
+from gpumon.model import units
 from gpumon_web import levels
 from gpumon_web.compare_rows import FEWEST, MOST, PICK
 from gpumon_web.page import Cells, Column, KeptValues, Page, Rows

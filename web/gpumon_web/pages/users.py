@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from gpumon import units
 from gpumon.accounting.account import Account
 from gpumon.accounting.shares import account_of
 from gpumon.accounting.summary import AccountGroup
 from gpumon.accounting.user_window import CHOICES, UserWindow
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
+from gpumon.model import units
 from gpumon.reports.account_words import (
     Headlines,
     device_name,
@@ -64,18 +64,7 @@ def layout() -> Component:
     """The window, four headlines, a row for each user, and a strip for each GPU."""
     from dash import html
 
-    from gpumon_web.parts import (
-        aria,
-        bound,
-        card,
-        download,
-        headline,
-        headlines,
-        hidden_if,
-        shown_if,
-        strip_key,
-        table,
-    )
+    from gpumon_web.parts import aria, bound, card, download, headline, headlines, hidden_if, shown_if, strip_key, table
 
     tools = [
         shown_if(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.common.numbers import is_known
-from gpumon.metrics import Availability
+from gpumon.model import units
+from gpumon.model.metrics import Availability
 from gpumon_tui import palette, theme
 from gpumon_tui.memo import Memo
 from gpumon_tui.pages.chart.laid_over import mark_of, mark_of_own

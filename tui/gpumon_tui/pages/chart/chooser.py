@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
-from gpumon.metrics import Metric
-from gpumon.vendors import maker, required
+from gpumon.model.metrics import Metric
+from gpumon.model.vendors import maker, required
 from gpumon_tui import palette
 from gpumon_tui.pages.chart.heading import value_text
 from gpumon_tui.pages.chart.state import ChartState

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from gpumon import units
 from gpumon.common.numbers import is_known
 from gpumon.history.query import HOST, Query
-from gpumon.metrics import Metric, Unit
+from gpumon.model import units
+from gpumon.model.metrics import Metric, Unit
 from gpumon_tui import palette, theme
 from gpumon_tui.levels import level
 from gpumon_tui.pages.chart.laid_over import legend_row

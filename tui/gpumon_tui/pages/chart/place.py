@@ -9,7 +9,7 @@ from rich.segment import Segment
 
 from gpumon.analysis.epochs import Drawn
 from gpumon.common.numbers import NAN, is_known
-from gpumon.frame import TRAINING, RunState
+from gpumon.model.frame import TRAINING, RunState
 from gpumon_tui import palette, theme
 from gpumon_tui.pages.chart.state import ChartState
 from gpumon_tui.renderables.text_width import Line, safe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.metrics import BY_NAME, Kind, Metric, Scope, Unit
+from gpumon.model.metrics import BY_NAME, Kind, Metric, Scope, Unit
 
 
 class Panel(NamedTuple):

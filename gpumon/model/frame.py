@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from gpumon import units
 from gpumon.common.numbers import NAN
-from gpumon.device import Device
-from gpumon.metrics import GPU_INDEX, HOST_METRICS, Availability
-from gpumon.origin import Driver, Origin
-from gpumon.process import Process
-from gpumon.run_facts import RunFacts
+from gpumon.model import units
+from gpumon.model.device import Device
+from gpumon.model.metrics import GPU_INDEX, HOST_METRICS, Availability
+from gpumon.model.origin import Driver, Origin
+from gpumon.model.process import Process
+from gpumon.model.run import RunFacts
 
 if TYPE_CHECKING:
-    from gpumon.run_about import About
+    from gpumon.model.run import About
 
 TRAINING = "train"
 """The phase that is training itself: what any epoch is in, unless the training says otherwise."""
@@ -212,7 +212,7 @@ class Sample(NamedTuple):
 
 
 class XidEvent(NamedTuple):
-    """An XID error, as the driver reported it; `gpumon.xids` has the codes."""
+    """An XID error, as the driver reported it; `gpumon.model.xids` has the codes."""
 
     uuid: str
     code: int

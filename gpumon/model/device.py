@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from gpumon.metrics import PROCESSES, Availability
+from gpumon.model.metrics import PROCESSES, Availability
 
 MADE_UP = "REPLAY-"
 """Begin of the id that stands for the UUID of a GPU in a log that does not tell it."""

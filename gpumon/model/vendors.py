@@ -42,7 +42,7 @@ class Vendor(NamedTuple):
     """Bits of `gpu.event_reasons`, each with its words, and short ones for a column."""
     recoveries: tuple[tuple[int, str, str, bool], ...] = ()
     """Numbers of `gpu.recovery_action`: what the driver requires, what to do, and whether nothing runs until then.
-    `{reset}` and `{restart}` stand for the clauses of `gpumon.remedies`."""
+    `{reset}` and `{restart}` stand for the clauses of `gpumon.model.remedies`."""
 
 
 NVIDIA = Vendor(

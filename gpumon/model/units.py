@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import localtime, strftime
 
 from gpumon.common.numbers import is_known
-from gpumon.metrics import Kind, Metric, Unit
+from gpumon.model.metrics import Kind, Metric, Unit
 
 MISSING = "–"
 AT_MOST, AT_LEAST = "≤", "≥"

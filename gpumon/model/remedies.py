@@ -6,8 +6,8 @@ this UUID.
 
 from __future__ import annotations
 
-from gpumon.device import Device
-from gpumon.vendors import maker
+from gpumon.model.device import Device
+from gpumon.model.vendors import maker
 
 STOP_DAEMON = "stop gpumon ('gpumon daemon stop')"
 """Before a reset: a driver resets no GPU that a program has open."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from gpumon.frame import Boundary, Mark
+from gpumon.model.frame import Boundary, Mark
 
 
 class EpochEnd(Enum):

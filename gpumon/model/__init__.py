@@ -1,0 +1,1 @@
+"""The data types and tables that every part of gpumon shares."""
