@@ -20,7 +20,7 @@ from typing import Any
 
 import pynvml
 
-from gpumon.sources.nvml.field_ids import fields_for
+from gpumon.sources.nvml.fields import fields_for
 
 _ROOM = 64
 _PLAIN = (

@@ -15,13 +15,13 @@ from typing import Any
 from gpumon.model import units
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, NEEDS, Availability, Kind, Metric
 from gpumon.model.vendors import NVIDIA
-from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
-from gpumon.sources.nvml.field_ids import FAULTS, HEAT_IDS, LINK_COUNT, LINK_ERRORS, LINK_STATE, fields_for
+from gpumon.sources.nvml.fields import FAULTS, HEAT_IDS, LINK_COUNT, LINK_ERRORS, LINK_STATE, fields_for
 from gpumon.sources.nvml.gpm import GPM_METRICS
 from gpumon.sources.nvml.mig import INSTANCES, MODE_EVERY, SEARCH_EVERY
+from gpumon.sources.nvml.processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
-from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
-from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
+from gpumon.sources.nvml.utilization import SAMPLES_EVERY
+from gpumon.sources.nvml.values import EVERY_TICK, UNSUPPORTED
 
 PAGE = Path(__file__).parent / "metrics.md"
 

@@ -16,11 +16,11 @@ from gpumon.model.frame import Boundary, Mark, Run, RunState, Sample, Tick
 from gpumon.model.metrics import HOST_METRICS
 from gpumon.model.origin import Capability, Origin
 from gpumon.model.process import Process
-from gpumon.sources.allocations import Allocations, with_jobs
 from gpumon.sources.base import Pace, Reading, Source
-from gpumon.sources.found import found
+from gpumon.sources.combined import found
 from gpumon.sources.host import HostSource
-from gpumon.sources.surroundings import Surroundings
+from gpumon.sources.jobs import Allocations, with_jobs
+from gpumon.sources.processes import Surroundings
 from gpumon.tags.holding import with_holdings
 from gpumon.tags.matching import UnprovenClaims, devices_of, stamp
 from gpumon.tags.reader import Poll, TagReader

@@ -19,7 +19,7 @@ from gpumon.live import Live, follow
 from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, Availability, Kind
 from gpumon.sources.nvml.readings import CALLS
-from gpumon.sources.nvml.schedule import EVERY_TICK
+from gpumon.sources.nvml.values import EVERY_TICK
 from tests.nvml import METRICS, Process, Stub
 from tests.programs import daemon, environment, until
 

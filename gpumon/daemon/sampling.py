@@ -9,9 +9,9 @@ from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places
 from gpumon.model.origin import Capability
 from gpumon.sampler import Sampler
-from gpumon.sources.allocations import Allocations
 from gpumon.sources.base import Request
 from gpumon.sources.host import HostSource
+from gpumon.sources.jobs import Allocations
 from gpumon.sources.registry import open_source
 from gpumon.tags.reader import TagReader
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
+from threading import Event, Thread
+from typing import NamedTuple
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.common.driver_calls import DriverCall
@@ -14,8 +16,87 @@ from gpumon.model.frame import Boundary, Run, Sample, XidEvent
 from gpumon.model.metrics import GPU_METRICS, Availability
 from gpumon.model.origin import Capability, Driver, Origin, SourceInfo
 from gpumon.model.process import Process
+from gpumon.model.units import counted
 from gpumon.sources.base import AsksDriver, Reading, Source
-from gpumon.sources.worker import SourceRead, Worker
+
+
+def found(origin: Origin, driver: Driver, samples: Sequence[Sample]) -> str:
+    """One line, such as `nvml: 8 GPUs, driver 580.65.06`, or why there is none; of several sources, each in turn."""
+    if origin.parts:
+        return "; ".join(
+            found(part.origin, part.driver, [one for one in samples if one.device.source == part.origin.source])
+            for part in origin.parts
+        )
+    number = sum(not sample.device.is_instance for sample in samples)
+    parts = [counted(number, "GPU") if number else "no GPU"]
+    parts += [f"driver {driver.version}"] if driver.version else []
+    parts += [origin.label] if origin.label else []
+    return ": ".join(text for text in (origin.source, ", ".join(parts), origin.problem) if text)
+
+
+class SourceRead(NamedTuple):
+    """One read of a source, with what it said of itself right after."""
+
+    readings: Sequence[Reading]
+    origin: Origin
+    driver: Driver
+    failure: str = ""
+    """The error that the read ended with; empty when it did not."""
+
+
+class Worker:
+    """Reads a source when asked; one read is under way at most."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.under_way = False
+        self._answer: SourceRead | None = None
+        self._asked = Event()
+        self._answered = Event()
+        self._over = False
+        # A daemon thread: a driver call that hangs must not keep the process from ending.
+        self._thread = Thread(target=self._run, name="gpumon-source", daemon=True)
+
+    def ask(self) -> None:
+        """Begin a read, unless one is under way."""
+        if self.under_way:
+            return
+        if not self._thread.is_alive():
+            self._thread.start()
+        self._answered.clear()
+        self.under_way = True
+        self._asked.set()
+
+    def take(self, clock: Clock, until: int = 0) -> SourceRead | None:
+        """The answer to what was asked, waiting for it until then (ns, CLOCK_MONOTONIC); None where it is not there."""
+        if not self.under_way or not (self._answered.is_set() or clock.wait(self._answered, until)):
+            return None
+        self.under_way = False
+        answer, self._answer = self._answer, None
+        return answer
+
+    def close(self) -> None:
+        """Let go of the source, but not under a call that hangs: that ends with the process."""
+        self._over = True
+        self._asked.set()
+        if not self.under_way or self._answered.is_set():
+            self.source.close()
+
+    def _run(self) -> None:
+        while True:
+            self._asked.wait()
+            self._asked.clear()
+            if self._over:
+                return
+            readings: Sequence[Reading] = ()
+            failure = ""
+            try:
+                readings = self.source.read()
+            except Exception as error:  # a fault of one source must not silence the others
+                failure = f"{type(error).__name__}: {error}"
+            self._answer = SourceRead(readings, self.source.origin(), self.source.driver(), failure)
+            self._answered.set()
+
 
 PATIENCE = 0.6
 """Seconds that a tick waits for a source; one that has let a tick go by is not waited for again until it answers."""

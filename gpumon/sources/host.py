@@ -10,8 +10,7 @@ from gpumon.common.clock import Clock
 from gpumon.common.numbers import NAN
 from gpumon.common.text import clean
 from gpumon.model.metrics import HOST_METRICS
-from gpumon.sources.process_table import ProcessTable
-from gpumon.sources.surroundings import Surroundings, surroundings
+from gpumon.sources.processes import ProcessTable, Surroundings, surroundings
 
 _SECTOR = 512
 """Bytes of a sector in /proc/diskstats, whatever the disk: Documentation/admin-guide/iostats.rst."""

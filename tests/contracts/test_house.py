@@ -118,7 +118,7 @@ OPENED = {
     "gpumon/database/network.py": "the list of mounts of the kernel",
     "gpumon/common/privacy.py": "/etc/passwd",
     "gpumon/common/rapl.py": "counters of the kernel",
-    "gpumon/sources/nvml/bus.py": "attributes of the kernel",
+    "gpumon/sources/nvml/sysfs.py": "attributes of the kernel",
     "gpumon/exporters/textfile.py": "only locked, not read",
     "gpumon/tags/watch.py": "opened below a descriptor, and checked with its owner",
 }

@@ -30,16 +30,16 @@ from gpumon.model.panels import GPU_PANELS, HOST_PANELS, PANELS
 from gpumon.reports.status_json import document
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
-from gpumon.sources.nvml import dips, unattributed
-from gpumon.sources.nvml.answers import DeviceAnswers
+from gpumon.sources.nvml import processes, utilization
 from gpumon.sources.nvml.device import XID
-from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
-from gpumon.sources.nvml.field_ids import fields_for
+from gpumon.sources.nvml.fields import fields_for
 from gpumon.sources.nvml.gpm import GPM_METRICS
-from gpumon.sources.nvml.gpm_samples import GpmSamples
+from gpumon.sources.nvml.library import GpmSamples
 from gpumon.sources.nvml.mig import INSTANCES
+from gpumon.sources.nvml.processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
-from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
+from gpumon.sources.nvml.utilization import SAMPLES_EVERY
+from gpumon.sources.nvml.values import DeviceAnswers
 from gpumon.sources.registry import BY_NAME as BY_SOURCE
 from gpumon.sources.registry import KINDS, SourceKind
 from tests import builders
@@ -133,7 +133,7 @@ def test_every_gpu_metric_is_given_by_some_hardware() -> None:
 
 def test_the_nvidia_source_declares_what_its_table_reads() -> None:
     called = {name for call in (*CALLS, *FALLBACKS) for name in call.metrics}
-    others = {*dips.METRICS, XID, unattributed.METRIC, INSTANCES}
+    others = {*utilization.METRICS, XID, processes.METRIC, INSTANCES}
     assert called | others == BY_SOURCE["nvml"].module.METRICS
     assert not called & others
 

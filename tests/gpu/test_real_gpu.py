@@ -17,13 +17,12 @@ from gpumon.common.paths import Places
 from gpumon.live import follow
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import FROM_DRIVERS
-from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.library import SUCCESS, Library
-from gpumon.sources.nvml.process_shares import ProcessShares
-from gpumon.sources.nvml.processes import ProcessList
+from gpumon.sources.nvml.processes import ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS
-from gpumon.sources.nvml.utilization_samples import SampleBuffer
+from gpumon.sources.nvml.utilization import SampleBuffer
+from gpumon.sources.nvml.values import DeviceAnswers
 from tests.programs import daemon, environment, status
 
 pytestmark = pytest.mark.gpu

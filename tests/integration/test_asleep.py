@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.model.metrics import Availability
-from gpumon.sources.nvml.xid_errors import WAIT_MS
+from gpumon.sources.nvml.xid import WAIT_MS
 from tests.nvml import Process, Stub
 from tests.programs import asked, environment, until
 from tests.sourced import pci_device

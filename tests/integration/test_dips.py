@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.model.metrics import Availability
-from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
+from gpumon.sources.nvml.utilization import SAMPLES_EVERY
 from tests.nvml import Stub
 from tests.sourced import Gpu, Source, nvml_source
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
+from gpumon.sources.nvml.utilization import SAMPLES_EVERY
 from tests.conftest import ROOT
 from tests.nvml import Stub, build
 from tests.nvml.truth import SAMPLES_KEPT, SAMPLES_PER_SECOND

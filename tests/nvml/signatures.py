@@ -15,7 +15,7 @@ import pynvml
 
 from gpumon.model.metrics import Availability
 from gpumon.model.origin import Driver
-from gpumon.sources.nvml.gpm_samples import GpmSamples
+from gpumon.sources.nvml.library import GpmSamples
 
 
 class Value(NamedTuple):

@@ -13,8 +13,8 @@ from gpumon.model.device import Device, job_parts
 from gpumon.model.frame import Sample
 from gpumon.model.run import RunFacts
 from gpumon.sampler import Sampler
-from gpumon.sources.allocations import Allocations, job_of_gpustat, job_of_lines, with_jobs
 from gpumon.sources.base import Reading
+from gpumon.sources.jobs import Allocations, job_of_gpustat, job_of_lines, with_jobs
 from tests.builders import device, process, run, sample
 from tests.fakes import FakeClock
 from tests.unit.test_sampler import FakeSource

@@ -11,7 +11,7 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.common.driver_calls import FILE, SHARE, DriverCall, read_calls, write_calls
 from gpumon.daemon.calls import CallsFile, slow
-from gpumon.sources.nvml.costs import LONGEST_WAIT, CallCost, summed
+from gpumon.sources.nvml.values import LONGEST_WAIT, CallCost, summed
 from tests.fakes import CostlyDriver, FakeClock
 
 CALLS = [DriverCall("nvmlDeviceGetFieldValues", 12, 0.001, 0.25), DriverCall("nvmlSlow", 3, 0.04, 0.04, every=0.8)]

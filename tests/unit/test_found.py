@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.model.origin import Driver, Origin
-from gpumon.sources.found import found
+from gpumon.sources.combined import found
 from tests.builders import sample
 
 

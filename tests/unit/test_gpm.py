@@ -15,8 +15,8 @@ import pytest
 from gpumon.cli.options import resolve_options
 from gpumon.common.errors import UsageError
 from gpumon.model.metrics import Availability
-from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.gpm import GPM, GPM_METRICS, GpmReading
+from gpumon.sources.nvml.values import DeviceAnswers
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary
 

@@ -13,9 +13,9 @@ import pytest
 
 from gpumon.model.metrics import HOST_INDEX, HOST_METRICS
 from gpumon.sources.base import Described
-from gpumon.sources.cgroup import Confinement
+from gpumon.sources.containers import Confinement
 from gpumon.sources.host import HostSource
-from gpumon.sources.process_table import ProcessTable
+from gpumon.sources.processes import ProcessTable
 from tests.fakes import FakeClock
 from tests.programs import Child, until
 

@@ -15,10 +15,10 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import Availability
-from gpumon.sources.nvml.answers import AnswerRow, DeviceAnswers
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.field_ids import fields_for
-from gpumon.sources.nvml.process_shares import ProcessShares
+from gpumon.sources.nvml.fields import fields_for
+from gpumon.sources.nvml.processes import ProcessShares
+from gpumon.sources.nvml.values import AnswerRow, DeviceAnswers
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
 

@@ -15,9 +15,8 @@ from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import Availability
 from gpumon.sources.nvml import discovery
-from gpumon.sources.nvml.discovery import NOTHING, Discovery
-from gpumon.sources.nvml.identity import NAMELESS, Identity, identify
-from gpumon.sources.nvml.lanes import AnyInquiry
+from gpumon.sources.nvml.discovery import NAMELESS, NOTHING, Discovery, Identity, identify
+from gpumon.sources.nvml.executor import AnyInquiry
 from gpumon.sources.nvml.library import NOT_SUPPORTED
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary

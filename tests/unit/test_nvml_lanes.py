@@ -11,8 +11,8 @@ from threading import Event
 import pytest
 
 from gpumon.common.clock import SECOND, SystemClock
-from gpumon.sources.nvml import lanes as lanes_module
-from gpumon.sources.nvml.lanes import Inquiry, Lanes
+from gpumon.sources.nvml import executor as lanes_module
+from gpumon.sources.nvml.executor import Inquiry, Lanes
 from tests.programs import until
 
 LONG = 30 * SECOND

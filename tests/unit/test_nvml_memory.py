@@ -12,14 +12,12 @@ import pynvml
 import pytest
 
 from gpumon.sources.nvml import library as nvml_library
-from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.gpm_samples import GpmSamples
-from gpumon.sources.nvml.library import NOT_FOUND, Library
-from gpumon.sources.nvml.process_shares import ProcessShares
-from gpumon.sources.nvml.processes import ProcessList
+from gpumon.sources.nvml.library import NOT_FOUND, GpmSamples, Library
+from gpumon.sources.nvml.processes import ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
-from gpumon.sources.nvml.utilization_samples import SampleBuffer
+from gpumon.sources.nvml.utilization import SampleBuffer
+from gpumon.sources.nvml.values import DeviceAnswers
 from tests.fakes import FakeClock
 from tests.nvml.signatures import SIGNATURES, CheckedLibrary, Written, buffer_of, check
 

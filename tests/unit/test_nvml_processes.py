@@ -5,9 +5,8 @@ from __future__ import annotations
 from gpumon.common.numbers import is_known
 from gpumon.model.process import Process
 from gpumon.sources.base import Described
-from gpumon.sources.cgroup import Confinement
-from gpumon.sources.nvml.process_shares import EngineShares
-from gpumon.sources.nvml.processes import Held, ListedProcesses, process_of
+from gpumon.sources.containers import Confinement
+from gpumon.sources.nvml.processes import EngineShares, Held, ListedProcesses, process_of
 
 PLACE = Confinement("docker 3f2a9c1b04de", "0a1b2c3d-1111-2222-3333-444455556666", "4242")
 

@@ -10,9 +10,9 @@ import pynvml
 import pytest
 
 from gpumon.model.metrics import Availability
-from gpumon.sources.nvml.answers import DeviceAnswers
-from gpumon.sources.nvml.field_ids import FAULTS, LINK_COUNT, LINK_ERRORS, LINK_STATE
+from gpumon.sources.nvml.fields import FAULTS, LINK_COUNT, LINK_ERRORS, LINK_STATE
 from gpumon.sources.nvml.slow_fields import METRICS, SlowFields
+from gpumon.sources.nvml.values import DeviceAnswers
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
 

@@ -17,9 +17,8 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import XidEvent
 from gpumon.model.metrics import Availability
-from gpumon.sources.nvml import xid_errors
-from gpumon.sources.nvml.xid_errors import XidErrors
-from gpumon.sources.nvml.xid_events import UnfreedSet
+from gpumon.sources.nvml import xid
+from gpumon.sources.nvml.xid import UnfreedSet, XidErrors
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
 from tests.programs import PATIENCE, until
@@ -103,7 +102,7 @@ def driver() -> Driver:
 
 @pytest.fixture
 def errors(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[XidErrors]:
-    monkeypatch.setattr(xid_errors, "WAIT_MS", 20)
+    monkeypatch.setattr(xid, "WAIT_MS", 20)
     made = XidErrors(driver, FakeClock(5 * SECOND, 9 * SECOND), deque())  # type: ignore[arg-type]
     yield made
     driver.may_return.set()
@@ -215,8 +214,8 @@ def test_a_wait_that_fails_at_once_each_time_is_no_busy_loop(driver: Driver, err
 def test_a_wait_that_failed_many_times_is_tried_again_at_once_every_two_seconds(
     driver: Driver, errors: XidErrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert xid_errors._PAUSES[-1] <= 2.0
-    monkeypatch.setattr(xid_errors, "_PAUSES", tuple(pause / 100 for pause in xid_errors._PAUSES))
+    assert xid._PAUSES[-1] <= 2.0
+    monkeypatch.setattr(xid, "_PAUSES", tuple(pause / 100 for pause in xid._PAUSES))
     watched(errors)
     for _ in range(30):
         driver.told.put(UNKNOWN)
@@ -244,7 +243,7 @@ def test_a_gpu_that_was_watched_and_refuses_is_asked_again_soon(code: int, drive
 def test_each_code_of_each_call_is_a_reason_and_no_error_and_over_soon_after_it(
     function: str, code: int, driver: Driver, errors: XidErrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(xid_errors, "_PAUSES", (0.0, 0.01, 0.02))
+    monkeypatch.setattr(xid, "_PAUSES", (0.0, 0.01, 0.02))
     watched(errors)
     works, driver.answers[function] = driver.answers[function], code
     driver.told.put(UNKNOWN)  # which ends the wait for all
@@ -301,7 +300,7 @@ def test_a_driver_that_does_not_wait_is_no_busy_loop(
     driver: Driver, errors: XidErrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched(errors)
-    monkeypatch.setattr(xid_errors, "WAIT_MS", 60_000)
+    monkeypatch.setattr(xid, "WAIT_MS", 60_000)
     for _ in range(50):
         driver.told.put(TIMEOUT)
     until(lambda: driver.told.qsize() < 50)

@@ -11,8 +11,8 @@ from gpumon.analysis.whereabouts import whereabouts
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import pod_parts
 from gpumon.reports.status_json import document
-from gpumon.sources.pods import PodNames
-from gpumon.sources.process_table import ProcessTable
+from gpumon.sources.containers import PodNames
+from gpumon.sources.processes import ProcessTable
 from tests.builders import frame_of, process, sample, tick
 from tests.fakes import FakeClock
 

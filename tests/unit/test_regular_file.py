@@ -24,8 +24,8 @@ from gpumon.ledger.change import LedgerChange
 from gpumon.ledger.reader import Ledger
 from gpumon.live import connect
 from gpumon.ring.lock import holder_of
-from gpumon.sources.replay.log_end import end_ns
 from gpumon.sources.replay.query import QueryForm
+from gpumon.sources.replay.source import end_ns
 from gpumon.tags.git import _read as read_git
 from tests.runs import Book, training
 

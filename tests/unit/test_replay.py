@@ -23,7 +23,7 @@ from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import RECORDED
 from gpumon.sources.base import Reading
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.replay.foreign import COMMAND
+from gpumon.sources.replay.log import COMMAND
 from tests.fakes import FakeClock
 from tests.fuzzing import examples
 

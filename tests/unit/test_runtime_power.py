@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.nvml.runtime_power import RuntimePower, all_asleep
+from gpumon.sources.nvml.sysfs import RuntimePower, all_asleep
 from tests.sourced import pci_device
 
 ADDRESS = "0000:65:00.0"

@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpumon.sources.nvml.utilization_samples import SampleBuffer
+from gpumon.sources.nvml.utilization import SampleBuffer
 from tests.fakes import FakeClock
 
 _LENGTH = 128

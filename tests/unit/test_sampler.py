@@ -18,7 +18,7 @@ from gpumon.model.origin import HARDWARE, RECORDED, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
-from gpumon.sources.surroundings import CONTAINER, NO_PROC, WSL, Surroundings
+from gpumon.sources.processes import CONTAINER, NO_PROC, WSL, Surroundings
 from gpumon.tags.matching import Claim
 from gpumon.tags.reader import Poll
 from gpumon.tags.wire import Memory, device_mark

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.surroundings import CONTAINER, HIDDEN, NO_PROC, WSL, Surroundings, surroundings
+from gpumon.sources.processes import CONTAINER, HIDDEN, NO_PROC, WSL, Surroundings, surroundings
 
 
 @pytest.fixture

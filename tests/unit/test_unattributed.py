@@ -9,8 +9,8 @@ import pytest
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.now import Judged
 from gpumon.model.metrics import PROCESSES, Availability
-from gpumon.sources.nvml.answers import DeviceAnswers
-from gpumon.sources.nvml.unattributed import METRIC, give_unattributed
+from gpumon.sources.nvml.processes import METRIC, give_unattributed
+from gpumon.sources.nvml.values import DeviceAnswers
 from tests.builders import frame_of, process, sample, tick
 from tests.fakes import FakeClock
 

@@ -11,9 +11,8 @@ from gpumon.common.numbers import NAN
 from gpumon.model.metrics import HOST_INDEX, HOST_METRICS, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.reports.status_text import lines
-from gpumon.sources.nvml.answers import DeviceAnswers
-from gpumon.sources.nvml.readings import CALLS
-from gpumon.sources.nvml.unified import MEMORY, explained, shares_host_memory
+from gpumon.sources.nvml.readings import CALLS, MEMORY, explained, shares_host_memory
+from gpumon.sources.nvml.values import DeviceAnswers
 from tests.builders import device, frame_of, sample, tick
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary

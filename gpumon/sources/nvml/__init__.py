@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from gpumon.sources.base import Request
 from gpumon.sources.nvml.device import ASKED
 from gpumon.sources.nvml.gpm import GPM_OFF
-from gpumon.sources.nvml.library import Library
-from gpumon.sources.nvml.loader import SHARED
+from gpumon.sources.nvml.library import SHARED, Library
 from gpumon.sources.nvml.source import NvmlSource, patience
 
 if TYPE_CHECKING:

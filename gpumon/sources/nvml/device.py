@@ -9,30 +9,24 @@ from gpumon.common.clock import Clock
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, Availability
-from gpumon.sources.nvml import dips, unattributed
-from gpumon.sources.nvml.answers import AnswerRow, DeviceAnswers
-from gpumon.sources.nvml.costs import CallCost
-from gpumon.sources.nvml.device_calls import DeviceCalls
-from gpumon.sources.nvml.device_processes import DeviceProcesses
-from gpumon.sources.nvml.device_reading import DeviceReading
-from gpumon.sources.nvml.lanes import AnyInquiry
+from gpumon.sources.nvml import utilization
+from gpumon.sources.nvml.calls import DeviceCalls
+from gpumon.sources.nvml.executor import AnyInquiry
 from gpumon.sources.nvml.library import Library
-from gpumon.sources.nvml.mig import INSTANCES, UTILIZATION
+from gpumon.sources.nvml.mig import INSTANCES, UTILIZATION, DeviceReading, MigInstance, MigInstances, Parent
 from gpumon.sources.nvml.mig import explained as of_divided
-from gpumon.sources.nvml.mig_instance import MigInstance, Parent
-from gpumon.sources.nvml.mig_instances import MigInstances
-from gpumon.sources.nvml.processes import Held
-from gpumon.sources.nvml.readings import CALLS, FALLBACKS
-from gpumon.sources.nvml.runtime_power import RuntimePower
-from gpumon.sources.nvml.schedule import TURNS
-from gpumon.sources.nvml.unified import LINK, explained, shares_host_memory
-from gpumon.sources.nvml.utilization_samples import SampleBuffer, UtilizationSamples
-from gpumon.sources.nvml.xid_errors import XidErrors, XidState
+from gpumon.sources.nvml.processes import METRIC as UNATTRIBUTED
+from gpumon.sources.nvml.processes import DeviceProcesses, Held
+from gpumon.sources.nvml.readings import CALLS, FALLBACKS, LINK, explained, shares_host_memory
+from gpumon.sources.nvml.sysfs import RuntimePower
+from gpumon.sources.nvml.utilization import SampleBuffer, UtilizationSamples
+from gpumon.sources.nvml.values import TURNS, AnswerRow, CallCost, DeviceAnswers
+from gpumon.sources.nvml.xid import XidErrors, XidState
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
 XID = "gpu.xid"
 _CALLED = (name for call in (*CALLS, *FALLBACKS) for name in call.metrics)
-ASKED = frozenset((*_CALLED, *dips.METRICS, XID, unattributed.METRIC, INSTANCES))
+ASKED = frozenset((*_CALLED, *utilization.METRICS, XID, UNATTRIBUTED, INSTANCES))
 """Metrics that are asked for, or waited for: all that this source can give."""
 _OK = Availability.OK
 """To look it up in its class takes longer than all else that is done with it, for each device at each tick."""
@@ -124,12 +118,12 @@ class NvmlDevice:
             if mig.is_divided:
                 mig.watch(now)
                 processes = self._processes.unknown(Availability.OF_INSTANCES)
-                answers.lack(unattributed.METRIC, Availability.OF_INSTANCES)
+                answers.lack(UNATTRIBUTED, Availability.OF_INSTANCES)
             else:
                 processes = self._processes.read(self.handle, now)
             samples = self._sample_buffer.read(self.handle, now, self._clock)
             if self._sample_buffer.was_read:
-                dips.give_dips(answers, samples, self._sample_buffer.state)
+                utilization.give_dips(answers, samples, self._sample_buffer.state)
         else:
             processes = self._processes.unknown(state)
             self._sample_buffer.read_soon()

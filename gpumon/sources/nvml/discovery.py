@@ -14,14 +14,46 @@ from gpumon.model.device import Device
 from gpumon.model.frame import Sample, XidEvent
 from gpumon.model.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
 from gpumon.model.origin import Driver
-from gpumon.sources.nvml.bus import PCI_DEVICES
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.identity import NAMELESS, Identity, identify
-from gpumon.sources.nvml.lanes import Asker, Inquiry, Lanes
-from gpumon.sources.nvml.library import SUCCESS, UNKNOWN, Library, advice, availability
-from gpumon.sources.nvml.runtime_power import RuntimePower, all_asleep
-from gpumon.sources.nvml.xid_errors import MOST, XidErrors
-from gpumon.sources.nvml.xid_events import UnfreedSet
+from gpumon.sources.nvml.executor import Asker, Inquiry, Lanes
+from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, UNKNOWN, Library, advice, availability
+from gpumon.sources.nvml.sysfs import PCI_DEVICES, RuntimePower, all_asleep
+from gpumon.sources.nvml.xid import MOST, UnfreedSet, XidErrors
+
+NAMELESS = "NVIDIA GPU"
+
+
+class Identity(NamedTuple):
+    """Answers of the driver about one GPU."""
+
+    code: int
+    """SUCCESS, or why it is not known."""
+    handle: Any = None
+    uuid: str = ""
+    name: str = ""
+    address: str = ""
+    """On the PCI bus; empty where the driver does not give it."""
+    minor: int = -1
+    """Number of its device file; -1 where the driver does not give it."""
+    is_known: bool = False
+    """Whether its handle is that of before: nothing else was asked."""
+
+
+def identify(library: Library, index: int, known: int | None) -> Identity:
+    """Ask for the identity of the GPU with an index. `known`: the handle of the one that was there before."""
+    code, handle = library.handle(index)
+    if code != SUCCESS:
+        return Identity(code)
+    if handle.value == known:
+        return Identity(code, is_known=True)
+    code, uuid = library.text("nvmlDeviceGetUUID", handle)
+    address = library.bus_address(handle)
+    if code in (SUCCESS, NOT_SUPPORTED) and not uuid:  # a card that has no UUID
+        uuid, code = (f"PCI-{address}", SUCCESS) if address else ("", NOT_SUPPORTED)
+    name = library.text("nvmlDeviceGetName", handle)[1] if uuid else ""
+    minor = library.minor(handle) if uuid else -1
+    return Identity(code, handle, uuid, name or NAMELESS, address, minor)
+
 
 LOOK_EVERY = 2.0
 """Seconds between looks for a driver that was not there, and for GPUs that were plugged in or lost."""

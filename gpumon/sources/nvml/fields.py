@@ -1,24 +1,189 @@
-"""The batch of fields: what nvmlDeviceGetFieldValues gives with one driver call."""
+"""Fields of nvmlDeviceGetFieldValues for each metric, by version of the driver.
+
+NVIDIA moved three ids within a branch. The sources are the constants of nvidia-ml-py, which is published with the
+drivers' own version numbers; the releases looked at are 11.450.129, 11.470.66, 11.525.150, 12.535.161, 12.550.52,
+12.550.89, 12.555.43, 12.560.30, 12.570.86, 12.570.172, 12.575.51, 13.580.65, 13.580.82, 13.580.126, 13.590.48,
+13.595.45 and 13.615.71.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import struct
 import sys
+from array import array
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
+from operator import gt, truediv
+from typing import Any, NamedTuple
 
 import pynvml
 
 from gpumon.common.clock import SECOND, Clock
 from gpumon.model.metrics import BY_NAME, Availability, Kind, Unit
 from gpumon.sources.base import parts_of
-from gpumon.sources.nvml.answers import U32, U64, DeviceAnswers, most_of
-from gpumon.sources.nvml.field_ids import Field, fields_for
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
-from gpumon.sources.nvml.pcie import ByteCounter, WideCounter
-from gpumon.sources.nvml.steady_shape import ShapedField, SteadyShape
+from gpumon.sources.nvml.values import U32, U64, ByteCounter, DeviceAnswers, WideCounter, most_of
+
+ALL_LINKS = 0xFFFF_FFFF
+"""Scope of the NVLink byte counters that sums all links (nvml.h)."""
+
+
+class Field(NamedTuple):
+    """An entry of the batch."""
+
+    metric: str
+    id: int
+    scale: float
+    scope: int = 0
+    """Index of an NVLink link, or `ALL_LINKS`, of a field that the driver reads of each link."""
+
+
+_STEADY = (
+    Field("gpu.power", 185, 1e-3),  # mW; since 525, unknown before
+    Field("gpu.power_limit", 190, 1e-3),  # since 535
+    Field("gpu.energy", 83, 1e-3),  # mJ
+    Field("gpu.temperature_memory", 82, 1.0),
+    Field("gpu.throttled_sw_power", 74, 1e-9),  # ns
+    Field("gpu.throttled_sync_boost", 76, 1e-9),
+    Field("gpu.pcie_sent", 197, 1.0),  # since 555; no id up to 550 is as large or means something else there
+    Field("gpu.pcie_received", 198, 1.0),
+    Field("gpu.power_instant", 186, 1e-3),  # since 525
+    Field("gpu.nvlink_sent", 138, 1024.0, ALL_LINKS),  # data without the protocol, in KiB
+    Field("gpu.nvlink_received", 139, 1024.0, ALL_LINKS),
+)
+"""Ids that mean the same in every release looked at, or nothing."""
+
+FAULTS = (
+    Field("gpu.ecc_corrected", 3, 1.0),
+    Field("gpu.ecc_uncorrected", 4, 1.0),
+    Field("gpu.ecc_corrected_lifetime", 5, 1.0),
+    Field("gpu.ecc_uncorrected_lifetime", 6, 1.0),
+    Field("gpu.rows_remapped_corrected", 142, 1.0),
+    Field("gpu.rows_remapped_uncorrected", 143, 1.0),
+    Field("gpu.remapping_pending", 144, 1.0),  # 0 or 1, as the next two
+    Field("gpu.remapping_failed", 145, 1.0),
+    Field("gpu.retirement_pending", 31, 1.0),
+    Field("gpu.recovery_action", 230, 1.0),  # since 570, unknown before
+    Field("gpu.pcie_replays", 94, 1.0),
+)
+"""Fields that change seldom, each in the slow batch. Their ids mean the same in every release looked at, or nothing."""
+
+LINK_COUNT, LINK_STATE = 91, 165
+"""Number of NVLink links; and of one link, its state: since 525, and in the driver from Hopper on."""
+LINK_ERRORS: dict[str, tuple[int, tuple[int, ...]]] = {
+    "gpu.nvlink_replays": (161, (52,)),
+    "gpu.nvlink_recoveries": (162, (59,)),
+    "gpu.nvlink_crc_errors": (163, (38, 45)),  # of control and of data
+}
+"""The field of one link (since 525), and the older ones that add up to all links."""
+
+HEAT_IDS: tuple[tuple[tuple[int, int], tuple[int, ...]], ...] = (
+    ((590, 0), (269,)),
+    ((580, 82), (269, 251)),
+    ((575, 0), (251, 269)),
+    ((0, 0), (269,)),
+)
+"""From which driver on, and the first id of the three counters of heat and power brake, the likeliest first.
+
+12.575.51 and 13.580.65 say 251, 13.580.82 and later say 269. What each says is 251 or 269 otherwise is power smoothing,
+of the newest cards only: a setting, not a counter. 12.570.172 has smoothing at 251 and nothing at 269; before, neither.
+"""
+
+
+def fields_for(driver_version: str) -> tuple[tuple[Field, ...], ...]:
+    """The fields to ask of this driver: one batch, or more where its version alone does not tell; the likeliest first.
+
+    All batches have the same metrics in the same order.
+    """
+    version = _numbers(driver_version)
+    first_ids = next(ids for since, ids in HEAT_IDS if version >= since)
+    return tuple((*_STEADY, *_heat(first)) for first in first_ids)
+
+
+def _heat(first: int) -> tuple[Field, ...]:
+    return (
+        Field("gpu.throttled_sw_thermal", first, 1e-9),
+        Field("gpu.throttled_hw_thermal", first + 1, 1e-9),
+        Field("gpu.throttled_hw_power_brake", first + 2, 1e-9),
+    )
+
+
+def _numbers(driver_version: str) -> tuple[int, int]:
+    """Branch and release, such as (580, 65) of 580.65.06; (0, 0) where it cannot be read."""
+    parts = driver_version.split(".")[:2]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        return 0, 0
+    return int(parts[0]), int(parts[1]) if len(parts) > 1 else 0
+
+
+_SIZE = 40
+"""Bytes of an nvmlFieldValue_t: id, scope, stamp, latency, then type and return code, then the number."""
+_STAMP_AT = 8
+_STATE_AT = 24
+_NUMBER, _NARROW_NUMBER, _NONE = "32xQ", "32xI4x", f"{_SIZE}x"
+
+
+class ShapedField(NamedTuple):
+    """A field of the batch, as it answered."""
+
+    metric: str
+    divisor: float
+    """By which the driver's number is divided."""
+    is_known: bool
+    """Whether it gave a number."""
+    is_narrow: bool
+    """Whether that is an unsigned int, else an unsigned long long."""
+    counts: bool
+    most: int
+    """A number beyond it is none."""
+    counter: ByteCounter | None = None
+
+
+class SteadyShape:
+    """Takes the numbers of a batch whose fields have the types and return codes that they had in `batch`."""
+
+    def __init__(self, batch: bytearray, fields: Sequence[ShapedField]) -> None:
+        """`batch`: the bytes that the driver writes into, one entry for each of `fields` and maybe more."""
+        self._batch = batch
+        known = [field for field in fields if field.is_known]
+        self.metrics = frozenset(field.metric for field in known)
+        self._names = [field.metric for field in known]
+        self._divisors = [field.divisor for field in known]
+        self._most = [field.most for field in known]
+        self._counters = [(place, field.counter) for place, field in enumerate(known) if field.counter is not None]
+        # A view of type and code of each field, where they are: to compare it with a copy makes no object.
+        words = memoryview(batch)[: _SIZE * len(fields)].cast("Q")
+        self._states_now = words[_STATE_AT // 8 :: _SIZE // 8]
+        self._states = memoryview(array("Q", self._states_now))
+        formats = [(_NARROW_NUMBER if field.is_narrow else _NUMBER) if field.is_known else _NONE for field in fields]
+        self._numbers_of = struct.Struct("=" + "".join(formats)).unpack_from
+        first = next((place for place, field in enumerate(fields) if field.is_known and field.counts), -1)
+        self._stamp_at = first * _SIZE + _STAMP_AT if first >= 0 else -1
+
+    def take(self, values: dict[str, float]) -> bool:
+        """Fill in the numbers, and return whether they could be taken so; else each field is to be looked at."""
+        if self._states_now != self._states:
+            return False
+        numbers = self._numbers_of(self._batch)
+        if any(map(gt, numbers, self._most)):
+            return False
+        for place, counter in self._counters:
+            number = numbers[place]
+            if counter.narrow or number <= U32:
+                return False
+            counter.number = number
+        values.update(zip(self._names, map(truediv, numbers, self._divisors), strict=True))
+        return True
+
+    def stamp(self) -> int:
+        """The driver's own time of the first counter, in µs; 0 without one."""
+        if self._stamp_at < 0:
+            return 0
+        stamp: int
+        (stamp,) = struct.unpack_from("=q", self._batch, self._stamp_at)
+        return stamp
+
 
 _ENTRY = "IIqqiiQ"
 """nvmlFieldValue_t: id, scope, timestamp µs, latency µs, value type, return code, value."""

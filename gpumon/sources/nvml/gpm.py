@@ -16,9 +16,8 @@ import pynvml
 
 from gpumon.common.clock import SECOND
 from gpumon.model.metrics import BY_NAME, Availability, Unit
-from gpumon.sources.nvml.answers import DeviceAnswers
-from gpumon.sources.nvml.gpm_samples import GpmPair
-from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Function, Library, availability
+from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Function, GpmPair, Library, availability
+from gpumon.sources.nvml.values import DeviceAnswers
 
 GPM_EVERY = 1.0
 """Seconds between two samples, whatever the interval between ticks: two calls a second, and a mean of a second."""

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from gpumon.common.checkup import Check, Condition
 from gpumon.common.text import clean
 from gpumon.model.units import counted
-from gpumon.sources.nvml.bus import DRIVER, PCI_DEVICES, gpus_on, kernel_driver, line_of
-from gpumon.sources.nvml.loader import SHARED, SONAME, is_absent
+from gpumon.sources.nvml.library import SHARED, SONAME, is_absent
+from gpumon.sources.nvml.sysfs import DRIVER, PCI_DEVICES, gpus_on, kernel_driver, line_of
 
 _CONTROL = "nvidiactl"
 _OF_GPU = re.compile(r"nvidia\d+$")

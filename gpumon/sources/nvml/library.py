@@ -1,15 +1,16 @@
-"""The driver's library, and the one place where its return codes become availabilities.
+"""Buffers for samples of GPM: the driver allocates them, whoever reads a device borrows two.
 
-nvidia-ml-py names its structures and constants. Calls go to the library through prototypes and buffers
-that are made once: nvidia-ml-py builds a Python object for every process and calls twice for every
-list, which costs ten times the driver's own time.
+They are used again: devices come and go with a driver that is reloaded, and a driver that hangs must not be asked to
+free anything.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from collections.abc import Callable, Mapping
+from ctypes import byref, c_void_p
 from types import MappingProxyType
 from typing import Any
 
@@ -21,9 +22,177 @@ from gpumon.model.metrics import Availability
 from gpumon.model.origin import Driver
 from gpumon.model.remedies import RESTART_MACHINE
 from gpumon.model.vendors import NVIDIA
-from gpumon.sources.nvml.bus import gpus_may_be_there
-from gpumon.sources.nvml.gpm_samples import GpmSamples
-from gpumon.sources.nvml.loader import SHARED, is_absent
+from gpumon.sources.nvml.sysfs import gpus_may_be_there
+
+_SUCCESS, _NO_FUNCTION = int(pynvml.NVML_SUCCESS), int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+
+class GpmPair:
+    """Two samples of one device: the newer one and the one before it, in turns."""
+
+    __slots__ = ("in_use", "samples")
+
+    def __init__(self, samples: tuple[c_void_p, c_void_p]) -> None:
+        self.samples = samples
+        self.in_use = False
+        """Whether a call has them: then nobody may free them."""
+
+
+class GpmSamples:
+    """All pairs of one library. May be used from several threads, as long as none uses it after `free`."""
+
+    def __init__(self, find: Callable[[str], Callable[..., int] | None]) -> None:
+        """`find` gives the library's functions by name."""
+        self._find = find
+        self._all: list[GpmPair] = []
+        self._spare: list[GpmPair] = []
+
+    def borrow(self) -> tuple[int, GpmPair | None]:
+        """The driver's code, and a pair that belongs to the caller until `give_back`; None where there is no room."""
+        try:
+            return _SUCCESS, self._spare.pop()
+        except IndexError:
+            pass  # another thread may have been quicker
+        codes = [self._allocate(), self._allocate()]
+        code = next((code for code, _ in codes if code != _SUCCESS), _SUCCESS)
+        if code != _SUCCESS:
+            for done, sample in codes:
+                if done == _SUCCESS:
+                    self._release(sample)
+            return code, None
+        pair = GpmPair((codes[0][1], codes[1][1]))
+        self._all.append(pair)
+        return _SUCCESS, pair
+
+    def give_back(self, pair: GpmPair) -> None:
+        """Take a pair of which no call is under way. Asks the driver nothing."""
+        self._spare.append(pair)
+
+    def free(self) -> None:
+        """Free the pairs, but those that a call has; nobody uses any of them from then on."""
+        pairs, self._all = self._all, []
+        self._spare = []
+        for pair in pairs:
+            if not pair.in_use:
+                for sample in pair.samples:
+                    self._release(sample)
+
+    def _allocate(self) -> tuple[int, c_void_p]:
+        sample = c_void_p()
+        function = self._find("nvmlGpmSampleAlloc")
+        return (function(byref(sample)) if function else _NO_FUNCTION), sample
+
+    def _release(self, sample: Any) -> None:
+        function = self._find("nvmlGpmSampleFree")
+        if function is not None:
+            function(sample)
+
+
+SONAME = "libnvidia-ml.so.1"
+_PLACES = (SONAME, f"/usr/lib/wsl/lib/{SONAME}")
+"""As the linker finds it, and where WSL has it: not every distribution tells the linker of that place."""
+
+_FileKey = tuple[int, int]
+"""Device and inode."""
+
+
+class SharedLibrary:
+    """The copies that this process has loaded; `current` is in use."""
+
+    def __init__(self) -> None:
+        self._current: ctypes.CDLL | None = None
+        self._directory = ""
+        self._copies: dict[_FileKey, ctypes.CDLL] = {}
+
+    @property
+    def current(self) -> ctypes.CDLL:
+        """The copy in use, loaded when there is none. Raises OSError where the library is not installed."""
+        if self._current is None:
+            copy = _first()
+            self._directory = _directory_of(copy)
+            if self._directory and (key := _key(f"{self._directory}/{SONAME}")):
+                self._copies[key] = copy
+            self.use(copy)
+            return copy
+        return self._current
+
+    @property
+    def directory(self) -> str:
+        """Directory of the file that the first copy was loaded from; empty before, and where the kernel hides it."""
+        return self._directory
+
+    def on_disk(self) -> ctypes.CDLL | None:
+        """Return the copy that lies where the current one was loaded from; None where that is the same, or unknown."""
+        path = f"{self._directory}/{SONAME}"
+        key = _key(path) if self._directory else None
+        if key is None or not self._copies:
+            return None
+        if key not in self._copies:
+            # The linker compares names before it looks at the file: by a name that it knows it would give the old one.
+            name = f"{self._directory}/{'./' * len(self._copies)}{SONAME}"
+            try:
+                self._copies[key] = ctypes.CDLL(name)
+            except OSError:  # half-way through an upgrade
+                return None
+        found = self._copies[key]
+        return None if found is self._current else found
+
+    def use(self, copy: ctypes.CDLL) -> None:
+        """Make `copy` the current one, also for nvidia-ml-py."""
+        self._current = pynvml.nvmlLib = copy
+
+
+def _first() -> ctypes.CDLL:
+    """The copy that is found first. Raises OSError: that of the first place where the file is there, and is none."""
+    errors = []
+    for place in _PLACES:
+        try:
+            return _loaded(place)
+        except OSError as error:
+            errors.append(error)
+    raise next((error for error in errors if not is_absent(error)), errors[0])
+
+
+def is_absent(error: OSError) -> bool:
+    """Whether the linker found no file, and not one that it cannot load."""
+    return "No such file" in str(error)
+
+
+def _loaded(place: str) -> ctypes.CDLL:
+    copy = ctypes.CDLL(place)
+    if not hasattr(copy, "nvmlShutdown"):
+        raise OSError(f"{place}: is not the library of NVIDIA's driver")
+    return copy
+
+
+def _directory_of(copy: ctypes.CDLL) -> str:
+    """The directory of the file that a copy was mapped from; empty where the kernel does not tell."""
+    address = ctypes.cast(copy.nvmlShutdown, ctypes.c_void_p).value or 0
+    try:
+        # Without pathlib, whose import would be a thirtieth of all that 'gpumon status' takes without a daemon.
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+            maps = file.read()
+    except OSError:
+        return ""
+    for line in maps.splitlines():
+        place, *_ = line.split(maxsplit=1)
+        begin, _, end = place.partition("-")
+        if int(begin, 16) <= address < int(end, 16):
+            return os.path.dirname(line.split(maxsplit=5)[5])
+    return ""
+
+
+def _key(path: str) -> _FileKey | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+SHARED = SharedLibrary()
+"""That of this process: the linker keeps one state for all."""
+
 
 Function = Callable[..., int]
 """Takes ctypes values and pointers to buffers, and gives a return code. Nothing checks them against the C signature but

@@ -9,25 +9,96 @@ To read one more metric: a row in `gpumon.model.metrics`, and a row here.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Callable
-from ctypes import byref, c_uint, c_ulonglong
+from collections.abc import Callable, Mapping
+from ctypes import byref, c_int, c_uint, c_ulonglong
 from typing import Any, NamedTuple
 
 import pynvml
 
 from gpumon.common.clock import SECOND
-from gpumon.model.metrics import Availability
+from gpumon.common.numbers import NAN
+from gpumon.model.metrics import BY_NAME, Availability
 from gpumon.sources.base import parts_of
-from gpumon.sources.nvml.answers import MOST_BYTES, U32, U64, DeviceAnswers, Read, most_of
-from gpumon.sources.nvml.field_ids import fields_for
-from gpumon.sources.nvml.fields import FieldBatch
+from gpumon.sources.nvml.fields import FieldBatch, fields_for
 from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReading
-from gpumon.sources.nvml.library import SUCCESS, Function, Library, unspoken
-from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
+from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Function, Library, unspoken
 from gpumon.sources.nvml.slow_fields import METRICS as SLOW_METRICS
 from gpumon.sources.nvml.slow_fields import SlowFields
-from gpumon.sources.nvml.thermal import read_margin, read_temperature
+from gpumon.sources.nvml.values import EVERY_TICK, MOST_BYTES, U32, U64, UNSUPPORTED, DeviceAnswers, Read, most_of
+
+_MOST = BY_NAME["gpu.temperature_margin"].most
+_HOTTEST = BY_NAME["gpu.temperature_slowdown"].most
+_MARGIN = 0x0100_0008
+"""Version 1 of nvmlMarginTemperature_t: the version itself, then the degrees, 4 bytes each."""
+
+
+_TEMPERATURE, _MARGIN_LEFT = "gpu.temperature", "gpu.temperature_margin"
+_HOTTEST_CORE = most_of(_TEMPERATURE, 1.0)
+_NEAR, _MOVED_NEAR, _MOVED = 20, 5, 15
+"""°C: a margin below the first is asked for again once the temperature has moved by the second since the driver gave
+it, and a larger one, which nobody acts on, by the third: a call each time."""
+
+
+def read_temperature(library: Library) -> Read | None:
+    """Bind the temperature, which the margin follows: at once where it is what is left, and else it is asked again."""
+    function = library.find("nvmlDeviceGetTemperature")
+    if function is None:
+        return None
+    degrees, sensor = c_uint(), c_uint(pynvml.NVML_TEMPERATURE_GPU)
+    pointer = byref(degrees)
+
+    def read(handle: Any, answers: DeviceAnswers) -> int:
+        code = function(handle, sensor, pointer)
+        if code == SUCCESS:
+            number, values = degrees.value, answers.values
+            if number <= _HOTTEST_CORE:
+                values[_TEMPERATURE] = float(number)
+                if _MARGIN_LEFT not in values:
+                    return code
+                if answers.slowdown:
+                    values[_MARGIN_LEFT] = float(answers.slowdown - number)
+                elif abs(moved := number - answers.margin_at) >= _MOVED_NEAR:
+                    margin = values[_MARGIN_LEFT]
+                    if min(margin, margin - moved) < _NEAR or abs(moved) >= _MOVED:
+                        answers.overdue = _MARGIN_LEFT
+            else:
+                answers.refuse(_TEMPERATURE, number)
+        return code
+
+    return read
+
+
+def read_margin(library: Library) -> Read | None:
+    """Bind the driver's own margin, which came with branch 570 and Ada; elsewhere the degrees up to the slowdown."""
+    newer, threshold = library.find("nvmlDeviceGetMarginTemperature"), library.find("nvmlDeviceGetTemperatureThreshold")
+    record, slowdown = (c_int * 2)(), c_uint()
+    pointer, kind = byref(slowdown), c_uint(pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
+    older_until = 0
+
+    def read(handle: Any, answers: DeviceAnswers) -> int:
+        nonlocal older_until
+        code, answers.slowdown = NOT_SUPPORTED, 0
+        if newer is not None and answers.clock.monotonic() >= older_until:
+            record[0] = _MARGIN
+            code = newer(handle, record)
+            if code == SUCCESS and abs(record[1]) <= _MOST:
+                answers.values[_MARGIN_LEFT] = float(record[1])
+                answers.margin_at = answers.values.get(_TEMPERATURE, NAN)
+                return code
+            if code != SUCCESS and not unspoken(code):
+                return code
+            older_until = answers.clock.monotonic() + round(UNSUPPORTED * SECOND)
+        if threshold is not None and (code := threshold(handle, kind, pointer)) == SUCCESS:
+            now = answers.values.get(_TEMPERATURE)
+            if now is not None and 0 < slowdown.value <= _HOTTEST:
+                answers.values[_MARGIN_LEFT], answers.slowdown = slowdown.value - now, slowdown.value
+            else:
+                answers.lack(_MARGIN_LEFT, Availability.NOT_SUPPORTED)
+        return code
+
+    return read
 
 
 class Call(NamedTuple):
@@ -196,10 +267,10 @@ def _codec(metric: str, period: float, name: str) -> Call:
     return Call((metric,), period, make, name)
 
 
-MEMORY = Call(_MEMORY, EVERY_TICK, _memory, "nvmlDeviceGetMemoryInfo")
+MEMORY_CALL = Call(_MEMORY, EVERY_TICK, _memory, "nvmlDeviceGetMemoryInfo")
 CALLS: tuple[Call, ...] = (
     Call(_SHARES, EVERY_TICK, _utilization, "nvmlDeviceGetUtilizationRates"),
-    MEMORY,
+    MEMORY_CALL,
     Call(tuple(field.metric for field in fields_for("")[0]), EVERY_TICK, FieldBatch.make, "nvmlDeviceGetFieldValues"),
     _number("gpu.clock_sm", EVERY_TICK, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_SM,)),
     Call(("gpu.temperature",), 3.0, read_temperature, "nvmlDeviceGetTemperature"),
@@ -236,3 +307,24 @@ FALLBACKS: tuple[Call, ...] = (
     _number("gpu.power", EVERY_TICK, "nvmlDeviceGetPowerUsage", scale=1e-3),
     _number("gpu.power_limit", 10.0, "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
 )
+
+
+CHIPS = frozenset(("GB10", "N1X", "Thor", "Orin", "Xavier", "Tegra"))
+"""Words of names of such chips. Those with memory of their own beside the host's, as GH200, are none of them."""
+MEMORY = ("gpu.memory_total", "gpu.memory_used", "gpu.memory_reserved", "gpu.memory_unattributed")
+LINK = frozenset(f"gpu.pcie_{name}" for name in ("generation", "width", "generation_max", "width_max"))
+"""Facts of a PCIe link, which the driver of such a chip makes up."""
+
+
+def shares_host_memory(name: str) -> bool:
+    """Whether a device of this name has no memory of its own."""
+    return not CHIPS.isdisjoint(re.split(r"\W+", name))
+
+
+def explained(missing: Mapping[str, Availability]) -> dict[str, Availability]:
+    """The reasons of such a device: its driver tells of no memory, because that is the host's."""
+    unspoken = Availability.NOT_SUPPORTED
+    return {
+        name: Availability.SHARED_WITH_HOST if why is unspoken and name in MEMORY else why
+        for name, why in missing.items()
+    }

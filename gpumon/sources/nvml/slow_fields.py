@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import pynvml
 
 from gpumon.model.metrics import Availability
-from gpumon.sources.nvml.answers import DeviceAnswers
-from gpumon.sources.nvml.field_ids import FAULTS, LINK_COUNT, LINK_ERRORS, LINK_STATE
-from gpumon.sources.nvml.fields import decoded
+from gpumon.sources.nvml.fields import FAULTS, LINK_COUNT, LINK_ERRORS, LINK_STATE, decoded
 from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Function, Library, availability, unspoken
+from gpumon.sources.nvml.values import DeviceAnswers
 
 _ENTRY = struct.Struct("=IIqqiiQ")
 """nvmlFieldValue_t, as in `fields`."""

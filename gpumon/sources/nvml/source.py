@@ -12,15 +12,14 @@ from gpumon.model.origin import HARDWARE, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.model.units import duration
 from gpumon.sources.base import Describe, Reading
-from gpumon.sources.nvml.bus import PCI_DEVICES
-from gpumon.sources.nvml.costs import CallCost, summed, total_of
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.device_reading import DeviceReading
 from gpumon.sources.nvml.discovery import LOOK_EVERY, NOTHING, Discovery, FoundDevices
-from gpumon.sources.nvml.lanes import AnyInquiry, Asker, Inquiry, Lanes
+from gpumon.sources.nvml.executor import AnyInquiry, Asker, Inquiry, Lanes
 from gpumon.sources.nvml.library import VERSION_MISMATCH, Library, advice
-from gpumon.sources.nvml.mig_instance import MigInstance
+from gpumon.sources.nvml.mig import DeviceReading, MigInstance
 from gpumon.sources.nvml.processes import ListedProcesses
+from gpumon.sources.nvml.sysfs import PCI_DEVICES
+from gpumon.sources.nvml.values import CallCost, summed, total_of
 
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
 _OK, _STALE, _NO_DRIVER = Availability.OK, Availability.STALE, Availability.NO_DRIVER

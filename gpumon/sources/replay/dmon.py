@@ -6,8 +6,22 @@ import re
 from datetime import datetime
 
 from gpumon.common.clock import SECOND
-from gpumon.sources.replay.form import Form, LogColumn, Place, Row, chosen, fill
-from gpumon.sources.replay.parse_value import CLOCK, MEMORY, POWER, RATE, RATIO, TEMPERATURE, BadLine, when
+from gpumon.sources.replay.format import (
+    CLOCK,
+    MEMORY,
+    POWER,
+    RATE,
+    RATIO,
+    TEMPERATURE,
+    BadLine,
+    Form,
+    LogColumn,
+    Place,
+    Row,
+    chosen,
+    fill,
+    when,
+)
 
 _DAY = 86400 * SECOND
 

@@ -6,8 +6,7 @@ import csv
 import re
 
 from gpumon.common.text import clean
-from gpumon.sources.replay.form import LogColumn, Place, Row, chosen, fill
-from gpumon.sources.replay.parse_value import (
+from gpumon.sources.replay.format import (
     CLOCK,
     COUNT,
     ENERGY,
@@ -17,7 +16,12 @@ from gpumon.sources.replay.parse_value import (
     TEMPERATURE,
     TIME_US,
     BadLine,
+    LogColumn,
+    Place,
+    Row,
     bits,
+    chosen,
+    fill,
     missing,
     state,
     when,

@@ -1,4 +1,4 @@
-"""Rows into ticks: which rows of a log were taken together."""
+"""The GPUs of a log, from tick to tick."""
 
 from __future__ import annotations
 
@@ -10,14 +10,107 @@ from statistics import median
 from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.sources.replay.form import Row
+from gpumon.common.numbers import NAN, UNKNOWN_MODEL, is_known
+from gpumon.common.text import clean
+from gpumon.model.device import MADE_UP, Device
+from gpumon.model.frame import Sample
+from gpumon.model.metrics import GPU_INDEX, Availability
+from gpumon.model.origin import Driver
+from gpumon.sources.replay.format import NOT_RECORDED, Row
+
+_MAX_NAME_LENGTH = 256
+
+
+class LogDevice:
+    """A GPU of a log: who it is, its latest values, and what its rates have added up to."""
+
+    def __init__(self, uuid: str, index: int, model: str) -> None:
+        self.device = Device(uuid, index, model or UNKNOWN_MODEL, dict(NOT_RECORDED))
+        self._counted: dict[str, float] = {}
+        self._time = -1
+        self._latest: Sample | None = None
+
+    def take(self, row: Row, time_ns: int) -> Sample:
+        """The sample of `row` at `time_ns` (ns)."""
+        device = self.device
+        if row.model and row.model != device.name:
+            device = device._replace(name=row.model)
+        if device.missing != row.missing:
+            device = device._replace(missing=row.missing)
+        self.device = device
+        values = list(row.values)
+        for metric in row.rates:
+            # The log tells the rate over the time up to a row; before the first nobody knows.
+            rate = values[GPU_INDEX[metric]]
+            since = (time_ns - self._time) / SECOND if self._time >= 0 else 0.0
+            if is_known(rate):
+                self._counted[metric] = self._counted.get(metric, 0.0) + rate * since
+            values[GPU_INDEX[metric]] = self._counted[metric] if is_known(rate) else NAN
+        self._time = time_ns
+        state = Availability.LOST if row.lost else Availability.OK
+        self._latest = Sample(device, state, values)
+        return self._latest
+
+    def keep(self, time_ns: int) -> Sample | None:
+        """The last sample again, as stale, at a tick for which the log has no row of it."""
+        if self._latest is None or self._latest.state is Availability.LOST:
+            return self._latest
+        return self._latest._replace(state=Availability.STALE, age=(time_ns - self._time) / SECOND)
+
+
+class LogDevices:
+    """All GPUs of a log: known by UUID, else bus, else index, else by their place in a tick."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, LogDevice] = {}
+        self._devices: list[LogDevice] = []
+        self.driver = Driver()
+
+    def samples(self, rows: Sequence[Row], time_ns: int) -> list[Sample]:
+        """One sample for each GPU seen so far, by index, at the tick at `time_ns` (ns)."""
+        taken: dict[int, Sample] = {}
+        for place, row in enumerate(rows):
+            if row.broken:
+                continue
+            found = self._find(row, place)
+            if found is not None:
+                taken[id(found)] = found.take(row, time_ns)
+            if row.driver and row.driver != self.driver.version:
+                self.driver = Driver(row.driver)
+        samples = (taken.get(id(device)) or device.keep(time_ns) for device in self._devices)
+        return [sample for sample in samples if sample is not None]
+
+    def _find(self, row: Row, place: int) -> LogDevice | None:
+        names = row.names or (f"place {place}",)
+        # Only the surest name counts: another card may have come to the same index.
+        found = self._known.get(names[0])
+        if found is None:
+            if len(self._devices) >= _MAX_NAME_LENGTH:
+                return None
+            found = self._new(row, row.number if row.number >= 0 else place if not row.names else len(self._devices))
+        for name in names:
+            if len(self._known) < 4 * _MAX_NAME_LENGTH or name in self._known:
+                self._known[name] = found
+        return found
+
+    def _new(self, row: Row, index: int) -> LogDevice:
+        taken = {device.device.uuid for device in self._devices}
+        uuid = clean(row.uuid) or f"{MADE_UP}{index}"
+        while uuid in taken:
+            index += 1
+            uuid = f"{MADE_UP}{index}"
+        device = LogDevice(uuid, index, row.model)
+        self._devices.append(device)
+        self._devices.sort(key=lambda device: device.device.index)
+        return device
+
 
 LOOKAHEAD = 4096
 """Rows that are looked at before the first is shown; no more are ever held."""
 _MS = SECOND // 1000
 _STALL = 50 * _MS
 """Rows of one tick are hardly ever so far apart: the driver answers for a GPU in 1 to 10 ms."""
-_MOST = 1024
+_MAX_PATTERN = 1024
 _COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 """Numbers of GPUs that are tried; the gap that is found by one of them parts the ticks of others too."""
 _LEAST = 8
@@ -82,11 +175,11 @@ def _by_name(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
         if _repeats(row, last.get(names[0]), before):
             continue
         before = row
-        if len(last) < _MOST or names[0] in last:
+        if len(last) < _MAX_PATTERN or names[0] in last:
             last[names[0]] = row
-        again = len(tick) >= _MOST or not seen.isdisjoint(names)
+        again = len(tick) >= _MAX_PATTERN or not seen.isdisjoint(names)
         name = names[0]
-        place = order.setdefault(name, len(order)) if len(order) < _MOST else order.get(name, 0)
+        place = order.setdefault(name, len(order)) if len(order) < _MAX_PATTERN else order.get(name, 0)
         if tick and (again or (place < highest and _apart(tick[-1], row, layout.gap_ns))):
             yield tick
             tick, seen = [], set()
@@ -182,7 +275,7 @@ def _by_steps(rows: Sequence[Row], gaps: Sequence[int], restarts: int) -> _Found
         gap = isqrt((gaps[i] + _MS) * (gaps[i + 1] + _MS))
         usual, share, times = _commonest(_lengths(rows, gap))
         close = gaps[i // 2] < _STALL
-        if 1 < usual <= _MOST and (share >= 0.5 if close else share >= 0.8 and times >= 8):
+        if 1 < usual <= _MAX_PATTERN and (share >= 0.5 if close else share >= 0.8 and times >= 8):
             return _Found(usual, gap)
     return None
 

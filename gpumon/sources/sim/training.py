@@ -11,8 +11,7 @@ from gpumon.model.frame import Boundary, FrameworkMemory, Mark, Run, RunState, S
 from gpumon.model.metrics import GPU_INDEX
 from gpumon.model.process import Process
 from gpumon.model.run import SHOWN_FOR
-from gpumon.sources.sim.curves import CELL, Curve
-from gpumon.sources.sim.gpu import SimulatedGpu
+from gpumon.sources.sim.gpu import CELL, Curve, SimulatedGpu
 from gpumon.sources.sim.scenarios import GIB, Job
 
 

@@ -19,7 +19,7 @@ from gpumon.common.paths import is_trusted, read_regular
 from gpumon.model.device import Device, job_parts
 from gpumon.model.frame import Sample
 from gpumon.model.process import Process
-from gpumon.sources.process_table import user_name
+from gpumon.sources.processes import user_name
 
 GPUSTAT = "/run/gpustat"
 _EVERY = 2 * SECOND

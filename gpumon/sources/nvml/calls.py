@@ -9,11 +9,9 @@ from typing import Any
 
 from gpumon.common.clock import Clock
 from gpumon.model.metrics import Availability
-from gpumon.sources.nvml.answers import DeviceAnswers, Read
-from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
-from gpumon.sources.nvml.schedule import AGAIN, EVERY_TICK, UNSUPPORTED, next_due
+from gpumon.sources.nvml.values import AGAIN, EVERY_TICK, UNSUPPORTED, CallCost, DeviceAnswers, Read, next_due
 
 _DOUBTED_EVERY = 30.0
 _OK = Availability.OK

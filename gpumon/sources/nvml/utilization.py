@@ -1,8 +1,7 @@
-"""The driver's own utilization samples: what a GPU did between two ticks.
+"""Dips of the utilization that are shorter than a tick, from the driver's own samples.
 
-The driver keeps the last samples of each GPU, about a hundred: one each 1/6 s on older cards, each
-200 ms on newer ones, so 16 to 20 s of them. One call hands over what is new, into a buffer that is
-kept; nvidia-ml-py would ask for the size each time, which is a second call.
+The driver hands its samples out seconds later, when the frame that they belong to is in the ring. So a frame has what
+the samples of the last read came to: a dip shows in all frames until the next read, and in none that could not know it.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ from typing import Any
 import pynvml
 
 from gpumon.common.clock import SECOND, Clock
-from gpumon.model.metrics import Availability
-from gpumon.sources.nvml.costs import CallCost
+from gpumon.model.metrics import IDLE, Availability
 from gpumon.sources.nvml.fields import VALUE_TYPES
 from gpumon.sources.nvml.library import NOT_FOUND, SUCCESS, Library, availability
-from gpumon.sources.nvml.schedule import AGAIN, SLACK, UNSUPPORTED
+from gpumon.sources.nvml.values import AGAIN, SLACK, UNSUPPORTED, CallCost, DeviceAnswers
 
 Stamped = list[tuple[int, float]]
 """The driver's own times (µs) and percents, oldest first."""
@@ -173,3 +171,22 @@ def _record(kind: int) -> struct.Struct:
     """An nvmlSample_t with a value of this type."""
     value = VALUE_TYPES.get(kind, "=I")
     return struct.Struct(f"=Q{value[1:]}{_SIZE - 8 - struct.calcsize(value)}x")
+
+
+_LOW, _IDLE_SHARE = METRICS = ("gpu.utilization_low", "gpu.idle_share")
+_WINDOW = round(SAMPLES_EVERY * SECOND)
+
+
+def give_dips(answers: DeviceAnswers, samples: UtilizationSamples, state: Availability) -> None:
+    """Fill in what the samples of one read come to; `state` says why there are none, and is OK if nothing was new."""
+    if not samples:
+        why = Availability.UNRELIABLE if state is Availability.OK else state
+        for metric in METRICS:
+            answers.lack(metric, why)
+        return
+    begin = samples[-1][0] - _WINDOW  # the first read brings more than the later ones
+    ratios = sorted([ratio for when, ratio in samples if when > begin])
+    answers.values[_LOW] = ratios[0]
+    answers.values[_IDLE_SHARE] = bisect_left(ratios, IDLE) / len(ratios)
+    for metric in METRICS:
+        answers.missing.pop(metric, None)
