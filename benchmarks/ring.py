@@ -25,7 +25,7 @@ from gpumon.model.frame import Frame, Tick
 from gpumon.model.metrics import GPU_METRICS
 from gpumon.model.process import Process
 from gpumon.ring.reader import FIRST_READ, RingReader
-from gpumon.ring.sizes import plan
+from gpumon.ring.takeover import plan
 from gpumon.ring.writer import RingWriter
 from tests import builders
 

@@ -14,11 +14,11 @@ from gpumon.daemon.log import DaemonLog, say
 from gpumon.followers import HISTORY, LEDGER, Followers
 from gpumon.model.frame import Tick
 from gpumon.model.origin import Capability
-from gpumon.ring.directory_writer import RowsExhausted
+from gpumon.ring.directory import RowsExhausted
 from gpumon.ring.layout import STOPPED
 from gpumon.ring.lock import NO_INODE, WriterLock, inode_at
 from gpumon.ring.reader import RingReader
-from gpumon.ring.sizes import SPARE_ROWS
+from gpumon.ring.takeover import SPARE_ROWS
 from gpumon.ring.writer import FRAME_LADDER, NoRoom, RingWriter
 from gpumon.sampler import Sampler
 

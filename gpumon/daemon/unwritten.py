@@ -15,8 +15,8 @@ from gpumon.common.errors import RingError
 from gpumon.daemon.earlier import frames_since
 from gpumon.events.book import EventBatch, EventBook
 from gpumon.model.frame import Tick
-from gpumon.ring.predecessor import tick_of
 from gpumon.ring.reader import RingReader
+from gpumon.ring.takeover import tick_of
 
 _SAME = SECOND // 1000
 """ns by which the time of a tick in the ring may differ from what it was: the ring has seconds as a float."""

@@ -23,7 +23,7 @@ from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import Batch
 from gpumon.model.frame import Boundary, Frame, Run, Tick
 from gpumon.model.origin import Capability, Origin
-from gpumon.ring.sizes import FULL_FRAMES
+from gpumon.ring.takeover import FULL_FRAMES
 
 WRITE_EVERY = 10 * SECOND
 """Nanoseconds between two writes of a run: a daemon that is killed loses no more."""

@@ -13,12 +13,11 @@ from zlib import crc32
 
 from gpumon.common.numbers import is_known
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Tick
-from gpumon.ring.believable import believable
 from gpumon.ring.directory import Known
-from gpumon.ring.layout import BOUNDARY, EVENT_SIZE, RUN_METRICS, Layout
+from gpumon.ring.layout import BOUNDARY, EVENT_SIZE, RUN_METRICS, Layout, believable
 
 if TYPE_CHECKING:
-    from gpumon.ring.directory_writer import Directory
+    from gpumon.ring.directory import Directory
 
 EVENT = struct.Struct("<IBxxxQQ")
 """CRC32 of what follows it, kind, number, frame"""

@@ -1,41 +1,56 @@
-"""The bytes of a ring file.
+"""Numbers from a ring that a view may calculate with.
 
-Everything is little-endian, and every offset is fixed for the life of the file. One process writes
-an inode, with one `pwrite` a record; readers use `pread` and judge only their private copy: a
-record is whole (its CRC says so) or it does not exist, on any CPU and under any crash.
-
-    0       superblock, immutable: `SUPERBLOCK`, then its CRC32
-    256     hot words, one 24-byte write each tick: `HOT`
-    4096    schema, JSON: {"rows", "gpu": [metric names], "host": [metric names], "wide": [those that are f8 in
-            slots of values], "values": slots of values, "events": slots of events, "sums": bytes}
-    dir_off directory, two copies of `dir_capacity` bytes, the newer one in copy `version & 1`:
-            `BLOB` (version, length, CRC32, 0) and JSON (devices by row, strings, runs, origin)
-    header_size, then areas of slots; the record with a number lies in slot `number % slots` of its area:
-            full    `n_slots` times: `SLOT`, rows[R], f8 metrics[M][R], f8 host[H], processes, runs, boundaries
-            values  `SLOT`, rows[R], f4 metrics and host, f8 metrics and host: see `values`
-            events  boundaries, and runs that began or ended, each with the number of its frame: see `events`
-    sums_at sums of the daemon's own ticks, two copies of `sums` bytes: see `sums`
-
-The newest frames are in both of the first areas. Older ones have only their values and their events: so an hour
-of them takes little room. A slot's CRC32 covers bytes 16 up to 16 + length. `number` counts frames from 1.
-Strings are never in a slot, only their ids. In full frames all values are f8, so that byte counts stay exact; in
-slots of values gauges are f4, while counters and bit masks are f8.
-
-Layouts have numbers. The writer knows the newest one; the reader knows all in `ROWS`, so that a view reads
-the ring of a daemon that has run since before an upgrade, and a new daemon takes its history over. The next
-layout adds a line to `ROWS` and to `PROCESSES`, and raises `MAJOR`; what else changes goes into properties of `Layout`,
-which knows its number. `tests/unit/test_ring_layouts.py` holds a file of each layout that was ever released. Until
-layout 2 there was no area but the full one.
+A stranger's ring, or a damaged one whose CRC is right all the same, may hold infinities and numbers of three hundred
+digits. No metric comes near `LARGEST`; what does is missing when it is read, so that no view overflows.
 """
+
+from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 from zlib import crc32
 
 from gpumon.common.errors import RingError
+from gpumon.common.numbers import LARGEST, NAN
+
+# The two highest bytes of a float64 are its sign, its exponent and four bits more: 44 00 for LARGEST, 7F F8 for NaN.
+# So a few passes in C show that nothing is wrong, which is nearly always the case.
+_EXPONENT = bytes(high & 0x7F > 0x43 and high != 0x7F for high in range(256))
+_HIGHEST = bytes(high == 0x7F for high in range(256))
+_NOT_NAN = bytes(second != 0xF8 for second in range(256))
+
+
+def believable(values: Iterable[float]) -> tuple[float, ...]:
+    """The values, NaN in place of what is infinite or beyond reason."""
+    least, most, missing = -LARGEST, LARGEST, NAN  # locals, and a list first: it is done for each process
+    return tuple([value if least < value < most else missing for value in values])
+
+
+def is_doubtful(raw: bytes | bytearray, offsets: Iterable[int] = (0,), stride: int = 8) -> bool:
+    """Whether a little-endian float64 at one of `offsets` in a record of `stride` bytes might not be believable."""
+    highest = b"".join([raw[at + 7 :: stride] for at in offsets])
+    second = b"".join([raw[at + 6 :: stride] for at in offsets])
+    if highest.translate(_EXPONENT).find(1) >= 0:
+        return True
+    infinite = int.from_bytes(highest.translate(_HIGHEST), "little")
+    return bool(infinite & int.from_bytes(second.translate(_NOT_NAN), "little"))
+
+
+_EXPONENT_SINGLE = bytes(high & 0x7F > 0x5F and high != 0x7F for high in range(256))
+_NOT_NAN_SINGLE = bytes(second != 0xC0 for second in range(256))
+
+
+def is_doubtful_single(raw: bytes | bytearray) -> bool:
+    """Whether one of little-endian float32 values might not be believable."""
+    highest = raw[3::4]
+    if highest.translate(_EXPONENT_SINGLE).find(1) >= 0:
+        return True
+    infinite = int.from_bytes(highest.translate(_HIGHEST), "little")
+    return bool(infinite & int.from_bytes(raw[2::4].translate(_NOT_NAN_SINGLE), "little"))
+
 
 MAGIC = b"GPUMRNG\x01"
 MAJOR = 4

@@ -1,10 +1,7 @@
-"""One writer for a directory.
+"""A new file next to the one that it will replace, whatever a killed predecessor left there.
 
-The lock is a file of its own, mode 0600, because a read-only descriptor is enough to take an
-exclusive `flock`. A daemon that was killed while a driver call hung keeps its lock for ever (its
-thread cannot die), so a newcomer takes over from an owner that is gone, a zombie, or silent: it
-renames a fresh file over the old one. The owner looks at the path each tick and stops when it no
-longer names its own inode.
+A file is made as `PATH.PID` and then renamed to `PATH`. A process killed in between leaves it: up to a whole
+ring in memory, and in the way of a namesake, for in a container a daemon has the same pid each time.
 """
 
 from __future__ import annotations
@@ -18,7 +15,29 @@ from typing import NamedTuple
 from gpumon.common.errors import AlreadyRunning, GpumonError
 from gpumon.common.paths import open_regular, require_regular
 from gpumon.common.procfs import is_alive, start_time
-from gpumon.ring.fresh import open_fresh, remove_left_over
+
+
+def open_fresh(path: str) -> tuple[int, str]:
+    """Return a new, empty file next to `path`, and its name. Raises GpumonError where no file can lie there."""
+    name = f"{path}.{os.getpid()}"
+    with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+        os.unlink(name)  # of a namesake that is dead, or of another namespace: then that one tries again
+    try:
+        return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), name
+    except FileExistsError:
+        raise GpumonError(f"{name} blocks a new file: remove it") from None
+
+
+def remove_left_over(path: str) -> None:
+    """Remove what others left of replacing `path`. Only for who holds the lock of its directory."""
+    directory, final = os.path.split(path)
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            base, _, pid = entry.name.rpartition(".")
+            if base == final and pid.isascii() and pid.isdigit() and entry.is_file(follow_symlinks=False):
+                with suppress(OSError):  # gone meanwhile, or not ours to remove: then it is in no one's way
+                    os.unlink(entry.path)
+
 
 _RECORD = 64
 _COMMAND = " command"

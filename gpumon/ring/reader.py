@@ -14,8 +14,7 @@ from gpumon.common.errors import RingError
 from gpumon.common.paths import open_regular
 from gpumon.common.procfs import boot_id, is_alive
 from gpumon.model.frame import Boundary, Frame
-from gpumon.ring.believable import believable, is_doubtful, is_doubtful_single
-from gpumon.ring.body import decode
+from gpumon.ring.codec import decode, decode_values, value_column
 from gpumon.ring.directory import NOTHING, Known, unpack
 from gpumon.ring.events import Events, read_events
 from gpumon.ring.layout import (
@@ -30,11 +29,13 @@ from gpumon.ring.layout import (
     SUPERBLOCK,
     Area,
     Head,
+    believable,
     frame_number,
+    is_doubtful,
+    is_doubtful_single,
     slot_head,
     unpack_superblock,
 )
-from gpumon.ring.values import decode_values, value_column
 
 if TYPE_CHECKING:
     from gpumon.ring.sums import Sums

@@ -18,10 +18,9 @@ from zlib import crc32
 from gpumon.common.errors import GpumonError
 from gpumon.common.procfs import boot_id, start_time
 from gpumon.model.frame import Boundary, Frame, Tick
-from gpumon.ring.body import Encoder
-from gpumon.ring.directory_writer import Directory
+from gpumon.ring.codec import Encoder
+from gpumon.ring.directory import Directory
 from gpumon.ring.events import EventWriter, read_events, whole_events
-from gpumon.ring.fresh import open_fresh, remove_left_over
 from gpumon.ring.layout import (
     CRC_FROM,
     HOT,
@@ -35,10 +34,9 @@ from gpumon.ring.layout import (
     Superblock,
     pack_superblock,
 )
-from gpumon.ring.predecessor import Predecessor, open_predecessor, tick_of
+from gpumon.ring.lock import open_fresh, remove_left_over
 from gpumon.ring.reader import RingReader
-from gpumon.ring.sizes import MOST_ROWS, plan, rows_for
-from gpumon.ring.widen import Widening, can_widen
+from gpumon.ring.takeover import MOST_ROWS, Predecessor, Widening, can_widen, open_predecessor, plan, rows_for, tick_of
 
 FRAME_LADDER = (3600, 1800, 900, 300)
 """Frames kept; when the file system has no room for one, the next is tried."""

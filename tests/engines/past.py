@@ -20,8 +20,8 @@ from gpumon.exporters.scrape import Exporter
 from gpumon.live import Live, LiveState
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Driver, Origin
-from gpumon.ring.sizes import SUMS_ROOM
 from gpumon.ring.sums import Sums, SumTable
+from gpumon.ring.takeover import SUMS_ROOM
 from tests.builders import frame_of, tick
 from tests.engines.programs import Backend, prometheus, promtool, victoria_metrics
 

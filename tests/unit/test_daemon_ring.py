@@ -21,7 +21,7 @@ from gpumon.live import WAITING, Live
 from gpumon.model.frame import Frame
 from gpumon.model.origin import HARDWARE, Origin
 from gpumon.ring.reader import RingReader
-from gpumon.ring.sizes import SPARE_ROWS
+from gpumon.ring.takeover import SPARE_ROWS
 from gpumon.sampler import Sampler
 from tests.builders import sample, tick
 from tests.fakes import FakeClock

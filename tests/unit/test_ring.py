@@ -13,8 +13,8 @@ import pytest
 from gpumon.common.errors import GpumonError, RingError
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import GPU_METRICS, Availability
-from gpumon.ring import layout, sizes, writer
-from gpumon.ring.directory_writer import RowsExhausted
+from gpumon.ring import layout, takeover, writer
+from gpumon.ring.directory import RowsExhausted
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import NoRoom, RingWriter
 from tests.builders import boundary, process, run, sample, tick
@@ -326,7 +326,7 @@ def test_a_cut_file_gives_a_clear_error_or_no_frame(path: str, left: int) -> Non
 def test_a_full_file_system_gets_a_smaller_ring_and_at_last_a_clear_error(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = [sizes.plan(1, 3600).size - 1]
+    room = [takeover.plan(1, 3600).size - 1]
 
     def allocate(fd: int, _: int, length: int) -> None:
         if length > room[0]:
@@ -394,7 +394,7 @@ def test_a_private_ring_leaves_no_file_and_is_read_through_its_descriptor() -> N
 
 def test_a_ring_with_other_metrics_is_read_by_name(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer version may have appended metrics, an older one may lack some."""
-    real = sizes.plan
+    real = takeover.plan
 
     def newer(rows: int, frames: int) -> layout.Layout:
         planned = real(rows, frames)

@@ -16,7 +16,7 @@ from gpumon.model.metrics import GPU_METRICS, HOST_METRICS
 from gpumon.model.origin import Driver, Origin
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
-from gpumon.ring.believable import LARGEST, believable, is_doubtful
+from gpumon.ring.layout import LARGEST, believable, is_doubtful
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from tests.builders import boundary, process, run, sample, tick

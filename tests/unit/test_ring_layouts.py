@@ -18,7 +18,7 @@ from gpumon.common.procfs import boot_id
 from gpumon.live import Live
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
-from gpumon.ring import layout, sizes, writer
+from gpumon.ring import layout, takeover, writer
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from tests.builders import device, sample, tick
@@ -110,7 +110,7 @@ def test_of_an_earlier_layout_values_and_boundaries_stay_for_the_hour(
 ) -> None:
     """Here the hour has eight frames, and four of them are full."""
     monkeypatch.setattr(writer, "FRAME_LADDER", (8,))
-    monkeypatch.setattr(sizes, "FULL_FRAMES", 4)
+    monkeypatch.setattr(takeover, "FULL_FRAMES", 4)
     put(path, major, layout.STOPPED)
     RingWriter.create(path, 2, SECOND, continues="nvml").append(tick(13))
     frames = RingReader.open(path).since(0)
@@ -192,5 +192,5 @@ def test_a_ring_of_an_unknown_layout_is_refused_with_what_to_do(path: str, major
 
 @pytest.mark.parametrize(("first", "last"), [(1, 1), (1, 9), (5, 12), (10, 20), (14, 24), (9, 10)])
 def test_slots_of_frames_are_found_across_the_end_of_the_ring(first: int, last: int) -> None:
-    area = sizes.plan(rows=2, frames=10).full
+    area = takeover.plan(rows=2, frames=10).full
     assert list(area.range(first, last)) == [area.at(number) for number in range(first, last)]

@@ -9,8 +9,7 @@ from zlib import crc32
 import pytest
 
 from gpumon.model.origin import HARDWARE, RECORDED, SIMULATED, Capability, Driver, Origin
-from gpumon.ring.directory import unpack
-from gpumon.ring.directory_writer import Directory
+from gpumon.ring.directory import Directory, unpack
 from gpumon.ring.layout import BLOB
 
 CAPACITY = 1 << 16

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
-from gpumon.ring import sizes
+from gpumon.ring import takeover
 from gpumon.ring.layout import Layout
 from gpumon.ring.reader import RingReader
 from gpumon.ring.sums import HEAD, SumNames, SumPlace, Sums, SumTimes, hand_over, read_sums, write_sums
 from gpumon.ring.writer import RingWriter
 from tests.builders import sample, tick
 
-LAYOUT = sizes.plan(rows=1, frames=8)
+LAYOUT = takeover.plan(rows=1, frames=8)
 NAMES = SumNames(
     {"devices": (("observed", "busy"), [("GPU-0",), ("GPU-1",)]), "users": (("held",), [("GPU-0", "ann")])}
 )
@@ -138,7 +138,7 @@ def test_sums_are_handed_over_where_they_have_room(fd: int) -> None:
 @pytest.fixture
 def before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rings of minor version 0, which had no place for sums."""
-    plan = sizes.plan
+    plan = takeover.plan
 
     def without(rows: int, frames: int) -> Layout:
         found = plan(rows, frames)
@@ -161,7 +161,7 @@ def test_a_ring_of_before_is_read_and_taken_over(tmp_path: Path, before: None, m
         assert newest is not None
     monkeypatch.undo()
     ring = RingWriter.create(path, 1, SECOND, continues="nvml")
-    assert ring.layout.sums == sizes.SUMS_ROOM
+    assert ring.layout.sums == takeover.SUMS_ROOM
     with closing(RingReader.open(path)) as reader:
         assert [frame.samples[0].value("gpu.power") for frame in reader.since(0)] == [7.0]
         assert reader.sums() is None
@@ -172,7 +172,7 @@ def test_who_does_not_know_of_sums_reads_all_frames_and_takes_them_over(tmp_path
     """A daemon of before that starts after one of this version: the same layout, and no word of sums in it."""
     path = str(tmp_path / "ring")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpumon.ring.writer.plan", sizes.plan)
+        patch.setattr("gpumon.ring.writer.plan", takeover.plan)
         new = RingWriter.create(path, 1, SECOND, continues="nvml")
     new.append(tick(1, [sample(0, power=7.0)]))
     write_sums(new.fd, SumPlace.of(new.layout), 1, NAMES, TIMES, ROWS)

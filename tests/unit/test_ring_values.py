@@ -16,7 +16,7 @@ from gpumon.common.numbers import NAN
 from gpumon.live import Live
 from gpumon.model.frame import Frame, Mark, Run, RunState
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind, Unit
-from gpumon.ring import layout, sizes, writer
+from gpumon.ring import layout, takeover, writer
 from gpumon.ring.events import whole_events
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
@@ -31,8 +31,8 @@ FULL, ALL = 8, 64
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring of 64 frames, of which 8 are full."""
     monkeypatch.setattr(writer, "FRAME_LADDER", (ALL,))
-    monkeypatch.setattr(sizes, "FULL_FRAMES", FULL)
-    monkeypatch.setattr(sizes, "EVENTS", 100)
+    monkeypatch.setattr(takeover, "FULL_FRAMES", FULL)
+    monkeypatch.setattr(takeover, "EVENTS", 100)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_the_newest_frame_is_full_whatever_is_asked_before(path: str) -> None:
 @pytest.mark.parametrize(("devices", "most"), [(0, 6.1), (1, 6.1), (8, 16)])
 def test_an_hour_takes_little_room(devices: int, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    planned = sizes.plan(sizes.rows_for(devices), writer.FRAME_LADDER[0])
+    planned = takeover.plan(takeover.rows_for(devices), writer.FRAME_LADDER[0])
     assert planned.n_slots >= 120
     assert planned.n_values >= 3600
     assert planned.size < most * MIB - 50_000, "the lock and the boards' directory come on top"
@@ -122,9 +122,9 @@ def test_an_hour_takes_little_room(devices: int, most: float, monkeypatch: pytes
 def test_fifty_metrics_of_eight_devices_fit_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     more = [GPU_METRICS[i % len(GPU_METRICS)]._replace(name=f"gpu.{i}") for i in range(50)]
-    monkeypatch.setattr(sizes, "GPU_METRICS", more)
-    monkeypatch.setattr(sizes, "METRICS", (*more, *HOST_METRICS))
-    assert sizes.plan(8, writer.FRAME_LADDER[0]).size < 16 * MIB - 100_000
+    monkeypatch.setattr(takeover, "GPU_METRICS", more)
+    monkeypatch.setattr(takeover, "METRICS", (*more, *HOST_METRICS))
+    assert takeover.plan(8, writer.FRAME_LADDER[0]).size < 16 * MIB - 100_000
 
 
 def test_a_run_that_is_gone_is_known_from_the_frames_with_which_it_began_and_ended(path: str) -> None:

@@ -13,7 +13,7 @@ from gpumon.model.frame import Frame, Tick
 from gpumon.model.metrics import GPU_METRICS, Availability, Kind
 from gpumon.ring import writer as module
 from gpumon.ring.reader import RingReader
-from gpumon.ring.widen import can_widen
+from gpumon.ring.takeover import can_widen
 from gpumon.ring.writer import RingWriter
 from tests.builders import boundary, device, process, run, sample, tick
 

@@ -20,8 +20,8 @@ from gpumon.model.frame import Sample, Tick, XidEvent
 from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
 from gpumon.ring.reader import RingReader
-from gpumon.ring.sizes import SUMS_ROOM, plan
 from gpumon.ring.sums import Sums, SumTable
+from gpumon.ring.takeover import SUMS_ROOM, plan
 from gpumon.ring.writer import RingWriter
 from tests.builders import TIME, device, process, sample, tick
 

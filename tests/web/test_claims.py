@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpumon.model.frame import Sample, Tick
 from gpumon.model.metrics import IDLE, PROCESSES, Availability
-from gpumon.ring.believable import believable
+from gpumon.ring.layout import believable
 from gpumon_web.gpu_chart import GpuChartWindow, gpu_chart
 from gpumon_web.holders import memory_parts
 from tests.builders import TIME, device, process, sample, tick

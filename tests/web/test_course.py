@@ -15,7 +15,7 @@ from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledgers
 from gpumon.model.frame import Frame, Mark, Run, RunState, Tick
 from gpumon.recording.content import KnownParts
-from gpumon.ring.sizes import FULL_FRAMES
+from gpumon.ring.takeover import FULL_FRAMES
 from gpumon_web.course import KEPT, Logged, with_newest
 from gpumon_web.run_chart import LOGGED
 from tests.builders import TIME, boundary, device, run, sample, tick

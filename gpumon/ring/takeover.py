@@ -1,0 +1,264 @@
+"""The file that a ring replaces: what of it the new one takes over."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Collection, Mapping
+from typing import Literal, NamedTuple
+from zlib import crc32
+
+from gpumon.common.errors import RingError
+from gpumon.common.procfs import boot_id
+from gpumon.model.frame import Frame, Tick
+from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, METRICS, Kind, Unit
+from gpumon.ring.codec import value_form
+from gpumon.ring.directory import Directory, Known
+from gpumon.ring.layout import (
+    BOUNDARY,
+    BOUNDARY_ROOM,
+    CRC_FROM,
+    MAJOR,
+    PROCESS,
+    ROWS,
+    RUN,
+    SCHEMA_OFFSET,
+    SLOT,
+    Layout,
+    SlotHead,
+    round_up,
+    slot_head,
+)
+from gpumon.ring.reader import RingReader
+
+
+class Predecessor:
+    """Remains of a predecessor: frames that are whole, and explained by its directory."""
+
+    def __init__(self, reader: RingReader) -> None:
+        self.reader = reader
+        self.known = reader.directory()
+        numbers: set[int] = set()
+        states: dict[bytes, int] = {}
+        for number, raw in reader.whole_slots():
+            if slot_head(raw).directory_version <= self.known.version:
+                numbers.add(number)
+                found = raw[SLOT.size : reader.layout.metrics_at : reader.layout.row.size]
+                states[found] = max(number, states.get(found, 0))  # nearly all have the same ones
+        since = max(numbers, default=0) - reader.layout.frames
+        self.numbers = sorted(number for number in numbers if number > since)
+        self._rows: dict[int, int] = {}
+        """Rows that have a device in one of them, and the newest of those."""
+        for found, number in states.items():
+            for row, state in enumerate(found):
+                if state and number > since and row in self.known.devices:
+                    self._rows[row] = max(number, self._rows.get(row, 0))
+
+    def leave_out(self, uuids: Collection[str], most: int) -> None:
+        """Leave out devices that are not among `uuids`, those first that are gone longest, until `most` are left."""
+        gone = [row for row in self._rows if self.known.devices[row].uuid not in uuids]
+        gone.sort(key=self._rows.__getitem__)
+        for row in gone[: max(0, self.devices_with(uuids) - most)]:
+            del self._rows[row]
+
+    def devices_with(self, uuids: Collection[str]) -> int:
+        """Count the devices in its frames and among `uuids`."""
+        return len({self.known.devices[row].uuid for row in self._rows} | set(uuids))
+
+    def places(self, directory: Directory) -> Mapping[int, int]:
+        """Where `directory` has the devices of each row."""
+        return {row: directory.row_of(self.known.devices[row].uuid) for row in self._rows}
+
+    def directory(self, rows: int) -> Directory:
+        """Its directory to continue, without devices that no frame has any more."""
+        return Directory.resume(rows, self.known, self._rows)
+
+
+def tick_of(frame: Frame, known: Known) -> Tick:
+    """Return a stored frame as a tick again, for a file of another layout."""
+    return Tick(
+        monotonic_ns=frame.monotonic_ns,
+        time_ns=round(frame.time * 1e9),
+        samples=frame.samples,
+        host=frame.host,
+        processes=frame.processes,
+        runs=frame.runs,
+        boundaries=frame.boundaries,
+        origin=known.origin,
+        driver=known.driver,
+        hostname=known.hostname,
+        interval_ns=round(frame.interval * 1e9),
+        sample_duration_ns=round(frame.sample_duration * 1e9),
+        skipped_ticks=frame.skipped_ticks,
+        unread=frame.dropped_runs,
+    )
+
+
+def open_predecessor(path: str, source: str, former: int | None) -> RingReader | None:
+    """Return the ring behind `former`, else at `path`, when its frames can be kept."""
+    try:
+        reader = RingReader.open(path) if former is None else RingReader(os.dup(former))
+    except (OSError, RingError):
+        return None
+    try:
+        if reader.written_by.boot_id == boot_id() and reader.directory().origin.source == source:
+            return reader
+    except RingError:
+        pass  # nothing explains its frames: they are worth nothing
+    reader.close()
+    return None
+
+
+DIR_CAPACITY = 256 * 1024
+# Room in a full slot behind the fixed part. Boundaries take what processes and runs leave, and wait for
+# the next frame when there is none.
+PROCESS_ROOM = 256
+RUN_ROOM = 48
+FULL_FRAMES = 120
+"""Frames kept with processes and runs: two minutes at one a second."""
+EVENTS = 2048
+"""Events kept, whatever the time between them."""
+
+SUMS_ROOM = 64 * 1024
+"""Bytes of a copy of the sums: those of `MOST_ROWS` devices, and of some hundred users on them."""
+
+
+MOST_ROWS = 128
+"""Rows beyond which devices that are gone keep none: 8 GPUs of 7 MIG instances each, and as many that were before."""
+SPARE_ROWS = 7
+"""Rows for devices that come one after another, once one has come that found none: a GPU has 7 MIG instances."""
+
+
+def rows_for(devices: int) -> int:
+    """Rows for so many devices; one that is plugged in later gets a new file."""
+    return max(1, devices)
+
+
+def plan(rows: int, frames: int) -> Layout:
+    """The layout this version writes, for so many frames; without areas of its own for the values of a few."""
+    gpu = tuple(metric.name for metric in GPU_METRICS)
+    host = tuple(metric.name for metric in HOST_METRICS)
+    wide = tuple(metric.name for metric in METRICS if metric.kind is Kind.COUNTER or metric.unit is Unit.BITS)
+    n_values, n_events = (frames, EVENTS) if frames > FULL_FRAMES else (0, 0)
+    parts = {"rows": rows, "gpu": gpu, "host": host, "wide": wide, "values": n_values, "events": n_events}
+    parts["sums"] = SUMS_ROOM
+    schema = json.dumps(parts, separators=(",", ":")).encode()
+    processes = max(PROCESS_ROOM, 8 * rows)
+    slot = SLOT.size + ROWS[MAJOR].size * rows + 8 * (len(gpu) * rows + len(host))
+    slot += PROCESS.size * processes + RUN.size * RUN_ROOM + BOUNDARY.size * BOUNDARY_ROOM
+    dir_offset = round_up(SCHEMA_OFFSET + len(schema), 64)
+    header = round_up(dir_offset + 2 * DIR_CAPACITY, 4096)
+    return Layout(
+        rows=rows,
+        gpu=gpu,
+        host=host,
+        n_slots=min(frames, FULL_FRAMES),
+        slot_size=round_up(slot, 64),
+        header_size=header,
+        dir_offset=dir_offset,
+        dir_capacity=DIR_CAPACITY,
+        schema=schema,
+        wide=wide,
+        n_values=n_values,
+        n_events=n_events,
+        sums=SUMS_ROOM,
+    )
+
+
+_ROW_OF_PROCESS = struct.Struct("<H")
+_ROW_AT = 4
+"""Where a process's record has the row of its device."""
+_NOWHERE = 0xFFFF
+
+
+class _ValueGrid(NamedTuple):
+    """Values of all rows, metric by metric: where they are in the old slot, and in the new one."""
+
+    code: Literal["f", "d"]
+    metrics: int
+    old_at: int
+    new_at: int
+
+
+class _KeptBytes(NamedTuple):
+    """Bytes that stay as they are."""
+
+    begin: int
+    end: int
+    new_at: int
+
+
+class Widening:
+    """From one layout to another that differs in its rows alone; `rows`: where each row that is kept goes."""
+
+    def __init__(self, old: Layout, new: Layout, rows: Mapping[int, int]) -> None:
+        self._old, self._new = old, new
+        self._rows = sorted(rows.items())
+        self._is_same = all(row == to for row, to in self._rows)
+        form, wider = value_form(old), value_form(new)
+        grids, spans, at, to = list[_ValueGrid](), list[_KeptBytes](), old.metrics_at, new.metrics_at
+        narrow: tuple[int, int, Literal["f"]] = form.narrow, form.narrow_host, "f"
+        wide: tuple[int, int, Literal["d"]] = len(form.gpu) - form.narrow, len(form.host) - form.narrow_host, "d"
+        for metrics, host, code in (narrow, wide):
+            width = struct.calcsize(code)
+            grids.append(_ValueGrid(code, metrics, at, to))
+            at, to = at + width * metrics * old.rows, to + width * metrics * new.rows
+            spans.append(_KeptBytes(at, at + width * host, to))
+            at, to = at + width * host, to + width * host
+        self._of_values = grids, spans
+        self._of_full = (
+            [_ValueGrid("d", len(old.gpu), old.metrics_at, new.metrics_at)],
+            [_KeptBytes(old.host_at, old.variable_at, new.host_at)],
+        )
+        nans = len(form.gpu) * new.rows + len(form.host)
+        rowless = bytes(new.metrics_at)
+        self._no_values = rowless + wider.all.pack(*[float("nan")] * nans)
+        self._nothing = rowless + struct.pack(f"<{nans}d", *[float("nan")] * nans)
+
+    def slot(self, raw: bytes) -> bytes:
+        """Return a whole slot of values as the new layout has it."""
+        whole = bytearray(self._no_values)
+        self._move(raw, whole, *self._of_values)
+        return self._headed(whole, slot_head(raw))
+
+    def full_slot(self, raw: bytes) -> bytes | None:
+        """Return a whole slot of a full frame as the new layout has it; None where it has no room there."""
+        head, old = slot_head(raw), self._old
+        rest = bytearray(raw[old.variable_at : head.length + CRC_FROM])
+        if self._new.variable_at + len(rest) > self._new.slot_size:
+            return None
+        whole = bytearray(self._nothing)
+        self._move(raw, whole, *self._of_full)
+        if not self._is_same:
+            rows, size = dict(self._rows), old.process.size
+            for at in range(_ROW_AT, min(head.processes * size, len(rest)), size):
+                (row,) = _ROW_OF_PROCESS.unpack_from(rest, at)
+                _ROW_OF_PROCESS.pack_into(rest, at, rows.get(row, _NOWHERE))
+        return self._headed(whole + rest, head)
+
+    def _move(self, raw: bytes, whole: bytearray, grids: list[_ValueGrid], spans: list[_KeptBytes]) -> None:
+        old, new, record = self._old.rows, self._new.rows, self._old.row.size
+        before, after = memoryview(raw), memoryview(whole)
+        for row, to in self._rows:
+            at = SLOT.size + row * record
+            whole[SLOT.size + to * record : SLOT.size + (to + 1) * record] = raw[at : at + record]
+        for code, metrics, old_at, new_at in grids:
+            width = struct.calcsize(code)
+            mine = before[old_at : old_at + width * metrics * old].cast(code)
+            its = after[new_at : new_at + width * metrics * new].cast(code)
+            for row, to in self._rows:
+                its[to::new] = mine[row::old]
+        for begin, end, new_at in spans:
+            whole[new_at : new_at + end - begin] = raw[begin:end]
+
+    def _headed(self, whole: bytearray, head: SlotHead) -> bytes:
+        SLOT.pack_into(whole, 0, *head._replace(length=len(whole) - CRC_FROM, rows=self._new.rows))
+        whole[8:12] = crc32(memoryview(whole)[CRC_FROM:]).to_bytes(4, "little")
+        return bytes(whole)
+
+
+def can_widen(old: Layout, new: Layout) -> bool:
+    """Whether the slots of two layouts differ in their rows alone."""
+    same = (old.major, old.gpu, old.host, old.wide) == (new.major, new.gpu, new.host, new.wide)
+    return same and old.n_values > 0 and new.n_values > 0
