@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpumon.ledger.past import open_ledger as ledger
     from gpumon.live import connect
-    from gpumon.tags.loop import run
+    from gpumon.tracking.active_run import run
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "connect", "ledger", "run"]
 
-_HOMES = {"run": "gpumon.tags.loop", "connect": "gpumon.live", "ledger": "gpumon.ledger.past"}
+_HOMES = {"run": "gpumon.tracking.active_run", "connect": "gpumon.live", "ledger": "gpumon.ledger.past"}
 
 
 def __getattr__(name: str) -> object:

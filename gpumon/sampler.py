@@ -21,9 +21,8 @@ from gpumon.sources.combined import found
 from gpumon.sources.host import HostSource
 from gpumon.sources.jobs import Allocations, with_jobs
 from gpumon.sources.processes import Surroundings
-from gpumon.tags.holding import with_holdings
-from gpumon.tags.matching import UnprovenClaims, devices_of, stamp
-from gpumon.tags.reader import Poll, TagReader
+from gpumon.tracking.matching import UnprovenClaims, devices_of, stamp, with_holdings
+from gpumon.tracking.reader import Poll, TagReader
 
 _HELD_BACK = 16384
 """Boundaries of runs that the next tick has first: more than several users may add in one poll (`tags.budget`)."""

@@ -55,8 +55,8 @@ from gpumon.ring.layout import CRC_FROM, SLOT
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.replay import ReplaySource
-from gpumon.tags import wire
-from gpumon.tags.reader import TagReader
+from gpumon.tracking import wire
+from gpumon.tracking.reader import TagReader
 from tests.builders import TIME, boundary, frame_of, process, run, sample, tick
 from tests.fakes import FakeClock
 from tests.programs import PATIENCE

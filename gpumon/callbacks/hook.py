@@ -16,10 +16,9 @@ from weakref import WeakSet
 
 from gpumon.callbacks.cell import end_with_cell
 from gpumon.callbacks.log_to import with_loggers, without_log
-from gpumon.tags.loader import Samples
-from gpumon.tags.loop import run
-from gpumon.tags.running import ActiveRun
-from gpumon.tags.warn import warn_once
+from gpumon.tracking.active_run import ActiveRun, run
+from gpumon.tracking.loader import Samples
+from gpumon.tracking.warn import warn_once
 
 P = ParamSpec("P")
 _resting: WeakSet[Hook] = WeakSet()

@@ -26,8 +26,8 @@ from gpumon.callbacks.around import CHECKPOINT, Phase, marked
 from gpumon.callbacks.fetching import epoch_iterator, is_fitting, watch
 from gpumon.callbacks.hook import Hook, failed, guarded
 from gpumon.callbacks.oldest import missing, require
-from gpumon.tags.loader import Samples, counted
-from gpumon.tags.values import Arriving, number_of, whole
+from gpumon.tracking.loader import Samples, counted
+from gpumon.tracking.values import Arriving, number_of, whole
 
 try:
     import keras

@@ -18,7 +18,7 @@ from gpumon.callbacks.around import CHECKPOINT, Phase, marked
 from gpumon.callbacks.caller import frames
 from gpumon.callbacks.hook import Hook, failed, guarded
 from gpumon.callbacks.oldest import missing, require
-from gpumon.tags.loader import Samples
+from gpumon.tracking.loader import Samples
 
 try:
     import transformers

@@ -56,7 +56,7 @@ def rename(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
 def note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """`gpumon runs note`."""
-    from gpumon.tags.secrets import masked_text  # for this command alone
+    from gpumon.tracking.secrets import masked_text  # for this command alone
 
     ledger, run = find(ledgers, arguments.run, now, say)
     with _changing(ledger) as change:

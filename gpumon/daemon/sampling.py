@@ -13,7 +13,7 @@ from gpumon.sources.base import Request
 from gpumon.sources.host import HostSource
 from gpumon.sources.jobs import Allocations
 from gpumon.sources.registry import open_source
-from gpumon.tags.reader import TagReader
+from gpumon.tracking.reader import TagReader
 
 if TYPE_CHECKING:
     from gpumon.recording.playback import Playback

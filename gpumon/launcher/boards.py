@@ -13,9 +13,8 @@ from gpumon.common.errors import BoardError
 from gpumon.common.paths import Places, open_regular, tag_dirs
 from gpumon.common.procfs import boot_id
 from gpumon.model.frame import Run
-from gpumon.tags.reader import Poll, TagReader
-from gpumon.tags.unpack import unpack_header
-from gpumon.tags.wire import FRONT, BoardHeader
+from gpumon.tracking.reader import Poll, TagReader
+from gpumon.tracking.wire import FRONT, BoardHeader, unpack_header
 
 
 class Boards:

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 
 from gpumon.common.paths import Places, tag_dir_for_client
 from gpumon.launcher.child import Ended
-from gpumon.tags.client import Board
-from gpumon.tags.cpu_time import CpuTime
-from gpumon.tags.description import Description
-from gpumon.tags.naming import default_name
-from gpumon.tags.program import script_facts
-from gpumon.tags.ranks import slug
+from gpumon.tracking.board import Board
+from gpumon.tracking.context import default_name, slug
+from gpumon.tracking.description import Description
+from gpumon.tracking.loader import CpuTime
+from gpumon.tracking.metadata import script_facts
 
 
 def name_of(words: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from gpumon.ledger.schema import STEP_ROWS
 from gpumon.loggers.epoch_reader import EpochReader
 from gpumon.loggers.epoch_values import values_of
 from gpumon.loggers.logger import EpochPlace, Logger
-from gpumon.tags.warn import warn_once
+from gpumon.tracking.warn import warn_once
 
 MOST_FAILURES = 3
 """Failures in a row after which a logger gets no more: each may have taken as long as its server's timeout."""

@@ -22,7 +22,7 @@ from gpumon.ledger.records import Record
 from gpumon.ledger.step_summary import step_summaries
 from gpumon.live import follow, no_daemon
 from gpumon.model.origin import Capability
-from gpumon.tags.warn import warn_once
+from gpumon.tracking.warn import warn_once
 
 SOONEST, LATEST = 1.0, 30.0
 """Seconds between two looks at the ledger."""

@@ -17,7 +17,7 @@ from gpumon.loggers.metrics_method import MetricsLogger, has_method
 from gpumon.loggers.mlflow import MlflowLogger
 from gpumon.loggers.tensorboard import TensorBoardDirectory, TensorBoardLogger, is_writer
 from gpumon.loggers.wandb import WandbLogger
-from gpumon.tags.warn import warn_once
+from gpumon.tracking.warn import warn_once
 
 _BY_TEXT: Mapping[str, Callable[[str, str], Logger]] = {
     "csv": lambda path, run: CsvLogger(path, run),

@@ -84,7 +84,7 @@ def test_what_the_table_of_places_lists_lies_there() -> None:
     lost = set()
     for place, what in rows().items():
         folder = ROOT / place
-        if not folder.is_dir() or place in ("gpumon/launcher/", "gpumon/tags/"):
+        if not folder.is_dir() or place in ("gpumon/launcher/", "gpumon/tracking/"):
             continue  # a module, or a row that tells of another place
         for word in re.findall(r"`([a-z_]+/?)`", what):
             inside = [*folder.glob(f"{word}.*"), *folder.glob(word)]

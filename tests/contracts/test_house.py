@@ -67,7 +67,7 @@ def test_what_is_public_is_explained(sources: Sequence[Source]) -> None:
     assert broken(undocumented, sources) == {}
 
 
-@pytest.mark.parametrize("code", ["import gpumon", "import gpumon; gpumon.run", "import gpumon.tags.client"])
+@pytest.mark.parametrize("code", ["import gpumon", "import gpumon; gpumon.run", "import gpumon.tracking.board"])
 def test_a_training_loads_nothing_heavy_with_gpumon(code: str) -> None:
     heavy = {"numpy", "psutil", "pynvml", "asyncio", "torch", "textual", "dash", "plotly"}
     assert loaded_by(code) & heavy == set()
@@ -120,7 +120,7 @@ OPENED = {
     "gpumon/common/rapl.py": "counters of the kernel",
     "gpumon/sources/nvml/sysfs.py": "attributes of the kernel",
     "gpumon/exporters/textfile.py": "only locked, not read",
-    "gpumon/tags/watch.py": "opened below a descriptor, and checked with its owner",
+    "gpumon/tracking/board_watch.py": "opened below a descriptor, and checked with its owner",
 }
 """Modules that open files to read by themselves, and what these are."""
 

@@ -14,7 +14,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("gpumon", "tui", "web")
-TRAINING = ("gpumon", "gpumon.tags.client", "gpumon.tags.loop", "gpumon.callbacks.hook", "gpumon.auto.hook")
+TRAINING = (
+    "gpumon",
+    "gpumon.tracking.board",
+    "gpumon.tracking.active_run",
+    "gpumon.callbacks.hook",
+    "gpumon.auto.hook",
+)
 """What a training imports, besides the callback of the framework that it has."""
 
 

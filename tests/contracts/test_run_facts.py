@@ -15,7 +15,7 @@ from gpumon.model.origin import Driver, Origin
 from gpumon.model.run import RUN_FACTS, Fact, RunFacts, facts_of_row, read_facts, row_of_facts
 from gpumon.reports.status_json import document
 from gpumon.ring.directory import Directory, unpack
-from gpumon.tags.description import Description, decode, encode
+from gpumon.tracking.description import Description, decode, encode
 from tests.builders import frame_of, tick
 
 SHOWN = [fact for fact in RUN_FACTS if fact.key]

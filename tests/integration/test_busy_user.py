@@ -21,9 +21,9 @@ from tests.strangers import foreign_directory
 BOARDS, SECONDS = 100, 30
 FLOOD = """
 import os, sys, tempfile, time
-from gpumon.tags import wire
-from gpumon.tags.client import Board
-from gpumon.tags.description import Description
+from gpumon.tracking import wire
+from gpumon.tracking.board import Board
+from gpumon.tracking.description import Description
 
 def made(number, directory):
     board = Board(lambda: directory, Description(f"flood{number}", f"flood{number}"))

@@ -80,8 +80,8 @@ REAL = """
 import logging, sys
 logging.basicConfig(level=logging.DEBUG)
 import torch, gpumon
-from gpumon.tags import wire
-from gpumon.tags.unpack import unpack_memory
+from gpumon.tracking import wire
+from gpumon.tracking.wire import unpack_memory
 with gpumon.run("cpu") as run:
     with run.epoch(0):
         run.step()

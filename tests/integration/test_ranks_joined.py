@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gpumon.model.frame import RunState
-from gpumon.tags.ranks import place, run_id
+from gpumon.tracking.context import place, run_id
 from tests.conftest import ROOT
 from tests.programs import PATIENCE, environment, gpumon, until
 from tests.trainings import Told, need, told, train

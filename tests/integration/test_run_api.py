@@ -28,11 +28,11 @@ import pytest
 import gpumon
 from gpumon.common.paths import Places
 from gpumon.model.frame import Mark, RunState
-from gpumon.tags import lifetime, warn
-from gpumon.tags.naming import default_name
-from gpumon.tags.reader import Poll, TagReader
-from gpumon.tags.running import ActiveRun
-from gpumon.tags.wire import EVENT_COUNT
+from gpumon.tracking import lifetime, warn
+from gpumon.tracking.active_run import ActiveRun
+from gpumon.tracking.context import default_name
+from gpumon.tracking.reader import Poll, TagReader
+from gpumon.tracking.wire import EVENT_COUNT
 
 
 @pytest.fixture(autouse=True)
@@ -1043,13 +1043,11 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     ours = {name for name in loaded if name.startswith("gpumon.")}
     assert ours <= {
         "gpumon.common", "gpumon.common.errors", "gpumon.common.paths", "gpumon.common.procfs", "gpumon.common.text",
-        "gpumon.model.run", "gpumon.model.steps", "gpumon.model.vendors",
-        "gpumon.tags", "gpumon.tags.board_file", "gpumon.tags.client", "gpumon.tags.cpu_time",
-        "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.git", "gpumon.tags.lifetime",
-        "gpumon.tags.loader", "gpumon.tags.loop", "gpumon.tags.memory", "gpumon.tags.naming",
-        "gpumon.tags.out_of_memory", "gpumon.tags.program", "gpumon.tags.ranks", "gpumon.tags.run_tags",
-        "gpumon.tags.running", "gpumon.tags.step_rows", "gpumon.tags.sweep", "gpumon.tags.telling",
-        "gpumon.tags.values", "gpumon.tags.warn", "gpumon.tags.wire",
+        "gpumon.model.run", "gpumon.model.steps", "gpumon.model.vendors", "gpumon.tracking",
+        "gpumon.tracking.active_run", "gpumon.tracking.board", "gpumon.tracking.context",
+        "gpumon.tracking.description", "gpumon.tracking.git", "gpumon.tracking.lifetime", "gpumon.tracking.loader",
+        "gpumon.tracking.memory", "gpumon.tracking.metadata", "gpumon.tracking.out_of_memory",
+        "gpumon.tracking.run_tags", "gpumon.tracking.values", "gpumon.tracking.warn", "gpumon.tracking.wire",
     }  # fmt: skip
 
 

@@ -22,12 +22,11 @@ from gpumon.common.paths import Places, make_tag_dir
 from gpumon.model.device import Device
 from gpumon.model.frame import Mark, Run
 from gpumon.model.process import Process
-from gpumon.tags import wire
-from gpumon.tags.budget import BURST, BYTES, EVENTS, BudgetOwners
-from gpumon.tags.listing import is_of_its_user
-from gpumon.tags.matching import devices_of
-from gpumon.tags.reader import BOARDS_PER_USER, TagReader
-from gpumon.tags.unpack import text_versions, unpack_state
+from gpumon.tracking import wire
+from gpumon.tracking.board_directory import BURST, BYTES, EVENTS, BudgetOwners, is_of_its_user
+from gpumon.tracking.matching import devices_of
+from gpumon.tracking.reader import BOARDS_PER_USER, TagReader
+from gpumon.tracking.wire import text_versions, unpack_state
 from tests.fakes import FakeClock
 from tests.fuzzing import examples
 from tests.programs import PATIENCE
@@ -194,7 +193,7 @@ def test_a_user_who_fills_a_directory_has_few_of_his_files_looked_at_in_a_poll(
         looked.append(entry.name)
         return is_of_its_user(entry, uid)
 
-    monkeypatch.setattr("gpumon.tags.reader.is_of_its_user", is_his)
+    monkeypatch.setattr("gpumon.tracking.reader.is_of_its_user", is_his)
     assert [run.name for run in reader.poll().runs] == ["net"]
     assert len(looked) <= 50
 

@@ -21,13 +21,13 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import BoardError
 from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark, RunState
-from gpumon.tags import wire
-from gpumon.tags.client import Board
-from gpumon.tags.description import Description
-from gpumon.tags.reader import SHOWN_AFTER_END, TagReader
-from gpumon.tags.sweep import KEEP, lock_holder, sweep
-from gpumon.tags.unpack import unpack_state
-from gpumon.tags.watch import Times, Watched
+from gpumon.tracking import wire
+from gpumon.tracking.board import Board
+from gpumon.tracking.board_watch import Times, Watched
+from gpumon.tracking.description import Description
+from gpumon.tracking.lifetime import KEEP, lock_holder, sweep
+from gpumon.tracking.reader import SHOWN_AFTER_END, TagReader
+from gpumon.tracking.wire import unpack_state
 from tests.fakes import FakeClock
 from tests.programs import PATIENCE
 
@@ -435,7 +435,7 @@ def test_a_stopped_or_killed_reader_leaves_the_training_alone(start: Start, tmp_
         "    times.sort(); print(run.on, times[len(times) // 2], flush=True)\n    input()"
     )
     daemon = start(
-        "import os, time\nfrom gpumon.common.paths import places\nfrom gpumon.tags.reader import TagReader\n"
+        "import os, time\nfrom gpumon.common.paths import places\nfrom gpumon.tracking.reader import TagReader\n"
         "reader = TagReader(places())\nwhile not reader.poll().runs: pass\nprint('seen', flush=True)\n"
         "while True: reader.poll()"
     )
@@ -576,7 +576,7 @@ def test_a_process_reads_its_own_board_without_losing_its_lock(
     assert [r.state for r in reader.poll().runs] == [RunState.RUNNING]
     reader.close()
     other = start(
-        "from gpumon.common.paths import places\nfrom gpumon.tags.reader import TagReader\n"
+        "from gpumon.common.paths import places\nfrom gpumon.tracking.reader import TagReader\n"
         "print(TagReader(places()).poll().runs[0].state.name, flush=True)"
     )
     assert hear(other) == "RUNNING"
@@ -625,7 +625,7 @@ def test_events_between_the_opening_of_a_board_and_its_first_poll_are_read(
             super().__init__(*place)
             run.begin_epoch(0)
 
-    monkeypatch.setattr("gpumon.tags.reader.Watched", OpenedEarly)
+    monkeypatch.setattr("gpumon.tracking.reader.Watched", OpenedEarly)
     run = gpumon.run("net", directory=str(tmp_path))
     poll = reader.poll()
     run.finish()

@@ -20,7 +20,7 @@ from gpumon.ledger.recorder import LedgerRecorder
 from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.model.frame import Mark
 from gpumon.reports import compare
-from gpumon.tags.cpu_time import CpuTime
+from gpumon.tracking.loader import CpuTime
 from tests.builders import TIME, tick
 from tests.unit.test_ledger_recorder import KEY, Course, Memory, keep
 from tests.unit.test_whole_runs import kept, ticks

@@ -14,7 +14,7 @@ from gpumon.launcher.epochs import CommandTrainings as Trainings
 from gpumon.ledger.timeline import EpochTimeline, timeline_of
 from gpumon.model.epoch import EpochEnd, EpochFold
 from gpumon.model.frame import Boundary, Mark, Run
-from gpumon.tags.attribution import attribute, in_force
+from gpumon.tracking.matching import attribute, in_force
 from tests.builders import frame_of, tick
 
 RUN = Run("r", "id", "name", 1, "ada", started=0.0)

@@ -30,7 +30,7 @@ from gpumon.loggers.logger import EpochPlace
 from gpumon.loggers.registry import loggers_of
 from gpumon.loggers.wandb import WandbLogger
 from gpumon.model.metrics import Unit
-from gpumon.tags import warn
+from gpumon.tracking import warn
 from tests.runs import GIB, Book, measured
 
 PLACE = EpochPlace(epoch=7, step=70, ended=1_790_000_000.0)

@@ -29,7 +29,7 @@ from gpumon.reports.status_text import lines
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.combined import found
-from gpumon.tags.matching import Claim, devices_of
+from gpumon.tracking.matching import Claim, devices_of
 from tests.activity import keep
 from tests.builders import TIME, device, frame_of, process, run, sample, tick
 

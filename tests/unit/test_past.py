@@ -254,8 +254,8 @@ def test_import_gpumon_loads_neither_the_ledger_nor_sqlite() -> None:
     ask = "import gpumon, sys; gpumon.run; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert loaded & {"sqlite3", "gpumon.ledger", "dataclasses", "subprocess", "gpumon.tags.secrets"} == set()
-    assert "gpumon.tags.telling" in loaded
+    assert loaded & {"sqlite3", "gpumon.ledger", "dataclasses", "subprocess", "gpumon.tracking.secrets"} == set()
+    assert "gpumon.tracking.metadata" in loaded
 
 
 def test_the_ledger_from_python_loads_no_table_package(book: Book) -> None:

@@ -26,7 +26,7 @@ from gpumon.live import connect
 from gpumon.ring.lock import holder_of
 from gpumon.sources.replay.query import QueryForm
 from gpumon.sources.replay.source import end_ns
-from gpumon.tags.git import _read as read_git
+from gpumon.tracking.git import _read as read_git
 from tests.runs import Book, training
 
 KINDS = ("fifo", "socket", "directory", "link", "device")

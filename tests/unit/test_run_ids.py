@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.tags import run_ids
-from gpumon.tags.description import ID_LENGTH
-from gpumon.tags.run_ids import Named, RunIds
+from gpumon.tracking import matching
+from gpumon.tracking.description import ID_LENGTH
+from gpumon.tracking.matching import Named, RunIds
 
 ALICE, MALLORY = 1001, 1004
 
@@ -97,8 +97,8 @@ def test_thousands_of_attempts_are_told_apart_as_fast_as_one(monkeypatch: pytest
         compared += 1
         return is_earlier(one, run)
 
-    is_earlier = run_ids._is_earlier
-    monkeypatch.setattr(run_ids, "_is_earlier", count)
+    is_earlier = matching._is_earlier
+    monkeypatch.setattr(matching, "_is_earlier", count)
     runs = [rank(str(number), 0, float(number), is_over=True) for number in range(3000)]
     assert RunIds().of(runs, unasked)[-1] == "net-1~3000"
     assert compared < 2 * len(runs)

@@ -19,9 +19,9 @@ from gpumon.model.process import Process
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
 from gpumon.sources.processes import CONTAINER, NO_PROC, WSL, Surroundings
-from gpumon.tags.matching import Claim
-from gpumon.tags.reader import Poll
-from gpumon.tags.wire import Memory, device_mark
+from gpumon.tracking.matching import Claim
+from gpumon.tracking.reader import Poll
+from gpumon.tracking.wire import Memory, device_mark
 from tests import builders
 from tests.fakes import FakeClock
 

@@ -11,11 +11,11 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark
-from gpumon.tags.client import EVENTS_AT_ONCE, Board
-from gpumon.tags.description import Description
-from gpumon.tags.reader import TagReader
-from gpumon.tags.running import ActiveRun
-from gpumon.tags.wire import EVENT_COUNT
+from gpumon.tracking.active_run import ActiveRun
+from gpumon.tracking.board import EVENTS_AT_ONCE, Board
+from gpumon.tracking.description import Description
+from gpumon.tracking.reader import TagReader
+from gpumon.tracking.wire import EVENT_COUNT
 from tests.fakes import FakeClock
 
 MS = SECOND // 1000

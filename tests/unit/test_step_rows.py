@@ -23,10 +23,10 @@ from gpumon.ledger.timeline import EpochTimeline
 from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.model.steps import MOST_ROWS, mark_size, row_size
 from gpumon.reports import export, export_epochs, html, run_json, run_text
-from gpumon.tags.memory import NEVER
-from gpumon.tags.reader import Poll, TagReader
-from gpumon.tags.step_rows import RowEnd, StepMarker
-from gpumon.tags.wire import NOT_KNOWN
+from gpumon.tracking.memory import NEVER
+from gpumon.tracking.reader import Poll, TagReader
+from gpumon.tracking.values import RowEnd, StepMarker
+from gpumon.tracking.wire import NOT_KNOWN
 from tests.builders import TIME, run
 from tests.unit.test_ledger_recorder import GPU, Course, Memory, keep, on, spread
 from tests.unit.test_tags_values import Gpu, on_its_way

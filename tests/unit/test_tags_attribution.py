@@ -6,7 +6,7 @@ import math
 
 from gpumon.model.epoch import EpochFold
 from gpumon.model.frame import Boundary, Mark, Run, RunState
-from gpumon.tags.attribution import attribute, in_force
+from gpumon.tracking.matching import attribute, in_force
 
 RUN = Run("k", "k", "k", 1, "ann", state=RunState.FINISHED, epoch=1, phase="", step=9)
 

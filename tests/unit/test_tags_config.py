@@ -19,19 +19,19 @@ import pytest
 from gpumon.common.paths import Places
 from gpumon.launcher.command_run import CommandRun, script_of
 from gpumon.model.run import MOST_NOTES, MOST_TAGS, ROOM, About, Note, decode_about, encode_about
-from gpumon.tags import loop, program, warn, wire
-from gpumon.tags.git import DirtyCheck, commit_of, repository_of
-from gpumon.tags.parameters import parameters
-from gpumon.tags.program import Program
-from gpumon.tags.reader import TagReader
-from gpumon.tags.running import ActiveRun
-from gpumon.tags.secrets import MASK, masked, masked_text
+from gpumon.tracking import active_run, metadata, warn, wire
+from gpumon.tracking.active_run import ActiveRun
+from gpumon.tracking.git import DirtyCheck, commit_of, repository_of
+from gpumon.tracking.metadata import Program
+from gpumon.tracking.parameters import parameters
+from gpumon.tracking.reader import TagReader
+from gpumon.tracking.secrets import MASK, masked, masked_text
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[ActiveRun]:
     warn._told.clear()
-    with loop.run("net", directory=str(tmp_path / "live"), env={}) as made:
+    with active_run.run("net", directory=str(tmp_path / "live"), env={}) as made:
         yield made
 
 
@@ -183,7 +183,7 @@ def test_what_the_user_gave_stands_against_what_the_framework_knows(run: ActiveR
 
 
 def test_notes_and_tags_are_kept(tmp_path: Path) -> None:
-    with loop.run("net", directory=str(tmp_path / "live"), env={}, tags=["baseline", "baseline"]) as run:
+    with active_run.run("net", directory=str(tmp_path / "live"), env={}, tags=["baseline", "baseline"]) as run:
         run.note("with a  larger\nbatch")
         run.tag("good", " ")
         run.tag("good")
@@ -433,13 +433,13 @@ def test_a_notebook_is_told_by_its_name(tree: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_notebook_is_looked_at_for_each_run_and_a_script_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tree)
-    monkeypatch.setattr(program, "_program", [])
+    monkeypatch.setattr(metadata, "_program", [])
     monkeypatch.setattr("sys.argv", ["/x/ipykernel_launcher.py"])
-    first = program.program({}).facts()["commit"]
+    first = metadata.program({}).facts()["commit"]
     git(tree, "commit", "-q", "--allow-empty", "-m", "second")
-    assert program.program({}).facts()["commit"] == git(tree, "rev-parse", "HEAD") != first
+    assert metadata.program({}).facts()["commit"] == git(tree, "rev-parse", "HEAD") != first
     monkeypatch.setattr("sys.argv", ["train.py"])
-    assert program.program({}) is program.program({})
+    assert metadata.program({}) is metadata.program({})
 
 
 def test_an_installed_program_has_no_commit_of_what_stands_around_it(tree: Path) -> None:
@@ -453,8 +453,8 @@ def test_a_run_tells_its_program_at_its_end_at_the_latest(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Program([str(tree / "train.py")], {"__file__": str(tree / "train.py")}, {}, os.environ)
-    monkeypatch.setattr(program, "_program", [here])
-    run = loop.run("net", directory=str(tmp_path / "live"), env={})
+    monkeypatch.setattr(metadata, "_program", [here])
+    run = active_run.run("net", directory=str(tmp_path / "live"), env={})
     while not here.is_settled:
         os.sched_yield()
     run.finish()
@@ -486,7 +486,7 @@ def test_a_plain_command_tells_its_script_and_commit_and_nothing_else(
 
 def test_only_the_first_process_of_a_machine_tells_the_program(tmp_path: Path) -> None:
     env = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
-    run = loop.run("net", directory=str(tmp_path / "live"), env=env)
+    run = active_run.run("net", directory=str(tmp_path / "live"), env=env)
     run.config(lr=0.1)
     assert told(tmp_path) == About({"lr": 0.1})
     run.finish()

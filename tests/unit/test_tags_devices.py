@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.tags.devices import find_devices, framework_of
+from gpumon.tracking.context import find_devices, framework_of
 
 ONE = "GPU-11111111-1111-1111-1111-111111111111"
 TWO = "GPU-22222222-2222-2222-2222-222222222222"

@@ -8,8 +8,8 @@ from math import isnan, nan
 from gpumon.model.frame import Run, RunState
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
-from gpumon.tags.holding import entry_for, with_holdings
-from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
+from gpumon.tracking.matching import entry_for, with_holdings
+from gpumon.tracking.wire import NOT_KNOWN, Memory, device_mark
 from tests import builders
 
 ONE, TWO = builders.device(0).uuid, builders.device(1).uuid

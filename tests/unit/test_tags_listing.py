@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.tags.listing import Unchanged
+from gpumon.tracking.board_directory import Unchanged
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_a_directory_is_looked_at_until_it_was_settled(old: str) -> None:
 
 
 def test_a_settled_directory_needs_no_look_until_something_comes(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpumon.tags.listing.time_ns", lambda: os.stat(old).st_ctime_ns + 60 * SECOND)
+    monkeypatch.setattr("gpumon.tracking.board_directory.time_ns", lambda: os.stat(old).st_ctime_ns + 60 * SECOND)
     unchanged = settled(old)
     assert unchanged(old, SECOND)
     Path(old, "new").touch()
@@ -45,7 +45,7 @@ def test_a_directory_that_changed_just_now_may_change_again_at_the_same_time(tmp
 def test_a_settled_directory_is_looked_at_every_10_seconds_all_the_same(
     old: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpumon.tags.listing.time_ns", lambda: os.stat(old).st_ctime_ns + 60 * SECOND)
+    monkeypatch.setattr("gpumon.tracking.board_directory.time_ns", lambda: os.stat(old).st_ctime_ns + 60 * SECOND)
     unchanged = settled(old)
     assert [unchanged(old, 9 * SECOND), unchanged(old, 10 * SECOND)] == [True, False]
 
@@ -53,7 +53,7 @@ def test_a_settled_directory_is_looked_at_every_10_seconds_all_the_same(
 def test_a_directory_is_looked_at_again_when_one_of_its_boards_was_let_go(
     old: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpumon.tags.listing.time_ns", lambda: os.stat(old).st_ctime_ns + 60 * SECOND)
+    monkeypatch.setattr("gpumon.tracking.board_directory.time_ns", lambda: os.stat(old).st_ctime_ns + 60 * SECOND)
     unchanged = settled(old)
     unchanged.forget(old)
     assert not unchanged(old, SECOND)

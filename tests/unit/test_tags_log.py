@@ -11,9 +11,9 @@ import pytest
 
 from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark
-from gpumon.tags.client import Board
-from gpumon.tags.description import Description
-from gpumon.tags.reader import TagReader
+from gpumon.tracking.board import Board
+from gpumon.tracking.description import Description
+from gpumon.tracking.reader import TagReader
 
 
 @pytest.fixture

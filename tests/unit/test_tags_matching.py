@@ -9,8 +9,8 @@ from gpumon.model.device import Device
 from gpumon.model.frame import Run, RunState, Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
-from gpumon.tags.devices import visible_uuids
-from gpumon.tags.matching import Claim, Match, UnprovenClaims, devices_of, stamp
+from gpumon.tracking.context import visible_uuids
+from gpumon.tracking.matching import Claim, Match, UnprovenClaims, devices_of, stamp
 
 ONE, TWO, MIG = "GPU-1111-aaaa", "GPU-2222-bbbb", "MIG-3333-cccc"
 DEVICES = [Device(ONE, 0, "H200"), Device(TWO, 1, "H200"), Device(MIG, 2, "H200 MIG")]

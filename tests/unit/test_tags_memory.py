@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from gpumon.tags import warn, wire
-from gpumon.tags.client import Board
-from gpumon.tags.description import Description
-from gpumon.tags.memory import EVERY, NEVER, SCAN_EVERY, MemoryReader
-from gpumon.tags.out_of_memory import Failures
-from gpumon.tags.running import ActiveRun
-from gpumon.tags.unpack import unpack_event, unpack_memory
-from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
+from gpumon.tracking import warn, wire
+from gpumon.tracking.active_run import ActiveRun
+from gpumon.tracking.board import Board
+from gpumon.tracking.description import Description
+from gpumon.tracking.memory import EVERY, NEVER, SCAN_EVERY, MemoryReader
+from gpumon.tracking.out_of_memory import Failures
+from gpumon.tracking.wire import NOT_KNOWN, Memory, device_mark, unpack_event, unpack_memory
 from tests.fakes import FakeClock
 
 ONE = "GPU-11111111-1111-1111-1111-111111111111"

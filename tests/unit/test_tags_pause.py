@@ -12,9 +12,9 @@ import pytest
 import gpumon
 from gpumon.common.paths import Places
 from gpumon.model.frame import Mark, RunState
-from gpumon.tags.lifetime import close_all
-from gpumon.tags.reader import Poll, TagReader
-from gpumon.tags.running import ActiveRun
+from gpumon.tracking.active_run import ActiveRun
+from gpumon.tracking.lifetime import close_all
+from gpumon.tracking.reader import Poll, TagReader
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpumon.tags.description import ID_LENGTH
-from gpumon.tags.ranks import RankPlace, of_attempt, parent_identity, place, run_id, slug
+from gpumon.tracking.context import RankPlace, of_attempt, parent_identity, place, run_id, slug
+from gpumon.tracking.description import ID_LENGTH
 
 TORCHRUN = {
     "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4",

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.tags import warn
-from gpumon.tags.values import Pending, metric_rank, number_of
+from gpumon.tracking import warn
+from gpumon.tracking.values import Pending, metric_rank, number_of
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark, Run, RunState, waited_between
-from gpumon.tags.reader import TagReader
+from gpumon.tracking.reader import TagReader
 
 # A board as version 1.0 wrote it, of a training that was killed in the validation of its second epoch. In the first
 # it made ten steps, waited half a second for data, and logged a loss of 0.5 and a gradient norm that was NaN.

@@ -11,10 +11,10 @@ import pytest
 
 from gpumon.common.paths import Places
 from gpumon.model.frame import Mark, waited_between
-from gpumon.tags.client import Board
-from gpumon.tags.description import Description
-from gpumon.tags.reader import TagReader
-from gpumon.tags.running import ActiveRun
+from gpumon.tracking.active_run import ActiveRun
+from gpumon.tracking.board import Board
+from gpumon.tracking.description import Description
+from gpumon.tracking.reader import TagReader
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from gpumon.common.errors import BoardError
 from gpumon.model.frame import TRAINING, Mark
 from gpumon.model.run import RunFacts
-from gpumon.tags import wire
-from gpumon.tags.description import MAX_PHASES, TRAIN, Description, decode, encode
-from gpumon.tags.unpack import text_versions, unpack_event, unpack_header, unpack_memory, unpack_state
+from gpumon.tracking import wire
+from gpumon.tracking.description import MAX_PHASES, TRAIN, Description, decode, encode
+from gpumon.tracking.wire import text_versions, unpack_event, unpack_header, unpack_memory, unpack_state
 
 HEADER = wire.BoardHeader(wire.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
 METRICS = [0.5, *[math.nan] * 7]

@@ -20,8 +20,8 @@ from gpumon.model.vendors import (
     short_name,
     visible_devices,
 )
-from gpumon.tags.devices import find_devices
-from gpumon.tags.matching import Claim, devices_of
+from gpumon.tracking.context import find_devices
+from gpumon.tracking.matching import Claim, devices_of
 from tests.builders import device, sample
 
 ROOT = Path(__file__).parents[2]

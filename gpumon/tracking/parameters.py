@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, TypeGuard
 
 from gpumon.model.run import MOST_PARAMETERS, NAME_LENGTH, VALUE_LENGTH, Parameter, bounded_text, bounded_value
-from gpumon.tags.secrets import MASK, is_secret_name, masked
+from gpumon.tracking.secrets import MASK, is_secret_name, masked
 
 _DEEPEST = 6
 _MOST_ITEMS = 64

@@ -19,13 +19,11 @@ from gpumon.common.procfs import start_time
 from gpumon.model.epoch import EpochFold
 from gpumon.model.frame import Boundary, FrameworkMemory, Mark, Run, RunState
 from gpumon.model.run import LARGEST, NOTHING_TOLD, decode_about
-from gpumon.tags import wire
-from gpumon.tags.attribution import InForce, attribute, in_force
-from gpumon.tags.description import Description, decode
-from gpumon.tags.listing import name_uid
-from gpumon.tags.matching import Claim
-from gpumon.tags.owner import is_running, lock_holder, process_by_namespace, read_process
-from gpumon.tags.unpack import about_versions, text_versions, unpack_event, unpack_header, unpack_memory, unpack_state
+from gpumon.tracking import wire
+from gpumon.tracking.board_directory import is_running, lock_holder, name_uid, process_by_namespace, read_process
+from gpumon.tracking.description import Description, decode
+from gpumon.tracking.matching import Claim, InForce, attribute, in_force
+from gpumon.tracking.wire import about_versions, text_versions, unpack_event, unpack_header, unpack_memory, unpack_state
 
 KEPT_BOUNDARIES = 1024
 """Of each run, to attribute samples: far more than happen between a sample and its attribution."""

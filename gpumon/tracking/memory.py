@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from time import monotonic_ns
 from typing import Any
 
-from gpumon.tags import out_of_memory
-from gpumon.tags.client import Board
-from gpumon.tags.devices import torch_uuid, visible_uuids
-from gpumon.tags.out_of_memory import count_of
-from gpumon.tags.warn import warn_once
-from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
+from gpumon.tracking import out_of_memory
+from gpumon.tracking.board import Board
+from gpumon.tracking.context import torch_uuid, visible_uuids
+from gpumon.tracking.out_of_memory import count_of
+from gpumon.tracking.warn import warn_once
+from gpumon.tracking.wire import NOT_KNOWN, Memory, device_mark
 
 EVERY = 500_000_000
 """ns between two reads."""

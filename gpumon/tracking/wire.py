@@ -1,49 +1,6 @@
-"""The bytes of a tag board: the small file in which one training process publishes its tags.
+"""Reading the bytes of a board, which may be hostile: nothing counts that its CRC does not cover.
 
-A board is `tag.<uid>.<pid>.<8 hex>`, 122880 bytes, little-endian, all offsets fixed. The training
-writes it through its own mapping; others only ever `pread` it and trust nothing that its CRC does
-not cover. Measurements behind each choice: `docs/architecture.md`.
-
-| offset | bytes | what |
-|---|---|---|
-| 0 | 84 | header, written once, `<8sHHIIIQQQ16sQQI`: see `BoardHeader`; crc32 of 0..79 at 80 |
-| 256, 512 | 128 | state A (even numbers), B (odd) |
-| 768 | 8 | u64: number of the newest event, counted from 1 |
-| 800, 816 | 16 | headers of description A, B: `<IIII` = version, length, crc32, 0 |
-| 832, 848 | 16 | since 1.2: headers, as those, of particulars A, B |
-| 1024, 2432 | 1408 | framework memory A (even numbers), B (odd) |
-| 4096 | 512 x 136 | events; number n lies at 4096 + (n % 512) * 136 |
-| 73728, 81408 | 7680 | description A (even versions), B (odd): JSON, see `gpumon.tags.description` |
-| 90112 | 512 x 16 | since 1.1: supplements of events; that of number n lies at 90112 + (n % 512) * 16 |
-| 98304, 110592 | 12288 | since 1.2: particulars A (even versions), B: JSON, see `gpumon.model.run` |
-
-Header: magic `GPUMTAG\\x01`, major, minor, size, pid and parent pid (as the training sees them), start
-time (`/proc/self/stat` field 22), inodes of its pid and time namespaces, boot id, begin of the run on
-the monotonic and on the wall clock, crc32.
-
-State: u32 crc32 of what follows it, u32 length of what follows, then `<QQQqQQiHH` = number, monotonic,
-wall clock, step, time waited for data since the run began, begin of the epoch (monotonic, 0 for
-none), epoch, phase, flags; `<8d` metrics, the newest of each; since 1.1 `<II`: which of them are set, a bit for each
-from the lowest on, and 0. Before, what is not set is NaN, and so is what was logged as NaN. A record may grow in
-a later minor version: the length says so.
-
-Framework memory: u32 crc32 of what follows it, u32 length of what follows, `<QQ` = number, monotonic; then for
-each device `<II9Q` = the framework's own number of it, mark of its UUID (see `device_mark`; 0 where not
-known), allocated, reserved, peak, active, inactive split, requested: bytes; retries, out-of-memory errors: counts;
-largest free block: bytes; all ones where not known.
-
-Event: u32 crc32 of the 132 bytes that follow, seeded with its number; `<HHQQQqQiIQQ8d` = mark, phase,
-number, monotonic, wall clock, step, time waited, epoch, aux (of RUN_END: 1 when it failed, 2 when it was
-withdrawn, 5 when it was interrupted, 8 when it was stopped before its end; of OUT_OF_MEMORY: mark of the
-device), bytes asked for, bytes free (of OUT_OF_MEMORY), and what was logged in this epoch. The time waited,
-here and in a state, is 0 until it is measured and all ones where the training does not know it.
-
-Supplement: u32 crc32 of the 12 bytes that follow, seeded with the event's number; `<HHQ` = which of the event's
-metrics are set (as in a state), 0, the framework's peak of allocated bytes until then, over all devices (all ones
-where it was not read). It is written before its event.
-
-Times are nanoseconds. The phase is an index into the description's phase names. Two states, memory records and
-descriptions alternate, so that one of each is whole at every moment, whatever is being written.
+The layout, and the side that writes, are in `gpumon.tracking.wire`.
 """
 
 from __future__ import annotations
@@ -51,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
+from gpumon.common.errors import BoardError
+from gpumon.model.run import ROOM
 from gpumon.model.vendors import bare
 
 MAGIC = b"GPUMTAG\x01"
@@ -279,3 +238,107 @@ def _set(metrics: Metrics) -> int:
 
 def _sealed(body: bytes, number: int) -> bytes:
     return crc32(body, number & 0xFFFFFFFF).to_bytes(4, "little") + body
+
+
+def unpack_header(front: bytes) -> BoardHeader:
+    """The header of a board. Raises BoardError when this is none, or one of another version."""
+    if len(front) < HEADER.size:
+        raise BoardError("shorter than a header")
+    magic, major, _minor, size, *rest, crc = HEADER.unpack_from(front)
+    if magic != MAGIC:
+        raise BoardError("not a tag board")
+    if crc32(front[: HEADER.size - 4]) != crc:
+        raise BoardError("damaged header")
+    if major != MAJOR:
+        raise BoardError(f"version {major} of the board, this gpumon reads version {MAJOR}")
+    return BoardHeader(size, *rest)
+
+
+def unpack_state(front: bytes) -> State | None:
+    """The newest whole state of the first `FRONT` bytes of a board, or None before the first."""
+    best: tuple[int, tuple[int, ...], int, int] | None = None
+    for offset in STATES:
+        if len(front) < offset + 256:
+            continue
+        crc, length = PREFIX.unpack_from(front, offset)
+        if not STATE_LEAST <= length <= 248 or crc32(front[offset + 4 : offset + 8 + length]) != crc:
+            continue
+        head = STATE_HEAD.unpack_from(front, offset + 8)
+        if head[0] and (best is None or head[0] > best[0]):
+            best = (head[0], head, offset, length)
+    if best is None:
+        return None
+    at = best[2] + 8 + STATE_HEAD.size
+    which = STATE_SET.unpack_from(front, at + STATE_METRICS.size)[0] if best[3] >= STATE_BODY else None
+    fields: tuple[Any, ...] = (*best[1], _logged(STATE_METRICS.unpack_from(front, at), which))
+    return State(*fields)
+
+
+def unpack_memory(front: bytes) -> tuple[int, tuple[Memory, ...]]:
+    """(monotonic, devices) of the newest whole record of framework memory; (0, ()) before the first."""
+    best, found = (0, 0), b""
+    for offset in MEMORY:
+        if len(front) < offset + MEMORY_ROOM:
+            continue  # cut short
+        crc, length = PREFIX.unpack_from(front, offset)
+        if not MEMORY_HEAD.size <= length <= MEMORY_ROOM - 8 or crc32(front[offset + 4 : offset + 8 + length]) != crc:
+            continue
+        body = front[offset + 8 : offset + 8 + length]
+        head = MEMORY_HEAD.unpack_from(body)
+        if head[0] > best[0]:
+            best, found = head, body
+    whole = (len(found) - MEMORY_HEAD.size) // MEMORY_ENTRY.size if found else 0
+    return best[1], tuple(
+        Memory(*MEMORY_ENTRY.unpack_from(found, MEMORY_HEAD.size + i * MEMORY_ENTRY.size))
+        for i in range(min(whole, MAX_MEMORY))
+    )
+
+
+def unpack_event(ring: bytes, number: int, supplements: bytes = b"") -> Event | None:
+    """Event `number` of the bytes from EVENTS on, or None when it is not there, or not whole.
+
+    `supplements`: the bytes from SUPPLEMENTS on; a board of version 1.0 has none.
+    """
+    body = _whole(ring, event_offset(number) - EVENTS, EVENT_BODY.size, number)
+    if body is None:
+        return None
+    fields = EVENT_BODY.unpack(body)
+    supplement = _whole(supplements, supplement_offset(number) - SUPPLEMENTS, SUPPLEMENT_BODY.size, number)
+    which, _, peak = SUPPLEMENT_BODY.unpack(supplement) if supplement is not None else (None, 0, NOT_KNOWN)
+    whole: tuple[Any, ...] = (*fields[:-MAX_METRICS], _logged(fields[-MAX_METRICS:], which), peak)
+    event = Event(*whole)
+    return event if event.number == number else None
+
+
+def text_versions(front: bytes) -> list[tuple[int, int, int, int]]:
+    """(version, length, crc32, offset) of both descriptions, the newer first; absent ones left out."""
+    return _texts(front, DESCRIPTIONS, TEXTS, TEXT_ROOM)
+
+
+def about_versions(front: bytes) -> list[tuple[int, int, int, int]]:
+    """(version, length, crc32, offset) of the particulars of a run; a board of version 1.1 has none."""
+    return _texts(front, ABOUTS, ABOUT_TEXTS, ROOM)
+
+
+def _texts(front: bytes, headers: Sequence[int], offsets: Sequence[int], room: int) -> list[tuple[int, int, int, int]]:
+    found = []
+    for where, offset in zip(headers, offsets, strict=True):
+        if len(front) >= where + TEXT_HEADER.size:
+            version, length, crc, _ = TEXT_HEADER.unpack_from(front, where)
+            if version and length <= room:
+                found.append((version, length, crc, offset))
+    return sorted(found, reverse=True)
+
+
+def _logged(numbers: Sequence[float], which: int | None) -> tuple[float | None, ...]:
+    if which is None:  # of version 1.0: a NaN may have been logged or not
+        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+        return tuple(None if value != value else value for value in numbers)
+    return tuple(value if which >> slot & 1 else None for slot, value in enumerate(numbers))
+
+
+def _whole(ring: bytes, offset: int, size: int, number: int) -> bytes | None:
+    raw = ring[offset : offset + 4 + size]
+    if len(raw) < 4 + size or crc32(raw[4:], number & 0xFFFFFFFF) != int.from_bytes(raw[:4], "little"):
+        return None
+    return raw[4:]

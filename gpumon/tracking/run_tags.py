@@ -11,18 +11,16 @@ from time import monotonic_ns
 from typing import NamedTuple, Protocol
 
 from gpumon.model.run import LARGEST
-from gpumon.tags import out_of_memory
-from gpumon.tags.client import Board
-from gpumon.tags.cpu_time import CpuTime
-from gpumon.tags.devices import framework_of
-from gpumon.tags.lifetime import ending
-from gpumon.tags.loader import Samples, samples_of
-from gpumon.tags.memory import NEVER, MemoryReader
-from gpumon.tags.step_rows import RowEnd, StepMarker
-from gpumon.tags.telling import Telling
-from gpumon.tags.values import Pending, whole
-from gpumon.tags.warn import shown, warn_once
-from gpumon.tags.wire import NOT_KNOWN
+from gpumon.tracking import out_of_memory
+from gpumon.tracking.board import Board
+from gpumon.tracking.context import framework_of
+from gpumon.tracking.lifetime import ending
+from gpumon.tracking.loader import CpuTime, Samples, samples_of
+from gpumon.tracking.memory import NEVER, MemoryReader
+from gpumon.tracking.metadata import Telling
+from gpumon.tracking.values import Pending, RowEnd, StepMarker, whole
+from gpumon.tracking.warn import shown, warn_once
+from gpumon.tracking.wire import NOT_KNOWN
 
 UNWINDING = 1_000_000_000
 """ns within which the exception that has left an epoch comes to the end of the run."""

@@ -20,14 +20,21 @@ from gpumon.common.paths import Places, tag_dirs
 from gpumon.common.procfs import start_time
 from gpumon.model.frame import ENDED_BADLY, Boundary, Run, RunState
 from gpumon.model.run import NEWS_FOR, NOTHING_TOLD, SHOWN_FOR, About
-from gpumon.tags.budget import FOR_DESCRIPTIONS, Budget, BudgetOwners
-from gpumon.tags.listing import Listing, Unchanged, is_of_its_user, name_uid
-from gpumon.tags.matching import Claim
-from gpumon.tags.refusals import Place, Refusals
-from gpumon.tags.run_ids import Named, RunIds
-from gpumon.tags.sweep import KEEP
-from gpumon.tags.watch import Times, Watched
-from gpumon.tags.wire import Memory
+from gpumon.tracking.board_directory import (
+    FOR_DESCRIPTIONS,
+    Budget,
+    BudgetOwners,
+    Listing,
+    Place,
+    Refusals,
+    Unchanged,
+    is_of_its_user,
+    name_uid,
+)
+from gpumon.tracking.board_watch import Times, Watched
+from gpumon.tracking.lifetime import KEEP
+from gpumon.tracking.matching import Claim, Named, RunIds
+from gpumon.tracking.wire import Memory
 
 SHOWN_AFTER_END = round(SHOWN_FOR * SECOND)
 """Time for which an ended run stays in the list."""

@@ -1,8 +1,6 @@
-"""Numbers out of whatever a training logs, without ever waiting for a GPU.
+"""Round numbers of steps at which the rows of a training without epochs end.
 
-`float(tensor)` of a CUDA tensor stops the training until the GPU has caught up. So the value is
-copied to pinned memory behind what is already queued, with an event after it, and taken
-when the event has passed, on a later call.
+Rows become longer as it goes on, so that what is published grows with the logarithm of its length.
 """
 
 from __future__ import annotations
@@ -11,9 +9,69 @@ import re
 import sys
 from collections.abc import Mapping
 from operator import index
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from gpumon.tags.warn import warn_once
+from gpumon.model.steps import mark_size
+from gpumon.tracking.warn import warn_once
+from gpumon.tracking.wire import NOT_KNOWN
+
+
+class RowEnd(NamedTuple):
+    """A moment at which a training had made a round number of steps."""
+
+    step: int
+    monotonic_ns: int
+    wait_ns: int
+
+
+class StepMarker:
+    """Follows the steps of one run, as often as they are published."""
+
+    def __init__(self) -> None:
+        self._before = RowEnd(0, 0, 0)
+        self._size = 1
+        self.ended = 0
+        """The step with which the newest row ended; 0 before the first."""
+        self.next = 0
+        """The step with which the next one ends, unless rows have become longer by then."""
+
+    def passed(self, now: RowEnd) -> list[RowEnd]:
+        """The ends of rows that lie between the last call and this one.
+
+        Between two calls, which are 50 ms apart at most while steps are fast, steps are taken to be equally long.
+        """
+        before = self._before
+        self.note(now)
+        size = self._size
+        # Of what came before the first call it is unknown when each step was made.
+        first = before.step // size * size + size if before.monotonic_ns else max(size, now.step // size * size)
+        ends = [_between(before, now, step) for step in range(first, now.step + 1, size)]
+        if ends:
+            self.ended = ends[-1].step
+        return ends
+
+    def note(self, now: RowEnd) -> None:
+        """Note where the training stands when something else was published: no row ends before it."""
+        self._before = now
+        self._size = size = mark_size(now.step)
+        self.next = now.step // size * size + size
+
+    def end_of(self, step: int) -> int:
+        """Return the step with which the row of `step` ends, as long as rows are now."""
+        return -(-step // self._size) * self._size
+
+
+def _between(before: RowEnd, now: RowEnd, step: int) -> RowEnd:
+    """The moment at which a training that was here and there made that step."""
+    if not before.monotonic_ns or step == now.step or NOT_KNOWN in (before.wait_ns, now.wait_ns):
+        return now._replace(step=step)
+    share = (step - before.step) / (now.step - before.step)
+    return RowEnd(
+        step=step,
+        monotonic_ns=before.monotonic_ns + round(share * (now.monotonic_ns - before.monotonic_ns)),
+        wait_ns=before.wait_ns + round(share * (now.wait_ns - before.wait_ns)),
+    )
+
 
 _EPOCHS = 4
 """Epochs whose last number is waited for at once."""

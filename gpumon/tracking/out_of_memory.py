@@ -15,10 +15,10 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gpumon.tags.client import Board
-from gpumon.tags.devices import torch_uuid
-from gpumon.tags.warn import warn_once
-from gpumon.tags.wire import NOT_KNOWN
+from gpumon.tracking.board import Board
+from gpumon.tracking.context import torch_uuid
+from gpumon.tracking.warn import warn_once
+from gpumon.tracking.wire import NOT_KNOWN
 
 _TOLD = "_gpumon_told"
 _DEEPEST = 8

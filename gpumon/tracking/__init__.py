@@ -1,0 +1,1 @@
+"""What a training publishes about itself, and how the daemon reads it."""
