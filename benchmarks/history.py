@@ -27,10 +27,10 @@ from benchmarks.month_values import DAYS, STALL, UUIDS, hours
 from benchmarks.prometheus import PROMETHEUS
 from benchmarks.report import Budget, Result, number
 from benchmarks.stage import GPUS, Effort, Stage
-from gpumon.history.open import open_history
-from gpumon.history.overview import overview
-from gpumon.history.query import MOST, Query, Series
-from gpumon.history.tiers import DAY, HOUR, SHAPES
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.overview import overview
+from gpumon.storage.history.query import MOST, Query, Series
+from gpumon.storage.history.tiers import DAY, HOUR, SHAPES
 
 _REPEATS = 9
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from benchmarks.stage import Effort, Place, Stage, background
 from benchmarks.usage import cpu_seconds, memory, watch_cpu
 from gpumon.common.paths import HISTORY
-from gpumon.history.tiers import SHAPES
 from gpumon.live import connect
+from gpumon.storage.history.tiers import SHAPES
 from tests.programs import until
 
 _PAIRS = 3

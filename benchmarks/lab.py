@@ -23,7 +23,7 @@ from benchmarks.stage import GPUS, Effort, Stage
 from benchmarks.usage import Figures, cpu_seconds
 from benchmarks.viewers import watch
 from benchmarks.web import question, web
-from gpumon.history.tiers import SHAPES
+from gpumon.storage.history.tiers import SHAPES
 from tests.months import fill
 from tests.programs import daemon
 from tests.runs import Book, training

@@ -24,12 +24,11 @@ from benchmarks.month_values import DAYS, ticks
 from benchmarks.usage import memory
 from benchmarks.year import keep_year
 from gpumon.common.clock import SECOND
-from gpumon.database.write import open_to_write
-from gpumon.history.collect import Block, Collector
-from gpumon.history.limits import USUAL_LIMITS, prune_large, prune_old
-from gpumon.history.migrations import HISTORY_FILE
-from gpumon.history.tiers import DAY, HOUR, SHAPES
-from gpumon.history.write import SealedBlock, seal, write
+from gpumon.storage.history.aggregator import Block, Collector
+from gpumon.storage.history.schema import HISTORY_FILE
+from gpumon.storage.history.tiers import DAY, HOUR, SHAPES, USUAL_LIMITS, prune_large, prune_old
+from gpumon.storage.history.write import SealedBlock, seal, write
+from gpumon.storage.sqlite.write import open_to_write
 
 _BATCH = 300
 """Ticks between two writes: as many as make a block of the finest tier."""

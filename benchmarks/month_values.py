@@ -14,10 +14,10 @@ import numpy as np
 
 from benchmarks.stage import GPUS
 from gpumon.common.clock import SECOND
-from gpumon.history.collect import SubjectValues, TickValues
-from gpumon.history.query import HOST
-from gpumon.history.tiers import DAY, HOUR
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS
+from gpumon.storage.history.aggregator import SubjectValues, TickValues
+from gpumon.storage.history.query import HOST
+from gpumon.storage.history.tiers import DAY, HOUR
 
 DAYS = 31
 UUIDS = [f"GPU-{index:08x}-5ee1-4a3c-9d20-0123456789ab" for index in range(GPUS)]

@@ -6,15 +6,13 @@ import random
 import sqlite3
 
 from benchmarks.month_values import UUIDS
-from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
-from gpumon.accounting.book import AccountBook, HourOfDevice, HourOfUser
-from gpumon.accounting.rows import write_accounts
 from gpumon.common.clock import SECOND
-from gpumon.events.book import EventBatch
-from gpumon.events.log import write_events
-from gpumon.history.tiers import HOUR
 from gpumon.model.device import Device
 from gpumon.model.events import EventSubject, Occurrence
+from gpumon.storage.events.log import EventBatch, write_events
+from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS
+from gpumon.storage.usage.hours import AccountBook, HourOfDevice, HourOfUser, write_accounts
 
 _USERS = [f"user-{number:02}" for number in range(24)]
 _YEAR = 365 * 24

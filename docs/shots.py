@@ -22,7 +22,7 @@ from playwright.sync_api import sync_playwright
 
 from gpumon.cli.private_sampler import private_sampler
 from gpumon.common.paths import Places
-from gpumon.ledger.reader import Ledgers
+from gpumon.storage.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp
 
 HERE = Path(__file__).parent

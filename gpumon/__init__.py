@@ -13,14 +13,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpumon.ledger.past import open_ledger as ledger
     from gpumon.live import connect
+    from gpumon.storage.ledger.api import open_ledger as ledger
     from gpumon.tracking.active_run import run
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "connect", "ledger", "run"]
 
-_HOMES = {"run": "gpumon.tracking.active_run", "connect": "gpumon.live", "ledger": "gpumon.ledger.past"}
+_HOMES = {"run": "gpumon.tracking.active_run", "connect": "gpumon.live", "ledger": "gpumon.storage.ledger.api"}
 
 
 def __getattr__(name: str) -> object:
@@ -37,9 +37,7 @@ def __getattr__(name: str) -> object:
         return found
     from importlib import import_module
 
-    if name == "ledger":
-        return import_module("gpumon.ledger")  # a package that can be called
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    found = globals()[name] = getattr(import_module(_HOMES[name]), "open_ledger" if name == "ledger" else name)
     return found
 
 

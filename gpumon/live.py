@@ -32,14 +32,14 @@ from gpumon.ring.layout import RUNNING, Superblock
 from gpumon.ring.reader import Heartbeat, RingReader
 
 if TYPE_CHECKING:
-    from gpumon.history.devices import Wanted
-    from gpumon.history.span import Moment
-    from gpumon.history.totals import WindowTotals
-    from gpumon.process_history.kept import KnownProcess
-    from gpumon.process_history.lines import ProcessLines
-    from gpumon.process_history.query import ProcessWindow
     from gpumon.recording.playback import Playback
     from gpumon.ring.sums import Sums
+    from gpumon.storage.history.devices import Wanted
+    from gpumon.storage.history.grid import Moment
+    from gpumon.storage.history.totals import WindowTotals
+    from gpumon.storage.processes.lines import ProcessLines
+    from gpumon.storage.processes.query import ProcessWindow
+    from gpumon.storage.processes.reader import KnownProcess
     from gpumon.window import Window
 
 NO_DAEMON = "no daemon is running"
@@ -163,9 +163,9 @@ class Live:
         (seconds since 1970, a datetime, a text of ISO 8601, or such as "7d" for so long ago). `devices` are indexes or
         UUIDs; else all. Each total says how many seconds are missing. Raises UsageError.
         """
-        from gpumon.history.devices import chosen, devices_of
-        from gpumon.history.open import kept_devices, open_totals
-        from gpumon.history.span import span_of
+        from gpumon.storage.history.devices import chosen, devices_of
+        from gpumon.storage.history.grid import span_of
+        from gpumon.storage.history.open import kept_devices, open_totals
 
         frames = self.since(0)
         span = span_of(length, begin, end, float(floor(self._newest_time(frames))))
@@ -182,7 +182,7 @@ class Live:
 
         The window is as of `totals`; `devices` are indexes or UUIDs. What is not named selects all. Raises UsageError.
         """
-        from gpumon.process_history.ask import processes_of
+        from gpumon.storage.processes.query import processes_of
 
         frames = self.since(0)
         span = (length, begin, end, self._newest_time(frames))
@@ -196,7 +196,7 @@ class Live:
 
         The window is as of `totals`. Raises UsageError.
         """
-        from gpumon.process_history.ask import lines_of
+        from gpumon.storage.processes.query import lines_of
 
         frames = self.since(0)
         span = (length, begin, end, self._newest_time(frames))

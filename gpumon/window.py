@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import MissingPackage, UsageError
 from gpumon.common.numbers import is_known
-from gpumon.history.device_table import devices_in
-from gpumon.history.devices import Wanted, chosen, devices_of, named
-from gpumon.history.grid import Grid
-from gpumon.history.open import kept_devices, open_history, subjects_of
-from gpumon.history.query import HOST, Query, Series
-from gpumon.history.recent import KEEP
-from gpumon.history.span import WindowSpan, span_of
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import BY_NAME, METRICS, Scope
+from gpumon.storage.history.devices import Wanted, chosen, devices_in, devices_of, named
+from gpumon.storage.history.grid import Grid, WindowSpan, span_of
+from gpumon.storage.history.open import kept_devices, open_history, subjects_of
+from gpumon.storage.history.query import HOST, Query, Series
+from gpumon.storage.history.recent import KEEP
 
 try:
     import numpy as np
@@ -33,7 +31,7 @@ _ANY = "host.load"
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from gpumon.history.span import Moment
+    from gpumon.storage.history.grid import Moment
 
     Column = npt.NDArray[np.float64]
 

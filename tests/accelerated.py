@@ -16,15 +16,15 @@ from pathlib import Path
 from select import select
 from typing import NamedTuple
 
-import gpumon.history.recorder
+import gpumon.storage.history.recorder
 from gpumon.common.clock import SECOND
 from gpumon.daemon.earlier import frames_since
-from gpumon.history.limits import HistoryLimits
-from gpumon.history.recorder import HistoryRecorder
 from gpumon.ring.writer import RingWriter
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Described
 from gpumon.sources.nvml import NvmlSource
+from gpumon.storage.history.recorder import HistoryRecorder
+from gpumon.storage.history.tiers import HistoryLimits
 from tests.fakes import FakeClock, Inline
 from tests.nvml import Stub
 from tests.nvml.truth import driver_value
@@ -87,7 +87,7 @@ def play(stub: Stub, directory: Path, plan: Sequence[Stretch]) -> RingWriter:
             )  # fmt: skip
             if stretch.rebooted:
                 booted = os.urandom(16)
-                gpumon.history.recorder.boot_id = lambda booted=booted: booted
+                gpumon.storage.history.recorder.boot_id = lambda booted=booted: booted
             recorder = HistoryRecorder(
                 str(state / "history.sqlite"), os.getuid(), print, limits=ShortLimits(), directory=str(where),
                 earlier=partial(frames_since, str(where / "ring")),

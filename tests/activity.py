@@ -11,9 +11,9 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
-from gpumon.database.write import open_to_write
-from gpumon.history.migrations import HISTORY_FILE
 from gpumon.model.frame import Tick
+from gpumon.storage.history.schema import HISTORY_FILE
+from gpumon.storage.sqlite.write import open_to_write
 
 WRITTEN_EVERY = 60 * SECOND
 

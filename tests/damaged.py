@@ -36,14 +36,6 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.net import token_from
 from gpumon.common.paths import Places
-from gpumon.history.grid import Grid
-from gpumon.history.kept_file import KeptFile
-from gpumon.history.kept_frames import kept_frames
-from gpumon.history.kept_tier import KeptTier
-from gpumon.history.query import HOST, Query
-from gpumon.history.recorder import HistoryRecorder
-from gpumon.history.tiers import SHAPES
-from gpumon.ledger.reader import Ledgers
 from gpumon.live import Live
 from gpumon.model.origin import Driver, Origin
 from gpumon.recording.content import Context, Recorded
@@ -55,6 +47,14 @@ from gpumon.ring.layout import CRC_FROM, SLOT
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.replay import ReplaySource
+from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.past_frames import kept_frames
+from gpumon.storage.history.query import HOST, Query
+from gpumon.storage.history.recorder import HistoryRecorder
+from gpumon.storage.history.tiered import KeptTier
+from gpumon.storage.history.tiers import SHAPES
+from gpumon.storage.ledger.reader import Ledgers
 from gpumon.tracking import wire
 from gpumon.tracking.reader import TagReader
 from tests.builders import TIME, boundary, frame_of, process, run, sample, tick
@@ -370,7 +370,10 @@ def read_ledger(path: Path, held: object, is_right: bool) -> None:
                 ledger.record(listed.run.id)
                 ledger.traces(listed.run.id)
                 ledger.settled(listed.run.id)
-    with suppress(GpumonError), gpumon.ledger(state_dir=str(path.parent), directory=str(path.parent / "live")) as past:
+    with (
+        suppress(GpumonError),
+        gpumon.ledger(state_dir=str(path.parent), directory=str(path.parent / "live")) as past,
+    ):
         for one in past.runs():
             for part in ("epochs", "total", "between", "usage", "steps", "config", "notes"):
                 getattr(one, part)

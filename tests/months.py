@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from math import nan, sin
 
-from gpumon.database.write import open_to_write
-from gpumon.history.cell import HistoryCell
-from gpumon.history.collect import Block
-from gpumon.history.migrations import HISTORY_FILE
-from gpumon.history.query import HOST
-from gpumon.history.tiers import OF_GPU, OF_HOST, SHAPES, TierShape
-from gpumon.history.write import seal, write
+from gpumon.storage.history.aggregator import Block
+from gpumon.storage.history.cell import HistoryCell
+from gpumon.storage.history.query import HOST
+from gpumon.storage.history.schema import HISTORY_FILE
+from gpumon.storage.history.tiers import OF_GPU, OF_HOST, SHAPES, TierShape
+from gpumon.storage.history.write import seal, write
+from gpumon.storage.sqlite.write import open_to_write
 
 Values = Callable[[str, str, float], tuple[float, float, float]]
 """Low, mean and high of a subject's metric in the cell that begins at a time; NaN is missing."""

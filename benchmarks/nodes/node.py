@@ -9,8 +9,6 @@ import math
 from collections.abc import Iterator
 
 from benchmarks.nodes.plan import Fault, SimulatedJob, SimulatedNode
-from gpumon.accounting.account import Account, DeviceUse
-from gpumon.accounting.totals import DeviceNow, DeviceTotals, Totals, XidCount
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
@@ -20,6 +18,8 @@ from gpumon.model.frame import Run, Sample
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import Process
+from gpumon.storage.usage.account import Account, DeviceUse
+from gpumon.storage.usage.totals import DeviceNow, DeviceTotals, Totals, XidCount
 
 VERSION = "simulated"
 QUIET_AFTER = 90.0

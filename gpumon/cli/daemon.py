@@ -74,8 +74,8 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
     from gpumon.daemon import heap
     from gpumon.daemon.recorder import Recorder
     from gpumon.daemon.start import open_daemon
-    from gpumon.history.limits import HistoryLimits
     from gpumon.service import Service
+    from gpumon.storage.history.tiers import HistoryLimits
 
     def open_recorder() -> Recorder:
         playback = playback_of(arguments)

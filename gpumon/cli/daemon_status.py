@@ -14,11 +14,11 @@ from gpumon.common.numbers import is_known
 from gpumon.common.paths import Places
 from gpumon.common.procfs import began
 from gpumon.common.text import clean
-from gpumon.ledger.change import user_name
 from gpumon.live import WAITING
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Capability
 from gpumon.model.units import duration, moment, words
+from gpumon.storage.ledger.change import user_name
 
 _STARTING = f"starting, {WAITING}"
 

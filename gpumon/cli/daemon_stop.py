@@ -12,8 +12,8 @@ from gpumon.cli.daemon_found import FoundDaemon, find_daemon
 from gpumon.common.errors import EXIT_OK, GpumonError, quoted
 from gpumon.common.paths import Places
 from gpumon.common.procfs import is_alive, read_stat
-from gpumon.ledger.change import user_name
 from gpumon.ring.lock import Holder, holder_of
+from gpumon.storage.ledger.change import user_name
 
 _PATIENCE = 15.0
 """Seconds until a lock that is not free counts as a daemon that does not stop: on a busy machine it needs long."""

@@ -26,11 +26,11 @@ from gpumon.common.paths import (
     tag_dir_for_client,
 )
 from gpumon.common.procfs import read_stat
-from gpumon.database.read import open_to_read, words_of
-from gpumon.ledger.change import user_name
 from gpumon.live import NO_DAEMON
 from gpumon.model.origin import Capability
 from gpumon.model.units import bytes_binary
+from gpumon.storage.ledger.change import user_name
+from gpumon.storage.sqlite.read import open_to_read, words_of
 
 _RING_ROOM = 16 << 20
 """Bytes of the ring of a machine of eight GPUs."""

@@ -23,14 +23,14 @@ from gpumon.cli.streams import say
 from gpumon.common.clock import positive_seconds
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_paths
-from gpumon.history.long import LongHistory
-from gpumon.history.open import open_history
-from gpumon.history.overview import Overview, overview
-from gpumon.history.tiers import DAY, SHAPES
 from gpumon.live import follow
 from gpumon.model.units import bytes_binary, counted, moment, span
 from gpumon.model.vendors import is_part
 from gpumon.reports.text_table import TextColumn, draw
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.overview import Overview, overview
+from gpumon.storage.history.tiered import LongHistory
+from gpumon.storage.history.tiers import DAY, SHAPES
 
 _MORE: dict[str, ModuleType] = {
     "totals": history_totals, "accounts": history_accounts, "processes": history_processes, "events": history_events,

@@ -8,18 +8,17 @@ import sys
 import time
 from typing import Any
 
-from gpumon.accounting.of_groups import by_group
-from gpumon.accounting.query import read_accounts
-from gpumon.accounting.summary import WAYS, summary
 from gpumon.cli.history_options import add_command
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_paths
-from gpumon.history.span import span_of
-from gpumon.history.tiers import HOUR
 from gpumon.reports import accounts
+from gpumon.storage.history.grid import span_of
+from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.usage.query import by_group, read_accounts
+from gpumon.storage.usage.summary import WAYS, summary
 
 _TEXT = "show who used the GPUs: held, busy and idle time and energy of each user"
 

@@ -15,11 +15,11 @@ from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places, history_paths
-from gpumon.events.query import EventFilter, devices_of_events, read_events
-from gpumon.history.span import span_of
 from gpumon.live import follow
 from gpumon.model.events import EVENT_KINDS
 from gpumon.reports import events
+from gpumon.storage.events.query import EventFilter, devices_of_events, read_events
+from gpumon.storage.history.grid import span_of
 
 _TEXT = "list events: runs, out of memory, throttling, lost or idle GPUs, the driver, the daemon"
 _KINDS = [kind.name for kind in EVENT_KINDS]
@@ -73,8 +73,8 @@ def _require_gpu(where: Places, path: str, name: str) -> str:
 
     Raises UsageError for one that neither the file nor the ring knows: "no events" would be a claim about it.
     """
-    from gpumon.history.devices import unknown_gpu
-    from gpumon.history.open import kept_devices
+    from gpumon.storage.history.devices import unknown_gpu
+    from gpumon.storage.history.open import kept_devices
 
     with closing(follow(where)) as live:
         devices = kept_devices(path, live.since(0)) or {}

@@ -15,8 +15,8 @@ from gpumon.cli.streams import output_width, say
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places, history_paths
 from gpumon.common.text import clean
-from gpumon.history.span import WindowSpan
 from gpumon.live import follow
+from gpumon.storage.history.grid import WindowSpan
 
 _TEXT = "list the processes that were on the GPUs: user, time, memory, share of the SMs"
 
@@ -72,9 +72,9 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
 
 def _left_out(path: str, span: WindowSpan) -> int:
     """Return how many processes at once were not kept in a window, at most. Raises GpumonError."""
-    from gpumon.events.process_watch import AGAIN
-    from gpumon.events.query import EventFilter, read_events
     from gpumon.model.events import LEFT_OUT
+    from gpumon.storage.events.query import EventFilter, read_events
+    from gpumon.storage.events.run_watch import AGAIN
 
     noted = read_events(path, span.begin - AGAIN, span.end, EventFilter(kinds=(LEFT_OUT,)))
     counts = [event.details.get("left_out") for event in noted]

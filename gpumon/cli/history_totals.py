@@ -30,8 +30,8 @@ def add_parser(commands: Any, formatter: Any) -> None:
 
 def run(where: Places, arguments: argparse.Namespace) -> int:
     """Print the totals. Raises GpumonError where nothing of the window is known."""
-    from gpumon.history.overview import overview
     from gpumon.reports import history_totals
+    from gpumon.storage.history.overview import overview
 
     live = follow(where)
     try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 
 from gpumon.common.paths import Places, history_path, ledger_path
-from gpumon.database.absent import why_absent
-from gpumon.ledger.reader import NOTHING
 from gpumon.live import Live, follow
 from gpumon.model.origin import Capability
+from gpumon.storage.ledger.reader import NOTHING
+from gpumon.storage.sqlite.read import why_absent
 
 _RUNNING = "the daemon writes within a minute of its start; after that, its log may say why; restart it if it is older"
 

@@ -32,7 +32,7 @@ from gpumon.recording.content import VALUES, Context, Recorded, means_of
 from gpumon.recording.writer import RecordingWriter
 
 if TYPE_CHECKING:
-    from gpumon.history.kept_frames import KeptFrame
+    from gpumon.storage.history.past_frames import KeptFrame
 
 _LONGEST_WAIT = 0.5
 """Seconds between two looks at the ring: it holds frames of minutes."""
@@ -130,7 +130,7 @@ class _Recording:
 
     @staticmethod
     def _kept(begin: float, frames: Sequence[Frame], histories: Sequence[str]) -> list[KeptFrame]:
-        from gpumon.history.kept_frames import kept_frames  # SQLite
+        from gpumon.storage.history.past_frames import kept_frames  # SQLite
 
         devices = {sample.device.uuid: sample.device for sample in frames[-1].samples}
         return next((kept for path in histories if (kept := kept_frames(path, begin, frames[0], devices))), [])

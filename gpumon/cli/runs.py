@@ -20,11 +20,10 @@ from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import output_width, say
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_beside, ledger_paths
-from gpumon.ledger.find import find
-from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
-from gpumon.ledger.records import Record, RunSummary, RunTrace
 from gpumon.live import follow
 from gpumon.reports.export_formats import FORMATS
+from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers, find
+from gpumon.storage.ledger.records import Record, RunSummary, RunTrace
 
 if TYPE_CHECKING:
     from gpumon.common.config import Prices
@@ -215,8 +214,8 @@ def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> Non
 
 
 def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    from gpumon.history.open import open_history
     from gpumon.reports.html import page
+    from gpumon.storage.history.open import open_history
 
     ledger, record, traces = _all_of(ledgers, arguments.run, now)
     history = open_history()

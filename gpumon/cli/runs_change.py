@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from gpumon.cli.streams import say
 from gpumon.common.errors import GpumonError, UsageError
-from gpumon.ledger.find import find
-from gpumon.ledger.reader import Ledger, Ledgers
-from gpumon.ledger.records import RunRow
 from gpumon.model import units
+from gpumon.storage.ledger.reader import Ledger, Ledgers, find
+from gpumon.storage.ledger.records import RunRow
 
 if TYPE_CHECKING:
-    from gpumon.ledger.change import LedgerChange
+    from gpumon.storage.ledger.change import LedgerChange
 
 _RUN = "id, name or unambiguous prefix of one of your runs; 'last' is the newest"
 
@@ -93,7 +92,7 @@ ACTIONS: dict[str, Any] = {"rename": rename, "note": note, "tag": tag, "delete":
 
 
 def _changing(ledger: Ledger) -> LedgerChange:
-    from gpumon.ledger.change import LedgerChange  # `runs list` and `runs show` write nothing
+    from gpumon.storage.ledger.change import LedgerChange  # `runs list` and `runs show` write nothing
 
     return LedgerChange(ledger.path, os.geteuid())
 

@@ -14,7 +14,7 @@ from gpumon.common.paths import LEDGER, Places
 from gpumon.live import Live
 
 if TYPE_CHECKING:
-    from gpumon.ledger.reader import Ledgers
+    from gpumon.storage.ledger.reader import Ledgers
 
 
 class Simulated:
@@ -41,7 +41,7 @@ class Simulated:
 
     def ledgers(self) -> Ledgers:
         """The ledger of the simulation that goes on. Raises GpumonError where there is none yet."""
-        from gpumon.ledger.reader import NOTHING, Ledgers
+        from gpumon.storage.ledger.reader import NOTHING, Ledgers
 
         if not os.path.exists(self._ledger):
             raise GpumonError(NOTHING)

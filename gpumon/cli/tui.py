@@ -30,9 +30,9 @@ from gpumon.common.paths import LEDGER, Places, history_paths, ledger_paths
 from gpumon.live import Live, follow
 
 if TYPE_CHECKING:
-    from gpumon.events.query import LoggedEvent
-    from gpumon.ledger.reader import Ledgers
-    from gpumon.ledger.records import RunSummary
+    from gpumon.storage.events.query import LoggedEvent
+    from gpumon.storage.ledger.reader import Ledgers
+    from gpumon.storage.ledger.records import RunSummary
     from gpumon_tui.taken_terminal import TakenTerminal
 
 _MOST_EVENTS = 10_000
@@ -200,7 +200,7 @@ def _ledgers(own: str, others: Sequence[str]) -> Ledgers:
 
     Raises GpumonError where there is none.
     """
-    from gpumon.ledger.reader import NOTHING, Ledgers
+    from gpumon.storage.ledger.reader import NOTHING, Ledgers
 
     found = Ledgers([*([own] if os.path.exists(own) else ()), *others])
     if not found:
@@ -211,7 +211,7 @@ def _ledgers(own: str, others: Sequence[str]) -> Ledgers:
 def _events(where: Places, path: str) -> Sequence[LoggedEvent]:
     """The newest events of the log at `path`, or else of one that this user may read. Raises GpumonError."""
     from gpumon.cli.nothing_kept import why_no_history
-    from gpumon.events.query import read_events
+    from gpumon.storage.events.query import read_events
 
     paths = [path] if path else history_paths(where)
     if not paths:
@@ -221,7 +221,7 @@ def _events(where: Places, path: str) -> Sequence[LoggedEvent]:
 
 def _past(where: Places) -> Sequence[RunSummary]:
     """The newest runs of the ledgers that this user may read; none where there is no ledger."""
-    from gpumon.ledger.reader import Ledgers
+    from gpumon.storage.ledger.reader import Ledgers
 
     paths = ledger_paths(where)
     if not paths:

@@ -164,7 +164,7 @@ def _machine_app(
 ) -> Iterator[Callable[[Gate], Dash]]:  # fmt: skip
     """Yield what makes the app of this machine."""
     from gpumon.common.privacy import local_accounts
-    from gpumon.database.read import wait_at_most
+    from gpumon.storage.sqlite.read import wait_at_most
     from gpumon_web.accounts import Accounts
     from gpumon_web.app import make_app
     from gpumon_web.feed import Feed, followed

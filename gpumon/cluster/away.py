@@ -16,7 +16,7 @@ from gpumon.cluster.gpus import quoted
 from gpumon.cluster.questions import AWAY, AWAY_EVERY, COARSE, STEP, Period, Question, seldom
 from gpumon.cluster.recorded import TOLD
 from gpumon.cluster.rows import Answers, node_of
-from gpumon.history.tiers import HOUR
+from gpumon.storage.history.tiers import HOUR
 
 _BEFORE = 2 * HOUR
 """Seconds before a period in which a counter counts as there at its beginning."""

@@ -18,7 +18,7 @@ from gpumon.cluster.calendar_month import LAST, THIS, month
 from gpumon.cluster.engine import EngineSeries
 from gpumon.cluster.recorded import RULE_INTERVAL
 from gpumon.common.numbers import NAN
-from gpumon.history.tiers import HOUR
+from gpumon.storage.history.tiers import HOUR
 
 _LATE = 30.0
 """Seconds by which the hour of a sum ended before its sample: then no sample of a minute lies on its border."""

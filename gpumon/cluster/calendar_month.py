@@ -9,7 +9,7 @@ import re
 from datetime import datetime, tzinfo
 from functools import partial
 
-from gpumon.accounting.summary import PERIODS
+from gpumon.storage.usage.summary import PERIODS
 
 LAST, THIS = "last-month", "this-month"
 _RANGE = re.compile(rf"\[({LAST}|{THIS})(:\w+)?\]")

@@ -7,7 +7,7 @@ from math import inf
 from typing import NamedTuple
 
 from gpumon.cluster.engine import EngineAnswer, EngineSeries
-from gpumon.history.tiers import HOUR
+from gpumon.storage.history.tiers import HOUR
 
 
 class KeptAnswer(NamedTuple):

@@ -18,7 +18,7 @@ from gpumon.cluster.rows import Answers
 from gpumon.cluster.site_clock import site_time
 from gpumon.common.config import HOURS, Prices
 from gpumon.cost.charge import JOULES_PER_KWH, NO_CHARGE, UNKNOWN, WHOLE, Amount, Charge, amount, together
-from gpumon.history.tiers import HOUR
+from gpumon.storage.history.tiers import HOUR
 
 _BY_MODEL = {"held": "user_model:gpumon_gpus_held:rate5m", "idle_held": "user_model:gpumon_gpus_idle_held:rate5m"}
 _POWER = "user:gpumon_power_watts:rate5m"

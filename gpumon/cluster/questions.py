@@ -27,7 +27,7 @@ from gpumon.cluster.recorded import (
     SITE_RULES,
     TOLD,
 )
-from gpumon.history.tiers import HOUR
+from gpumon.storage.history.tiers import HOUR
 
 STEP = 300
 """Seconds between samples of what is summed up without rules; it divides an hour."""

@@ -12,7 +12,7 @@ from datetime import datetime, tzinfo
 from functools import partial
 
 from gpumon.cluster.calendar_month import LAST, THIS, month
-from gpumon.history.tiers import HOUR
+from gpumon.storage.history.tiers import HOUR
 
 _MARK = re.compile(r"site_time\((-?\d+) ([\w-]+)\)")
 _DAY = round(24 * HOUR)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import floor
 from typing import NamedTuple
 
-from gpumon.accounting.account import Account
-from gpumon.accounting.query import HourUse, KnownDevice
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN
 from gpumon.cost.charge import JOULES_PER_KWH, UNKNOWN, WHOLE, Amount, Charge, amount
-from gpumon.history.tiers import HOUR
+from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.query import HourUse, KnownDevice
 
 HourOfDay = Callable[[float], int]
 """The hour of the day, 0 to 23, of a time (s since 1970)."""

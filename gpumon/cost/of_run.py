@@ -9,10 +9,10 @@ from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN, is_known
 from gpumon.cost.charge import JOULES_PER_KWH, UNKNOWN, WHOLE, Amount, Charge, amount, together
 from gpumon.cost.hours import HourOfDay, hours_of_day, local_hour
-from gpumon.history.tiers import HOUR
-from gpumon.ledger import aggregate
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import DeviceRow, Record
+from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.records import DeviceRow, Record
+from gpumon.storage.ledger.summary import EpochSummary
 
 
 class Measured(NamedTuple):

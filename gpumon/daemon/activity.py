@@ -7,15 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from threading import Lock
 
-from gpumon.accounting.book import AccountBook
-from gpumon.accounting.rows import write_accounts
 from gpumon.analysis.holders import HeldDevice, HolderWatch
 from gpumon.common.procfs import boot_id
 from gpumon.daemon.unwritten import EarlierTicks, unwritten
-from gpumon.database.write import transaction
-from gpumon.events.book import EventBook
-from gpumon.events.log import close_unseen, last_written, write_events, write_unwritten
 from gpumon.model.frame import Tick
+from gpumon.storage.events.log import EventBook, close_unseen, last_written, write_events, write_unwritten
+from gpumon.storage.sqlite.write import transaction
+from gpumon.storage.usage.hours import AccountBook, write_accounts
 
 _AT_ONCE = 10
 """Ticks taken together: after a second of sleep little of the code is in the CPU's caches, and one costs as much as

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
-from gpumon.followers import LEDGER, Follower
 from gpumon.model.frame import Tick
+from gpumon.storage.follower import LEDGER, Follower
 
 _OPENED = 2.0
 """Seconds for which frames wait for their ledger to be opened, at most; on a machine that is not busy it takes ms."""
@@ -67,13 +67,13 @@ def runs_at(
     """
 
     def opened(keys: Collection[str]) -> Follower:
-        from gpumon.ledger.recorder import LedgerRecorder  # SQLite: only who keeps runs needs it
-        from gpumon.ledger.store import Store
+        from gpumon.storage.ledger.recorder import LedgerRecorder  # SQLite: only who keeps runs needs it
+        from gpumon.storage.ledger.writer import Store
 
         own = path()
 
         def begin() -> None:
-            from gpumon.ledger.carried import carry_over
+            from gpumon.storage.ledger.recorder import carry_over
 
             carry_over(own, earlier(), keys, uid, say)
 

@@ -11,7 +11,6 @@ from gpumon.common.errors import AlreadyRunning, GpumonError, RingError
 from gpumon.common.paths import LOCK, RING
 from gpumon.daemon.calls import CallsFile
 from gpumon.daemon.log import DaemonLog, say
-from gpumon.followers import HISTORY, LEDGER, Followers
 from gpumon.model.frame import Tick
 from gpumon.model.origin import Capability
 from gpumon.ring.directory import RowsExhausted
@@ -21,6 +20,7 @@ from gpumon.ring.reader import RingReader
 from gpumon.ring.takeover import SPARE_ROWS
 from gpumon.ring.writer import FRAME_LADDER, NoRoom, RingWriter
 from gpumon.sampler import Sampler
+from gpumon.storage.follower import HISTORY, LEDGER, Followers
 
 _CHECK_EVERY = SECOND
 _RENEW_EVERY = 10 * SECOND

@@ -19,16 +19,16 @@ from gpumon.daemon.log import say as _say
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
 from gpumon.daemon.use_counter import UseCounter
-from gpumon.history.limits import USUAL_LIMITS, HistoryLimits
 from gpumon.model.frame import Tick
 from gpumon.model.origin import Capability
 from gpumon.ring.writer import NO_ROOM, NoRoom
 from gpumon.sampler import Sampler
 from gpumon.sources.base import KnowsDevices
+from gpumon.storage.history.tiers import USUAL_LIMITS, HistoryLimits
 
 if TYPE_CHECKING:
-    from gpumon.history.part import HistoryPart
     from gpumon.recording.playback import Playback
+    from gpumon.storage.history.recorder import HistoryPart
 
 
 _FRAMES_BEFORE = 256
@@ -135,8 +135,8 @@ def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[
     if not path:
         return
     from gpumon.common.rapl import PackageEnergy
-    from gpumon.ledger.recorder import LedgerRecorder  # SQLite: only a daemon needs it
-    from gpumon.ledger.store import Store
+    from gpumon.storage.ledger.recorder import LedgerRecorder  # SQLite: only a daemon needs it
+    from gpumon.storage.ledger.writer import Store
 
     shared = where.uid == 0 and os.path.dirname(path) == where.system_state
     store = Store(path, where.uid, say, shared=shared).start()
@@ -162,8 +162,8 @@ def _open_history(
     if Capability.LIVE in recorder.sampler.source.capabilities and history_path(where):
         from gpumon.daemon.activity import ActivityPart
         from gpumon.daemon.unwritten import ticks_since
-        from gpumon.history.recorder import start_history  # SQLite: only a daemon needs it
-        from gpumon.process_history.part import ProcessPart
+        from gpumon.storage.history.recorder import start_history  # SQLite: only a daemon needs it
+        from gpumon.storage.processes.recorder import ProcessPart
 
         directory = recorder.directory or ""
         ring = f"{directory}/{RING}"

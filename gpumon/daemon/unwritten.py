@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from typing import NamedTuple
 
-from gpumon.accounting.book import AccountBook
 from gpumon.analysis.holders import HolderWatch
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import RingError
 from gpumon.daemon.earlier import frames_since
-from gpumon.events.book import EventBatch, EventBook
 from gpumon.model.frame import Tick
 from gpumon.ring.reader import RingReader
 from gpumon.ring.takeover import tick_of
+from gpumon.storage.events.log import EventBatch, EventBook
+from gpumon.storage.usage.hours import AccountBook
 
 _SAME = SECOND // 1000
 """ns by which the time of a tick in the ring may differ from what it was: the ring has seconds as a float."""

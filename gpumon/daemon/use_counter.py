@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpumon.accounting.meter import UseMeter
 from gpumon.analysis.holders import HolderWatch
 from gpumon.model.frame import Tick
 from gpumon.ring.layout import Layout
 from gpumon.ring.sums import SumPlace, read_sums, write_sums
 from gpumon.ring.writer import RingWriter
+from gpumon.storage.usage.counters import UseMeter
 
 
 class UseCounter:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from gpumon.analysis.thresholds import JUDGED_FROM
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.gpu_rules import THERMAL
-from gpumon.history.query import Query
-from gpumon.history.recent import RecentHistory
 from gpumon.model.metrics import IDLE
+from gpumon.storage.history.query import Query
+from gpumon.storage.history.recent import RecentHistory
 
 _UTILIZATION = "gpu.utilization"
 _THROTTLED = ("gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake")

@@ -9,11 +9,11 @@ from gpumon.analysis.thresholds import OTHERS_HOLD, SAMPLED, START_APART
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import Rule, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import DeviceRow, Record, UsageRow
-from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.model import units
 from gpumon.model.metrics import Unit
+from gpumon.storage.ledger.records import DeviceRow, Record, UsageRow
+from gpumon.storage.ledger.schema import WHOLE_RUN
+from gpumon.storage.ledger.summary import EpochSummary
 
 
 class ComparedRun(NamedTuple):

@@ -20,7 +20,7 @@ from gpumon.model.metrics import Availability
 
 if TYPE_CHECKING:
     from gpumon.analysis.epochs import Epochs
-    from gpumon.history.recent import RecentHistory
+    from gpumon.storage.history.recent import RecentHistory
 
 
 _LINKS = "gpu.nvlink_active"

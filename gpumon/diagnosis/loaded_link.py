@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpumon.analysis.thresholds import JUDGED_OVER, LOADED, LOADED_FOR
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import LoadedLink
-from gpumon.history.gaps import longest
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import PCIE_LINK, Availability
+from gpumon.storage.history.grid import longest
 
 if TYPE_CHECKING:
-    from gpumon.history.recent import RecentHistory
+    from gpumon.storage.history.recent import RecentHistory
 
 _UTILIZATION = "gpu.utilization"
 _PARTS = 8
@@ -46,7 +46,7 @@ class LinkCourse(NamedTuple):
 
 def course_of_history(history: RecentHistory, uuid: str, now: float) -> LinkCourse:
     """Return what a history has of a GPU."""
-    from gpumon.history.query import Query  # a look at frames does without
+    from gpumon.storage.history.query import Query  # a look at frames does without
 
     found = history.query(Query(uuid, (_UTILIZATION, *PCIE_LINK), now - JUDGED_OVER, now, points=_ALL))
     load = found[_UTILIZATION]

@@ -75,7 +75,7 @@ class Judged:
         """Return what a person should know, the most severe first."""
         from gpumon.diagnosis.gpu_rules import THERMAL
         from gpumon.diagnosis.live import findings
-        from gpumon.history.rates import rates_between
+        from gpumon.storage.history.counters import rates_between
 
         frame, names = self._frame, [metric.name for metric in THERMAL]
         rates = rates_between(self._before[-1], frame, names) if self._before else {}

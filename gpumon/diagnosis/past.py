@@ -11,10 +11,10 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.run_rules import RUN_RULES
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import Record
 from gpumon.model import units
 from gpumon.model.frame import Mark
+from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.summary import EpochSummary
 
 
 def findings(record: Record, total: EpochSummary, now: float) -> list[Finding]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
-from gpumon.accounting.totals import Totals, totals_of
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import ANSWERS, GpuStatus, gpu_statuses, is_unreadable, why_none
 from gpumon.analysis.ranks import Ranks, ranks_of
@@ -20,6 +19,7 @@ from gpumon.model.metrics import PROCESSES
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import Process
 from gpumon.ring.sums import Sums
+from gpumon.storage.usage.totals import Totals, totals_of
 
 
 class Readable(Protocol):

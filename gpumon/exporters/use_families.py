@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from gpumon.accounting.account import Account
-from gpumon.accounting.totals import DeviceTotals, Totals
 from gpumon.common.numbers import NAN, is_known
 from gpumon.exporters.family import Family, counter, gauge, info
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.snapshot import GpuFacts, Snapshot
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.totals import DeviceTotals, Totals
 
 
 class _DeviceCounter(NamedTuple):

@@ -12,8 +12,8 @@ from gpumon.figures.escape import literal
 from gpumon.figures.logged_kind import LoggedPoint
 from gpumon.figures.logged_points import broken_off, logged_course
 from gpumon.figures.run_series import RunSeries
-from gpumon.history.query import MOST
-from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.storage.history.query import MOST
+from gpumon.storage.ledger.summary import EpochSummary
 
 Line = dict[str, Any]
 Diverged = Mapping[str, Sequence[tuple[float, float]]]

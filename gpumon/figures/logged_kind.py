@@ -12,7 +12,7 @@ from enum import Enum, auto
 from itertools import dropwhile
 
 from gpumon.common.numbers import is_known
-from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.storage.ledger.summary import EpochSummary
 
 LATE = 2
 """Ends of epochs whose values an epoch may begin with: what a GPU still computes is known some time after the end."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gpumon.common.numbers import is_known
 from gpumon.figures.logged_kind import LATE, LoggedKind, LoggedPoint, has, kind_of, without_earlier
 from gpumon.figures.run_series import RunSeries
-from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.storage.ledger.summary import EpochSummary
 
 LoggedPart = tuple[float, float, Sequence[LoggedPoint]]
 """When an epoch ended, the value that it logged last, and what was sampled until then, since the end before it."""

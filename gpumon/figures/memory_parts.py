@@ -9,8 +9,8 @@ from gpumon.common.numbers import NAN
 from gpumon.figures.axes import longest, numbers_of, placed, whole_stretches
 from gpumon.figures.run_series import RunSeries
 from gpumon.figures.scales import scale_of
-from gpumon.ledger.records import DeviceRow
 from gpumon.model.metrics import Unit
+from gpumon.storage.ledger.records import DeviceRow
 
 COLORS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
 """Of the parts of the device's memory, in the order of `memory.PARTS`."""

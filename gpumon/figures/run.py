@@ -24,9 +24,9 @@ from gpumon.figures.run_background import (
 )
 from gpumon.figures.run_series import RunSeries, diverged_points
 from gpumon.figures.scales import scale_of
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import DeviceRow, MarkRow
 from gpumon.model.metrics import BY_NAME, Unit
+from gpumon.storage.ledger.records import DeviceRow, MarkRow
+from gpumon.storage.ledger.summary import EpochSummary
 
 LOGGED = 6
 """Logged metrics that get a panel."""

@@ -11,9 +11,9 @@ from gpumon.figures.axes import instant, longest, whole_stretches
 from gpumon.figures.bands import band_shape
 from gpumon.figures.marks import note, out_of_memory_caption, out_of_memory_line
 from gpumon.figures.run_series import RunSeries
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import MarkRow
 from gpumon.model.frame import Mark
+from gpumon.storage.ledger.records import MarkRow
+from gpumon.storage.ledger.summary import EpochSummary
 
 BANDS = 120
 """Epoch bands that are drawn; with more epochs, several are one band."""

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from gpumon.common.numbers import is_known
 from gpumon.figures.run_series import RunSeries
-from gpumon.history.downsample import Envelope
-from gpumon.history.grid import Grid, aligned
-from gpumon.history.query import Query, Series, Tier
+from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.grid import Grid, aligned
+from gpumon.storage.history.query import Query, Series, Tier
 
 POINTS = 6000
 """Points of a line at most: a GPU takes half a megabyte in a report then."""

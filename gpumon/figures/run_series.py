@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.common.numbers import NAN
-from gpumon.history.downsample import Envelope, downsample
-from gpumon.history.grid import Grid
-from gpumon.history.query import MOST
-from gpumon.ledger.records import Record, RunTrace
+from gpumon.storage.history.downsample import Envelope, downsample
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.query import MOST
+from gpumon.storage.ledger.records import Record, RunTrace
 
 BRIDGED = 2
 """Missing points in a row that are no gap."""

@@ -9,10 +9,10 @@ from statistics import median
 
 from gpumon.common.numbers import is_known
 from gpumon.figures.run_series import RunSeries
-from gpumon.history.downsample import Envelope
-from gpumon.history.grid import Grid, aligned
-from gpumon.history.query import MOST, Query, Series
-from gpumon.history.recent import RecentHistory
+from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.grid import Grid, aligned
+from gpumon.storage.history.query import MOST, Query, Series
+from gpumon.storage.history.recent import RecentHistory
 
 _ENDS = 2
 """Buckets more than a window has samples, because it begins and ends inside of one."""

@@ -189,7 +189,7 @@ def _silence(devices: int) -> str:
 
 def _in_ledger(where: Places, notice: CommandRun, epochs: CommandTrainings) -> str:
     """The run to look up: the last training, else the command itself; empty where no ledger has it."""
-    from gpumon.ledger.reader import Ledgers
+    from gpumon.storage.ledger.reader import Ledgers
 
     wanted = epochs.trainings()[-1].id if epochs else notice.id
     try:

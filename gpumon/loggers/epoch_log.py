@@ -12,10 +12,10 @@ from threading import Lock
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import Places
-from gpumon.ledger.schema import STEP_ROWS
 from gpumon.loggers.epoch_reader import EpochReader
 from gpumon.loggers.epoch_values import values_of
 from gpumon.loggers.logger import EpochPlace, Logger
+from gpumon.storage.ledger.schema import STEP_ROWS
 from gpumon.tracking.warn import warn_once
 
 MOST_FAILURES = 3

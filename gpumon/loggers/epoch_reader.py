@@ -15,13 +15,13 @@ from time import monotonic
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
 from gpumon.common.paths import Places, ledger_path, ledger_paths
-from gpumon.ledger import aggregate
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.records import Record
-from gpumon.ledger.step_summary import step_summaries
 from gpumon.live import follow, no_daemon
 from gpumon.model.origin import Capability
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.aggregate import step_summaries
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon.tracking.warn import warn_once
 
 SOONEST, LATEST = 1.0, 30.0

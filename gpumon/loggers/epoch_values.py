@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from gpumon.analysis.thresholds import SAMPLED
 from gpumon.common.numbers import NAN, is_known
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import USAGE_INDEX
-from gpumon.ledger.schema import USAGE
 from gpumon.model.metrics import Unit
+from gpumon.storage.ledger.records import USAGE_INDEX
+from gpumon.storage.ledger.schema import USAGE
+from gpumon.storage.ledger.summary import EpochSummary
 
 SECTION = "gpu"
 """First part of each name: loggers put charts of the same first part together."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from gpumon.common.numbers import is_known
 from gpumon.common.text import cut
-from gpumon.ledger.records import NoteRow, Particulars
 from gpumon.model import units
 from gpumon.model.run import Parameter
 from gpumon.reports.text_table import TextColumn
+from gpumon.storage.ledger.records import NoteRow, Particulars
 
 COMMIT_LETTERS = 10
 """Of a commit's id, as people see it."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gpumon.accounting.account import Account
-from gpumon.accounting.query import KnownDevice
-from gpumon.accounting.shares import account_of, named_use
-from gpumon.accounting.summary import AccountGroup
-from gpumon.accounting.user_window import UserWindow
 from gpumon.cost.charge import WHOLE
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.model.vendors import numbered
 from gpumon.reports.not_kept import NOT_YET
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.query import KnownDevice
+from gpumon.storage.usage.summary import AccountGroup, UserWindow, account_of, named_use
 
 MOSTLY_IDLE = 0.5
 """The idle share of somebody's hours from which on it is said, of `NOTED` seconds or more."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpumon.accounting.account import Account
-from gpumon.accounting.query import KnownDevice
-from gpumon.accounting.summary import AccountGroup
 from gpumon.common.config import Prices
 from gpumon.cost.charge import Charge, together
 from gpumon.cost.hours import Priced, price_hours
@@ -18,6 +15,9 @@ from gpumon.reports import charges
 from gpumon.reports.account_words import energy_text, sum_text
 from gpumon.reports.csv_cells import Cell, csv_line, utc
 from gpumon.reports.text_table import TextColumn, draw
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.query import KnownDevice
+from gpumon.storage.usage.summary import AccountGroup
 
 SCHEMA = 1
 FIELDS = (

@@ -17,9 +17,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.comparison_rules import ComparedRun, doubts
-from gpumon.ledger import aggregate
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import EpochTimes, Record
 from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import Unit
@@ -29,6 +26,9 @@ from gpumon.reports.measure import OF_TIME_AND_MEMORY, STEPS_PER_SECOND, Measure
 from gpumon.reports.room import sentence, wrapped
 from gpumon.reports.run_json import SCHEMA, known
 from gpumon.reports.text_table import TextColumn, draw
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.records import EpochTimes, Record
+from gpumon.storage.ledger.summary import EpochSummary
 
 WARM_UP_FROM = 3
 """With so many epochs or more the first is left out."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.ledger import aggregate
-from gpumon.ledger.combine import total_of
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.outside import between, is_worth_a_row, outside_phases
-from gpumon.ledger.records import EpochTimes, Record
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.reports.measure import OF_TIME_AND_MEMORY, STEPS_PER_SECOND, Measure, energy_per, joules, usage_measure
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.aggregate import between, is_worth_a_row, outside_phases
+from gpumon.storage.ledger.combine import total_of
+from gpumon.storage.ledger.records import EpochTimes, Record
+from gpumon.storage.ledger.summary import EpochSummary
 
 
 class WholeRun:

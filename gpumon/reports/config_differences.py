@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gpumon.ledger.records import Record
 from gpumon.model import units
 from gpumon.model.run import Parameter
 from gpumon.reports.about import COMMIT_LETTERS, written
 from gpumon.reports.text_table import TextColumn, draw
+from gpumon.storage.ledger.records import Record
 
 _WIDE = 32
 _SHOWN = 40

@@ -8,7 +8,6 @@ from typing import Any
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
-from gpumon.events.query import LoggedEvent
 from gpumon.model import units
 from gpumon.model.events import BY_NAME, CLOCK_SET, LEFT_OUT, NOT_SEEN, XID
 from gpumon.model.metrics import BY_NAME as METRICS
@@ -16,6 +15,7 @@ from gpumon.model.metrics import Unit
 from gpumon.model.xids import xid_of
 from gpumon.reports.pauses import pause_words
 from gpumon.reports.text_table import TextColumn, distinct, draw, fitting
+from gpumon.storage.events.query import LoggedEvent
 
 SCHEMA = 1
 _COLUMNS = (

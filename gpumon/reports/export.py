@@ -13,8 +13,13 @@ from typing import Any, NamedTuple
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost.of_run import Measured, price_devices
-from gpumon.history.downsample import Envelope
-from gpumon.ledger.records import (
+from gpumon.reports import charges
+from gpumon.reports.csv_cells import Cell, csv_line, named, utc
+from gpumon.reports.export_whole import EPOCH, STEPS, whole_parts
+from gpumon.reports.parquet import parquet_bytes
+from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
+from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.ledger.records import (
     USAGE_INDEX,
     DeviceRow,
     EpochRow,
@@ -24,16 +29,11 @@ from gpumon.ledger.records import (
     Record,
     RunRow,
     RunTrace,
+    StepCounts,
     StepRow,
     UsageRow,
 )
-from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
-from gpumon.ledger.step_counts import StepCounts
-from gpumon.reports import charges
-from gpumon.reports.csv_cells import Cell, csv_line, named, utc
-from gpumon.reports.export_whole import EPOCH, STEPS, whole_parts
-from gpumon.reports.parquet import parquet_bytes
-from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
+from gpumon.storage.ledger.schema import USAGE, WHOLE_EPOCH
 
 LOGGED = "logged."
 """Before the names of logged metrics, so that none looks like a column of ours."""

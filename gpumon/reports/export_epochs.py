@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from gpumon.diagnosis.past import epoch_findings
-from gpumon.ledger.aggregate import epochs, whole
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import Record
-from gpumon.ledger.schema import STEP_ROWS, USAGE
-from gpumon.ledger.step_summary import step_summaries
 from gpumon.model.metrics import Unit
 from gpumon.reports.csv_cells import BYTE_ORDER_MARK, Cell, csv_line, named, utc
 from gpumon.reports.export import LOGGED, reached
 from gpumon.reports.run_json import known
+from gpumon.storage.ledger.aggregate import epochs, step_summaries, whole
+from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.schema import STEP_ROWS, USAGE
+from gpumon.storage.ledger.summary import EpochSummary
 
 
 class EpochField(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gpumon.common.config import Prices
-from gpumon.ledger.records import Record, RunTrace
+from gpumon.storage.ledger.records import Record, RunTrace
 
 
 class ExportFormat(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpumon.common.numbers import NAN
-from gpumon.ledger.records import EpochRow, LivePeak, PhaseRow, RankRow, Record
-from gpumon.ledger.schema import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.records import EpochRow, LivePeak, PhaseRow, RankRow, Record
+from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
 
 EPOCH, BETWEEN, STEPS, RUN = "epoch", "between", "steps", "run"
 """Parts of a run that have rows."""

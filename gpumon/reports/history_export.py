@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from gpumon.common.numbers import is_known
-from gpumon.history.grid import Grid
-from gpumon.history.query import HOST, History, Query
 from gpumon.model.metrics import BY_NAME, Kind, Scope
 from gpumon.reports.csv_cells import csv_line, utc
 from gpumon.reports.parquet import parquet_bytes
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.query import HOST, History, Query
 
 FIELDS = ("begun_seconds", "begun_utc", "seconds", "device", "metric", "unit", "low", "mean", "high")
 """When the stretch began, since 1970 and in UTC; how long it is; the UUID of the GPU, empty for the machine; the metric

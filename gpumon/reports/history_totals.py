@@ -7,12 +7,12 @@ from typing import Any
 
 from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
-from gpumon.history.totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
 from gpumon.model.device import Device
 from gpumon.model.metrics import BY_NAME, Unit
 from gpumon.model.units import MISSING, duration, energies, moment, number
 from gpumon.reports.csv_cells import csv_line, utc
 from gpumon.reports.text_table import TextColumn, distinct, draw
+from gpumon.storage.history.totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
 
 SCHEMA = 1
 FIELDS = (

@@ -24,10 +24,6 @@ from gpumon.figures.run import Figure, figure
 from gpumon.figures.run_background import SHADES
 from gpumon.figures.run_finer import FineHistory, refined
 from gpumon.figures.run_series import RunSeries, run_series
-from gpumon.ledger import aggregate, phase_summary
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import DeviceRow, Record, RunTrace
-from gpumon.ledger.schema import STEP_ROWS, USAGE
 from gpumon.model import units
 from gpumon.model.frame import Mark
 from gpumon.model.metrics import Unit
@@ -35,6 +31,10 @@ from gpumon.reports import run_notes, run_tables, run_text
 from gpumon.reports.about import config_table
 from gpumon.reports.run_list import state
 from gpumon.reports.text_table import TextColumn
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.records import DeviceRow, Record, RunTrace
+from gpumon.storage.ledger.schema import STEP_ROWS, USAGE
+from gpumon.storage.ledger.summary import EpochSummary
 
 PHASES_UP_TO = 500
 """Epochs of which the table shows the phases, too."""
@@ -54,7 +54,7 @@ def page(
     total = aggregate.whole(record, epochs, now)
     devices = _drawn(record, traces)
     logged = run_series(record, traces, "")
-    spans = phase_summary.spans(record)
+    spans = aggregate.spans(record)
     figures = [
         figure(
             _series(record, traces, device, history),
@@ -190,7 +190,7 @@ def _tabs(devices: Sequence[DeviceRow | None]) -> Iterator[str]:
 def _epochs(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
     few = len(epochs) <= PHASES_UP_TO
     outside = run_tables.outside_rows(record, epochs, total, phases=few)
-    columns, rows = run_tables.epoch_table(epochs, phase_summary.phases(record) if few else {}, total, outside)
+    columns, rows = run_tables.epoch_table(epochs, aggregate.phases(record) if few else {}, total, outside)
     by_steps = any(row.ordinal <= STEP_ROWS for _, row in outside)
     yield from _table("Epochs" if epochs else "Steps" if by_steps else "Whole run", columns, rows, last_is_total=True)
 

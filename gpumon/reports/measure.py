@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from gpumon.common.numbers import is_known
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.schema import USAGE
 from gpumon.model import units
 from gpumon.model.metrics import Unit
+from gpumon.storage.ledger.schema import USAGE
+from gpumon.storage.ledger.summary import EpochSummary
 
 T = TypeVar("T")
 TITLE = {column.name: column.title for column in USAGE}

@@ -7,9 +7,9 @@ from typing import Any
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
-from gpumon.events.query import LoggedEvent
 from gpumon.model import units
 from gpumon.model.events import NOT_SEEN, EventSubject
+from gpumon.storage.events.query import LoggedEvent
 
 LONGEST = 300.0
 """Seconds in which nobody watched up to which what was so before and after them is told as one."""

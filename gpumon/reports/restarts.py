@@ -8,10 +8,10 @@ from typing import NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.grouping import ranges
-from gpumon.events.query import LoggedEvent
 from gpumon.model import units
 from gpumon.model.events import EventKind, EventSubject
 from gpumon.reports.pauses import LONGEST, is_first_look, over_pauses
+from gpumon.storage.events.query import LoggedEvent
 
 RESTARTED = EventKind("daemon_restarted", "daemon restarted", "info", "First sample of the one after.")
 _NAMES = {"idle_began": "allocated but idle", "throttling_began": "throttling"}

@@ -16,16 +16,15 @@ from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.past import findings, verdict
-from gpumon.ledger import aggregate, phase_summary
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.outside import between, outside_phases
-from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, RunRow, RunSummary
-from gpumon.ledger.schema import USAGE
-from gpumon.ledger.step_summary import step_summaries
 from gpumon.model.frame import RunState
 from gpumon.model.run import facts_as_json
 from gpumon.reports import charges
 from gpumon.reports.about import about_json
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.aggregate import between, outside_phases, step_summaries
+from gpumon.storage.ledger.records import DeviceRow, MarkRow, RankRow, Record, RunRow, RunSummary
+from gpumon.storage.ledger.schema import USAGE
+from gpumon.storage.ledger.summary import EpochSummary
 
 SCHEMA = 1
 
@@ -50,7 +49,7 @@ def listing(
 
 def whole(record: Record, now: float, prices: Prices | None = None) -> dict[str, Any]:
     """A run with its epochs and their phases, joined over ranks and devices, and its ranks; their cost by `prices`."""
-    phases = phase_summary.phases(record)
+    phases = aggregate.phases(record)
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, now)
     together = between(record, epochs)

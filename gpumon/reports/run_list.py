@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost.charge import NO_CHARGE, Charge
-from gpumon.ledger.records import RunRow, RunSummary
 from gpumon.model import units
 from gpumon.reports import charges
 from gpumon.reports.text_table import TextColumn, draw
+from gpumon.storage.ledger.records import RunRow, RunSummary
 
 COLUMNS = (
     TextColumn("RUN", 100, right=False, most=49, least=17),

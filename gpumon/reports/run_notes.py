@@ -9,15 +9,15 @@ from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost.of_run import price_run
 from gpumon.diagnosis.past import findings
-from gpumon.ledger.combine import total_of
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import MarkRow, Record
 from gpumon.model import units
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.units import AT_LEAST, AT_MOST
 from gpumon.reports.charges import sentence
 from gpumon.reports.run_tables import HEADING, OPEN, live_peak
+from gpumon.storage.ledger.combine import total_of
+from gpumon.storage.ledger.records import MarkRow, Record
+from gpumon.storage.ledger.summary import EpochSummary
 
 SEEN = 0.98
 """A stretch of which samples saw less was not sampled in full."""

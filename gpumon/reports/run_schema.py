@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpumon.ledger.schema import USAGE
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.run import RUN_FACTS
 from gpumon.reports.run_json import SCHEMA
+from gpumon.storage.ledger.schema import USAGE
 
 Schema = dict[str, Any]
 STATES = [state.name.lower() for state in RunState]

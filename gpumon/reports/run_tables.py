@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpumon.common.numbers import is_known
 from gpumon.diagnosis.past import is_partly_sampled
-from gpumon.ledger.combine import totals
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.outside import between, is_worth_a_row, outside_phases
-from gpumon.ledger.records import RankRow, Record, UsageRow
-from gpumon.ledger.schema import OTHER, STEP_ROWS, USAGE, WHOLE_EPOCH, WHOLE_RUN
-from gpumon.ledger.step_summary import step_summaries, steps_text
 from gpumon.model import units
 from gpumon.model.frame import TRAINING, RunState
 from gpumon.model.metrics import Unit
 from gpumon.model.units import AT_LEAST, AT_MOST
 from gpumon.reports.text_table import TextColumn, distinct
+from gpumon.storage.ledger.aggregate import between, is_worth_a_row, outside_phases, step_summaries, steps_text
+from gpumon.storage.ledger.combine import totals
+from gpumon.storage.ledger.records import RankRow, Record, UsageRow
+from gpumon.storage.ledger.schema import OTHER, STEP_ROWS, USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.summary import EpochSummary
 
 OPEN = " …"
 """Behind the number of an epoch that has not ended."""

@@ -7,10 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost.of_run import price_run, price_stretch
-from gpumon.ledger import aggregate, phase_summary
-from gpumon.ledger.epoch_summary import EpochSummary, are_epochs_known, epochs_done
-from gpumon.ledger.records import DeviceRow, Record
-from gpumon.ledger.schema import STEP_ROWS
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.reports import charges
@@ -19,6 +15,10 @@ from gpumon.reports.run_list import state
 from gpumon.reports.run_notes import notes
 from gpumon.reports.run_tables import epoch_table, outside_rows, rank_table
 from gpumon.reports.text_table import draw
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.records import DeviceRow, Record
+from gpumon.storage.ledger.schema import STEP_ROWS
+from gpumon.storage.ledger.summary import EpochSummary, are_epochs_known, epochs_done
 
 
 def lines(
@@ -47,7 +47,7 @@ def lines(
     made = sum(row.ordinal <= STEP_ROWS for _, row in outside)
     left_out = max(0, made - tail) if tail else 0
     outside = outside[left_out:]  # rows of steps come first
-    parts = phase_summary.phases(record) if phases else {}
+    parts = aggregate.phases(record) if phases else {}
     costs = charges.columns(prices) if prices else ()
     columns, rows = epoch_table(shown, parts, total, outside, costs, _priced(record, epochs, total, prices))
     yield from draw(columns, rows, width)

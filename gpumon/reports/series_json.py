@@ -7,9 +7,9 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from gpumon.common.numbers import is_known
-from gpumon.history.query import ALWAYS, HOST, History, Query, Series
 from gpumon.model.device import Device
 from gpumon.model.metrics import BY_NAME, Availability, Kind
+from gpumon.storage.history.query import ALWAYS, HOST, History, Query, Series
 
 SCHEMA = 1
 BEFORE, LATER, NOT_SAMPLED, NO_VALUE = "before_history", "not_yet", "not_sampled", "no_value"

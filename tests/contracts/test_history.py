@@ -1,4 +1,4 @@
-"""History is a question: how values are kept is seen by `gpumon/history` alone."""
+"""History is a question: how values are kept is seen by `gpumon/storage/history` alone."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.history.kept_file import KeptFile
-from gpumon.history.kept_tier import KeptTier
-from gpumon.history.open import open_history
-from gpumon.history.query import History
-from gpumon.history.recent import RecentHistory
-from gpumon.history.tiers import SHAPES
-from gpumon.history.windows import USUAL, WINDOWS
+from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.grid import USUAL, WINDOWS
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.query import History
+from gpumon.storage.history.recent import RecentHistory
+from gpumon.storage.history.tiered import KeptTier
+from gpumon.storage.history.tiers import SHAPES
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = sorted(
@@ -34,7 +34,7 @@ def private_uses(source: str) -> Iterator[str]:
             owner = ast.unparse(node.value).lower()
             if owner.endswith(("history", "history()")):
                 yield f"{node.lineno}: {ast.unparse(node)}"
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gpumon.history"):
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gpumon.storage.history"):
             yield from (f"{node.lineno}: {name.name}" for name in node.names if name.name.startswith("_"))
 
 
@@ -45,7 +45,7 @@ def test_no_module_outside_touches_the_arrays_of_a_history() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["view.history._times", "self.history._columns['x']", "from gpumon.history.recent import _kept"]
+    "source", ["view.history._times", "self.history._columns['x']", "from gpumon.storage.history.recent import _kept"]
 )
 def test_such_a_use_is_found(source: str) -> None:
     assert len(list(private_uses(source))) == 1

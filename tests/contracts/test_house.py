@@ -115,7 +115,7 @@ def test_the_files_that_run_first_are_there() -> None:
 
 OPENED = {
     "gpumon/cli/completion.py": "a file of the package",
-    "gpumon/database/network.py": "the list of mounts of the kernel",
+    "gpumon/storage/sqlite/write.py": "the list of mounts of the kernel",
     "gpumon/common/privacy.py": "/etc/passwd",
     "gpumon/common/rapl.py": "counters of the kernel",
     "gpumon/sources/nvml/sysfs.py": "attributes of the kernel",

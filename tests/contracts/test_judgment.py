@@ -16,12 +16,12 @@ from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.clock import SECOND
-from gpumon.history.recent import RecentHistory
 from gpumon.model.frame import Boundary, Frame, Mark, Run, Sample
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
+from gpumon.storage.history.recent import RecentHistory
 from gpumon_tui.gpu_status import GpuHolder, gpu_status
 from gpumon_tui.renderables import run_list
 from gpumon_tui.renderables.gpu_columns import gpu_columns

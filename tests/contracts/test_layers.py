@@ -61,7 +61,7 @@ def test_the_source_keeps_its_contracts(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "imported"),
     [
-        ("gpumon/ring/lock.py", "gpumon.ledger.store"),
+        ("gpumon/ring/lock.py", "gpumon.storage.ledger.writer"),
         ("gpumon/reports/status_text.py", "gpumon.daemon.recorder"),
         ("gpumon/reports/status_json.py", "gpumon_tui.app"),
         ("gpumon/callbacks/hook.py", "numpy"),

@@ -20,8 +20,6 @@ from gpumon.cli import COMMANDS
 from gpumon.cli.options import DEFAULT_SOURCE, add_source
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import SourceError, UsageError
-from gpumon.events import run_watch
-from gpumon.ledger import write
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import FROM_TRAININGS, GPU_METRICS, HOST_METRICS, PROCESSES, Availability
 from gpumon.model.origin import Capability
@@ -29,17 +27,10 @@ from gpumon.reports import status_text
 from gpumon.sources.base import Described, Request, Source
 from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.nvml.library import Library
-from gpumon.sources.registry import (
-    AUTO,
-    BY_NAME,
-    KINDS,
-    USAGE,
-    capabilities,
-    detected,
-    expected,
-    open_source,
-)
+from gpumon.sources.registry import AUTO, BY_NAME, KINDS, USAGE, capabilities, detected, expected, open_source
 from gpumon.sources.sim.scenarios import SCENARIOS
+from gpumon.storage.events import run_watch
+from gpumon.storage.ledger import writer
 from gpumon_tui import terminal_news
 from gpumon_tui.renderables import overview_rows
 from gpumon_tui.widgets import runs_sheet
@@ -193,7 +184,7 @@ def test_every_state_of_a_run_has_its_words_in_every_view() -> None:
     assert set(ranks._WORST) == states
     assert set(status_text._STATES) == set(levels._OF_RUN) == states
     ends = states - {RunState.RUNNING}
-    for words in (overview_rows.STATES, terminal_news._SAID, runs_sheet.OF_WHEN, run_watch._WORST, write._BY_BADNESS):
+    for words in (overview_rows.STATES, terminal_news._SAID, runs_sheet.OF_WHEN, run_watch._WORST, writer._BY_BADNESS):
         assert set(words) == ends
     schema = json.loads((Path(status_text.__file__).parent / "status.schema.json").read_text())
     names = {state.name.lower() for state in states}

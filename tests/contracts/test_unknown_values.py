@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.clock import SECOND
-from gpumon.history.query import Query
-from gpumon.history.recent import RecentHistory
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, GPU_METRICS, IDLE, PROCESSES, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
+from gpumon.storage.history.query import Query
+from gpumon.storage.history.recent import RecentHistory
 from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.renderables.buckets import HOLD
 from gpumon_tui.renderables.cells import EMPTY

@@ -13,7 +13,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
-from gpumon.accounting.meter import UseMeter
 from gpumon.common.clock import SECOND
 from gpumon.exporters.dialects import DialectOptions
 from gpumon.exporters.scrape import Exporter
@@ -22,6 +21,7 @@ from gpumon.model.frame import Frame
 from gpumon.model.origin import Driver, Origin
 from gpumon.ring.sums import Sums, SumTable
 from gpumon.ring.takeover import SUMS_ROOM
+from gpumon.storage.usage.counters import UseMeter
 from tests.builders import frame_of, tick
 from tests.engines.programs import Backend, prometheus, promtool, victoria_metrics
 

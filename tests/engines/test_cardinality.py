@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpumon.accounting.meter import MOST_USERS
 from gpumon.exporters.limits import MOST_SERIES
 from gpumon.model.energy import FOLLOWS
+from gpumon.storage.usage.counters import MOST_USERS
 from tests.builders import device, process, run, sample, tick
 from tests.exported import Node
 

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpumon.accounting.account import Account, DeviceUse
-from gpumon.accounting.query import HourUse, KnownDevice
 from gpumon.cluster.calendar_month import LAST, month
 from gpumon.cluster.engine import Engine
 from gpumon.cluster.polling import ClusterPoller
@@ -22,10 +20,12 @@ from gpumon.common.config import read_prices
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
 from gpumon.cost.of_run import price_run
-from gpumon.ledger import aggregate
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.model.frame import RunState
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.schema import WHOLE_RUN
+from gpumon.storage.usage.account import Account, DeviceUse
+from gpumon.storage.usage.query import HourUse, KnownDevice
 from tests.engines.lab import RULES
 from tests.engines.past import prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend

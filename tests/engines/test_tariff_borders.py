@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.accounting.account import Account, DeviceUse
-from gpumon.accounting.query import HourUse, KnownDevice
 from gpumon.cluster.engine import Engine
 from gpumon.cluster.polling import ClusterPoller
 from gpumon.cluster.priced import charges, cost_questions
@@ -17,8 +15,10 @@ from gpumon.cluster.questions import Period, of_users
 from gpumon.common.config import read_prices
 from gpumon.cost.hours import price_hours
 from gpumon.cost.of_run import price_record
-from gpumon.ledger.reader import Ledger
 from gpumon.model.frame import RunState
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.usage.account import Account, DeviceUse
+from gpumon.storage.usage.query import HourUse, KnownDevice
 from tests.engines.past import prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend
 from tests.engines.test_cost import DAY, END, HOUR, recorded_by_prometheus, run_of

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.history.rates import counted_at, rates_between
 from gpumon.live import Live, follow
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
+from gpumon.storage.history.counters import counted_at, rates_between
 from tests.accelerated import Stretch
 from tests.nvml import COUNTERS, Stub, truth
 from tests.nvml.truth import driver_value

@@ -19,14 +19,14 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.history.cell import HistoryCell
-from gpumon.history.query import HOST
-from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL, counted_at
-from gpumon.history.tiers import OF_GPU, TierShape
-from gpumon.history.write import stored_cells
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
 from gpumon.ring.reader import RingReader
+from gpumon.storage.history.cell import HistoryCell
+from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL, counted_at
+from gpumon.storage.history.query import HOST
+from gpumon.storage.history.tiers import OF_GPU, TierShape
+from gpumon.storage.history.write import stored_cells
 from tests.nvml import Stub
 from tests.programs import PATIENCE, Child, environment
 
@@ -34,7 +34,7 @@ SHAPES = (TierShape(1, 1, 6, 3600), TierShape(2, 2, 9, 3600), TierShape(3, 6, 4,
 """As those of the product, but that blocks are 6, 18 and 24 s long."""
 PROGRAM = f"""
 import sys
-from gpumon.history import tiers
+from gpumon.storage.history import tiers
 tiers.SHAPES = tuple(tiers.TierShape(*shape) for shape in {[tuple(shape) for shape in SHAPES]})
 from gpumon.cli import entry
 sys.exit(entry())

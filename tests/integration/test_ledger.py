@@ -349,4 +349,4 @@ def test_only_a_daemon_that_keeps_runs_loads_sqlite() -> None:
     assert "sqlite3" not in loaded_by(
         "import gpumon.daemon.start, gpumon.cli.daemon, gpumon.cli.status, gpumon.cli.tui"
     )
-    assert "sqlite3" in loaded_by("import gpumon.ledger.recorder")
+    assert "sqlite3" in loaded_by("import gpumon.storage.ledger.recorder")

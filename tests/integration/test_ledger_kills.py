@@ -21,8 +21,8 @@ from gpumon.analysis.thresholds import SAMPLED
 from gpumon.common.numbers import is_known
 from gpumon.common.paths import LEDGER
 from gpumon.diagnosis.past import FINE, verdict
-from gpumon.ledger import aggregate
-from gpumon.ledger.reader import Ledger
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger
 from tests.integration.test_ledger import ended
 from tests.nvml import Process, Stub
 from tests.programs import PATIENCE, daemon, environment, until

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.database.write import open_to_write
-from gpumon.ledger.migrations import LEDGER_FILE
+from gpumon.storage.ledger.schema import LEDGER_FILE
+from gpumon.storage.sqlite.write import open_to_write
 from tests.conftest import ROOT
 from tests.runs import Book, training
 
@@ -37,7 +37,7 @@ def interpreter() -> str:
     """A Python that another user can run, with the package."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
-    ask = "import sys, gpumon.ledger.past; assert sys.version_info >= (3, 11)"
+    ask = "import sys, gpumon.storage.ledger.api; assert sys.version_info >= (3, 11)"
     for found in (sys.executable, "/usr/bin/python3"):
         try:
             if of_nobody([found, "-c", ask], Path("/")).returncode == 0:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from gpumon.common.paths import LEDGER
-from gpumon.ledger import aggregate
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.usage import SHORTEST_SAMPLE
 from gpumon.loggers.epoch_values import EPOCH_VALUES, values_of
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.usage import SHORTEST_SAMPLE
 from tests.conftest import ROOT
 from tests.nvml import Stub
 from tests.programs import PATIENCE, daemon, environment, gpumon, until

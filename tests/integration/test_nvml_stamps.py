@@ -12,10 +12,10 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
-from gpumon.history.query import Query
-from gpumon.history.recent import RecentHistory
 from gpumon.live import follow
 from gpumon.model.metrics import Availability
+from gpumon.storage.history.query import Query
+from gpumon.storage.history.recent import RecentHistory
 from tests.nvml import Stub
 from tests.programs import daemon, environment, until
 from tests.sourced import Source, nvml_source

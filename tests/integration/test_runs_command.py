@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.database.read import NO_LOCKS
 from gpumon.model import units
 from gpumon.model.frame import RunState
+from gpumon.storage.sqlite.read import NO_LOCKS
 from tests.programs import environment, gpumon
 from tests.runs import BEGAN, HOSTILE, Book, training
 

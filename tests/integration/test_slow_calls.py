@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.accounting.totals import Totals, totals_of
 from gpumon.common.clock import SECOND
 from gpumon.common.driver_calls import read_calls
 from gpumon.common.paths import Places
@@ -17,6 +16,7 @@ from gpumon.live import follow
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
 from gpumon.ring.reader import RingReader
+from gpumon.storage.usage.totals import Totals, totals_of
 from tests.nvml import Stub
 from tests.programs import daemon, environment, gpumon, until
 

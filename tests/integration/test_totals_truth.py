@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.history.totals import Total, WindowTotals
 from gpumon.live import Live, follow
+from gpumon.storage.history.totals import Total, WindowTotals
 from tests.accelerated import Stretch
 from tests.nvml import Stub
 from tests.nvml.truth import truth

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.history.rates import counted_at
 from gpumon.live import follow
 from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import GPU_METRICS, Kind
 from gpumon.sources.nvml.readings import CALLS
+from gpumon.storage.history.counters import counted_at
 from tests.nvml import COUNTERS, METRICS, Process, Stub, build, of_a_first_read, sleepers
 from tests.programs import daemon, environment, until
 

@@ -15,11 +15,11 @@ from textual.pilot import Pilot
 from gpumon.common.clock import SECOND
 from gpumon.common.config import Prices
 from gpumon.common.paths import HISTORY
-from gpumon.ledger.reader import Ledgers
 from gpumon.live import LiveState
 from gpumon.model.frame import Frame, Run
 from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
+from gpumon.storage.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.processes import ProcessesPage
 from tests.fakes import FakeClock

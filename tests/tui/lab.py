@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from gpumon.common.paths import HISTORY
-from gpumon.history.tiers import HOUR, SHAPES
+from gpumon.storage.history.tiers import HOUR, SHAPES
 from tests.months import fill, training
 from tests.nvml import Process, Stub
 from tests.programs import daemon, environment

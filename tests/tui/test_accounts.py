@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.accounting.user_window import CHOICES, user_window
 from gpumon.cli import main
 from gpumon.common.clock import SECOND
 from gpumon.common.config import Prices, read_prices
 from gpumon.common.paths import HISTORY
-from gpumon.database.read import Patience, wait_at_most
 from gpumon.reports.not_kept import NO_HARDWARE, NOT_YET
+from gpumon.storage.sqlite.read import Patience, wait_at_most
+from gpumon.storage.usage.summary import CHOICES, user_window
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import NOT_YET as NOT_ASKED
 from gpumon_tui.look import TerminalLook

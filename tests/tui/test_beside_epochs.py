@@ -12,10 +12,10 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.common.errors import GpumonError
-from gpumon.ledger.reader import Ledger, Ledgers
-from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.model.frame import Boundary, Run, RunState
 from gpumon.reports import run_text
+from gpumon.storage.ledger.reader import Ledger, Ledgers
+from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import OFTEN, Asked
 from gpumon_tui.widgets.runs_sheet import RunsSheet

@@ -15,14 +15,14 @@ from textual.pilot import Pilot
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
-from gpumon.history.grid import Grid
-from gpumon.history.query import HOST, Query
-from gpumon.history.tiers import DAY, SHAPES
 from gpumon.live import LiveState
 from gpumon.model import units
 from gpumon.model.device import Device
 from gpumon.model.frame import Boundary, Mark, RunState, Sample
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, Availability
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.query import HOST, Query
+from gpumon.storage.history.tiers import DAY, SHAPES
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, pressed
 from gpumon_tui.look import Depth, TerminalLook

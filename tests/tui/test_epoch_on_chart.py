@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.common.numbers import is_known
-from gpumon.ledger.reader import Ledgers
+from gpumon.storage.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, OVERVIEW, RUNS
 from gpumon_tui.widgets.runs_sheet import RunsSheet

@@ -14,7 +14,6 @@ from textual.pilot import Pilot
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import NAN
-from gpumon.events.query import LoggedEvent
 from gpumon.live import LiveState
 from gpumon.model import units
 from gpumon.model.device import Device
@@ -22,6 +21,7 @@ from gpumon.model.events import BY_NAME, EventSubject, Occurrence
 from gpumon.model.frame import Frame, RunState, Sample
 from gpumon.model.metrics import GPU_INDEX
 from gpumon.model.origin import Capability, Origin
+from gpumon.storage.events.query import LoggedEvent
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import Asked
 from gpumon_tui.happened import Happened

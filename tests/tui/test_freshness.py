@@ -13,13 +13,13 @@ from rich.color import Color
 from textual.pilot import Pilot
 
 from gpumon.common.clock import SECOND
-from gpumon.ledger.reader import Ledgers
-from gpumon.ledger.records import RunRow, RunSummary
 from gpumon.live import LiveState
 from gpumon.model.frame import Boundary, Run, RunState
 from gpumon.model.metrics import GPU_INDEX, PROCESSES, Availability
 from gpumon.model.origin import Origin
 from gpumon.sources.registry import BY_NAME
+from gpumon.storage.ledger.reader import Ledgers
+from gpumon.storage.ledger.records import RunRow, RunSummary
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.freshness import ago

@@ -11,9 +11,9 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.common.clock import SECOND
-from gpumon.ledger.reader import Ledger, Ledgers
-from gpumon.ledger.records import RunRow, RunSummary
 from gpumon.model.frame import RunState
+from gpumon.storage.ledger.reader import Ledger, Ledgers
+from gpumon.storage.ledger.records import RunRow, RunSummary
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.run_reading.listed import FIRST, ListedRuns, detail
 from gpumon_tui.run_reading.opened import opened

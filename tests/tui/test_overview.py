@@ -16,11 +16,11 @@ from gpumon.analysis.epochs import EpochMark
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.common.numbers import NAN, is_known
-from gpumon.history.grid import Grid
 from gpumon.model.device import MADE_UP, Device
 from gpumon.model.frame import Run, RunState, Sample
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
 from gpumon.model.vendors import NVIDIA
+from gpumon.storage.history.grid import Grid
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import HEAT_THROTTLED, GpuHolder, GpuLabel

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpumon.history.grid import Grid
-from gpumon.history.windows import offered
+from gpumon.storage.history.grid import Grid, offered
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables.axis import clock_labels
 from gpumon_tui.shown_time import ShownTime

@@ -10,9 +10,9 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.common.clock import SECOND
-from gpumon.history.query import Query
 from gpumon.live import WAITING, LiveState
 from gpumon.model import units
+from gpumon.storage.history.query import Query
 from gpumon_tui.app import GpumonApp
 from tests.fakes import FakeClock
 from tests.tui.fakes import START, FakeFeed, FakePlayer, FakeWriter

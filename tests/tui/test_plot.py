@@ -14,13 +14,12 @@ from rich.segment import Segment
 
 from gpumon.analysis.epochs import Drawn, EpochMark
 from gpumon.analysis.rank_epochs import Span
-from gpumon.history.grid import Grid
-from gpumon.history.long import LongHistory
-from gpumon.history.open import open_history
-from gpumon.history.tiers import SHAPES
-from gpumon.history.windows import CLOSE, WINDOWS, ChartWindow
 from gpumon.model.frame import Boundary, Frame, Mark
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, Metric, Unit
+from gpumon.storage.history.grid import CLOSE, WINDOWS, ChartWindow, Grid
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.tiered import LongHistory
+from gpumon.storage.history.tiers import SHAPES
 from gpumon_tui.pictures.columns import Columns
 from gpumon_tui.renderables.cells import PaintedCell, Row, Tint, painted
 from gpumon_tui.renderables.gpu_columns import gpu_columns

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.accounting.account import Account, DeviceUse
-from gpumon.accounting.query import HourUse, KeptAccounts, KnownDevice
 from gpumon.analysis.gpu_state import IdleSince
 from gpumon.common.config import read_prices
-from gpumon.history.span import WindowSpan
 from gpumon.model.frame import RunState
 from gpumon.model.process import Process
-from gpumon.process_history.kept import KnownProcess
-from gpumon.process_history.measures import NAMES
-from gpumon.process_history.query import MeasureUse, ProcessUse, ProcessWindow
+from gpumon.storage.history.grid import WindowSpan
+from gpumon.storage.processes.measures import NAMES
+from gpumon.storage.processes.query import MeasureUse, ProcessUse, ProcessWindow
+from gpumon.storage.processes.reader import KnownProcess
+from gpumon.storage.usage.account import Account, DeviceUse
+from gpumon.storage.usage.query import HourUse, KeptAccounts, KnownDevice
 from gpumon_tui.process_list.facts import ProcessFacts, facts_of
 from gpumon_tui.process_list.filters import hidden_by, matching, terms_of
 from gpumon_tui.process_list.left_out import LeftOutReader, left_out

@@ -12,11 +12,11 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from gpumon.history.query import HOST
 from gpumon.live import LiveState
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
+from gpumon.storage.history.query import HOST
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables import epoch_lines
 from gpumon_tui.renderables.epoch_lines import EpochLine

@@ -15,12 +15,12 @@ from gpumon.analysis.ranks import Ranks, memory_of, ranks_of
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.rank_rules import notes
-from gpumon.history.query import HOST, Query, Series
-from gpumon.history.recent import SLACK, RecentHistory
 from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState
 from gpumon.model.process import Process
 from gpumon.model.run import RunFacts
 from gpumon.recording.content import KnownParts
+from gpumon.storage.history.query import HOST, Query, Series
+from gpumon.storage.history.recent import SLACK, RecentHistory
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import gpu_status
 from gpumon_tui.layout import overview_plan

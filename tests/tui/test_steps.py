@@ -10,9 +10,9 @@ from typing import Any
 from textual.pilot import Pilot
 
 from gpumon.analysis.epochs import Epochs
-from gpumon.ledger.reader import Ledgers
 from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.model.run import RunFacts
+from gpumon.storage.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.gpu_status import place_text
 from gpumon_tui.widgets.runs_sheet import RunsSheet

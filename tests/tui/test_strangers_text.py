@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 
 from gpumon.common.clock import SECOND
-from gpumon.events.query import LoggedEvent
-from gpumon.ledger.reader import Ledgers
+from gpumon.storage.events.query import LoggedEvent
+from gpumon.storage.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp
 from tests.fakes import FakeClock
 from tests.runs import BEGAN, Book, training

@@ -54,7 +54,7 @@ def test_what_not_every_session_needs_is_imported_when_a_name_of_it_is_asked_for
         "import sys\n"
         "from gpumon_tui.unused import left_out\n"
         "with left_out():\n"
-        "    from gpumon.history import kept_file\n"
+        "    from gpumon.storage.history import kept_file\n"
         "    within = kept_file.sqlite3.Error\n"
         "import sqlite3\n"
         "print(within is sqlite3.Error is kept_file.sqlite3.Error, kept_file.sqlite3 is sys.modules['sqlite3'])\n"

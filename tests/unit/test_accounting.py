@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from gpumon.accounting.account import Account
-from gpumon.accounting.book import AccountBook
-from gpumon.accounting.query import KeptAccounts, by_user, grouped, read_accounts, rest_of, total
-from gpumon.accounting.summary import summary
 from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.daemon.activity import ActivityPart
-from gpumon.database.read import open_to_read
-from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS, VERSION
 from gpumon.model.frame import RunState, Sample, Tick
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
 from gpumon.reports.accounts import lines
+from gpumon.storage.history.schema import HISTORY_FILE, MIGRATIONS, VERSION
+from gpumon.storage.sqlite.read import open_to_read
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.hours import AccountBook
+from gpumon.storage.usage.query import KeptAccounts, by_user, grouped, read_accounts, rest_of, total
+from gpumon.storage.usage.summary import summary
 from tests.activity import keep
 from tests.builders import device, process, run, sample, tick
 

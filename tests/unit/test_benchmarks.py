@@ -30,12 +30,12 @@ from benchmarks.month import fill
 from benchmarks.report import Budget, Result
 from benchmarks.trainings import TRAININGS, case, measure
 from benchmarks.year import keep_year
-from gpumon.database.write import open_to_write
-from gpumon.history.migrations import HISTORY_FILE
-from gpumon.history.overview import overview
-from gpumon.ledger.reader import Ledger
 from gpumon.model.events import BY_NAME
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Kind
+from gpumon.storage.history.overview import overview
+from gpumon.storage.history.schema import HISTORY_FILE
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.sqlite.write import open_to_write
 from tests.conftest import ROOT
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from gpumon.common.numbers import is_known
 from gpumon.daemon.awaited_runs import runs_at
-from gpumon.ledger.carried import carry_over
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.records import Record
 from gpumon.model.frame import Boundary, Mark, Tick
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.recorder import carry_over
+from gpumon.storage.ledger.records import Record
 from tests.builders import device, run, sample, tick
 
 KEY, GPU = run().key, device(0).uuid

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.records import Particulars, Record
 from gpumon.reports import compare
 from gpumon.reports.config_differences import config_differences, config_lines
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import Particulars, Record
 from tests.runs import BEGAN, HOSTILE, Book, training
 
 

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.accounting.account import Account, DeviceUse
-from gpumon.accounting.query import HourUse, KnownDevice
 from gpumon.common.config import Prices, read_prices
 from gpumon.common.numbers import NAN
 from gpumon.cost.charge import Amount, Charge, together
 from gpumon.cost.hours import price_hours
 from gpumon.cost.of_run import price_run, price_stretch
-from gpumon.ledger import aggregate
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.reader import Ledger, Ledgers
-from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, DeviceRow
 from gpumon.model import units
 from gpumon.reports import charges, export, run_text
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger, Ledgers
+from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, DeviceRow
+from gpumon.storage.ledger.summary import EpochSummary
+from gpumon.storage.usage.account import Account, DeviceUse
+from gpumon.storage.usage.query import HourUse, KnownDevice
 from gpumon_tui.kept_runs import KeptRuns
 from gpumon_tui.renderables import run_opened
 from gpumon_tui.run_reading.opened import opened

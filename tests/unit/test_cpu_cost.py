@@ -15,11 +15,11 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.rapl import PackageEnergy, PackageReading
-from gpumon.ledger.package_usage import PackageUsage
-from gpumon.ledger.recorder import LedgerRecorder
-from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.model.frame import Mark
 from gpumon.reports import compare
+from gpumon.storage.ledger.recorder import LedgerRecorder
+from gpumon.storage.ledger.usage import PackageUsage
+from gpumon.storage.ledger.writer import KnownRuns, OpenRank
 from gpumon.tracking.loader import CpuTime
 from tests.builders import TIME, tick
 from tests.unit.test_ledger_recorder import KEY, Course, Memory, keep

@@ -26,13 +26,13 @@ from gpumon.diagnosis.live import findings, live_run
 from gpumon.diagnosis.now import Judged
 from gpumon.diagnosis.past import epoch_findings
 from gpumon.diagnosis.run_rules import RUN_RULES
-from gpumon.history.recent import RecentHistory
-from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.model import units
 from gpumon.model.frame import Frame, Mark, RunState, Sample
 from gpumon.model.metrics import Availability, Unit
 from gpumon.model.run import RunFacts
 from gpumon.model.xids import xid_of
+from gpumon.storage.history.recent import RecentHistory
+from gpumon.storage.ledger.summary import EpochSummary
 from tests.builders import TIME, boundary, frame_of, process, run, sample, tick
 
 GIB = 2.0**30

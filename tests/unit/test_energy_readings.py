@@ -7,17 +7,17 @@ from math import nan
 
 import pytest
 
-from gpumon.accounting.account import USER_COLUMNS
-from gpumon.accounting.book import AccountBook
 from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import SECOND
-from gpumon.history.cell import weights
-from gpumon.history.collect import Block, Collector, values_of
-from gpumon.history.tiers import SHAPES, columns_of
 from gpumon.launcher.cost import CommandCost
 from gpumon.model.energy import EnergyGrowth, EnergyReadings
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
+from gpumon.storage.history.aggregator import Block, Collector, values_of
+from gpumon.storage.history.cell import weights
+from gpumon.storage.history.tiers import SHAPES, columns_of
+from gpumon.storage.usage.account import USER_COLUMNS
+from gpumon.storage.usage.hours import AccountBook
 from tests.builders import device, frame_of, process, sample
 from tests.unit.test_ledger_recorder import Memory, keep, on, one_epoch, spread
 

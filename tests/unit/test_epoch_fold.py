@@ -11,9 +11,9 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.launcher.epochs import CommandTrainings as Trainings
-from gpumon.ledger.timeline import EpochTimeline, timeline_of
 from gpumon.model.epoch import EpochEnd, EpochFold
 from gpumon.model.frame import Boundary, Mark, Run
+from gpumon.storage.ledger.timeline import EpochTimeline, timeline_of
 from gpumon.tracking.matching import attribute, in_force
 from tests.builders import frame_of, tick
 

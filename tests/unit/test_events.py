@@ -14,17 +14,16 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.daemon.activity import ActivityPart
-from gpumon.events.clock_watch import ClockWatch
-from gpumon.events.device_watch import CAUSES
-from gpumon.events.process_watch import ProcessWatch
-from gpumon.events.query import EventFilter, LoggedEvent, read_events
-from gpumon.history.migrations import MIGRATIONS, VERSION
 from gpumon.model.events import BY_NAME, EVENT_KINDS, LASTING
 from gpumon.model.frame import Mark, Run, RunState, Sample, Tick
 from gpumon.model.metrics import Availability
 from gpumon.model.origin import Driver
 from gpumon.model.process import Process
 from gpumon.reports.events import details
+from gpumon.storage.events.device_watch import CAUSES, ClockWatch
+from gpumon.storage.events.query import EventFilter, LoggedEvent, read_events
+from gpumon.storage.events.run_watch import ProcessWatch
+from gpumon.storage.history.schema import MIGRATIONS, VERSION
 from tests.activity import keep
 from tests.builders import boundary, device, process, run, sample, tick
 

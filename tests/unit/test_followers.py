@@ -7,8 +7,8 @@ from threading import Event
 
 import pytest
 
-from gpumon.followers import LEDGER, SLOW, Followers
 from gpumon.model.frame import Tick
+from gpumon.storage.follower import LEDGER, SLOW, Followers
 from tests.builders import tick
 from tests.fakes import FakeClock
 from tests.programs import PATIENCE

@@ -9,12 +9,12 @@ import pytest
 
 from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import SECOND
-from gpumon.events.book import EventBook
-from gpumon.history.collect import Collector, values_of
-from gpumon.ledger.device import RecentSamples
-from gpumon.ledger.recorder import LedgerRecorder
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample, Tick
+from gpumon.storage.events.log import EventBook
+from gpumon.storage.history.aggregator import Collector, values_of
+from gpumon.storage.ledger.device import RecentSamples
+from gpumon.storage.ledger.recorder import LedgerRecorder
 from tests.builders import device, run, sample, tick
 from tests.unit.test_ledger_recorder import Memory
 

@@ -12,10 +12,6 @@ from typing import Any
 
 import pytest
 
-from gpumon.accounting.account import Account, DeviceUse
-from gpumon.accounting.of_groups import by_group
-from gpumon.accounting.query import HourUse, KeptAccounts, KnownDevice
-from gpumon.accounting.summary import summary
 from gpumon.cli.options import resolve_options
 from gpumon.cluster import facts
 from gpumon.cluster.polling import ClusterPoller
@@ -26,6 +22,9 @@ from gpumon.common.errors import UsageError
 from gpumon.common.privacy import HASHED, People, under
 from gpumon.reports import accounts
 from gpumon.reports.cluster_text import lines
+from gpumon.storage.usage.account import Account, DeviceUse
+from gpumon.storage.usage.query import HourUse, KeptAccounts, KnownDevice, by_group
+from gpumon.storage.usage.summary import summary
 from gpumon_web import kept
 from tests.activity import keep
 from tests.builders import process, sample, tick

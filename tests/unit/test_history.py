@@ -9,13 +9,13 @@ from math import inf, isnan, nan
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.history.query import Query
-from gpumon.history.rates import rates_between
-from gpumon.history.recent import RecentHistory
 from gpumon.model.energy import energy_between
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import HOST_METRICS
 from gpumon.recording.content import KnownParts
+from gpumon.storage.history.counters import rates_between
+from gpumon.storage.history.query import Query
+from gpumon.storage.history.recent import RecentHistory
 from tests import builders
 
 UUID = builders.device().uuid

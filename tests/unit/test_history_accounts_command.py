@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.accounting.account import Account
-from gpumon.accounting.query import read_accounts
-from gpumon.accounting.summary import PERIODS, WAYS, summary
 from gpumon.cli import main
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Sample, Tick
 from gpumon.model.metrics import Availability
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.query import read_accounts
+from gpumon.storage.usage.summary import PERIODS, WAYS, summary
 from tests.activity import keep
 from tests.builders import device, process, sample, tick
 from tests.unit.conftest import Printed

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.accounting.book import AccountBook
 from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import SECOND
-from gpumon.events.book import EventBook
-from gpumon.history.cell import HistoryCell
-from gpumon.history.collect import Collector, values_of
-from gpumon.history.kept_file import KeptFile
-from gpumon.history.open import open_history
-from gpumon.history.query import HOST, Query
-from gpumon.history.recorder import BATCH, HistoryRecorder
-from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
-from gpumon.history.totals import window_totals
 from gpumon.model.frame import Frame, Sample, Tick
 from gpumon.model.metrics import Availability
-from gpumon.process_history.part import ProcessPart
+from gpumon.storage.events.log import EventBook
+from gpumon.storage.history.aggregator import Collector, values_of
+from gpumon.storage.history.cell import HistoryCell
+from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.query import HOST, Query
+from gpumon.storage.history.recorder import BATCH, HistoryRecorder
+from gpumon.storage.history.tiers import OF_GPU, SHAPES, TierShape
+from gpumon.storage.history.totals import window_totals
+from gpumon.storage.processes.recorder import ProcessPart
+from gpumon.storage.usage.hours import AccountBook
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.programs import PATIENCE, until
 from tests.unit.test_history_earlier import GPUS, cells, grown

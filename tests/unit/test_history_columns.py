@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.history.cell import HistoryCell, weights
-from gpumon.history.collect import Block, Collector, SubjectValues, TickValues
-from gpumon.history.query import HOST
-from gpumon.history.samples import EvenCells, SampleCells
-from gpumon.history.tiers import OF_GPU, OF_HOST, SHAPES, columns_of
-from gpumon.history.write import seal
+from gpumon.storage.history.aggregator import Block, Collector, SubjectValues, TickValues
+from gpumon.storage.history.cell import HistoryCell, weights
+from gpumon.storage.history.query import HOST
+from gpumon.storage.history.samples import EvenCells, SampleCells
+from gpumon.storage.history.tiers import OF_GPU, OF_HOST, SHAPES, columns_of
+from gpumon.storage.history.write import seal
 
 BEGIN = 93230 * 19200
 GPUS = ("GPU-a", "GPU-b")

@@ -20,11 +20,10 @@ from gpumon.cli.options import resolve_options
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places
-from gpumon.history.limits import USUAL_LIMITS
-from gpumon.history.tiers import SHAPES
 from gpumon.live import follow
 from gpumon.model.origin import Capability, Origin
 from gpumon.ring.writer import RingWriter
+from gpumon.storage.history.tiers import SHAPES, USUAL_LIMITS
 from tests.builders import device, sample, tick
 from tests.months import fill
 

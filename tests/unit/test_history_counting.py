@@ -9,12 +9,12 @@ from math import isnan, nan
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.history.cell import weights
-from gpumon.history.collect import Block, Collector, values_of
-from gpumon.history.counting import Counting, Grown
-from gpumon.history.tiers import SHAPES, columns_of
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability
+from gpumon.storage.history.aggregator import Block, Collector, values_of
+from gpumon.storage.history.cell import weights
+from gpumon.storage.history.counters import Counting, Grown
+from gpumon.storage.history.tiers import SHAPES, columns_of
 from tests.builders import TIME, device, sample, tick
 
 

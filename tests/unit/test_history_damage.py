@@ -15,17 +15,16 @@ import pytest
 
 from gpumon.cli import main
 from gpumon.common.errors import GpumonError
-from gpumon.database.state_file import StateFile
-from gpumon.database.write import open_to_write
-from gpumon.history.grid import Grid
-from gpumon.history.kept_file import KeptFile
-from gpumon.history.kept_tier import KeptTier
-from gpumon.history.limits import HistoryLimits, prune_large
-from gpumon.history.migrations import HISTORY_FILE, VERSION
-from gpumon.history.overview import overview
-from gpumon.history.query import Query
-from gpumon.history.recorder import BATCH, HistoryRecorder
-from gpumon.history.tiers import SHAPES
+from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.overview import overview
+from gpumon.storage.history.query import Query
+from gpumon.storage.history.recorder import BATCH, HistoryRecorder
+from gpumon.storage.history.schema import HISTORY_FILE, VERSION
+from gpumon.storage.history.tiered import KeptTier
+from gpumon.storage.history.tiers import SHAPES, HistoryLimits, prune_large
+from gpumon.storage.sqlite.state_file import StateFile
+from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import TIME, device, sample, tick
 from tests.programs import PATIENCE, until
 

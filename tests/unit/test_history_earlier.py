@@ -15,14 +15,14 @@ from threading import current_thread
 import pytest
 
 from gpumon.common.procfs import boot_id
-from gpumon.database.write import open_to_write
-from gpumon.history.cell import HistoryCell
-from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS
-from gpumon.history.query import HOST
-from gpumon.history.recorder import BATCH, HistoryRecorder
-from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
-from gpumon.history.write import stored_cells, taken_until
 from gpumon.model.frame import Frame, Tick
+from gpumon.storage.history.cell import HistoryCell
+from gpumon.storage.history.query import HOST
+from gpumon.storage.history.recorder import BATCH, HistoryRecorder
+from gpumon.storage.history.schema import HISTORY_FILE, MIGRATIONS
+from gpumon.storage.history.tiers import OF_GPU, SHAPES, TierShape
+from gpumon.storage.history.write import stored_cells, taken_until
+from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import SECOND, TIME, device, frame_of, sample, tick
 from tests.programs import PATIENCE, until
 

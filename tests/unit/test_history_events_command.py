@@ -15,10 +15,10 @@ import pytest
 from gpumon.cli import main
 from gpumon.common.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
-from gpumon.history.recorder import HistoryRecorder
 from gpumon.model.events import EVENT_KINDS
 from gpumon.model.frame import Mark, RunState, Sample, Tick, XidEvent
 from gpumon.model.metrics import Availability
+from gpumon.storage.history.recorder import HistoryRecorder
 from tests.builders import boundary, device, process, run, sample, tick
 from tests.programs import PATIENCE
 from tests.unit.conftest import Printed

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from gpumon.history.downsample import Envelope, downsample
-from gpumon.history.grid import Grid, aligned
-from gpumon.history.long import LongHistory
-from gpumon.history.query import Query, Series
+from gpumon.storage.history.downsample import Envelope, downsample
+from gpumon.storage.history.grid import Grid, aligned
+from gpumon.storage.history.query import Query, Series
+from gpumon.storage.history.tiered import LongHistory
 from tests.builders import TIME, device, frame_of, sample, tick
 
 NAME = "gpu.utilization"

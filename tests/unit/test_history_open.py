@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.history.long import LongHistory
-from gpumon.history.open import open_history
-from gpumon.history.query import Query
-from gpumon.history.tiers import SHAPES
-from gpumon.history.windows import ALWAYS, CLOSE, WINDOWS, offered
+from gpumon.storage.history.grid import ALWAYS, CLOSE, WINDOWS, offered
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.query import Query
+from gpumon.storage.history.tiered import LongHistory
+from gpumon.storage.history.tiers import SHAPES
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.months import fill
 

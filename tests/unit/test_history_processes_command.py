@@ -21,12 +21,12 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import UsageError
 from gpumon.common.text import text_width
 from gpumon.daemon.activity import ActivityPart
-from gpumon.history.recorder import HistoryRecorder
 from gpumon.live import connect
-from gpumon.process_history.measures import NAMES
-from gpumon.process_history.part import ProcessPart
 from gpumon.reports.processes import FIELDS
 from gpumon.ring.writer import RingWriter
+from gpumon.storage.history.recorder import HistoryRecorder
+from gpumon.storage.processes.measures import NAMES
+from gpumon.storage.processes.recorder import ProcessPart
 from tests.builders import device, process, sample, tick
 from tests.programs import PATIENCE
 

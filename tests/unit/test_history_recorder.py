@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from gpumon.daemon.activity import ActivityPart
-from gpumon.database.write import open_to_write
-from gpumon.followers import Follower
-from gpumon.history import recorder as recorder_module
-from gpumon.history.migrations import HISTORY_FILE, VERSION
-from gpumon.history.recorder import BATCH, HistoryRecorder
+from gpumon.storage.follower import Follower
+from gpumon.storage.history import recorder as recorder_module
+from gpumon.storage.history.recorder import BATCH, HistoryRecorder
+from gpumon.storage.history.schema import HISTORY_FILE, VERSION
+from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import device, sample, tick
 from tests.programs import PATIENCE
 

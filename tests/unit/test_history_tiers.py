@@ -17,22 +17,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
-from gpumon.database.write import open_to_write
-from gpumon.history import limits as limits_module
-from gpumon.history.block import BadBlock, cells_of, pack, present, unpack
-from gpumon.history.cell import HistoryCell, fold, weights
-from gpumon.history.collect import Block, Collector, values_of
-from gpumon.history.grid import Grid
-from gpumon.history.kept_file import KeptFile
-from gpumon.history.kept_tier import KeptTier
-from gpumon.history.limits import HistoryLimits, prune_large, prune_old
-from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS, VERSION
-from gpumon.history.query import HOST, Query, Series
-from gpumon.history.recover import recover
-from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
-from gpumon.history.write import seal, write
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import Availability
+from gpumon.storage.history import tiers as limits_module
+from gpumon.storage.history.aggregator import Block, Collector, values_of
+from gpumon.storage.history.block import BadBlock, cells_of, pack, present, unpack
+from gpumon.storage.history.cell import HistoryCell, fold, weights
+from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.query import HOST, Query, Series
+from gpumon.storage.history.recovery import recover
+from gpumon.storage.history.schema import HISTORY_FILE, MIGRATIONS, VERSION
+from gpumon.storage.history.tiered import KeptTier
+from gpumon.storage.history.tiers import OF_GPU, SHAPES, HistoryLimits, TierShape, prune_large, prune_old
+from gpumon.storage.history.write import seal, write
+from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import device, sample, tick
 
 GPU = device().uuid
@@ -429,9 +428,9 @@ def test_a_block_with_a_wrong_checksum_is_a_gap(path: Path) -> None:
 
 
 def test_a_line_grows_as_blocks_are_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpumon.history.kept_file._LOOK", 0.0)
+    monkeypatch.setattr("gpumon.storage.history.file._LOOK", 0.0)
     file = KeptFile(str(path), lambda: BEGIN + 3000.0)
-    monkeypatch.setattr("gpumon.history.kept_file._RETRY", 0.0)
+    monkeypatch.setattr("gpumon.storage.history.file._RETRY", 0.0)
     tier = KeptTier(file, T2)
     assert tier.begin != tier.begin
     assert not tier.has(GPU, "gpu.utilization")

@@ -16,22 +16,21 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.accounting.query import by_user, read_accounts
-from gpumon.database.write import open_to_write
-from gpumon.events.query import read_events
-from gpumon.history.collect import Block, Collector, values_of
-from gpumon.history.grid import Grid
-from gpumon.history.kept_file import KeptFile
-from gpumon.history.kept_tier import KeptTier
-from gpumon.history.migrations import HISTORY_FILE, VERSION
-from gpumon.history.overview import overview
-from gpumon.history.query import HOST, Query
-from gpumon.history.recorder import HistoryRecorder
-from gpumon.history.span import WindowSpan
-from gpumon.history.tiers import SHAPES, TierShape
-from gpumon.history.write import seal, write
 from gpumon.model.metrics import HOST_METRICS
-from gpumon.process_history.query import read_processes
+from gpumon.storage.events.query import read_events
+from gpumon.storage.history.aggregator import Block, Collector, values_of
+from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.grid import Grid, WindowSpan
+from gpumon.storage.history.overview import overview
+from gpumon.storage.history.query import HOST, Query
+from gpumon.storage.history.recorder import HistoryRecorder
+from gpumon.storage.history.schema import HISTORY_FILE, VERSION
+from gpumon.storage.history.tiered import KeptTier
+from gpumon.storage.history.tiers import SHAPES, TierShape
+from gpumon.storage.history.write import seal, write
+from gpumon.storage.processes.query import read_processes
+from gpumon.storage.sqlite.write import open_to_write
+from gpumon.storage.usage.query import by_user, read_accounts
 from tests.builders import TIME, device, sample, tick
 from tests.programs import PATIENCE
 

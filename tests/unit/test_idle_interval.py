@@ -10,8 +10,6 @@ import pytest
 
 from gpumon.analysis.gpu_state import Activity
 from gpumon.common.clock import SECOND
-from gpumon.history.gaps import is_gap
-from gpumon.history.recent import RecentHistory
 from gpumon.idleness import is_idle
 from gpumon.model.frame import RunState, Sample, Tick
 from gpumon.model.metrics import PROCESSES, Availability
@@ -19,6 +17,8 @@ from gpumon.model.origin import HARDWARE, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
+from gpumon.storage.history.grid import is_gap
+from gpumon.storage.history.recent import RecentHistory
 from tests.builders import device, frame_of, process, run, sample, tick
 from tests.fakes import FakeClock
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.history.kept_frames import kept_frames
-from gpumon.history.recorder import HistoryRecorder
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import HOST_INDEX, PROCESSES, Availability
 from gpumon.recording.content import Context, Recorded, means_of
+from gpumon.storage.history.past_frames import kept_frames
+from gpumon.storage.history.recorder import HistoryRecorder
 from tests import builders
 from tests.programs import PATIENCE
 from tests.recorded import bits, read, write

@@ -13,15 +13,14 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.database.write import open_to_write
-from gpumon.ledger.migrations import LEDGER_FILE
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.recorder import LedgerRecorder
-from gpumon.ledger.store import KnownRuns
-from gpumon.ledger.write import Batch, LedgerRow, write
 from gpumon.model.frame import RunState
 from gpumon.model.run import About, Note
 from gpumon.reports import export, html, run_json, run_list, run_text
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.recorder import LedgerRecorder
+from gpumon.storage.ledger.schema import LEDGER_FILE
+from gpumon.storage.ledger.writer import Batch, KnownRuns, LedgerRow, write
+from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import TIME, run, tick
 from tests.runs import BEGAN, HOSTILE, Book, training
 
@@ -110,7 +109,7 @@ def test_a_tag_that_was_taken_off_does_not_come_again(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_deleted_is_not_recorded_again(tmp_path: Path) -> None:
-    from gpumon.ledger.store import _load_state
+    from gpumon.storage.ledger.writer import _load_state
 
     store = recorded(tmp_path, {KEY: TOLD})
     store.db.execute("INSERT INTO forgotten VALUES (?, 1)", (KEY,))

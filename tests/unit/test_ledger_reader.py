@@ -15,11 +15,9 @@ from gpumon.cli.nothing_kept import why_no_runs
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import places
-from gpumon.ledger.find import find
-from gpumon.ledger.migrations import VERSION
-from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
-from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.model.frame import Mark, RunState
+from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers, find
+from gpumon.storage.ledger.schema import VERSION, WHOLE_RUN
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 from tests.strangers import as_nobody, foreign_directory
 
@@ -363,7 +361,7 @@ def test_last_is_the_newest_run_whatever_runs_are_called(book: Book, word: str) 
 
 
 def test_the_reader_loads_nothing_heavy() -> None:
-    modules = "gpumon.ledger.reader, gpumon.ledger.find, gpumon.reports.compare, gpumon.cli.runs"
+    modules = "gpumon.storage.ledger.reader, gpumon.storage.ledger.reader, gpumon.reports.compare, gpumon.cli.runs"
     code = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}

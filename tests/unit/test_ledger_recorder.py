@@ -18,15 +18,14 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.ledger.recorder import LedgerRecorder, LedgerStore
-from gpumon.ledger.schema import WHOLE_RUN
-from gpumon.ledger.store import KnownRuns, OpenRank, Store
-from gpumon.ledger.write import Batch, LedgerRow
 from gpumon.model.frame import Boundary, FrameworkMemory, Mark, Run, RunState, Sample, Tick
 from gpumon.model.metrics import Availability
 from gpumon.model.origin import SIMULATED, Origin
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
+from gpumon.storage.ledger.recorder import LedgerRecorder, LedgerStore
+from gpumon.storage.ledger.schema import WHOLE_RUN
+from gpumon.storage.ledger.writer import Batch, KnownRuns, LedgerRow, OpenRank, Store
 from tests.builders import TIME, device, run, sample, tick
 from tests.programs import PATIENCE
 

@@ -19,18 +19,15 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.common.paths import Places, ledger_path, ledger_paths, places
-from gpumon.database.network import on_network
-from gpumon.database.write import NewerFile, open_to_write
 from gpumon.figures.run_series import thinned
-from gpumon.history.downsample import Envelope
-from gpumon.ledger import phase_summary
-from gpumon.ledger.migrations import LEDGER_FILE, MIGRATIONS, VERSION
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.schema import USAGE
-from gpumon.ledger.store import Store
-from gpumon.ledger.trace import POINTS, TraceRecorder
-from gpumon.ledger.write import Batch, LateMetrics, LedgerRow, write
 from gpumon.model.frame import RunState
+from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.schema import LEDGER_FILE, MIGRATIONS, USAGE, VERSION
+from gpumon.storage.ledger.trace import POINTS, TraceRecorder
+from gpumon.storage.ledger.writer import Batch, LateMetrics, LedgerRow, Store, write
+from gpumon.storage.sqlite.write import NewerFile, on_network, open_to_write
 from tests.programs import until
 
 UID = os.getuid()
@@ -197,7 +194,7 @@ def test_a_ledger_of_version_2_is_read_as_it_is_and_brought_up_to_date(tmp_path:
         assert math.isnan(epoch.wait), "no wait is exactly 0: nobody measured this one"
         assert (math.isnan(epoch.trained), math.isnan(epoch.peak.value)) == (True, True)
         assert record.run.lasted(0.0) == 10.0
-        assert [phase.phase for phase in phase_summary.phases(record)[0]] == ["train", "validate"]
+        assert [phase.phase for phase in aggregate.phases(record)[0]] == ["train", "validate"]
         open_to_write(str(path), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail).close()
     assert ask(path, "PRAGMA user_version") == [(VERSION,)]
 

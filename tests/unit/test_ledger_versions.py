@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.database.write import open_to_write
-from gpumon.ledger.change import LedgerChange
-from gpumon.ledger.migrations import LEDGER_FILE, VERSION
-from gpumon.ledger.reader import Ledger
 from gpumon.reports.run_json import whole
+from gpumon.storage.ledger.change import LedgerChange
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.schema import LEDGER_FILE, VERSION
+from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import TIME
 
 LEDGERS = Path(__file__).parents[1] / "ledgers"

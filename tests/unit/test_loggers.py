@@ -19,9 +19,6 @@ import gpumon
 from gpumon.callbacks.hook import Hook
 from gpumon.callbacks.log_to import with_loggers
 from gpumon.common.paths import LEDGER, Places
-from gpumon.ledger import aggregate
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.settled import SettledEpochs, settled_epochs
 from gpumon.loggers.csv_file import CsvLogger
 from gpumon.loggers.epoch_log import MOST_FAILURES, EpochLog
 from gpumon.loggers.epoch_reader import EpochReader
@@ -30,6 +27,9 @@ from gpumon.loggers.logger import EpochPlace
 from gpumon.loggers.registry import loggers_of
 from gpumon.loggers.wandb import WandbLogger
 from gpumon.model.metrics import Unit
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import SettledEpochs, settled_epochs
 from gpumon.tracking import warn
 from tests.runs import GIB, Book, measured
 
@@ -204,7 +204,7 @@ def test_a_training_without_log_to_reads_no_ledger() -> None:
     script = (
         "import sys, gpumon\n"
         "with gpumon.run('plain'): pass\n"
-        "print([name for name in sys.modules if name.startswith(('gpumon.loggers', 'gpumon.ledger', 'sqlite3'))])"
+        "print([name for name in sys.modules if name.startswith(('gpumon.loggers', 'gpumon.storage', 'sqlite3'))])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.accounting.query import by_user, read_accounts, total
-from gpumon.accounting.summary import summary
 from gpumon.analysis.gpu_state import Activity, GpuState, judge
 from gpumon.analysis.gpu_status import counted_statuses, gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.now import Judged
-from gpumon.history.device_table import devices_in
-from gpumon.history.devices import chosen
 from gpumon.idleness import is_idle
 from gpumon.model.device import Device, by_number
 from gpumon.model.frame import Frame, Sample, Tick
@@ -29,6 +25,9 @@ from gpumon.reports.status_text import lines
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.combined import found
+from gpumon.storage.history.devices import chosen, devices_in
+from gpumon.storage.usage.query import by_user, read_accounts, total
+from gpumon.storage.usage.summary import summary
 from gpumon.tracking.matching import Claim, devices_of
 from tests.activity import keep
 from tests.builders import TIME, device, frame_of, process, run, sample, tick

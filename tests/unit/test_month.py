@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.history.open import open_history
-from gpumon.history.query import Query, Series
-from gpumon.history.tiers import SHAPES
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.query import Query, Series
+from gpumon.storage.history.tiers import SHAPES
 from tests.months import fill, training
 
 GPU = "GPU-0000"

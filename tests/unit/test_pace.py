@@ -11,8 +11,8 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.logged_epochs import EPOCHS, LoggedEpochs
 from gpumon.analysis.pace import recent_pace, steps_per_second_in
 from gpumon.common.numbers import NAN
-from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.model.frame import Boundary, Frame, Mark, Run
+from gpumon.storage.ledger.summary import EpochSummary
 from tests.builders import frame_of, tick
 from tests.instructions import instructions
 

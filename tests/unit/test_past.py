@@ -16,9 +16,9 @@ import pytest
 
 import gpumon
 from gpumon.common.errors import GpumonError, MissingPackage, UsageError
-from gpumon.ledger.past import PastLedger, open_ledger
-from gpumon.ledger.tables import ROWS_SHOWN
 from gpumon.model.frame import RunState
+from gpumon.storage.ledger.api import PastLedger, open_ledger
+from gpumon.storage.ledger.dataframe import ROWS_SHOWN
 from tests.builders import TIME
 from tests.conftest import ROOT
 from tests.runs import BEGAN, HOSTILE, Book, training
@@ -228,7 +228,7 @@ def test_a_run_that_goes_on_shows_itself(tmp_path: Path) -> None:
 
 def test_the_package_of_the_ledger_is_what_opens_it(book: Book) -> None:
     ask = (
-        "import gpumon, gpumon.ledger.reader\n"
+        "import gpumon, gpumon.storage.ledger.reader\n"
         "with gpumon.ledger() as ledger: print(len(ledger.runs()))\n"
         "print(gpumon.ledger(state_dir='/nowhere') if 0 else len(gpumon.ledger().runs(tag='good')))"
     )
@@ -254,7 +254,9 @@ def test_import_gpumon_loads_neither_the_ledger_nor_sqlite() -> None:
     ask = "import gpumon, sys; gpumon.run; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert loaded & {"sqlite3", "gpumon.ledger", "dataclasses", "subprocess", "gpumon.tracking.secrets"} == set()
+    assert (
+        loaded & {"sqlite3", "gpumon.storage.ledger", "dataclasses", "subprocess", "gpumon.tracking.secrets"} == set()
+    )
     assert "gpumon.tracking.metadata" in loaded
 
 

@@ -33,8 +33,8 @@ from gpumon.common.paths import (
     why_unread,
     without_daemon,
 )
-from gpumon.history.kept_file import KeptFile
 from gpumon.live import follow
+from gpumon.storage.history.file import KeptFile
 from tests.strangers import as_nobody, foreign_directory
 
 UID = os.getuid()

@@ -17,24 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
-from gpumon.database.write import open_to_write
-from gpumon.history import limits as limits_module
-from gpumon.history.grid import Grid
-from gpumon.history.limits import HistoryLimits, prune_old
-from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS
-from gpumon.history.query import Query, Series
-from gpumon.history.span import WindowSpan
 from gpumon.model.frame import Frame, Tick
 from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
-from gpumon.process_history import cells, stretches
-from gpumon.process_history.cell import PlacedCell
-from gpumon.process_history.in_memory import ProcessLooks
-from gpumon.process_history.lines import ProcessKey, key_of, process_lines
-from gpumon.process_history.look import EVERY, Looks
-from gpumon.process_history.part import ProcessPart
-from gpumon.process_history.query import ProcessFilter, ProcessUse, read_processes
-from gpumon.process_history.stretches import BadProcessBlock
+from gpumon.storage.history import tiers as limits_module
+from gpumon.storage.history.grid import Grid, WindowSpan
+from gpumon.storage.history.query import Query, Series
+from gpumon.storage.history.schema import HISTORY_FILE, MIGRATIONS
+from gpumon.storage.history.tiers import HistoryLimits, prune_old
+from gpumon.storage.processes import cells, spans
+from gpumon.storage.processes.cells import PlacedCell
+from gpumon.storage.processes.in_memory import ProcessLooks
+from gpumon.storage.processes.lines import ProcessKey, key_of, process_lines
+from gpumon.storage.processes.query import ProcessFilter, ProcessUse, read_processes
+from gpumon.storage.processes.recorder import ProcessPart
+from gpumon.storage.processes.snapshot import EVERY, Looks
+from gpumon.storage.processes.spans import BadProcessBlock
+from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import device, frame_of, process, sample, tick
 
 BEGIN = 1_790_035_200
@@ -238,7 +237,7 @@ def test_a_process_goes_on_in_the_next_daemon_and_ends_with_the_boot(
     keep(path, steady(100, 150, one(started=STARTED + 1)))
     (use,) = uses(path)
     assert (use.held, use.process.first, use.process.last) == (pytest.approx(100), BEGIN, BEGIN + 150)
-    monkeypatch.setattr("gpumon.process_history.part.boot_id", lambda: b"another boot")
+    monkeypatch.setattr("gpumon.storage.processes.recorder.boot_id", lambda: b"another boot")
     keep(path, steady(200, 250, one()))
     assert [use.held for use in uses(path)] == pytest.approx([100, 50])
 
@@ -487,11 +486,11 @@ def test_a_block_gives_the_cells_of_some_processes_as_those_of_all() -> None:
         PlacedCell(number, place, [10.0, 10.0, 20.0 * number, 1.0, 3.0 * number + place, *[0.0, 0.0, inf, -inf] * 3])
         for number in (3, 7, 8) for place in range(number)
     ]  # fmt: skip
-    data = cells.pack(given_cells)
-    whole = cells.unpack(data, zlib.crc32(data))
+    data = cells.pack_cells(given_cells)
+    whole = cells.unpack_cells(data, zlib.crc32(data))
     assert whole == given_cells
     for wanted in ({3}, {7, 8}, {5}, set()):
-        assert cells.unpack(data, zlib.crc32(data), wanted) == [one for one in whole if one.number in wanted]
+        assert cells.unpack_cells(data, zlib.crc32(data), wanted) == [one for one in whole if one.number in wanted]
 
 
 def test_a_damaged_block_is_a_gap(path: Path) -> None:
@@ -507,7 +506,7 @@ def test_a_damaged_block_is_a_gap(path: Path) -> None:
     assert 200 <= use.held < 300
 
 
-@given(st.binary(max_size=400), st.sampled_from([stretches, cells]))
+@given(st.binary(max_size=400), st.sampled_from([spans, cells]))
 def test_any_bytes_are_a_block_or_a_damaged_one(raw: bytes, layout: ModuleType) -> None:
     for data in (raw, zlib.compress(raw)):
         for crc in (zlib.crc32(data), 0):

@@ -15,17 +15,17 @@ from gpumon.cli import main
 from gpumon.common.config import read_settings
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import open_regular
-from gpumon.database.state_file import StateFile
-from gpumon.history.kept_file import KeptFile
-from gpumon.history.migrations import HISTORY_FILE
-from gpumon.history.open import devices_in
-from gpumon.history.read import reading
-from gpumon.ledger.change import LedgerChange
-from gpumon.ledger.reader import Ledger
 from gpumon.live import connect
 from gpumon.ring.lock import holder_of
 from gpumon.sources.replay.query import QueryForm
 from gpumon.sources.replay.source import end_ns
+from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.open import devices_in
+from gpumon.storage.history.read import reading
+from gpumon.storage.history.schema import HISTORY_FILE
+from gpumon.storage.ledger.change import LedgerChange
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.sqlite.state_file import StateFile
 from gpumon.tracking.git import _read as read_git
 from tests.runs import Book, training
 

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpumon.ledger import aggregate, phase_summary
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.records import Record
 from gpumon.reports import compare, export, export_epochs, html, run_json, run_list, run_tables, run_text
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import Record
 from tests.fuzzing import examples
 from tests.runs import BEGAN, GIB, Book, measured
 
@@ -149,7 +149,7 @@ def test_where_a_value_is_unknown_no_number_stands(template: Path, unknown: set[
     ])  # fmt: skip
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, NOW)
-    found, rows = run_tables.epoch_table(epochs, phase_summary.phases(record), total)
+    found, rows = run_tables.epoch_table(epochs, aggregate.phases(record), total)
     by_heading = {column.heading: [row[i] for row in rows] for i, column in enumerate(found)}
     for heading, parts in HEADINGS.items():
         cells = set(by_heading.get(heading, [""]))

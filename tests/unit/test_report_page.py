@@ -21,13 +21,13 @@ from gpumon.figures.dates import dated
 from gpumon.figures.run import figure
 from gpumon.figures.run_background import BANDS
 from gpumon.figures.run_series import RunSeries, bridged, run_series, thinned
-from gpumon.history.downsample import Envelope
-from gpumon.history.query import MOST
-from gpumon.ledger import aggregate, phase_summary
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.records import Record, RunTrace
 from gpumon.model.frame import RunState
 from gpumon.reports.html import page
+from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.query import MOST
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import Record, RunTrace
 from tests import chromium
 from tests.conftest import cannot
 from tests.crossed import crossed
@@ -51,7 +51,7 @@ def drawn(book: Book, run_id: str = "resnet50-1a2b") -> dict[str, Any]:
     record, traces = read(book, run_id)
     course = run_series(record, traces, uuid_of(0))
     logged = run_series(record, traces, "")
-    spans = phase_summary.spans(record)
+    spans = aggregate.spans(record)
     return figure(
         course, logged, record.devices[0], aggregate.epochs(record), record.marks, spans, over=record.run.ended
     )

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.text import cut, text_width
-from gpumon.ledger import aggregate, phase_summary
-from gpumon.ledger.epoch_summary import epochs_done
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.records import Record
-from gpumon.ledger.schema import USAGE, WHOLE_RUN
 from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.reports import compare, export, export_epochs, run_json, run_list, run_tables, run_text
 from gpumon.reports.csv_cells import BYTE_ORDER_MARK
 from gpumon.reports.export_formats import FORMATS
 from gpumon.reports.text_table import TextColumn, draw
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.schema import USAGE, WHOLE_RUN
+from gpumon.storage.ledger.summary import epochs_done
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 
 NOW = BEGAN + 86400.0 * 2
@@ -347,7 +347,7 @@ def test_steps_that_nobody_counted_are_not_known_and_not_none(book: Book) -> Non
         book.phase(key, ordinal, "train", 8.0, steps=10)
         book.phase(key, ordinal, "validate", 2.0, steps=0)  # a callback counts no batches of validation
     record = record_of(book)
-    train, validate = phase_summary.phases(record)[0]
+    train, validate = aggregate.phases(record)[0]
     assert (train.steps, validate.steps) == (10, None)
     assert aggregate.whole(record, aggregate.epochs(record), NOW).steps == 20
     rows = [row for row in run_text.lines(record, NOW, 0, phases=True) if row.startswith("  validate")]

@@ -15,13 +15,13 @@ from gpumon.common.errors import GpumonError
 from gpumon.diagnosis.past import verdict
 from gpumon.figures.run import figure
 from gpumon.figures.run_series import run_series
-from gpumon.ledger import aggregate, phase_summary
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.records import Record
 from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.reports import compare, export, export_epochs, html, run_json, run_list, run_notes, run_tables, run_text
 from gpumon.reports.text_table import distinct
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import Record
 from tests.runs import BEGAN, GIB, Book, measured, training
 
 NOW = BEGAN + 3600.0
@@ -43,7 +43,7 @@ def cells_of(record: Record, *, phases: bool = False) -> list[dict[str, str]]:
     """The table of `runs show`, by heading."""
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, NOW)
-    columns, rows = run_tables.epoch_table(epochs, phase_summary.phases(record) if phases else {}, total)
+    columns, rows = run_tables.epoch_table(epochs, aggregate.phases(record) if phases else {}, total)
     return [dict(zip([column.heading for column in columns], row, strict=True)) for row in rows]
 
 
@@ -259,7 +259,7 @@ def test_phases_keep_the_order_of_the_first_epoch(book: Book, placed: bool) -> N
         parts = (("train", train, None), ("validate", validate, f"[[{train}, {validate}]]"))
         for place, (phase, seconds, spans) in enumerate(parts):
             book.phase(key, ordinal, phase, seconds, spans=spans, place=place if placed else None)
-    found = phase_summary.phases(record_of(book))
+    found = aggregate.phases(record_of(book))
     assert [[phase.phase for phase in phases] for phases in found.values()] == [["train", "validate"]] * 3
 
 
@@ -334,7 +334,7 @@ def test_a_part_of_a_run_can_be_read_by_itself(book: Book) -> None:
         with pytest.raises(GpumonError):
             ledger.record("none", ordinals=(0, 1))
     assert [epoch.ordinal for epoch in aggregate.epochs(some)] == [10, 11, 12]
-    assert sorted(phase_summary.phases(some)) == [10, 11, 12]
+    assert sorted(aggregate.phases(some)) == [10, 11, 12]
     assert aggregate.whole(some, [], NOW).value("energy") > 0, "the totals are those of the whole run"
     assert len(times.phases) == 100, "those other than training"
     assert {row.phase for row in times.usage} == {""}

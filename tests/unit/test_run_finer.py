@@ -14,12 +14,12 @@ import pytest
 
 from gpumon.figures.run_finer import POINTS, refined
 from gpumon.figures.run_series import RunSeries
-from gpumon.history.downsample import Envelope
-from gpumon.history.long import LongHistory
-from gpumon.history.open import open_history
-from gpumon.history.tiers import SHAPES
-from gpumon.ledger.reader import Ledger
 from gpumon.reports import html
+from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.tiered import LongHistory
+from gpumon.storage.history.tiers import SHAPES
+from gpumon.storage.ledger.reader import Ledger
 from tests.builders import device
 from tests.months import fill
 from tests.runs import Book

@@ -12,11 +12,11 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.figures.run_series import RunSeries
 from gpumon.figures.run_zoom import zoomed
-from gpumon.history.downsample import Envelope
-from gpumon.history.long import LongHistory
-from gpumon.history.open import open_history
-from gpumon.history.query import MOST
-from gpumon.history.tiers import SHAPES
+from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.query import MOST
+from gpumon.storage.history.tiered import LongHistory
+from gpumon.storage.history.tiers import SHAPES
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.months import fill
 

@@ -13,11 +13,11 @@ import pytest
 
 from gpumon.cli.private_sampler import ledger_at, private_sampler
 from gpumon.common.paths import places
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.records import Record
-from gpumon.ledger.schema import WHOLE_EPOCH
 from gpumon.live import Live
 from gpumon.sources.replay.recording import PAST
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.schema import WHOLE_EPOCH
 from tests.recorded import simulated, write
 
 PATIENCE = 60.0

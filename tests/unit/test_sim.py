@@ -16,13 +16,13 @@ from gpumon.common.paths import Places
 from gpumon.common.text import clean
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
-from gpumon.events.run_watch import RunWatch
 from gpumon.live import Live, connect
 from gpumon.model.frame import Boundary, Frame, Mark, RunState, Tick
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind
 from gpumon.model.origin import SIMULATED
 from gpumon.sources.base import Reading
 from gpumon.sources.sim import METRICS, SCENARIOS, SimSource
+from gpumon.storage.events.run_watch import RunWatch
 from tests.builders import tick
 from tests.fakes import FakeClock
 

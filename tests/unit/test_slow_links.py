@@ -8,9 +8,9 @@ from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.live import findings
 from gpumon.diagnosis.now import Judged, earlier_frames
-from gpumon.history.recent import RecentHistory
 from gpumon.live import Live
 from gpumon.model.frame import Frame
+from gpumon.storage.history.recent import RecentHistory
 from tests.builders import frame_of, process, sample, tick
 
 GIB = 2.0**30

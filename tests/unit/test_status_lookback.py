@@ -10,9 +10,9 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.live import findings
 from gpumon.diagnosis.now import LOOK_BACK, Judged, earlier_frames, kept_epochs
-from gpumon.history.recent import RecentHistory
 from gpumon.live import Live
 from gpumon.model.frame import Boundary, Frame, RunState
+from gpumon.storage.history.recent import RecentHistory
 from tests.builders import TIME, boundary, frame_of, process, run, sample, tick
 
 GIB = 2.0**30

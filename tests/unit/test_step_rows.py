@@ -15,14 +15,13 @@ import pytest
 import gpumon
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
-from gpumon.ledger import aggregate
-from gpumon.ledger.outside import outside_phases
-from gpumon.ledger.past import PastLedger
-from gpumon.ledger.step_summary import step_summaries, steps_text
-from gpumon.ledger.timeline import EpochTimeline
 from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.model.steps import MOST_ROWS, mark_size, row_size
 from gpumon.reports import export, export_epochs, html, run_json, run_text
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.aggregate import outside_phases, step_summaries, steps_text
+from gpumon.storage.ledger.api import PastLedger
+from gpumon.storage.ledger.timeline import EpochTimeline
 from gpumon.tracking.memory import NEVER
 from gpumon.tracking.reader import Poll, TagReader
 from gpumon.tracking.values import RowEnd, StepMarker

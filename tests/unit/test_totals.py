@@ -22,16 +22,16 @@ from gpumon.common.clock import point_in_time
 from gpumon.common.errors import UsageError
 from gpumon.common.numbers import UNKNOWN_MODEL
 from gpumon.common.paths import Places
-from gpumon.history.block import MetricCells
-from gpumon.history.kept_file import KeptFile
-from gpumon.history.line import Line
-from gpumon.history.span import span_of
-from gpumon.history.tiers import SHAPES
-from gpumon.history.totals import THROTTLED, TOTALS, totals_of, window_totals
-from gpumon.history.window_sum import window_sum
 from gpumon.live import follow
 from gpumon.model.device import Device
 from gpumon.ring.writer import RingWriter
+from gpumon.storage.history.block import MetricCells
+from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.grid import span_of
+from gpumon.storage.history.line import Line
+from gpumon.storage.history.tiers import SHAPES
+from gpumon.storage.history.totals import THROTTLED, TOTALS, totals_of, window_totals
+from gpumon.storage.history.window_sum import window_sum
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.months import fill
 

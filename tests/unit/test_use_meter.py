@@ -9,10 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.accounting import meter as meter_module
-from gpumon.accounting.account import Account
-from gpumon.accounting.meter import UseMeter
-from gpumon.accounting.totals import Totals, totals_of
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.clock import SECOND
 from gpumon.daemon.use_counter import UseCounter
@@ -23,6 +19,10 @@ from gpumon.ring.reader import RingReader
 from gpumon.ring.sums import Sums, SumTable
 from gpumon.ring.takeover import SUMS_ROOM, plan
 from gpumon.ring.writer import RingWriter
+from gpumon.storage.usage import counters as meter_module
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.counters import UseMeter
+from gpumon.storage.usage.totals import Totals, totals_of
 from tests.builders import TIME, device, process, sample, tick
 
 GIB = 2.0**30

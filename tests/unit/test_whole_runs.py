@@ -14,17 +14,16 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.database.write import open_to_write
-from gpumon.ledger import aggregate
-from gpumon.ledger.migrations import LEDGER_FILE
-from gpumon.ledger.outside import between, outside_phases
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.recorder import LedgerRecorder
-from gpumon.ledger.records import Record
-from gpumon.ledger.store import KnownRuns, OpenRank
-from gpumon.ledger.write import write
 from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.reports import compare, export, html, run_json, run_text
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.aggregate import between, outside_phases
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.recorder import LedgerRecorder
+from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.schema import LEDGER_FILE
+from gpumon.storage.ledger.writer import KnownRuns, OpenRank, write
+from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import TIME, run
 from tests.unit.test_ledger_recorder import GPU, KEY, Course, Memory, keep, on, spread
 

@@ -18,13 +18,13 @@ from gpumon.cli import main
 from gpumon.common.errors import MissingPackage, UsageError
 from gpumon.common.numbers import UNKNOWN_MODEL
 from gpumon.common.paths import Places
-from gpumon.history.grid import Grid
-from gpumon.history.seen import seconds_seen
-from gpumon.history.tiers import SHAPES
 from gpumon.live import Live, follow
 from gpumon.model.device import Device
 from gpumon.model.metrics import METRICS
 from gpumon.ring.writer import RingWriter
+from gpumon.storage.history.coverage import seconds_seen
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.tiers import SHAPES
 from tests.builders import device, sample, tick
 from tests.months import fill
 

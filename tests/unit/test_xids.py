@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.events.query import LoggedEvent
-from gpumon.events.xid_watch import ENDED, XidWatch
 from gpumon.model.events import Occurrence
 from gpumon.model.frame import Run, RunState, XidEvent
 from gpumon.model.xids import XIDS, worse, xid_of
 from gpumon.reports.events import details
+from gpumon.storage.events.device_watch import ENDED, XidWatch
+from gpumon.storage.events.query import LoggedEvent
 from tests.builders import device, run, tick
 from tests.unit.test_events import NOON, at, log, path, told
 

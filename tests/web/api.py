@@ -14,10 +14,10 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
-from gpumon.history.recorder import HistoryRecorder
-from gpumon.history.tiers import SHAPES
 from gpumon.model.frame import RunState, Sample, Tick
 from gpumon.model.metrics import Availability
+from gpumon.storage.history.recorder import HistoryRecorder
+from gpumon.storage.history.tiers import SHAPES
 from tests.builders import device, process, run, sample, tick
 from tests.months import fill, training
 from tests.programs import PATIENCE

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpumon.common.clock import SECOND
-from gpumon.history.tiers import SHAPES
 from gpumon.model.frame import RunState, Sample
 from gpumon.model.origin import Origin
+from gpumon.storage.history.tiers import SHAPES
 from tests.activity import keep
 from tests.builders import device, process, run, sample, tick
 from tests.months import fill

@@ -16,15 +16,15 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from gpumon.common.numbers import NAN
-from gpumon.history.downsample import Envelope
-from gpumon.ledger import aggregate
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.reader import Ledgers
-from gpumon.ledger.records import RunTrace
 from gpumon.model.frame import RunState
 from gpumon.reports import compare
 from gpumon.reports.compare_whole import CPU, WHOLE
 from gpumon.reports.measure import small_joules_each
+from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledgers
+from gpumon.storage.ledger.records import RunTrace
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.compare_axis import EPOCHS, STEPS, TIME, axis_of
 from gpumon_web.compare_chart import UNMEASURED, compare_chart, course_of
 from gpumon_web.compare_rows import MOST, SAVED, SAVED_OF_EPOCHS, SAVED_OF_RUNS, least, numbers, whole_notes

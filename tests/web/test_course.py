@@ -11,11 +11,11 @@ import pytest
 
 from gpumon.analysis.epochs import Stretch
 from gpumon.common.clock import SECOND
-from gpumon.ledger import aggregate
-from gpumon.ledger.reader import Ledgers
 from gpumon.model.frame import Frame, Mark, Run, RunState, Tick
 from gpumon.recording.content import KnownParts
 from gpumon.ring.takeover import FULL_FRAMES
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledgers
 from gpumon_web.course import KEPT, Logged, with_newest
 from gpumon_web.run_chart import LOGGED
 from tests.builders import TIME, boundary, device, run, sample, tick

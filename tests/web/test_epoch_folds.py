@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.ledger.reader import Ledgers
 from gpumon.reports import run_json
+from gpumon.storage.ledger.reader import Ledgers
 from gpumon_web.epoch_folds import LONG, MOST, NEWEST
 from gpumon_web.pages.run import kept, rest
 from gpumon_web.run_page import all_rows, find_run, run_document

@@ -15,10 +15,10 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.common.clock import SECOND
 from gpumon.common.privacy import HIDDEN, People, under
 from gpumon.daemon.activity import ActivityPart
-from gpumon.database.write import open_to_write
-from gpumon.history.migrations import HISTORY_FILE
 from gpumon.model.process import Process
-from gpumon.process_history.part import ProcessPart
+from gpumon.storage.history.schema import HISTORY_FILE
+from gpumon.storage.processes.recorder import ProcessPart
+from gpumon.storage.sqlite.write import open_to_write
 from gpumon_web.gpu_held import Held, flat, held_by
 from tests.builders import device, process, sample, tick
 

@@ -11,7 +11,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page, expect
 
 from gpumon.common.clock import SECOND
-from gpumon.history.tiers import SHAPES
+from gpumon.storage.history.tiers import SHAPES
 from tests.builders import sample, tick
 from tests.months import fill
 from tests.programs import until

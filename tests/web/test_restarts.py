@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.events.device_watch import CAUSES
-from gpumon.events.query import read_events
 from gpumon.model.frame import Tick
 from gpumon.reports.pauses import LONGEST
+from gpumon.storage.events.device_watch import CAUSES
+from gpumon.storage.events.query import read_events
 from tests.activity import keep
 from tests.builders import TIME, sample, tick
 from tests.web.served import Served

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.history.tiers import SHAPES
 from gpumon.model.frame import RunState
+from gpumon.storage.history.tiers import SHAPES
 from gpumon_web.run_page import run_document
 from tests.months import fill
 from tests.runs import Book

@@ -13,11 +13,11 @@ from gpumon.common.clock import SECOND
 from gpumon.common.privacy import EVERYBODY, People, under
 from gpumon.diagnosis import past
 from gpumon.diagnosis.past import Verdict, verdict
-from gpumon.ledger import aggregate, decode
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.reader import Ledgers
-from gpumon.ledger.records import Record
 from gpumon.model.frame import RunState
+from gpumon.storage.ledger import aggregate, decode
+from gpumon.storage.ledger.reader import Ledgers
+from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web import compared, epoch_cells, run_chart, run_page
 from gpumon_web.pages import run as run_pages
 from gpumon_web.run_choice import RunChoice, chosen_runs

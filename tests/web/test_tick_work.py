@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from gpumon.common.clock import SECOND
-from gpumon.history.tiers import SHAPES
 from gpumon.model.frame import Tick
+from gpumon.storage.history.tiers import SHAPES
 from tests.builders import sample, tick
 from tests.months import fill
 from tests.programs import until

@@ -14,11 +14,11 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from gpumon.common.clock import SECOND
-from gpumon.database.read import LOCKED, Patience, open_to_read
-from gpumon.history.tiers import SHAPES
-from gpumon.ledger.migrations import VERSION
 from gpumon.model.frame import RunState, Tick
 from gpumon.model.origin import RECORDED, SIMULATED, Capability, Origin
+from gpumon.storage.history.tiers import SHAPES
+from gpumon.storage.ledger.schema import VERSION
+from gpumon.storage.sqlite.read import LOCKED, Patience, open_to_read
 from gpumon_web.work import WorkerProcess
 from gpumon_web.worker import LOCKED_FOR
 from tests.builders import device, process, run, sample, tick

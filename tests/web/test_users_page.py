@@ -17,16 +17,15 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser
 
-from gpumon.accounting.account import Account
-from gpumon.accounting.query import read_accounts
-from gpumon.accounting.summary import summary
-from gpumon.accounting.user_window import user_window
 from gpumon.common.clock import SECOND
 from gpumon.common.config import Prices
 from gpumon.cost.charge import Charge, amount
 from gpumon.model.frame import Tick
 from gpumon.model.origin import HARDWARE, RECORDED, SIMULATED, Capability, Origin
 from gpumon.reports import accounts
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.query import read_accounts
+from gpumon.storage.usage.summary import summary, user_window
 from gpumon_web.accounts import Accounts
 from gpumon_web.costs import cost_cells
 from gpumon_web.pages import PAGES

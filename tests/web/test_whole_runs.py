@@ -12,12 +12,12 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from gpumon.common.clock import SECOND
-from gpumon.database.write import open_to_write
-from gpumon.ledger.about_rows import about_rows
-from gpumon.ledger.migrations import LEDGER_FILE
-from gpumon.ledger.write import Batch, write
 from gpumon.model.run import About, Note, RunFacts
 from gpumon.reports import run_json
+from gpumon.storage.ledger.metadata import about_rows
+from gpumon.storage.ledger.schema import LEDGER_FILE
+from gpumon.storage.ledger.writer import Batch, write
+from gpumon.storage.sqlite.write import open_to_write
 from gpumon_web.gpu_lines import who
 from gpumon_web.page import KeptValues, Now
 from gpumon_web.pages import runs as runs_page

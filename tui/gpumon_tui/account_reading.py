@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.accounting.account import Account
-from gpumon.accounting.query import KeptAccounts, read_accounts
-from gpumon.accounting.shares import account_of
-from gpumon.accounting.summary import AccountGroup, summary
-from gpumon.accounting.user_window import UserWindow
 from gpumon.common.config import Prices
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
 from gpumon.reports.account_words import Headlines, device_name, headlines, seen, why_nobody
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.query import KeptAccounts, read_accounts
+from gpumon.storage.usage.summary import AccountGroup, UserWindow, account_of, summary
 
 SOON, LATER = 60.0, 600.0
 """Seconds for which an answer is good: a daemon writes the hour that goes on once a minute; what is over stays."""

@@ -44,7 +44,7 @@ from gpumon_tui.way_back import WayBack
 from gpumon_tui.widgets.bars import Footer, HeaderBar, ReasonLine
 
 if TYPE_CHECKING:
-    from gpumon.ledger.records import RunSummary
+    from gpumon.storage.ledger.records import RunSummary
 
 
 _TOGETHER = 0.05

@@ -13,11 +13,11 @@ from gpumon.analysis.load import Load
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.gpu_rules import THERMAL, heat
-from gpumon.history.recent import RecentHistory
 from gpumon.model import units
 from gpumon.model.frame import TRAINING, Run, Sample
 from gpumon.model.metrics import GPU_METRICS, Availability
 from gpumon.model.process import Process
+from gpumon.storage.history.recent import RecentHistory
 from gpumon_tui import theme
 from gpumon_tui.levels import WARN
 from gpumon_tui.renderables.text_width import safe

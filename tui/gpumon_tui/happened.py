@@ -16,10 +16,10 @@ from gpumon.model.origin import Capability, Origin
 from gpumon_tui.asked import NOT_YET, Answer, Asked
 
 if TYPE_CHECKING:
-    from gpumon.events.query import LoggedEvent
     from gpumon.model.events import EventSubject, Occurrence
     from gpumon.model.frame import Frame
     from gpumon.model.origin import Driver
+    from gpumon.storage.events.query import LoggedEvent
     from gpumon_tui.feed import Writer
 
 OpenEvents = Callable[[str], "Sequence[LoggedEvent]"]
@@ -160,9 +160,8 @@ class _Watches:
 
     def __init__(self) -> None:
         from gpumon.analysis.holders import HolderWatch
-        from gpumon.events.device_watch import DeviceWatch
-        from gpumon.events.run_watch import RunWatch
-        from gpumon.events.xid_watch import XidWatch
+        from gpumon.storage.events.device_watch import DeviceWatch, XidWatch
+        from gpumon.storage.events.run_watch import RunWatch
 
         self._holders, self._devices, self._runs, self._xids = HolderWatch(), DeviceWatch(), RunWatch(), XidWatch()
         self._codes: dict[str, float] = {}

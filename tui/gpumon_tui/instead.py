@@ -14,7 +14,7 @@ from gpumon.model.origin import Capability
 from gpumon_tui.feed import FrameFeed
 
 if TYPE_CHECKING:
-    from gpumon.ledger.records import RunSummary
+    from gpumon.storage.ledger.records import RunSummary
 
 Simulation = Callable[[], AbstractContextManager[FrameFeed]]
 """Begins to simulate, and ends that again."""

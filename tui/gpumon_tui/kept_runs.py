@@ -11,8 +11,8 @@ from gpumon_tui.asked import OFTEN, Answer, Asked
 
 if TYPE_CHECKING:
     from gpumon.common.config import Prices
-    from gpumon.ledger.reader import Ledger, Ledgers
-    from gpumon.ledger.records import Record
+    from gpumon.storage.ledger.reader import Ledger, Ledgers
+    from gpumon.storage.ledger.records import Record
     from gpumon_tui.run_reading.ended_epoch import EndedEpoch
     from gpumon_tui.run_reading.listed import ListedRuns
     from gpumon_tui.run_reading.rows import ComparedRuns, ListedRun, OpenRun, RunDetail

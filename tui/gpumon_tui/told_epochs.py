@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpumon.analysis.epochs import Drawn, Epochs
-from gpumon.history.query import HOST
+from gpumon.storage.history.query import HOST
 from gpumon_tui.renderables.text_width import safe
 
 Groups = Mapping[str, Sequence[str]]

@@ -10,8 +10,8 @@ from gpumon_tui.renderables.event_rows import EventRow, all_rows, group_counts
 from gpumon_tui.view import View
 
 if TYPE_CHECKING:
-    from gpumon.events.query import LoggedEvent
     from gpumon.model.events import Occurrence
+    from gpumon.storage.events.query import LoggedEvent
 
 
 AT_ONCE = 500

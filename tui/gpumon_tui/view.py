@@ -13,16 +13,16 @@ from gpumon.analysis.logged_epochs import LoggedEpochs
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.coverage import not_judged
-from gpumon.history.open import open_history
-from gpumon.history.query import HOST
-from gpumon.history.windows import CLOSE, USUAL, WINDOWS, ChartWindow, offered
 from gpumon.live import WAITING, LiveState
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, Sample
 from gpumon.model.metrics import HOST_INDEX, Metric, why_missing
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.process import Process
-from gpumon.process_history.in_memory import ProcessLooks
+from gpumon.storage.history.grid import CLOSE, USUAL, WINDOWS, ChartWindow, offered
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.query import HOST
+from gpumon.storage.processes.in_memory import ProcessLooks
 from gpumon_tui.feed import Player
 from gpumon_tui.freshness import NOW, freshness
 from gpumon_tui.gpu_status import SteadyStatuses
@@ -41,7 +41,7 @@ from gpumon_tui.told_findings import ToldFindings
 from gpumon_tui.way_back import WayBack
 
 if TYPE_CHECKING:
-    from gpumon.ledger.records import RunSummary
+    from gpumon.storage.ledger.records import RunSummary
 
 
 SAID_FOR = 4.0

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from gpumon.accounting.user_window import UserWindow, user_window
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.holding import held_now
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import NAN
 from gpumon.model.origin import Capability
+from gpumon.storage.usage.summary import UserWindow, user_window
 from gpumon_web import kept
 from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.feed import Feed

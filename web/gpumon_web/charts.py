@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpumon.history.query import Series
 from gpumon.model.metrics import BY_NAME, Unit
 from gpumon.reports.series_json import unit_of
+from gpumon.storage.history.query import Series
 
 PLAIN = "plain"
 """The unit of what a training logged."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.ledger.records import Record
-from gpumon.ledger.step_summary import step_summaries
+from gpumon.storage.ledger.aggregate import step_summaries
+from gpumon.storage.ledger.records import Record
 
 EPOCHS, STEPS, TIME = "epochs", "step", "since"
 """Names of axes, in an address and in a chart."""

@@ -13,11 +13,11 @@ from gpumon.common.text import clean
 from gpumon.figures.logged_points import LoggedCourse, broken_off, logged_course
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series, thinned
-from gpumon.history.downsample import Envelope
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import EpochTimes, Record, RunTrace
 from gpumon.model import units
 from gpumon.model.frame import RunState
+from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.ledger.records import EpochTimes, Record, RunTrace
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.charts import METRICS, PLAIN, Cells, chart, left_out, line, metric_panel, panel
 from gpumon_web.compare_axis import RunAxis
 from gpumon_web.run_chart import (

@@ -9,15 +9,15 @@ from urllib.parse import unquote
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import NAN, is_known
 from gpumon.figures.logged_points import broken_off
-from gpumon.ledger import aggregate
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.reader import Ledger, Ledgers
-from gpumon.ledger.records import EpochTimes, Record, RunRow, RunTrace
 from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.reports.compare import TOO_FEW, Comparison, compare
 from gpumon.reports.config_differences import config_differences
 from gpumon.reports.run_json import run_of
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger, Ledgers
+from gpumon.storage.ledger.records import EpochTimes, Record, RunRow, RunTrace
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.compare_axis import TIME, axes_of, axis_of
 from gpumon_web.compare_chart import ComparedCourse, compare_chart, course_of, lag_of
 from gpumon_web.compare_rows import (

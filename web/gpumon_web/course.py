@@ -12,12 +12,12 @@ from statistics import median
 from gpumon.analysis.epochs import Stretch
 from gpumon.common.numbers import NAN, is_known
 from gpumon.figures.run_series import RunSeries
-from gpumon.history.downsample import Envelope
-from gpumon.history.grid import Grid, aligned
-from gpumon.history.query import MOST, Query
-from gpumon.history.recent import RecentHistory
-from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.model.frame import Frame
+from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.history.grid import Grid, aligned
+from gpumon.storage.history.query import MOST, Query
+from gpumon.storage.history.recent import RecentHistory
+from gpumon.storage.ledger.summary import EpochSummary
 
 COURSE = (
     "gpu.utilization", "gpu.memory_used", "gpu.memory_reserved", "gpu.run_allocated", "gpu.run_reserved",

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
-from gpumon.accounting.query import HourUse, KnownDevice, by_user, read_accounts, read_users
-from gpumon.accounting.summary import NOTICED
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
-from gpumon.events.query import EventFilter, read_events
-from gpumon.history.tiers import HOUR
 from gpumon.model.vendors import PARTS
+from gpumon.storage.events.query import EventFilter, read_events
+from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.usage.query import HourUse, KnownDevice, by_user, read_accounts, read_users
+from gpumon.storage.usage.summary import NOTICED
 
 DAY = 24
 """Hours of a strip of the last day."""

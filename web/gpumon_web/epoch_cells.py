@@ -9,11 +9,11 @@ from typing import Any
 from gpumon.common.numbers import is_known, shown
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import Verdict, Verdicts, epoch_findings, is_partly_sampled, verdict
-from gpumon.ledger import phase_summary
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import Record
 from gpumon.model.frame import TRAINING, RunState
 from gpumon.reports import run_json
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.levels import OF_SEVERITY
 
 EPOCH = (
@@ -28,7 +28,7 @@ def rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]:
     ordinals = {epoch.ordinal for epoch in found}
     # Only how long its phases took is shown, and that takes no usage.
     of_them = record._replace(phases=[row for row in record.phases if row.ordinal in ordinals], usage=[])
-    phases = phase_summary.phases(of_them)
+    phases = aggregate.phases(of_them)
     running = record.run.state is RunState.RUNNING
     return [epoch_row(epoch, phases.get(epoch.ordinal, ()), running) for epoch in found]
 

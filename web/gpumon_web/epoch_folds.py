@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from gpumon.common.numbers import is_known, shown
 from gpumon.diagnosis.past import Verdict, Verdicts, is_partly_sampled
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import LivePeak, Record
 from gpumon.model.frame import TRAINING
+from gpumon.storage.ledger.records import LivePeak, Record
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.levels import OF_SEVERITY
 
 LONG = 200

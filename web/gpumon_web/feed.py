@@ -18,18 +18,17 @@ from typing import Any, NamedTuple, Protocol
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.common.numbers import is_known, logged, shown
-from gpumon.history.grid import Grid, aligned
-from gpumon.history.long import LongHistory
-from gpumon.history.open import open_history
-from gpumon.history.query import HOST, Query, Series
-from gpumon.history.recent import KEEP
-from gpumon.history.windows import USUAL
 from gpumon.live import LiveState
 from gpumon.model import units
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import BY_NAME, HOST_METRICS, Kind
 from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.panels import GPU_PANELS
+from gpumon.storage.history.grid import USUAL, Grid, aligned
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.query import HOST, Query, Series
+from gpumon.storage.history.recent import KEEP
+from gpumon.storage.history.tiered import LongHistory
 from gpumon_web.course import Logged
 from gpumon_web.fleet import Fleet
 

@@ -21,7 +21,6 @@ from gpumon.common.numbers import is_known
 from gpumon.diagnosis.coverage import not_judged
 from gpumon.diagnosis.finding import Finding
 from gpumon.figures.memory_parts import COLORS
-from gpumon.history.recent import RecentHistory
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, RunState, Sample
 from gpumon.model.metrics import PROCESSES, Availability, why_missing
@@ -30,6 +29,7 @@ from gpumon.model.panels import GPU_PANELS
 from gpumon.model.process import Process
 from gpumon.model.vendors import NVIDIA, short_name
 from gpumon.reports.run_json import known
+from gpumon.storage.history.recent import RecentHistory
 from gpumon_web.health import checks, throttled_lately
 from gpumon_web.look import fault, news_about, news_of, notes_of, worth_a_look
 

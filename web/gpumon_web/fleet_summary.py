@@ -8,9 +8,9 @@ from typing import Any
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.common.numbers import shown
 from gpumon.diagnosis.grouping import ranges
-from gpumon.history.windows import USUAL
 from gpumon.model import units
 from gpumon.model.metrics import Unit
+from gpumon.storage.history.grid import USUAL
 from gpumon_web.gpu_lines import power_text, users_of
 from gpumon_web.holders import idle_for
 from gpumon_web.page import Cells, Gpu, Now

@@ -10,13 +10,13 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
-from gpumon.events.query import EventFilter, LoggedEvent, count_events, read_events
-from gpumon.history.grid import Grid
-from gpumon.history.query import MOST, History, Query, Series
 from gpumon.model.frame import RunState, Sample
 from gpumon.model.panels import GPU_PANELS, Panel
 from gpumon.model.process import Process
 from gpumon.reports.events import details
+from gpumon.storage.events.query import EventFilter, LoggedEvent, count_events, read_events
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.query import MOST, History, Query, Series
 from gpumon_web.charts import Cells, chart, event, left_out, limit, line_of, marks_on, metric_panel, moment, ribbon
 from gpumon_web.gpu_held import held_by
 

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import isfinite
 
-from gpumon.accounting.query import read_accounts
 from gpumon.analysis.epochs import Epochs
 from gpumon.common.errors import GpumonError
-from gpumon.history.query import MOST
-from gpumon.history.tiers import HOUR
 from gpumon.model.frame import RunState
 from gpumon.model.process import Process
-from gpumon.process_history.holding import HeldSpan, held_spans
+from gpumon.storage.history.query import MOST
+from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.processes.query import HeldSpan, held_spans
+from gpumon.storage.usage.query import read_accounts
 
 Held = tuple[float, float, str]
 """From and to (s since 1970), and the user."""

@@ -13,12 +13,12 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.coverage import NOTHING, nothing_found
 from gpumon.diagnosis.fault_rules import OF_LINKS, SLOW_LINK
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
-from gpumon.events.device_watch import CAUSES, QUIET
-from gpumon.history.recent import RecentHistory
 from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, Availability, Unit
 from gpumon.model.xids import xid_of
+from gpumon.storage.events.device_watch import CAUSES, QUIET
+from gpumon.storage.history.recent import RecentHistory
 from gpumon_web import levels
 from gpumon_web.charts import Cells
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.privacy import SHOWN, in_force
-from gpumon.ledger.records import Record
 from gpumon.reports import run_json
+from gpumon.storage.ledger.records import Record
 from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.compared import compared_document
 from gpumon_web.device_strips import day_document

@@ -8,9 +8,9 @@ from typing import Any
 
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.privacy import in_force
-from gpumon.ledger.reader import Ledgers
 from gpumon.model.frame import RunState
 from gpumon.reports import run_json
+from gpumon.storage.ledger.reader import Ledgers
 from gpumon_web.answers import UNCHANGED, Packed
 from gpumon_web.packing import packed
 from gpumon_web.run_choice import ChosenRuns, RunChoice, chosen_runs

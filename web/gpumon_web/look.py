@@ -14,9 +14,9 @@ from gpumon.diagnosis.finding import Finding
 from gpumon.diagnosis.gpu_rules import idle_text
 from gpumon.diagnosis.grouping import FindingGroup, grouped, ranges
 from gpumon.diagnosis.live import findings, is_news
-from gpumon.history.recent import RecentHistory
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame
+from gpumon.storage.history.recent import RecentHistory
 from gpumon_web import levels
 
 SHOWN = 6

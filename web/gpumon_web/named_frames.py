@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpumon.accounting.totals import USERS, together
 from gpumon.common.privacy import HIDDEN, SHOWN, People
 from gpumon.model.frame import Boundary, Frame, Parts, Run, Sample
 from gpumon.model.origin import Origin
 from gpumon.model.process import Process
 from gpumon.model.run import RunFacts
 from gpumon.ring.sums import Sums
+from gpumon.storage.usage.totals import USERS, together
 
 
 class NamedFrames:

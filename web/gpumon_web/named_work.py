@@ -8,10 +8,10 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from gpumon.accounting.query import read_users
 from gpumon.common.errors import GpumonError
 from gpumon.common.privacy import SHOWN, People, under
-from gpumon.ledger.reader import Ledgers
+from gpumon.storage.ledger.reader import Ledgers
+from gpumon.storage.usage.query import read_users
 from gpumon_web.work import Arguments, Task, Work
 
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 from math import inf
 from threading import Lock
 
-from gpumon.accounting.query import read_users
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import read_regular
-from gpumon.ledger.reader import Ledgers
+from gpumon.storage.ledger.reader import Ledgers
+from gpumon.storage.usage.query import read_users
 
 FILE = "web-colors"
 COLORS = 8

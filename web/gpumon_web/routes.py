@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from flask import Flask, Response, request
 
-from gpumon.history.query import MOST
+from gpumon.storage.history.query import MOST
 from gpumon_web.accounts import Accounts
 from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.complaints import Complaints

@@ -17,12 +17,12 @@ from gpumon.figures.logged_kind import LoggedPoint
 from gpumon.figures.logged_points import broken_off, logged_course
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries, diverged_points
-from gpumon.history.query import MOST
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import USAGE_INDEX, DeviceRow, MarkRow, RunRow
-from gpumon.ledger.schema import USAGE
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import BY_NAME
+from gpumon.storage.history.query import MOST
+from gpumon.storage.ledger.records import USAGE_INDEX, DeviceRow, MarkRow, RunRow
+from gpumon.storage.ledger.schema import USAGE
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.charts import (
     METRICS,
     PLAIN,

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from gpumon.common.errors import UsageError
 from gpumon.common.numbers import NAN, is_known
 from gpumon.common.privacy import SHOWN, in_force
-from gpumon.ledger.reader import Ledgers
-from gpumon.ledger.records import RunRow, RunSummary
+from gpumon.storage.ledger.reader import Ledgers
+from gpumon.storage.ledger.records import RunRow, RunSummary
 
 HOUR = 3600.0
 TIMES = {"24h": 24 * HOUR, "7d": 168 * HOUR, "31d": 744 * HOUR, "1y": 8760 * HOUR}

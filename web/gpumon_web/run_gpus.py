@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from gpumon.figures.run_background import unsampled
 from gpumon.figures.run_series import RunSeries
-from gpumon.history.downsample import Envelope
-from gpumon.ledger.records import DeviceRow
+from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.ledger.records import DeviceRow
 
 MEAN, EACH = "mean", "each"
 """Names of all GPUs of a run together, as their mean or each by itself, in an address."""

@@ -21,17 +21,17 @@ from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.past import findings, verdicts_of
 from gpumon.figures.run_finer import refined
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series
-from gpumon.history.open import open_history
-from gpumon.history.recent import RecentHistory
-from gpumon.ledger import aggregate, phase_summary
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.reader import Ledger, Ledgers
-from gpumon.ledger.records import DeviceRow, Record, RunRow
 from gpumon.model.frame import RunState
 from gpumon.reports import run_json
 from gpumon.reports.about import about_json
 from gpumon.reports.charges import sentence
 from gpumon.reports.export_epochs import lines
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.recent import RecentHistory
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger, Ledgers
+from gpumon.storage.ledger.records import DeviceRow, Record, RunRow
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
 from gpumon_web.course import Logged, extended, recent_course, with_newest
 from gpumon_web.epoch_cells import odd_epochs, rows, summary
@@ -253,7 +253,7 @@ def phases_of(record: Record, ring: Ring | None) -> list[list[Any]]:
     """Phases of the first rank that are no training: [begin, end or None, name], the ledger's, then the ring's."""
     newer = ring.spans.get(record.ranks[0].key, ()) if ring and record.ranks else ()
     since = newer[0].begin if newer else math.inf
-    found = [*(span for span in phase_summary.spans(record) if span.end <= since), *newer]
+    found = [*(span for span in aggregate.spans(record) if span.end <= since), *newer]
     return [[span.begin, run_json.known(span.end), span.phase] for span in found]
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.past import FINE
-from gpumon.ledger.records import USAGE_INDEX
-from gpumon.ledger.schema import USAGE
 from gpumon.model import units
 from gpumon.model.metrics import Unit
+from gpumon.storage.ledger.records import USAGE_INDEX
+from gpumon.storage.ledger.schema import USAGE
 from gpumon_web.charts import METRICS, left_out
 from gpumon_web.page import Cells, Column
 from gpumon_web.tokens import bar, energy, going_on, line, run_state, share, tag, text

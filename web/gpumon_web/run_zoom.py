@@ -10,10 +10,10 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.paths import history_beside
 from gpumon.figures.run_series import run_series
 from gpumon.figures.run_zoom import zoomed
-from gpumon.history.open import open_history
-from gpumon.history.recent import RecentHistory
-from gpumon.ledger import aggregate
-from gpumon.ledger.reader import Ledger, Ledgers
+from gpumon.storage.history.open import open_history
+from gpumon.storage.history.recent import RecentHistory
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon_web.answers import NOTHING, Packed
 from gpumon_web.course import with_newest
 from gpumon_web.packing import packed

@@ -7,11 +7,11 @@ from typing import Any
 
 from gpumon.common.numbers import shown
 from gpumon.diagnosis.past import is_partly_sampled
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import Record
-from gpumon.ledger.schema import STEP_ROWS
 from gpumon.reports import run_json
 from gpumon.reports.run_tables import BETWEEN, outside_rows
+from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.schema import STEP_ROWS
+from gpumon.storage.ledger.summary import EpochSummary
 
 MEASURED = (
     "seconds", "steps_per_second", "wait_share", "utilization_mean", "idle_share", "energy", "energy_least",

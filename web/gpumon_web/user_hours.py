@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon.accounting.of_groups import by_group
-from gpumon.accounting.query import KeptAccounts, KnownDevice, read_accounts
-from gpumon.accounting.summary import AccountGroup, summary
-from gpumon.accounting.user_window import UserWindow, user_window
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.errors import GpumonError
 from gpumon.common.privacy import in_force, under
 from gpumon.reports import accounts
+from gpumon.storage.usage.query import KeptAccounts, KnownDevice, by_group, read_accounts
+from gpumon.storage.usage.summary import AccountGroup, UserWindow, summary, user_window
 from gpumon_web.device_strips import LONGEST_SLOT, device_strip, outages_of
 
 Holding = Mapping[str, tuple[str, Sequence[str]]]

@@ -6,12 +6,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from math import inf
 
-from gpumon.accounting.account import Account
-from gpumon.accounting.shares import account_of
-from gpumon.accounting.summary import AccountGroup
-from gpumon.accounting.user_window import UserWindow
 from gpumon.model import units
 from gpumon.reports.account_words import account_energy, device_name, idle_note, idle_text, used_text
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.summary import AccountGroup, UserWindow, account_of
 from gpumon_web.page import Cells
 from gpumon_web.tokens import bar, line, share, tag, text
 

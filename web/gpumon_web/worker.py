@@ -10,7 +10,7 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
-from gpumon.database.read import wait_at_most
+from gpumon.storage.sqlite.read import wait_at_most
 
 NICER = 10
 """Steps of priority below that of the server, whose ticks come first."""

@@ -9,9 +9,9 @@ from textual import events
 from textual.message import Message
 
 from gpumon.common.numbers import is_known
-from gpumon.history.recent import KEEP
 from gpumon.model import units
 from gpumon.model.origin import Capability
+from gpumon.storage.history.recent import KEEP
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo
 from gpumon_tui.pages.event_preview import EventPreview

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from gpumon.analysis.unknown_of_process import unknown_of
 from gpumon.analysis.whereabouts import TITLE, whereabouts
 from gpumon.common.numbers import NAN, is_known
-from gpumon.history.query import Series
-from gpumon.history.windows import WINDOWS
 from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import BY_NAME
 from gpumon.model.process import Process
-from gpumon.process_history.measures import MEASURES
+from gpumon.storage.history.grid import WINDOWS
+from gpumon.storage.history.query import Series
+from gpumon.storage.processes.measures import MEASURES
 from gpumon_tui.pages.process_rows import ProcessSelection
 from gpumon_tui.process_list.tags import is_same_process
 from gpumon_tui.process_list.trail import ProcessTrail

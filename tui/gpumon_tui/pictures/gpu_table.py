@@ -12,10 +12,10 @@ from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
-from gpumon.history.grid import Grid
-from gpumon.history.query import HOST
 from gpumon.model import units
 from gpumon.model.frame import Frame
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.query import HOST
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import gpu_status, holder
 from gpumon_tui.memo import Memo

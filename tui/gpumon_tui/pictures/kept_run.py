@@ -9,7 +9,7 @@ from gpumon.model.origin import Capability
 from gpumon_tui.view import View
 
 if TYPE_CHECKING:
-    from gpumon.ledger.records import RunRow
+    from gpumon.storage.ledger.records import RunRow
 
 _SAME_BEGIN = 1.0
 """Seconds between the begins of a run as its processes and its ledger tell it, at most."""

@@ -12,11 +12,11 @@ from gpumon.analysis.epochs import Stretch
 from gpumon.analysis.pace import steps_per_second_in
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
-from gpumon.history.grid import Grid
-from gpumon.history.query import Query
 from gpumon.model import units
 from gpumon.model.frame import Frame, RunState
 from gpumon.model.origin import Capability
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.query import Query
 from gpumon_tui import palette, theme
 from gpumon_tui.asked import OFTEN
 from gpumon_tui.kept_runs import FRESH

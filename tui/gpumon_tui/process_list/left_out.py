@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gpumon.common.numbers import NAN
-from gpumon.history.span import WindowSpan
 from gpumon.model.process import Process
-from gpumon.process_history.query import ProcessUse, ProcessWindow, read_processes
+from gpumon.storage.history.grid import WindowSpan
+from gpumon.storage.processes.query import ProcessUse, ProcessWindow, read_processes
 from gpumon_tui.asked import Asked
 
 _BACK = 180.0

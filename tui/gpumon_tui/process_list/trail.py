@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import monotonic
 
-from gpumon.history.grid import Grid
-from gpumon.history.query import Query
 from gpumon.model.frame import Frame
 from gpumon.model.process import Process
-from gpumon.process_history.in_memory import ProcessLooks
-from gpumon.process_history.kept import Piece
-from gpumon.process_history.lines import ProcessKey, ProcessLines, key_of, process_lines
-from gpumon.process_history.measures import NAMES
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.query import Query
+from gpumon.storage.processes.in_memory import ProcessLooks
+from gpumon.storage.processes.lines import ProcessKey, ProcessLines, key_of, process_lines
+from gpumon.storage.processes.measures import NAMES
+from gpumon.storage.processes.reader import Piece
 from gpumon_tui.asked import Answer, Asked
 
 AGAIN = 5.0

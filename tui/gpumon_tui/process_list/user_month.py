@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpumon_tui.asked import Asked
 
 if TYPE_CHECKING:
-    from gpumon.accounting.query import KeptAccounts
     from gpumon.common.config import Prices
     from gpumon.cost.charge import Charge
+    from gpumon.storage.usage.query import KeptAccounts
 
 _AGAIN = 60.0
 """Seconds for which they are good: a daemon writes the hour that goes on once a minute."""
@@ -42,10 +42,10 @@ class MonthReader:
         return self.asked.ask(("month", path), lambda: self._month(path, now, prices), _AGAIN).found or NO_MONTHS
 
     def _month(self, path: str, now: float, prices: Prices) -> dict[str, UserMonth]:
-        from gpumon.accounting.query import by_user, read_accounts
-        from gpumon.accounting.summary import PERIODS
         from gpumon.cost.charge import NO_CHARGE
         from gpumon.cost.hours import price_hours
+        from gpumon.storage.usage.query import by_user, read_accounts
+        from gpumon.storage.usage.summary import PERIODS
 
         begin, _ = PERIODS["month"](now, None)
         kept = (self._read or read_accounts)(path, begin, now)

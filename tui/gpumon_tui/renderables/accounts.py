@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from rich.segment import Segment
 
-from gpumon.accounting.user_window import CHOICES
 from gpumon.reports.account_words import Headlines
+from gpumon.storage.usage.summary import CHOICES
 from gpumon_tui import theme
 from gpumon_tui.glyphs import spelled
 from gpumon_tui.renderables.attention import wrapped

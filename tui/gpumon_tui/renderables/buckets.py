@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
-from gpumon.history.grid import Grid
-from gpumon.history.query import History, Query, Series
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.query import History, Query, Series
 
 HOLD = 2.2
 """Intervals between samples for which one stands, so that columns finer than the samples have no holes."""

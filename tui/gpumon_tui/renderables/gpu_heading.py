@@ -12,9 +12,9 @@ from rich.segment import Segment
 from gpumon.analysis.epochs import EpochMark, marks_within
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, counted_statuses
-from gpumon.history.grid import Grid
 from gpumon.model import units
 from gpumon.model.frame import Sample
+from gpumon.storage.history.grid import Grid
 from gpumon_tui import theme
 from gpumon_tui.freshness import END, NOW, window_texts
 from gpumon_tui.renderables.gpu_columns import SELDOM_TOLD, GpuColumns

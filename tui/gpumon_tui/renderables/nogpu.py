@@ -22,7 +22,7 @@ from gpumon_tui.renderables.lean_section import margin, section_head
 from gpumon_tui.renderables.text_width import Line, cut, safe
 
 if TYPE_CHECKING:
-    from gpumon.ledger.records import RunSummary
+    from gpumon.storage.ledger.records import RunSummary
 
 LOOKED_FOR = "; ".join(vendor.looked_for for vendor in VENDORS if vendor.looked_for)
 TO_DO = tuple(text for vendor in VENDORS for text in vendor.to_do)

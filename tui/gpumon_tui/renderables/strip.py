@@ -7,8 +7,8 @@ from math import ceil, floor, isfinite
 
 from rich.segment import Segment
 
-from gpumon.history.grid import Grid
-from gpumon.history.query import History
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.query import History
 from gpumon_tui import palette
 from gpumon_tui.renderables.buckets import read
 from gpumon_tui.renderables.text_width import Line

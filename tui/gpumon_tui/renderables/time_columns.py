@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import ceil, floor
 
 from gpumon.common.numbers import is_known
-from gpumon.history.grid import Grid
-from gpumon.history.windows import CLOSE, WINDOWS
 from gpumon.model import units
+from gpumon.storage.history.grid import CLOSE, WINDOWS, Grid
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 BEYOND = 0.1

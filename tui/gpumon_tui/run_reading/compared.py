@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.ledger import aggregate
-from gpumon.ledger.epoch_summary import EpochSummary
-from gpumon.ledger.records import Record
 from gpumon.model import units
 from gpumon.reports import compare
 from gpumon.reports.about import COMMIT_LETTERS, written
 from gpumon.reports.compare_whole import BETWEEN, CPU
 from gpumon.reports.config_differences import ConfigComparison, ConfigDifference, config_differences
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.records import Record
+from gpumon.storage.ledger.summary import EpochSummary
 from gpumon_tui.run_reading.logged import finite_range, first_metric, names
 from gpumon_tui.run_reading.rows import WARM_UP, ComparedRow, ComparedRuns, EpochCurve
 

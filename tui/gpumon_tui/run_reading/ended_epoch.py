@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
-from gpumon.ledger import aggregate
-from gpumon.ledger.reader import Ledger
-from gpumon.ledger.records import RunRow
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger
+from gpumon.storage.ledger.records import RunRow
 
 _LAST = 3
 """Epochs that are read: the one that goes on, and the last that ended of each rank."""

@@ -8,12 +8,12 @@ from contextlib import suppress
 
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.past import brief, findings, is_measured, is_partly_sampled, sampled
-from gpumon.ledger import aggregate
-from gpumon.ledger.reader import Ledger, Ledgers
-from gpumon.ledger.records import RunRow, RunSummary
 from gpumon.model import units
 from gpumon.model.frame import ENDED_BADLY, RunState
 from gpumon.reports.run_list import place, state
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger, Ledgers
+from gpumon.storage.ledger.records import RunRow, RunSummary
 from gpumon_tui.run_reading.logged import first_metric
 from gpumon_tui.run_reading.rows import ListedRun, RunDetail, text_of
 

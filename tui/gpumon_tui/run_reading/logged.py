@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from gpumon.common.numbers import NAN
-from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.model import units
+from gpumon.storage.ledger.summary import EpochSummary
 
 METRICS = 4
 """Logged metrics that get a column."""

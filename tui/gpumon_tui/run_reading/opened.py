@@ -11,20 +11,18 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.cost.charge import Charge
 from gpumon.cost.of_run import price_run, price_stretch
 from gpumon.diagnosis.past import findings, is_partly_sampled, verdict
-from gpumon.ledger import aggregate
-from gpumon.ledger.combine import highest
-from gpumon.ledger.epoch_summary import EpochSummary, are_epochs_known, epochs_done
-from gpumon.ledger.outside import outside_phases
-from gpumon.ledger.phase_summary import entered
-from gpumon.ledger.records import DeviceRow, PhaseRow, Record
-from gpumon.ledger.schema import STEP_ROWS
-from gpumon.ledger.step_summary import step_summaries, steps_text
 from gpumon.model.frame import RunState
 from gpumon.reports.about import about_lines
 from gpumon.reports.charges import cells, columns, sentence
 from gpumon.reports.run_list import state
 from gpumon.reports.run_tables import energy_texts, live_peak, outside_rows
 from gpumon.reports.run_text import gpus
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.aggregate import entered, outside_phases, step_summaries, steps_text
+from gpumon.storage.ledger.combine import highest
+from gpumon.storage.ledger.records import DeviceRow, PhaseRow, Record
+from gpumon.storage.ledger.schema import STEP_ROWS
+from gpumon.storage.ledger.summary import EpochSummary, are_epochs_known, epochs_done
 from gpumon_tui.run_reading.logged import column, finite_range, names
 from gpumon_tui.run_reading.rows import EpochTotals, OpenRun, StretchRow, StretchRows
 

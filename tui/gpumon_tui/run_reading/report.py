@@ -6,9 +6,9 @@ import os
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import history_beside
-from gpumon.history.open import open_history
-from gpumon.ledger.reader import Ledger
 from gpumon.reports.html import page
+from gpumon.storage.history.open import open_history
+from gpumon.storage.ledger.reader import Ledger
 
 _LETTERS = 80
 """Of the name of a report's file."""

@@ -11,8 +11,8 @@ from gpumon.model.frame import RunState
 if TYPE_CHECKING:
     from gpumon.diagnosis.finding import Finding, Severity
     from gpumon.diagnosis.past import Verdict
-    from gpumon.ledger.epoch_summary import EpochSummary
-    from gpumon.ledger.records import Record
+    from gpumon.storage.ledger.records import Record
+    from gpumon.storage.ledger.summary import EpochSummary
 
 
 class ListedRun(NamedTuple):

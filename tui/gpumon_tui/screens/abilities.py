@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.history.query import HOST
+from gpumon.storage.history.query import HOST
 from gpumon_tui.keys import Abilities
 from gpumon_tui.view import View
 

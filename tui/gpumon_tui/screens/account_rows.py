@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from gpumon.accounting.account import Account
-from gpumon.accounting.user_window import USUAL, UserWindow, user_window
 from gpumon.analysis.holding import held_now
 from gpumon.common.numbers import NAN
 from gpumon.cost.charge import NO_CHARGE
@@ -13,6 +11,8 @@ from gpumon.model import units
 from gpumon.model.device import Device
 from gpumon.reports.account_words import Headlines, unreadable
 from gpumon.reports.not_kept import NO_HARDWARE, NOT_YET
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.summary import USUAL, UserWindow, user_window
 from gpumon_tui.account_reading import GPUS, LATER, SOON, TIMES, AccountRow, WindowAccounts, read_window
 from gpumon_tui.pages.process_rows import RowOrder
 from gpumon_tui.renderables.account_columns import HELD, PLACE, AccountColumn, ShownAccount, columns

@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 
-from gpumon.accounting.user_window import CHOICES
+from gpumon.storage.usage.summary import CHOICES
 from gpumon_tui.keys import PAGES
 from gpumon_tui.pages.page import COPIED, half_pages
 from gpumon_tui.screens.account_sheet import AccountSheet

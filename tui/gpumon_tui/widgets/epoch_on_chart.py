@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from gpumon.analysis.epochs import EpochMark
 from gpumon.common.numbers import NAN, is_known
-from gpumon.history.windows import CLOSE, WINDOWS
 from gpumon.model import units
+from gpumon.storage.history.grid import CLOSE, WINDOWS
 from gpumon_tui.keys import RUNS
 from gpumon_tui.renderables.text_width import safe
 from gpumon_tui.view import View

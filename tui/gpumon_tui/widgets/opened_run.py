@@ -25,7 +25,7 @@ from gpumon_tui.renderables.text_width import Line, cut, safe
 from gpumon_tui.view import View
 
 if TYPE_CHECKING:
-    from gpumon.ledger.epoch_summary import EpochSummary
+    from gpumon.storage.ledger.summary import EpochSummary
     from gpumon_tui.run_reading.rows import OpenRun, StretchRow
 
 CURVES_FROM = 130

@@ -288,7 +288,7 @@ class RunPicker:
             return "no run in this recording until here"
         if answer.found is None and not answer.problem:
             return READING_LEDGER
-        from gpumon.ledger.reader import NOTHING
+        from gpumon.storage.ledger.reader import NOTHING
 
         told = answer.problem or NOTHING
         return NO_RUN_SIMULATED if told == NOTHING and not self.view.is_recorded else told

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from gpumon.accounting.query import read_accounts
-from gpumon.accounting.summary import WAYS, summary
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import is_known
-from gpumon.history.tiers import HOUR
 from gpumon.reports.accounts import as_json
 from gpumon.reports.not_kept import NO_HISTORY
+from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.usage.query import read_accounts
+from gpumon.storage.usage.summary import WAYS, summary
 from gpumon_web.answers import Packed
 from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, BadParameter, QueryParameter, one_of

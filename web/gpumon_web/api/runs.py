@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from gpumon.common.errors import GpumonError
 from gpumon.diagnosis.past import verdict
-from gpumon.ledger import aggregate, phase_summary
-from gpumon.ledger.reader import Ledger, Ledgers
-from gpumon.ledger.records import RunRow
 from gpumon.model.frame import RunState
 from gpumon.reports import run_json
 from gpumon.reports.not_kept import NO_HISTORY
+from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.reader import Ledger, Ledgers
+from gpumon.storage.ledger.records import RunRow
 from gpumon_web.answers import NOTHING, Packed
 from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, QueryParameter, number, one_of, text, whole
@@ -131,7 +131,7 @@ def epochs(paths: Sequence[str], now: float, known: Any, run: str, limit: int, o
     def made(ledger: Ledger, row: RunRow) -> Packed:
         total = ledger.epochs(row.id)
         record = ledger.record(row.id, ordinals=(offset, offset + limit))
-        phases = phase_summary.phases(record)
+        phases = aggregate.phases(record)
         running = row.state is RunState.RUNNING
         rows = [
             {**run_json.epoch_of(epoch, phases.get(epoch.ordinal, ())), "verdict": judged.kind if judged else None}

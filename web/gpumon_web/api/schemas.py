@@ -8,13 +8,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from gpumon.accounting.account import DeviceUse
-from gpumon.accounting.summary import WAYS
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.model.events import EVENT_KINDS
 from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Availability, Metric, Unit
 from gpumon.reports import accounts, events, series_json, users_json
 from gpumon.reports.run_schema import COUNT, RUN_ID, RUN_SCHEMAS, TEXTS, TIME, Schema, ref, rows, thing
+from gpumon.storage.usage.account import DeviceUse
+from gpumon.storage.usage.summary import WAYS
 from gpumon_web.api import now
 
 _AGE = {"time": {"type": "number", "description": "of the sample, seconds since 1970"},

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from gpumon.common.errors import SourceError
 from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
-from gpumon.history.devices import devices_of
-from gpumon.history.open import kept_devices
-from gpumon.history.query import HOST
 from gpumon.model.device import Device
 from gpumon.model.metrics import METRICS
 from gpumon.reports import series_json
 from gpumon.reports.series_json import SubjectHistory
+from gpumon.storage.history.devices import devices_of
+from gpumon.storage.history.open import kept_devices
+from gpumon.storage.history.query import HOST
 from gpumon_web.answers import Packed
 from gpumon_web.api.data import ApiData
 from gpumon_web.api.parameters import Asked, BadParameter, QueryParameter, number, one_of, text, whole

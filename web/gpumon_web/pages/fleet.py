@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.history.windows import USUAL
 from gpumon.model import units
 from gpumon.model.metrics import Unit
+from gpumon.storage.history.grid import USUAL
 from gpumon_web import levels
 from gpumon_web.feed import SPARK
 from gpumon_web.fleet_summary import chips, free_count, host, idle_below, idle_count, idle_unknown, mine, others, sums

@@ -11,10 +11,10 @@ from gpumon.analysis.memory import IN_USE, PARTS
 from gpumon.analysis.video import TITLES as VIDEO
 from gpumon.analysis.whereabouts import TITLE
 from gpumon.common.text import clean
-from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.model import units
 from gpumon.model.metrics import Unit, title_within
 from gpumon.model.panels import GPU_PANELS
+from gpumon.storage.history.grid import USUAL, WINDOWS
 from gpumon_web import levels
 from gpumon_web.fleet_summary import host
 from gpumon_web.gpu_chart import USUAL as USUAL_PANELS

@@ -6,10 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from gpumon.accounting.account import Account
-from gpumon.accounting.shares import account_of
-from gpumon.accounting.summary import AccountGroup
-from gpumon.accounting.user_window import CHOICES, UserWindow
 from gpumon.cost.charge import Charge
 from gpumon.cost.hours import price_hours
 from gpumon.model import units
@@ -24,6 +20,8 @@ from gpumon.reports.account_words import (
     why_nobody,
 )
 from gpumon.reports.not_kept import NOT_YET
+from gpumon.storage.usage.account import Account
+from gpumon.storage.usage.summary import CHOICES, AccountGroup, UserWindow, account_of
 from gpumon_web.costs import COSTS, cost_cells, has_costs
 from gpumon_web.grouping import USER, holders
 from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from gpumon.common.numbers import is_known
-from gpumon.history.query import HOST, Query
 from gpumon.model import units
 from gpumon.model.metrics import Metric, Unit
+from gpumon.storage.history.query import HOST, Query
 from gpumon_tui import palette, theme
 from gpumon_tui.levels import level
 from gpumon_tui.pages.chart.laid_over import legend_row

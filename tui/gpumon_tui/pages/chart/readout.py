@@ -10,8 +10,8 @@ from rich.segment import Segment
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.finding import Severity
-from gpumon.history.query import HOST
 from gpumon.model import units
+from gpumon.storage.history.query import HOST
 from gpumon_tui import palette, theme
 from gpumon_tui.gpu_status import SILENT, gpu_status
 from gpumon_tui.levels import level

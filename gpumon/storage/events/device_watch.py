@@ -1,0 +1,349 @@
+"""Events of a wall clock that was set: times before and after it do not fit together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from operator import ge, itemgetter, sub, truediv
+from typing import NamedTuple
+
+from gpumon.analysis.gpu_state import GpuState, is_late
+from gpumon.analysis.holders import HeldDevice
+from gpumon.analysis.thresholds import LONG_IDLE
+from gpumon.common.clock import SECOND
+from gpumon.model.energy import FOLLOWS, lacks
+from gpumon.model.events import CLOCK_SET, XID, EventSubject, Occurrence, unseen
+from gpumon.model.frame import Run, RunState, Sample, Tick, XidEvent
+from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
+from gpumon.model.origin import Driver
+from gpumon.model.xids import xid_of
+from gpumon.storage.history.grid import is_gap
+
+LEAST = 5.0
+"""Seconds by which the clock was set, at least: less is a correction, or time between two readings."""
+
+
+def suspended() -> float:
+    """Return the seconds for which the machine was suspended since it was booted."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+class ClockWatch:
+    """Compares the wall clock of each tick with the steady one; `slept` is `suspended`.
+
+    The steady clock stands still while a machine is suspended, and the wall clock does not: that is no clock set.
+    """
+
+    def __init__(self, slept: Callable[[], float] = suspended) -> None:
+        self._slept = slept
+        self._explained = 0.0
+        """Seconds of suspension that were the cause of a jump."""
+        self._ahead_ns: int | None = None
+
+    def add(self, tick: Tick) -> Iterator[Occurrence]:
+        """Yield that the clock was set since the tick before; ticks come in order."""
+        ahead_ns = tick.time_ns - tick.monotonic_ns
+        before_ns, self._ahead_ns = self._ahead_ns, ahead_ns
+        if before_ns is None or abs(ahead_ns - before_ns) < LEAST * SECOND:
+            return
+        seconds = (ahead_ns - before_ns) / SECOND
+        if seconds > 0:
+            slept = min(seconds, max(0.0, self._slept() - self._explained))
+            self._explained += slept
+            seconds -= slept
+        if abs(seconds) >= LEAST:
+            yield Occurrence(tick.time_ns, CLOCK_SET, details={"seconds": round(seconds, 1)})
+
+
+QUIET = 10 * SECOND
+"""ns without throttling after which it has ended: a limit is left and met again many times a minute."""
+CAUSES = tuple(
+    metric for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_") and metric.warn < float("inf")
+)
+"""Metrics of throttling that people should know of; the power limit is met at every full load."""
+_NAMES = tuple(metric.name for metric in CAUSES)
+_WARNS = tuple(metric.warn for metric in CAUSES)
+_COUNTERS = itemgetter(*(GPU_INDEX[metric.name] for metric in CAUSES))
+# For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
+_OK = Availability.OK
+_FOLLOWS = round(FOLLOWS * SECOND)
+_LONG_IDLE_NS = round(LONG_IDLE * SECOND)
+_UNKNOWN, _HELD = GpuState.UNKNOWN, GpuState.HELD
+_LOST = (Availability.LOST, Availability.RESET_REQUIRED, Availability.ABSENT)
+_ANSWERS = (Availability.OK, Availability.ASLEEP)
+
+
+class _Begun(NamedTuple):
+    """Something that goes on."""
+
+    monotonic_ns: int
+    time_ns: int
+
+
+class _Throttling:
+    """Throttling that goes on."""
+
+    __slots__ = ("begun_ns", "last_ns", "last_time_ns")
+
+    def __init__(self, begun_ns: int) -> None:
+        self.begun_ns = begun_ns
+        """ns, CLOCK_MONOTONIC."""
+        self.last_ns = self.last_time_ns = 0
+
+
+class _Counters:
+    """The counters of a device as they were read last."""
+
+    __slots__ = ("is_first", "read_ns", "values")
+
+    def __init__(self, values: tuple[float, ...], read_ns: int) -> None:
+        self.values = values
+        self.read_ns = read_ns
+        """ns, CLOCK_MONOTONIC."""
+        self.is_first = True
+        """Whether nothing is known of the device before them."""
+
+
+class _Grown(NamedTuple):
+    """Growth of counters between two reads."""
+
+    rates: Sequence[float]
+    """Of `CAUSES`, per second; below 0 where a counter has gone back."""
+    is_first: bool
+    """Whether nothing is known of the device before."""
+
+
+class DeviceWatch:
+    """Remembers of each GPU what goes on."""
+
+    def __init__(self) -> None:
+        self._tick: Tick | None = None
+        self._lost: dict[str, _Begun] = {}
+        self._no_driver: _Begun | None = None
+        self._driver = Driver()
+        self._counters: dict[str, _Counters] = {}
+        self._throttled: dict[tuple[str, str], _Throttling] = {}
+        """By device and metric."""
+        self._idle: dict[str, dict[str, int]] = {}
+        """By device and user: since when, ns of CLOCK_MONOTONIC."""
+
+    def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> Iterator[Occurrence]:
+        """Yield what happened since the tick before; `judged` is of this one."""
+        before, self._tick = self._tick, tick
+        is_first = before is None
+        if before is not None and is_gap(
+            (tick.monotonic_ns - before.monotonic_ns) / SECOND, (tick.time_ns - before.time_ns) / SECOND,
+            tick.interval_ns / SECOND,
+        ):  # fmt: skip
+            self._counters.clear()
+            yield from self._unseen(before)
+        states = [sample.state for sample in tick.samples]
+        is_well = states.count(_OK) == len(states)
+        if not is_well or self._no_driver is not None or tick.driver != self._driver:
+            yield from self._see_driver(tick, is_first=is_first)
+        for one in judged:
+            sample = one.sample
+            if is_late(sample, tick.interval_ns / SECOND):
+                continue
+            if sample.state is not _OK or one.state is _UNKNOWN:
+                if before is not None:
+                    yield from self._lose_sight(sample.device.uuid, before)
+            elif (grown := self._grown(sample, tick)) is not None:
+                yield from self._see_throttling(sample.device.uuid, grown, tick)
+            if (self._lost or sample.state in _LOST) and not sample.device.is_instance:
+                yield from self._see_lost(sample, tick, is_first=is_first)
+            if one.state is _HELD or (self._idle and sample.device.uuid in self._idle):
+                yield from self._see_idle(one, tick)
+        if self._throttled:
+            yield from self._end_throttling(tick)
+        if before is not None and (self._idle or len(self._counters) > len(states)):  # MIG instances come and go
+            there = {sample.device.uuid for sample in tick.samples}
+            for uuid in [uuid for uuid in {**self._idle, **self._counters} if uuid not in there]:
+                yield from self._lose_sight(uuid, before)
+
+    def finish(self) -> Iterator[Occurrence]:
+        """Yield the ends of what nobody will see end."""
+        if self._tick is not None:
+            yield from self._unseen(self._tick)
+
+    def _see_driver(self, tick: Tick, *, is_first: bool) -> Iterator[Occurrence]:
+        if _has_lost_driver(tick.samples):
+            if self._no_driver is None:
+                self._no_driver = _Begun(tick.monotonic_ns, tick.time_ns)
+                details = {"reason": tick.origin.problem[:200], **({"at_start": True} if is_first else {})}
+                yield Occurrence(tick.time_ns, "driver_lost", details=details)
+            return
+        driver = tick.driver
+        if self._no_driver is not None and any(sample.state in _ANSWERS for sample in tick.samples):
+            lasted = (tick.monotonic_ns - self._no_driver.monotonic_ns) / SECOND
+            self._no_driver = None
+            details = {"version": driver.version, "before": self._driver.version}
+            yield Occurrence(tick.time_ns, "driver_reloaded", details=details, lasted=lasted)
+        elif driver.version and self._driver.version and driver.version != self._driver.version:
+            details = {"version": driver.version, "before": self._driver.version}
+            yield Occurrence(tick.time_ns, "driver_reloaded", details=details)
+        if driver.version:
+            self._driver = driver
+
+    def _see_lost(self, sample: Sample, tick: Tick, *, is_first: bool) -> Iterator[Occurrence]:
+        uuid = sample.device.uuid
+        if sample.state in _LOST:
+            if uuid not in self._lost:
+                self._lost[uuid] = _Begun(tick.monotonic_ns, tick.time_ns)
+                details = {"reason": sample.reason, **({"at_start": True} if is_first else {})}
+                yield Occurrence(tick.time_ns, "gpu_lost", EventSubject(uuid), details)
+        elif sample.state in _ANSWERS and uuid in self._lost:
+            lasted = (tick.monotonic_ns - self._lost.pop(uuid).monotonic_ns) / SECOND
+            yield Occurrence(tick.time_ns, "gpu_back", EventSubject(uuid), lasted=lasted)
+
+    def _grown(self, sample: Sample, tick: Tick) -> _Grown | None:
+        """The growth since the last time; None where nothing is new, or none of it is more than people should know."""
+        counters = _COUNTERS(sample.values)
+        at = sample.counters_monotonic_ns or sample.monotonic_ns or tick.monotonic_ns
+        last = self._counters.get(sample.device.uuid)
+        if last is None:
+            self._counters[sample.device.uuid] = _Counters(counters, at)
+            return None
+        passed = at - last.read_ns
+        if passed <= 0 or (passed <= _FOLLOWS and lacks(last.values, counters)):
+            return None  # a driver may give the same ones twice, or none for once
+        before, last.values, last.read_ns = last.values, counters, at
+        is_first, last.is_first = last.is_first, False
+        if counters == before:
+            return None
+        seconds = passed / SECOND
+        rates = list(map(truediv, map(sub, counters, before), repeat(seconds)))
+        return _Grown(rates, is_first) if any(map(ge, rates, _WARNS)) else None
+
+    def _see_throttling(self, uuid: str, grown: _Grown, tick: Tick) -> Iterator[Occurrence]:
+        throttled, monotonic_ns, time_ns = self._throttled, tick.monotonic_ns, tick.time_ns
+        for name, warn, share in zip(_NAMES, _WARNS, grown.rates, strict=True):
+            if share >= warn:
+                known = throttled.get((uuid, name))
+                if known is None:
+                    details = {"at_least": True} if grown.is_first else {}
+                    yield Occurrence(time_ns, "throttling_began", EventSubject(uuid, cause=name), details)
+                    known = throttled[uuid, name] = _Throttling(monotonic_ns)
+                known.last_ns, known.last_time_ns = monotonic_ns, time_ns
+
+    def _end_throttling(self, tick: Tick) -> Iterator[Occurrence]:
+        since_ns = tick.monotonic_ns - QUIET
+        over = [(of, one) for of, one in self._throttled.items() if one.last_ns <= since_ns]
+        for (uuid, cause), one in over:
+            del self._throttled[uuid, cause]
+            lasted = (one.last_ns - one.begun_ns) / SECOND
+            yield Occurrence(one.last_time_ns, "throttling_ended", EventSubject(uuid, cause=cause), lasted=lasted)
+
+    def _see_idle(self, one: HeldDevice, tick: Tick) -> Iterator[Occurrence]:
+        uuid = one.sample.device.uuid
+        begun, users = self._idle.get(uuid, {}), one.users if one.state is _HELD else {}
+        for user in [user for user in begun if user not in users]:
+            lasted = (tick.monotonic_ns - begun.pop(user)) / SECOND
+            yield Occurrence(tick.time_ns, "idle_ended", EventSubject(uuid, user), lasted=lasted)
+        since = one.idle_as_held
+        if since is not None and begun.keys() != users.keys():
+            idle_ns = round(since.seconds * SECOND)
+            for user in [user for user in users if user not in begun]:
+                held_ns = tick.monotonic_ns - one.since.get(user, 0)
+                if min(idle_ns, held_ns) < _LONG_IDLE_NS:
+                    continue
+                begun[user] = tick.monotonic_ns - min(idle_ns, held_ns)
+                was_idle = held_ns < idle_ns  # before this user came
+                time_ns = tick.time_ns - held_ns if was_idle else round(since.time * SECOND)
+                details = {"at_least": True} if since.at_least and not was_idle else {}
+                yield Occurrence(time_ns, "idle_began", EventSubject(uuid, user), details)
+        if begun:
+            self._idle[uuid] = begun
+        else:
+            self._idle.pop(uuid, None)
+
+    def _lose_sight(self, uuid: str, last: Tick) -> Iterator[Occurrence]:
+        """Close what is open of a device that reports nothing of it any more, and did in `last`."""
+        self._counters.pop(uuid, None)
+        for device, cause in [key for key in self._throttled if key[0] == uuid]:
+            del self._throttled[device, cause]
+            yield unseen(last.time_ns, "throttling_began", EventSubject(uuid, cause=cause))
+        for user in self._idle.pop(uuid, ()):
+            yield unseen(last.time_ns, "idle_began", EventSubject(uuid, user))
+
+    def _unseen(self, last: Tick) -> Iterator[Occurrence]:
+        """Close all that was last seen in `last`."""
+        for uuid in {*self._idle, *(uuid for uuid, _ in self._throttled)}:
+            yield from self._lose_sight(uuid, last)
+
+
+def _has_lost_driver(samples: Sequence[Sample]) -> bool:
+    """Whether all GPUs of a source say that there is no driver: one that says so beside others has its own fault."""
+    without = {sample.device.source for sample in samples if sample.state is Availability.NO_DRIVER}
+    return bool(without - {sample.device.source for sample in samples if sample.state is not Availability.NO_DRIVER})
+
+
+SAME = 60 * SECOND
+"""ns in which reports of one code on one GPU are told as two events: the first at once, and the others when they are
+over."""
+
+
+ENDED = 10.0
+"""Seconds for which an error is also one of a run that has ended just before: it is what most of them end by."""
+
+
+class _Repeated:
+    """Reports of a code on a device since one that was noted."""
+
+    def __init__(self, xid: XidEvent, of: EventSubject) -> None:
+        self.first = xid
+        self.of = of
+        self.last = xid
+        self.times = 0
+
+
+class XidWatch:
+    """Remembers which errors were noted lately."""
+
+    def __init__(self) -> None:
+        self._noted: dict[tuple[str, int], _Repeated] = {}
+
+    def add(self, tick: Tick) -> Iterator[Occurrence]:
+        """Yield what happened since the tick before."""
+        for key, one in list(self._noted.items()):
+            if tick.monotonic_ns - one.first.monotonic_ns >= SAME:
+                del self._noted[key]
+                yield from _repeats(one)
+        for xid in tick.xids:
+            known = self._noted.get((xid.uuid, xid.code))
+            if known is None:
+                of = _subject(xid, tick)
+                self._noted[xid.uuid, xid.code] = _Repeated(xid, of)
+                yield _noted(xid, of)
+            else:
+                known.last = xid
+                known.times += 1
+
+    def finish(self) -> Iterator[Occurrence]:
+        """Yield what was not told yet."""
+        noted, self._noted = self._noted, {}
+        for one in noted.values():
+            yield from _repeats(one)
+
+
+def _noted(xid: XidEvent, of: EventSubject, times: int = 0) -> Occurrence:
+    details = {"code": xid.code, "meaning": xid_of(xid.code).meaning, **({"times": times} if times else {})}
+    return Occurrence(xid.time_ns, XID, of, details)
+
+
+def _repeats(one: _Repeated) -> Iterator[Occurrence]:
+    if one.times:
+        yield _noted(one.last, one.of, one.times)
+
+
+def _subject(xid: XidEvent, tick: Tick) -> EventSubject:
+    """The GPU and the run on it; no run where there are several, as the driver tells none of them."""
+    runs = {(run.user, run.id or run.key) for run in tick.runs if xid.uuid in run.gpus and _is_hit(run, xid)}
+    user, run = runs.pop() if len(runs) == 1 else ("", "")
+    return EventSubject(xid.uuid, user, run, str(xid.code))
+
+
+def _is_hit(run: Run, xid: XidEvent) -> bool:
+    time = xid.time_ns / SECOND
+    return run.state is RunState.RUNNING or run.started <= time <= run.updated + ENDED

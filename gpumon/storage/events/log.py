@@ -1,0 +1,247 @@
+"""Events of a daemon until they are written, and what goes on."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gpumon.analysis.holders import HeldDevice
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, is_known
+from gpumon.common.text import clean
+from gpumon.model.events import BY_NAME, TAKEN_BACK, EventSubject, Key, Occurrence, details_of, unseen
+from gpumon.model.frame import Tick
+from gpumon.storage.events.device_watch import QUIET, ClockWatch, DeviceWatch, XidWatch
+from gpumon.storage.events.run_watch import ProcessWatch, RunWatch
+from gpumon.storage.history.grid import longest
+from gpumon.storage.sqlite.read import typed_rows
+
+_MOST = 10_000
+"""Events that wait while the file cannot be written; the oldest go first."""
+SETTLED = 30.0
+"""Seconds after which every run of an earlier daemon that goes on has been seen."""
+
+
+class EventBatch(NamedTuple):
+    """Events and states to write."""
+
+    events: Sequence[Occurrence]
+    going_on: Sequence[Key]
+    seen_ns: int
+    """ns since 1970 of the newest tick."""
+    is_settled: bool
+    """Whether runs that an earlier daemon left open, and that are not among `going_on`, are not seen any more."""
+    first_ns: int = 0
+    """ns since 1970 of the first tick."""
+    interval: float = NAN
+    """Seconds between ticks."""
+
+
+class EventBook:
+    """Takes ticks, and notes what happened."""
+
+    def __init__(self) -> None:
+        self._devices = DeviceWatch()
+        self._runs = RunWatch()
+        self._xids = XidWatch()
+        self._processes = ProcessWatch()
+        self._clock = ClockWatch()
+        self._events: deque[Occurrence] = deque(maxlen=_MOST)
+        self._going_on: dict[Key, None] = {}
+        self._first: Tick | None = None
+        self._last: Tick | None = None
+
+    def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> None:
+        """Take a tick; they come in order."""
+        if self._first is None:
+            self._first = tick
+            self._note([Occurrence(tick.time_ns, "daemon_started", details={"source": tick.origin.source})])
+        self._last = tick
+        self._note(self._clock.add(tick))
+        self._note(self._devices.add(tick, judged))
+        self._note(self._runs.add(tick))
+        self._note(self._xids.add(tick))
+        self._note(self._processes.add(tick))
+
+    def finish(self, time_ns: int) -> None:
+        """Note that the daemon stops at `time_ns` (ns since 1970)."""
+        if self._first is None or self._last is None:
+            return
+        self._note(self._devices.finish())
+        self._note(self._xids.finish())
+        lasted = (self._last.monotonic_ns - self._first.monotonic_ns) / SECOND
+        self._note([Occurrence(time_ns, "daemon_stopped", lasted=lasted)])
+
+    def take(self) -> EventBatch:
+        """Return what is to be written."""
+        first, last = self._first, self._last
+        settled = first is not None and last is not None and last.monotonic_ns - first.monotonic_ns >= SETTLED * SECOND
+        batch = EventBatch(
+            events=tuple(self._events),
+            going_on=tuple(self._going_on),
+            seen_ns=last.time_ns if last else 0,
+            is_settled=settled,
+            first_ns=first.time_ns if first else 0,
+            interval=first.interval_ns / SECOND if first else NAN,
+        )
+        self._events.clear()
+        return batch
+
+    def give_back(self, batch: EventBatch) -> None:
+        """Keep events that could not be written."""
+        self._events.extendleft(reversed(batch.events))
+
+    def going_on(self) -> Sequence[Key]:
+        """Return kind and subject of what has begun and not ended."""
+        return tuple(self._going_on)
+
+    def _note(self, events: Iterable[Occurrence]) -> None:
+        for event in events:
+            self._events.append(event)
+            ended = str(event.details.get("of") or BY_NAME[event.kind].ends)
+            if ended:
+                self._going_on.pop((ended, event.of), None)
+            if BY_NAME[event.kind].unseen:
+                self._going_on[event.kind, event.of] = None
+
+
+_MOST_NAME = 100
+_MOST_DETAILS = 4000
+_SAME = 2 * SECOND
+"""ns within which two begins, or two ends, of one run are the same one."""
+_SUBJECT = "device = ? AND user = ? AND run = ? AND cause = ?"
+_QUIET = {"throttling_began": QUIET}
+"""ns within which, after the first tick, it begins again without having ended, by kind."""
+_RUNS = ("run_began", "run_ended", "run_died")
+_ONCE_MORE = "SELECT 1 FROM event WHERE run = ? AND run != '' AND user = ? AND kind IN (?, ?) AND abs(time - ?) <= ?"
+"""`run != ''` names the rows that the index of runs has: without it, every event is looked at."""
+
+
+def write_events(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
+    """Add events to the open transaction, and until when what goes on was seen so. Raises sqlite3.Error."""
+    for event in batch.events:
+        if not _goes_on(connection, event, batch, boot):
+            _insert(connection, event, boot)
+    _see(connection, batch)
+
+
+def last_written(connection: sqlite3.Connection, boot: str) -> int:
+    """Return until when a daemon of this boot wrote that did not say that it stops, ns since 1970; 0 where none did.
+
+    Raises sqlite3.Error.
+    """
+    found = "SELECT max(until) FROM event WHERE until IS NOT NULL AND kind = 'daemon_started' AND boot = ?"
+    return next((until for (until,) in typed_rows(connection.execute(found, (boot,)), int)), 0)
+
+
+def write_unwritten(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
+    """Add events that a daemon saw before it was killed, while what it had written is still open. Raises sqlite3.Error.
+
+    What is open has begun already.
+    """
+    is_open = f"SELECT 1 FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}"
+    for event in batch.events:
+        if connection.execute(is_open, (event.kind, *_safe(event.of))).fetchone() is None:
+            _insert(connection, event, boot)
+    _see(connection, batch)
+
+
+def _see(connection: sqlite3.Connection, batch: EventBatch) -> None:
+    """Note until when what goes on was seen so."""
+    connection.executemany(
+        f"UPDATE event SET until = ? WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}",
+        [(batch.seen_ns, kind, *_safe(of)) for kind, of in batch.going_on],
+    )  # fmt: skip
+
+
+def close_unseen(connection: sqlite3.Connection, going_on: Iterable[Key], boot: str, *, runs: bool) -> None:
+    """Close what an earlier daemon left open and does not go on: runs, or all else. Raises sqlite3.Error."""
+    known = {(kind, _safe(of)) for kind, of in going_on}
+    rows = connection.execute(
+        "SELECT kind, device, user, run, cause, until FROM event WHERE until IS NOT NULL"
+    ).fetchall()  # fmt: skip
+    for kind, device, user, run, cause, until in typed_rows(rows, str, str, str, str, str, int):
+        of = EventSubject(device, user, run, cause)
+        if (kind in _RUNS) is runs and (kind, of) not in known and kind in BY_NAME and BY_NAME[kind].unseen:
+            _insert(connection, unseen(until, kind, of), boot)
+
+
+def _goes_on(connection: sqlite3.Connection, event: Occurrence, batch: EventBatch, boot: str) -> bool:
+    """Whether an earlier daemon saw the same until just before the first tick of this one: then it never ended.
+
+    What is so at the first look may have begun before. No event is written of it, and the one that closed it goes.
+    """
+    kind, of, closing = event.kind, _safe(event.of), BY_NAME[event.kind].unseen
+    gap, after = round(longest(batch.interval) * SECOND) if batch.first_ns else 0, event.time_ns - batch.first_ns
+    is_first_look = bool(event.details.get("at_start") or event.details.get("at_least")) and after <= gap
+    if not (gap and closing and (is_first_look or after < _QUIET.get(kind, 0))):
+        return False
+    closed = connection.execute(
+        f"SELECT time, details FROM event WHERE time BETWEEN ? AND ? AND kind = ? AND {_SUBJECT} ORDER BY time DESC",
+        (batch.first_ns - gap, batch.first_ns, closing, *of),
+    ).fetchone()
+    begun = connection.execute(
+        f"SELECT time, boot, details FROM event WHERE time <= ? AND kind = ? AND {_SUBJECT} ORDER BY time DESC",
+        (batch.first_ns, kind, *of),
+    ).fetchone()
+    if closed is None or begun is None or details_of(closed[1]).get("of") != kind or begun[1] != boot:
+        return False
+    details = details_of(begun[2])
+    restarts = details.get("restarts")
+    details["restarts"] = restarts + 1 if isinstance(restarts, int) else 1
+    connection.execute(f"DELETE FROM event WHERE time = ? AND kind = ? AND {_SUBJECT}", (closed[0], closing, *of))
+    connection.execute(
+        f"UPDATE event SET until = ?, details = ? WHERE time = ? AND kind = ? AND {_SUBJECT}",
+        (event.time_ns, _json(details), begun[0], kind, *of),
+    )
+    return True
+
+
+def _insert(connection: sqlite3.Connection, event: Occurrence, boot: str) -> None:
+    kind, of = event.kind, _safe(event.of)
+    if event.details.get(TAKEN_BACK):
+        begun = f"DELETE FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}"
+        connection.execute(begun, (str(event.details["of"]), *of))
+        return
+    ended = str(event.details.get("of") or BY_NAME[kind].ends)
+    is_lasting = bool(BY_NAME[kind].unseen)
+    if kind in _RUNS:
+        kinds = ("run_began", "run_began") if is_lasting else ("run_ended", "run_died")
+        if connection.execute(_ONCE_MORE, (of.run, of.user, *kinds, event.time_ns, _SAME)).fetchone():
+            return  # an earlier daemon has seen it
+    lasted = event.lasted
+    if ended and is_known(lasted):
+        begun = connection.execute(
+            f"SELECT time, details FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}", (ended, *of)
+        ).fetchone()
+        if begun is not None and details_of(begun[1]).get("restarts"):
+            lasted = (event.time_ns - begun[0]) / SECOND  # this daemon saw the end of it alone
+    details = _json({key: _bounded(value) for key, value in event.details.items()})
+    connection.execute(
+        "INSERT OR IGNORE INTO event (time, kind, device, user, run, cause, boot, lasted, until, details)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            event.time_ns, kind, *of, boot, lasted if is_known(lasted) else None,
+            event.time_ns if is_lasting else None, details if len(details) <= _MOST_DETAILS else "{}",
+        ),
+    )  # fmt: skip
+    if ended:
+        connection.execute(
+            f"UPDATE event SET until = NULL WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}", (ended, *of)
+        )  # fmt: skip
+
+
+def _safe(of: EventSubject) -> EventSubject:
+    """A subject as the file has it."""
+    return EventSubject(*(clean(part, _MOST_NAME) for part in of))
+
+
+def _json(details: Mapping[str, object]) -> str:
+    return json.dumps(details, separators=(",", ":"))
+
+
+def _bounded(value: object) -> object:
+    return clean(value, 200) if isinstance(value, str) else value

@@ -1,0 +1,196 @@
+"""Events of more processes at once than history keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gpumon.analysis.thresholds import GONE_AFTER
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import is_known
+from gpumon.model.events import LEFT_OUT, EventSubject, Occurrence, taken_back
+from gpumon.model.frame import Boundary, Mark, Run, RunState, Tick
+from gpumon.storage.processes.snapshot import MOST_AT_ONCE
+
+_MORE = 1.1
+"""Times as many as were noted before, from which on it is noted again."""
+AGAIN = 3600.0
+"""Seconds after which it is noted again while it lasts, so that who asks for a part of it finds it."""
+_FEWER = 0.9
+"""The part of those that are kept, below which it is over: a number that goes up and down a bit is told once."""
+
+
+class ProcessWatch:
+    """Remembers how many were noted."""
+
+    def __init__(self) -> None:
+        self._noted = 0
+        """Processes at once that were noted last; 0 while all are kept."""
+        self._noted_ns = 0
+
+    def add(self, tick: Tick) -> Iterator[Occurrence]:
+        """Yield that some are left out: when they begin to be, where they become many more, and each hour."""
+        count = len(tick.processes)
+        if count <= MOST_AT_ONCE:
+            if count < _FEWER * MOST_AT_ONCE:
+                self._noted = 0
+        elif count > _MORE * self._noted or tick.monotonic_ns - self._noted_ns >= AGAIN * SECOND:
+            self._noted, self._noted_ns = count, tick.monotonic_ns
+            yield Occurrence(tick.time_ns, LEFT_OUT, details={"count": count, "left_out": count - MOST_AT_ONCE})
+
+
+_MOST_OVER = 50_000
+"""Keys of runs that are over, and may still be shown."""
+_MOST_GPUS = 64
+"""GPUs that an event of a run names."""
+_RUNNING = RunState.RUNNING
+"""To look it up in its class, for each run at each tick, takes longer than all else that is done with it."""
+_WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.STOPPED, RunState.FINISHED)
+
+
+class _Process:
+    """A process of a run."""
+
+    def __init__(self, run: Run, of: EventSubject) -> None:
+        self.run = run
+        self.of = of
+        self.seen_ns = self.seen_time_ns = 0
+        """When a tick last showed it running: ns, CLOCK_MONOTONIC and since 1970."""
+        self.ended_ns = 0
+        """When it ended by its own word, ns since 1970."""
+        self.begin_ns = self.end_ns = 0
+        """Its begin and its end by its own word, ns, CLOCK_MONOTONIC."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.run.state is not RunState.RUNNING
+
+    def end(self) -> int:
+        """When it ended, or the last moment at which it surely lived."""
+        updated = round(self.run.updated * SECOND) if is_known(self.run.updated) else 0
+        return self.ended_ns or (max(updated, self.seen_time_ns) if self.run.state is RunState.DIED else updated)
+
+    def last_ns(self) -> int:
+        """The same moment by CLOCK_MONOTONIC; 0 where it is not known."""
+        was_seen = self.run.state is RunState.DIED and self.seen_time_ns
+        return self.end_ns or (self.seen_ns if was_seen else 0)
+
+
+def _lasted(processes: Iterable[_Process], end_ns: int) -> float:
+    """Seconds from the first begin to the last end, by the clock that nobody sets where it is known of all.
+
+    `end_ns`: the end, ns since 1970.
+    """
+    steady = [(one.begin_ns, one.last_ns()) for one in processes]
+    if all(begin and end for begin, end in steady):
+        return max(0.0, (max(end for _, end in steady) - min(begin for begin, _ in steady)) / SECOND)
+    began = min((one.run.started for one in processes if is_known(one.run.started)), default=end_ns / SECOND)
+    return max(0.0, end_ns / SECOND - began)
+
+
+class RunWatch:
+    """Remembers the processes of runs until all of a run have ended."""
+
+    def __init__(self) -> None:
+        self._open: dict[EventSubject, dict[str, _Process]] = {}
+        self._processes: dict[str, _Process] = {}
+        """Those of all in `_open`, by the key of their run."""
+        self._over: set[str] = set()
+        self._words: dict[str, list[Boundary]] = {}
+        """Begins and ends that runs reported, until a tick shows the run."""
+
+    def add(self, tick: Tick) -> Iterator[Occurrence]:
+        """Yield what happened since the tick before."""
+        for boundary in tick.boundaries:
+            if boundary.mark is Mark.RUN_BEGIN or boundary.mark is Mark.RUN_END:
+                self._words.setdefault(boundary.run, []).append(boundary)
+        running, over = 0, self._over
+        for run in tick.runs:
+            if run.key not in over:
+                running += run.state is _RUNNING
+                process = self._processes.get(run.key)
+                if process is None:
+                    process = self._begin(run)
+                    if len(self._open[process.of]) == 1:
+                        yield _began(process, tick)
+                self._see(process, run, tick)
+        for boundary in tick.boundaries:
+            if boundary.mark is Mark.OUT_OF_MEMORY:
+                yield from self._out_of_memory(boundary, tick)
+        for key in tick.withdrawn:
+            yield from self._withdraw(key, tick)
+        if running < len(self._processes):  # one has ended, or is not shown any more
+            for of, processes in list(self._open.items()):
+                yield from self._end(of, processes, tick)
+
+    def _begin(self, run: Run) -> _Process:
+        of = EventSubject(user=run.user, run=run.id or run.key)
+        process = self._processes[run.key] = self._open.setdefault(of, {})[run.key] = _Process(run, of)
+        return process
+
+    def _see(self, process: _Process, run: Run, tick: Tick) -> None:
+        process.run = run
+        for boundary in self._words.pop(run.key, ()) if self._words else ():
+            if boundary.mark is Mark.RUN_BEGIN:
+                process.begin_ns = boundary.monotonic_ns
+            else:
+                process.ended_ns, process.end_ns = boundary.time_ns, boundary.monotonic_ns
+        if run.state is _RUNNING:
+            process.seen_ns, process.seen_time_ns = tick.monotonic_ns, tick.time_ns
+        elif not process.seen_ns:
+            process.seen_ns = tick.monotonic_ns
+
+    def _out_of_memory(self, boundary: Boundary, tick: Tick) -> Iterator[Occurrence]:
+        run = next((run for run in tick.runs if run.key == boundary.run), None)
+        if run is None:
+            return
+        known = {"asked": boundary.asked, "free": boundary.free}
+        details = {"name": run.name, **{name: value for name, value in known.items() if is_known(value)}}
+        device = run.gpus[0] if len(run.gpus) == 1 else ""
+        yield Occurrence(boundary.time_ns, "out_of_memory", EventSubject(device, run.user, run.id or run.key), details)
+
+    def _withdraw(self, key: str, tick: Tick) -> Iterator[Occurrence]:
+        """Let a process go of which another run tells more, as of `gpumon run` around a training with a hook."""
+        process = self._processes.pop(key, None)
+        if process is not None:
+            processes = self._open[process.of]
+            del processes[key]
+            if not processes:
+                del self._open[process.of]
+                yield taken_back(tick.time_ns, "run_began", process.of)
+
+    def _end(self, of: EventSubject, processes: dict[str, _Process], tick: Tick) -> Iterator[Occurrence]:
+        for process in processes.values():
+            if not process.is_over and tick.monotonic_ns - process.seen_ns > GONE_AFTER * SECOND:
+                process.run = process.run._replace(state=RunState.DIED)
+        if not all(process.is_over for process in processes.values()):
+            return
+        state = next(state for state in _WORST if any(one.run.state is state for one in processes.values()))
+        first = min((one.run for one in processes.values()), key=lambda run: run.rank)
+        end = max(process.end() for process in processes.values())
+        kind = "run_died" if state is RunState.DIED else "run_ended"
+        details = {
+            "name": first.name,
+            "state": state.name.lower(),
+            "gpus": _gpus(one.run for one in processes.values()),
+        }
+        yield Occurrence(end or tick.time_ns, kind, of, details, _lasted(processes.values(), end))
+        del self._open[of]
+        for key in processes:
+            self._over.add(key)
+            self._processes.pop(key, None)
+        if len(self._over) > _MOST_OVER:
+            self._over = {run.key for run in tick.runs}
+
+
+def _began(process: _Process, tick: Tick) -> Occurrence:
+    run = process.run
+    began = round(run.started * SECOND) if is_known(run.started) else tick.time_ns
+    ranks = [one for one in tick.runs if (one.user, one.id or one.key) == (process.of.user, process.of.run)]
+    details = {"name": run.name, "gpus": _gpus(ranks), "framework": run.framework}
+    return Occurrence(began, "run_began", process.of, details)
+
+
+def _gpus(ranks: Iterable[Run]) -> list[str]:
+    """Return the GPUs of all ranks: each process has its own."""
+    by_rank = sorted(ranks, key=lambda run: run.rank)
+    return list(dict.fromkeys(uuid for run in by_rank for uuid in run.gpus))[:_MOST_GPUS]

@@ -1,0 +1,327 @@
+"""Ticks into cells, cells into those of the next tier, and full blocks of them to the writer.
+
+A tick belongs to the cell of its own wall-clock time. Cells follow each other: a clock that is set back a little
+leaves ticks out until it has caught up, and one that is set back further begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from math import nan
+from operator import itemgetter
+from typing import NamedTuple
+
+from gpumon.common.clock import SECOND
+from gpumon.model.energy import FOLLOWS, most_power
+from gpumon.model.frame import Frame, Tick
+from gpumon.model.metrics import GPU_INDEX, Availability
+from gpumon.storage.history.cell import HistoryCell, summed
+from gpumon.storage.history.counters import PAUSE, SHORTEST_INTERVAL, Counting
+from gpumon.storage.history.grid import is_gap
+from gpumon.storage.history.open_tiers import Block as Block
+from gpumon.storage.history.open_tiers import FinestTier
+from gpumon.storage.history.query import HOST
+from gpumon.storage.history.samples import EvenCells
+from gpumon.storage.history.tiers import SHAPES, KeptColumns
+from gpumon.storage.history.tiers import columns_of as columns_of
+
+_ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
+SET_BACK = 60.0
+"""Seconds: a clock that is set back by more begins a new stretch."""
+
+
+class SubjectValues(NamedTuple):
+    """Values of one subject at a tick."""
+
+    subject: str
+    values: Sequence[float]
+    read_ns: int
+    """ns, CLOCK_MONOTONIC: when its counters were read."""
+
+
+class TickValues(NamedTuple):
+    """The part of a tick that history keeps."""
+
+    time_ns: int
+    monotonic_ns: int
+    interval_ns: int
+    rows: Sequence[SubjectValues]
+
+
+def values_of(tick: Tick) -> TickValues:
+    """Return the values of a tick that are of now: a device that does not answer has none."""
+    return TickValues(tick.time_ns, tick.monotonic_ns, tick.interval_ns, _rows(tick))
+
+
+def values_of_frame(frame: Frame) -> TickValues:
+    """Return the same of a tick that was stored in a ring."""
+    return TickValues(round(frame.time * SECOND), frame.monotonic_ns, round(frame.interval * SECOND), _rows(frame))
+
+
+def _rows(seen: Tick | Frame) -> list[SubjectValues]:
+    rows = {HOST: SubjectValues(HOST, seen.host, seen.monotonic_ns)}
+    for sample in seen.samples:
+        uuid = sample.device.uuid
+        if sample.state is Availability.OK and uuid not in rows:  # else two devices claim to be one
+            read = sample.counters_monotonic_ns or sample.monotonic_ns or seen.monotonic_ns
+            rows[uuid] = SubjectValues(uuid, sample.values, read)
+    return list(rows.values())
+
+
+class Collector:
+    """Takes moments in their order, and hands full blocks to `write`."""
+
+    def __init__(self, write: Callable[[Block], object]) -> None:
+        self._finest = FinestTier(write)
+        self._step = SHAPES[0].step
+        self.done_ns = 0
+        """Moments before this one (ns, CLOCK_MONOTONIC) are in blocks that were handed over; 0 before the first."""
+        self._block = -1
+        """The open block of the finest tier."""
+        self._last_ns = self._followed = self._border_ns = 0
+        self._subjects: dict[str, _Subject] = {}
+        self._time = self._monotonic = nan
+        self._cell = 0
+
+    def add_all(self, ticks: Sequence[TickValues]) -> None:
+        """Take what some ticks have; those that are one a second, as nearly all, all at once."""
+        done = 0
+        while done < len(ticks):
+            times = self._even(ticks, done)
+            count = len(times)
+            # Where one spoils it for all, those before it are not to be taken one by one.
+            while count > 1 and not self._add_even(ticks[done : done + count], times[:count]):
+                count //= 2
+            if count < 2:
+                count = 1
+                self.add(ticks[done])
+            done += count
+
+    def _even(self, ticks: Sequence[TickValues], first: int) -> list[float]:
+        """Times (s since 1970) of the ticks from `first` on that have a cell each, in a block that is open already."""
+        names, times = [row.subject for row in ticks[first].rows], list[float]()
+        own = [self._subjects.get(name) for name in names]
+        others = self._subjects.keys() - set(names)
+        if not all(one is not None and one.is_even(self._cell) for one in own):
+            return times
+        if any(self._subjects[name].is_open for name in others):
+            return times
+        time, monotonic, cell = self._time, self._monotonic, self._cell
+        for tick in islice(ticks, first, None):
+            now, steady = tick.time_ns / SECOND, tick.monotonic_ns / SECOND
+            cell += 1
+            if (
+                tick.interval_ns != SECOND
+                or int(now) != cell
+                or cell // SHAPES[0].cells != self._block
+                or [row.subject for row in tick.rows] != names
+                or is_gap(steady - monotonic, now - time, 1.0)
+            ):
+                break
+            times.append(now)
+            time, monotonic = now, steady
+        return times
+
+    def _add_even(self, ticks: Sequence[TickValues], times: Sequence[float]) -> bool:
+        """Whether these ticks were taken: each counter was read in its own cell, too, and has not gone back."""
+        moved, cells, count = [], {}, len(ticks)
+        for number, (name, *_) in enumerate(ticks[0].rows):
+            subject, rows = self._subjects[name], [tick.rows[number] for tick in ticks]
+            read = [
+                time - (tick.monotonic_ns - row.read_ns) / SECOND
+                for time, tick, row in zip(times, ticks, rows, strict=True)
+            ]
+            counters = [subject.counters_of(row.values) for row in rows]
+            most = min(map(most_power, {subject.limit_of(row.values) for row in rows}))
+            growth = subject.counting.evenly(self._cell, read, counters, most)
+            if growth is None:
+                return False
+            go_on = partial(subject.counting.go_on, self._cell + count, read[-1], counters[-1], growth)
+            moved.append((subject, rows[-1].values, go_on))
+            cells[name] = EvenCells([subject.rows[0], *(row.values for row in rows[:-1])], growth.rates, growth.raw)
+        for subject, values, go_on in moved:
+            go_on()
+            subject.rows, subject.held = [values], values
+        self._finest.take_even(self._cell, cells)
+        self._cell += count
+        self._time, self._last_ns = times[-1], ticks[-1].monotonic_ns
+        self._monotonic = self._last_ns / SECOND
+        self._finest.reach(self._settled(self._cell, self._time))
+        self._note_done()
+        return True
+
+    def add(self, seen: TickValues) -> None:
+        """Take what a tick has."""
+        time, monotonic = seen.time_ns / SECOND, seen.monotonic_ns / SECOND
+        if time <= self._time:
+            if time > self._time - SET_BACK:
+                return
+            self.finish()
+        planned, cell = seen.interval_ns / SECOND, int(time // self._step)
+        interval = max(planned, SHORTEST_INTERVAL)
+        passed, longest = monotonic - self._monotonic, PAUSE * interval
+        if is_gap(passed, time - self._time, interval):
+            self._break_off(cell)
+        for row in seen.rows:
+            subject = self._subjects.get(row.subject)
+            if subject is None:
+                subject = self._subjects[row.subject] = _Subject(columns_of(row.subject), row.subject != HOST)
+            read, counting = time - (seen.monotonic_ns - row.read_ns) / SECOND, subject.counting
+            limit = subject.limit_of(row.values)
+            counting.add(read, subject.counters_of(row.values), self._step, max(longest, FOLLOWS), limit)
+            for number, grown in counting.late(self._cell if subject.rows or self._cell == self._followed else cell):
+                if number > self._followed:  # else the one who wrote before has it
+                    self._finest.grow(number, row.subject, grown)
+        if cell > self._cell:
+            self._close(cell)
+            self._finest.reach(self._settled(cell, time))
+        for row in seen.rows:
+            self._subjects[row.subject].take(row.values, time, min(planned, self._step))
+        answered = {row.subject for row in seen.rows}
+        for name, subject in self._subjects.items():
+            if name not in answered:
+                subject.let_go(self._step)
+        self._time, self._monotonic, self._last_ns = time, monotonic, seen.monotonic_ns
+        if cell // SHAPES[0].cells != self._block:
+            self._block, self._border_ns = cell // SHAPES[0].cells, seen.monotonic_ns
+            since = time - 2 * SHAPES[0].block  # who comes again after so long is as good as new
+            self._subjects = {name: one for name, one in self._subjects.items() if one.seen_since(since)}
+        self._note_done()
+
+    def _note_done(self) -> None:
+        if self._border_ns > self.done_ns and self._finest.first_open == self._block:
+            self.done_ns = self._border_ns
+
+    def _settled(self, cell: int, time: float) -> int:
+        """The number of the first cell of which more may come to be known at `time` (s since 1970), up to `cell`."""
+        for subject in self._subjects.values():
+            behind = subject.counting.time
+            if time - FOLLOWS < behind < cell * self._step:
+                cell = int(behind // self._step)
+        return cell
+
+    def follow(self, seen: TickValues) -> None:
+        """Take what was collected before as what the next moment follows; it is in no cell."""
+        self.add(seen)
+        self._followed = self._cell
+        for subject in self._subjects.values():
+            subject.follow()
+
+    def finish(self) -> None:
+        """Hand over what is open, full or not."""
+        if self._subjects:
+            for subject in self._subjects.values():
+                subject.let_go(self._step)
+            self._close(self._cell + 1)
+        self._finest.finish()
+        self._subjects.clear()
+        self._time = self._monotonic = nan
+        self._cell, self._block, self.done_ns = 0, -1, self._last_ns + 1
+        self._border_ns = 0
+
+    def _break_off(self, cell: int) -> None:
+        """A gap before a tick in `cell`: nothing holds through it, and no counter is a line over it."""
+        for subject in self._subjects.values():
+            subject.let_go(self._step)
+        if cell > self._cell:
+            self._close(cell)
+        for subject in self._subjects.values():
+            subject.counting.forget()
+        self._finest.reach(cell)
+
+    def _close(self, until: int) -> None:
+        """Close the open cell, and those up to `until` through which the last values hold."""
+        if not self._cell:
+            self._cell = until
+            return
+        cells = {
+            name: subject.close(self._cell, self._step) for name, subject in self._subjects.items() if subject.rows
+        }
+        if self._cell == self._followed:
+            for name in self._subjects.keys() - cells.keys():
+                self._subjects[name].counting.closed(self._cell)
+        self._finest.take(self._cell, cells)
+        for cell in range(self._cell + 1, until):
+            held = {name: subject.hold(cell, self._step) for name, subject in self._subjects.items() if subject.held}
+            if not held:
+                break
+            self._finest.take(cell, held)
+        self._cell = until
+
+
+class _Subject:
+    """The open cell of one subject."""
+
+    def __init__(self, columns: KeptColumns, is_gpu: bool) -> None:
+        self.rows: list[Sequence[float]] = []
+        self.held: Sequence[float] | None = None
+        """Values that hold until the next tick."""
+        self.interval = 0.0
+        """Seconds for which a sample holds, as planned."""
+        self._since = self._time = nan
+        """Seconds since 1970: when values began to hold without a gap; and the last sample."""
+        self._before = 0.0
+        """Seconds of the open cell in which values held before a gap in it."""
+        self._is_gpu = is_gpu
+        self.counting = Counting(len(columns.counters), columns.counters.index(_ENERGY) if is_gpu else -1)
+        self.counters_of: Callable[[Sequence[float]], Sequence[float]] = itemgetter(*columns.counters)
+        self._counters = columns.counters
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has values in the open cell, or such that hold."""
+        return bool(self.rows) or self.held is not None
+
+    def seen_since(self, time: float) -> bool:
+        """Whether it had a sample since then (s since 1970)."""
+        return self._time >= time
+
+    def limit_of(self, values: Sequence[float]) -> float:
+        """The enforced power limit of a GPU, W; NaN of the machine, or where it is not known."""
+        return values[_LIMIT] if self._is_gpu else nan
+
+    def is_even(self, cell: int) -> bool:
+        """Whether its open cell, which is this one, has one sample, which holds for all of it."""
+        is_whole = len(self.rows) == 1 and self.interval == 1.0 and self.held is not None
+        return is_whole and self.counting.is_whole(cell)
+
+    def take(self, values: Sequence[float], time: float, interval: float) -> None:
+        """Take a sample (s since 1970), which holds until the next one, or at a gap for `interval` s."""
+        if self.held is None:
+            self._since = time
+        self.rows.append(values)
+        self.held, self._time, self.interval = values, time, interval
+
+    def follow(self) -> None:
+        """Leave the last sample, and the time that is planned for it, to those who wrote it."""
+        self.rows = []
+        self._since = self._time + self.interval
+
+    def close(self, cell: int, step: int) -> HistoryCell:
+        if self.interval < step:  # where a tick was skipped, the one before it holds
+            end = float((cell + 1) * step)
+            seconds = self._before + (end - max(self._since, end - step) if self.held is not None else 0.0)
+            known = max(0.0, min(seconds, float(step)))
+        else:
+            known = float(step)
+        found = self._cell(cell, self.rows, known)
+        self.rows, self._before = [], 0.0
+        return found
+
+    def let_go(self, step: int) -> None:
+        """Let the last values hold no longer than is planned, in their own cell: a gap follows, or the end."""
+        if self.held is not None and self.rows:
+            begin = float(self._time // step * step)
+            self._before += min(self._time + self.interval, begin + step) - max(self._since, begin)
+        self.held = None
+
+    def hold(self, cell: int, step: int) -> HistoryCell:
+        """A cell without a sample of its own, between two that are near each other."""
+        assert self.held is not None
+        return self._cell(cell, [self.held], float(step))
+
+    def _cell(self, cell: int, rows: Sequence[Sequence[float]], seconds: float) -> HistoryCell:
+        grown = self.counting.closed(cell)
+        return summed(rows, self._counters, grown.rates, grown.raw, (seconds, grown.seconds))

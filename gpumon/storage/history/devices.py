@@ -1,0 +1,110 @@
+"""GPUs as the file of kept history names them: by UUID, the index and the name that each had last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.numbers import UNKNOWN_MODEL
+from gpumon.common.text import clean
+from gpumon.model.device import Device, by_number
+from gpumon.model.frame import Frame
+from gpumon.model.vendors import PARTS
+from gpumon.storage.history.read import OpenFile, reading
+from gpumon.storage.sqlite.read import typed_rows
+
+_MOST_NAME = 100
+"""Characters of a name."""
+
+
+def device_table(file: OpenFile) -> dict[str, Device]:
+    """Return every GPU of the table of devices by UUID. Raises sqlite3.Error, or ValueError for a damaged one."""
+    rows = file.connection.execute("SELECT uuid, number, name FROM device") if file.has_people else ()
+    # A MIG instance has no number of its own, and which one of its GPU it was the table does not tell.
+    return {
+        uuid: Device(uuid, -1 if uuid.startswith(PARTS) else max(-1, number), clean(name, _MOST_NAME) or UNKNOWN_MODEL)
+        for uuid, number, name in typed_rows(rows, str, int, str)
+    }
+
+
+def devices_in(path: str) -> dict[str, Device]:
+    """Return the same of the file at `path`; of none, or one that cannot be read, no GPU: who reads it says why."""
+    try:
+        with reading(path) as file:
+            return device_table(file)
+    except GpumonError:
+        return {}
+
+
+Wanted = int | str | Device
+"""A GPU by its index, by its UUID, or as itself; a MIG instance of now also by its label, such as `0:1`."""
+
+
+def devices_of(frames: Iterable[Frame]) -> dict[str, Device]:
+    """Return every GPU of some frames by UUID."""
+    return {sample.device.uuid: sample.device for frame in frames for sample in frame.samples}
+
+
+def chosen(
+    wanted: Wanted | Iterable[Wanted] | None, known: Mapping[str, Device],
+    kept: Callable[[], Mapping[str, Device] | None],
+) -> list[str]:  # fmt: skip
+    """Return the UUIDs of the requested GPUs; none where none is named. Raises UsageError for one that is not known.
+
+    An index is that of a GPU in `known`, or else of all that had it last among those of `kept`, of which there is
+    history. `kept` gives None where that cannot be read: then any UUID may be one.
+    """
+    if wanted is None:
+        return []
+    names = [wanted] if isinstance(wanted, int | str | Device) else list(wanted)
+    found: list[str] = []
+    for name in names:
+        if isinstance(name, int):
+            found += _with_index(name, known) or _with_index(name, kept() or {}) or _refused(name, known, kept() or {})
+            continue
+        uuid = name.uuid if isinstance(name, Device) else _labeled(name, known)
+        if isinstance(name, str) and uuid not in known:
+            others = kept()
+            if others is not None and name not in others:
+                raise unknown_gpu(name, [*known, *others])
+        found.append(uuid)
+    return list(dict.fromkeys(found))
+
+
+def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for an unknown GPU, with the names of those that are `known`."""
+    listed = ", ".join(clean(one, 100) for one in dict.fromkeys(known))
+    return UsageError(f"no such GPU: '{clean(name, 100)}'. GPUs known: {listed or 'none'}")
+
+
+def named(
+    subjects: Iterable[str], known: Mapping[str, Device], kept: Callable[[], Mapping[str, Device]]
+) -> Sequence[Device]:
+    """Return devices in the order of their indexes, those without one last.
+
+    `kept` is asked where some are not in `known`; of one that it does not have either, only the UUID is known.
+    """
+    uuids = list(dict.fromkeys(subjects))
+    others = kept() if any(uuid not in known for uuid in uuids) else {}
+    found = [known.get(uuid) or others.get(uuid) or Device(uuid, -1, UNKNOWN_MODEL) for uuid in uuids]
+    return sorted(found, key=lambda device: (device.index < 0, *by_number(device), device.uuid))
+
+
+def _labeled(name: str, known: Mapping[str, Device]) -> str:
+    """The UUID of a MIG instance by its label, such as `0:1`; any other name as it is."""
+    return next((uuid for uuid, device in known.items() if device.is_instance and device.label == name), name)
+
+
+def _with_index(index: int, devices: Mapping[str, Device]) -> list[str]:
+    return sorted(uuid for uuid, device in devices.items() if device.index == index >= 0 and is_whole(device))
+
+
+def is_whole(device: Device) -> bool:
+    """Whether it is a GPU, and no MIG instance, of which history knows the UUID alone once it is gone."""
+    return not (device.is_instance or device.uuid.startswith(PARTS))
+
+
+def _refused(index: int, *known: Mapping[str, Device]) -> list[str]:
+    indexes = sorted({device.index for devices in known for device in devices.values() if device.index >= 0})
+    listed = ", ".join(map(str, indexes)) or "none; pass a UUID"
+    raise UsageError(f"no such GPU: {index}. GPUs known by index: {listed}")

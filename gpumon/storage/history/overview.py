@@ -1,0 +1,111 @@
+"""Summary of a file of kept history: what it has of each tier, from when, and how large it is."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpumon.common.text import clean
+from gpumon.storage.history.read import OpenFile, reading
+from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES, SHAPES, TierShape
+from gpumon.storage.sqlite.read import typed_rows
+from gpumon.storage.sqlite.write import moved_aside
+
+_OTHERS = (
+    ("accounts", "device_hour", "hour", "hour", HOUR, HOUR), ("events", "event", "time", "time", 1e-9, 0.0),
+    ("processes", "process", "first", "last", 1e-9, 0.0),
+)  # fmt: skip
+"""Name for people; the table, begin and end of a row, the seconds in one of these, and the length of a row."""
+_BEFORE_PROCESSES = 2
+"""Of these, those that a file has which has no processes."""
+_SUBJECTS = (
+    "SELECT DISTINCT subject FROM block WHERE subject != ''", "SELECT DISTINCT device FROM device_hour",
+    "SELECT DISTINCT device FROM event WHERE device != ''",
+)  # fmt: skip
+"""Accounts and events know a GPU before its first block is full."""
+_LATEST = 2**32
+"""Seconds since 1970 after which nothing was kept: the file is damaged."""
+
+
+class TierSize(NamedTuple):
+    """The content of a tier."""
+
+    shape: TierShape
+    begin: float
+    """When its oldest cell begins (s since 1970)."""
+    end: float
+    """When its newest cell is over."""
+    bytes: int
+    """Size of its blocks."""
+
+
+class TableSize(NamedTuple):
+    """Content of a table other than the tiers."""
+
+    name: str
+    begin: float
+    """When its oldest row begins (s since 1970)."""
+    end: float
+    """When its newest row is over."""
+    rows: int
+    bytes: int = 0
+    """Size of its blocks, where these are counted instead of rows."""
+
+
+class Overview(NamedTuple):
+    """The content of a file."""
+
+    path: str
+    bytes: int
+    """Size of the file with SQLite's log next to it."""
+    tiers: list[TierSize]
+    """Those that have anything."""
+    subjects: list[str]
+    """UUIDs of GPUs."""
+    others: Sequence[TableSize] = ()
+    """Accounts, events and processes, where there are any."""
+    damaged: Sequence[str] = ()
+    """Damaged files that were moved aside, oldest first."""
+
+
+def overview(path: str) -> Overview:
+    """Return what the file has. Raises GpumonError when it cannot be read."""
+    with reading(path) as file:
+        if file.version == 0:  # it is being made
+            return Overview(path, _bytes(path), [], [], damaged=moved_aside(path))
+        tiers = [size for shape in SHAPES if (size := _size(file.connection, shape))]
+        asked = _SUBJECTS if file.has_people else _SUBJECTS[:1]
+        rows = file.connection.execute(f"{' UNION '.join(asked)} ORDER BY 1")
+        subjects = [clean(subject, 100) for (subject,) in typed_rows(rows, str)]
+        others = _others(file) if file.has_people else ()
+    return Overview(path, _bytes(path), tiers, subjects, others, moved_aside(path))
+
+
+def _size(connection: sqlite3.Connection, shape: TierShape) -> TierSize | None:
+    rows = connection.execute(
+        "SELECT min(number * ?1 + first), max(number * ?1 + last), sum(length(data)) FROM block"
+        " WHERE tier = ?2 AND number BETWEEN 0 AND ?3 AND first >= 0 AND last < ?1",
+        (shape.cells, shape.number, _LATEST // shape.block),
+    )
+    for begin, end, size in typed_rows(rows, int, int, int):
+        return TierSize(shape, begin * shape.step, (end + 1) * shape.step, size)
+    return None
+
+
+def _others(file: OpenFile) -> list[TableSize]:
+    found = []
+    for name, table, first, last, scale, length in _OTHERS if file.has_processes else _OTHERS[:_BEFORE_PROCESSES]:
+        asked = f"SELECT min({first}), max({last}), count(*) FROM {table}"
+        for begin, end, rows in typed_rows(file.connection.execute(asked), int, int, int):
+            found.append(TableSize(name, begin * scale, end * scale + length, rows))
+    for shape in PROCESS_SHAPES if file.has_processes else ():
+        asked = "SELECT min(begin), max(end), sum(length(data)) FROM process_block WHERE tier = ?"
+        for begin, end, size in typed_rows(file.connection.execute(asked, (shape.number,)), int, int, int):
+            found.append(TableSize(f"processes {shape.step} s", begin * 1e-9, end * 1e-9, 0, size))
+    return found
+
+
+def _bytes(path: str) -> int:
+    return sum(os.path.getsize(path + suffix) for suffix in ("", "-wal") if os.path.exists(path + suffix))

@@ -1,0 +1,157 @@
+"""Frames of long ago, as far as kept history has them: for a recording of more than the ring holds.
+
+Each is a cell of the finest tier that reaches so far back: gauges are means, counters their values at the cell's end.
+Who was there is not kept, so processes are missing with their reason.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from typing import NamedTuple
+
+from gpumon.common.clock import SECOND
+from gpumon.common.numbers import NAN, UNKNOWN_MODEL, is_known
+from gpumon.model.device import Device, by_number
+from gpumon.model.frame import Frame, Sample
+from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
+from gpumon.recording.content import KnownParts
+from gpumon.storage.history.block import BadBlock, cells_of
+from gpumon.storage.history.cell import HistoryCell
+from gpumon.storage.history.devices import device_table
+from gpumon.storage.history.query import HOST
+from gpumon.storage.history.read import OpenFile, open_file
+from gpumon.storage.history.tiers import SHAPES, TierShape
+from gpumon.storage.sqlite.read import parse_names, typed_rows
+from gpumon.storage.sqlite.write import NewerFile
+
+
+class KeptFrame(NamedTuple):
+    """A frame of a tier."""
+
+    step: int
+    """Seconds that it is the mean of."""
+    frame: Frame
+
+
+class _Cell(NamedTuple):
+    names: tuple[str, ...]
+    cell: HistoryCell
+
+
+def kept_frames(path: str, begin: float, before: Frame, devices: Mapping[str, Device]) -> list[KeptFrame]:
+    """Return frames from `begin` (s since 1970) up to the frame `before`, oldest first; none where there is no history.
+
+    `devices`, by UUID, are those whose names are known. Whatever is damaged is missing.
+    """
+    try:
+        file = open_file(path)
+    except (sqlite3.Error, OSError, NewerFile):
+        return []
+    found: list[KeptFrame] = []
+    with closing(file.connection) as db:
+        if not file.version:
+            return []
+        known = _KnownDevices(devices, _names(file))
+        end = before.time
+        for shape in SHAPES:
+            rows = sorted(_cells(db, shape, begin, end).items())
+            if rows:
+                made = [KeptFrame(shape.step, _frame(shape, number, of, before, known)) for number, of in rows]
+                found = made + found
+                end = rows[0][0] * shape.step
+    return found
+
+
+def _cells(db: sqlite3.Connection, shape: TierShape, begin: float, end: float) -> dict[int, dict[str, _Cell]]:
+    """Cells that lie between two times, by their number since 1970 and by subject."""
+    first, last = -int(-begin // shape.step), int(end // shape.step)
+    found: dict[int, dict[str, _Cell]] = {}
+    for block, subject, names, cells in _blocks(db, shape, first // shape.cells, last // shape.cells):
+        for place, cell in cells.items():
+            number = block * shape.cells + place
+            if first <= number < last:
+                found.setdefault(number, {})[subject] = _Cell(names, cell)
+    return found
+
+
+def _blocks(
+    db: sqlite3.Connection, shape: TierShape, first: int, last: int
+) -> Iterator[tuple[int, str, tuple[str, ...], dict[int, HistoryCell]]]:
+    try:
+        rows = db.execute(
+            "SELECT number, subject, metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"
+            " WHERE tier = ? AND number BETWEEN ? AND ?",
+            (shape.number, first, last),
+        )
+        for number, subject, named, crc, data in typed_rows(rows, int, str, str, int, bytes):
+            if zlib.crc32(data) == crc:
+                names = parse_names(named)
+                with suppress(BadBlock):  # a gap
+                    yield number, subject, names, cells_of(data, len(names), shape.cells)
+    except (sqlite3.Error, ValueError):
+        return  # what was read is there
+
+
+class _KnownDevices:
+    """Devices by UUID, each with an index of its own: views tell them apart by it."""
+
+    def __init__(self, there: Mapping[str, Device], kept: Mapping[str, Device]) -> None:
+        self._there = dict(there)
+        self._kept = kept
+
+    def get(self, uuid: str) -> Device:
+        """Return the device; one that is not there any more has the index that it had last, if no other has that."""
+        found = self._there.get(uuid)
+        if found is None:
+            found = self._kept.get(uuid) or Device(uuid, -1, UNKNOWN_MODEL)
+            taken = {device.index for device in self._there.values()}
+            if found.index < 0 or found.index in taken:
+                found = found._replace(index=max(taken, default=-1) + 1)
+            self._there[uuid] = found
+        return found
+
+
+def _names(file: OpenFile) -> Mapping[str, Device]:
+    try:
+        return device_table(file)
+    except (sqlite3.Error, ValueError, TypeError):
+        return {}  # a damaged file may have cells nevertheless
+
+
+def _frame(shape: TierShape, number: int, of: Mapping[str, _Cell], before: Frame, known: _KnownDevices) -> Frame:
+    time_ns = (number + 1) * shape.step * SECOND
+    samples = [_sample(known.get(uuid), cell) for uuid, cell in sorted(of.items()) if uuid != HOST]
+    samples.sort(key=lambda sample: by_number(sample.device))
+    host = _values(of[HOST]) if HOST in of else {}
+    return Frame(
+        number=0,
+        monotonic_ns=before.monotonic_ns - (round(before.time * SECOND) - time_ns),
+        time_ns=time_ns,
+        interval=float(shape.step),
+        sample_duration=0.0,
+        skipped_ticks=0,
+        dropped=0,
+        parts=KnownParts(tuple(samples), tuple(host.get(metric.name, NAN) for metric in HOST_METRICS), (), (), ()),
+        is_full=False,
+    )
+
+
+def _sample(device: Device, cell: _Cell) -> Sample:
+    values = _values(cell)
+    row = tuple(values.get(metric.name, NAN) for metric in GPU_METRICS)
+    lacking = [metric.name for metric, value in zip(GPU_METRICS, row, strict=True) if not is_known(value)]
+    missing = dict.fromkeys((*lacking, PROCESSES), Availability.NOT_RECORDED)
+    known = {name: why for name, why in device.missing.items() if name in missing}
+    return Sample(device._replace(missing={**missing, **known}), Availability.OK, row)
+
+
+def _values(of: _Cell) -> dict[str, float]:
+    """Values of a cell by metric; counters as they stood at its end."""
+    cell = of.cell
+    return {
+        name: (cell.last if name in BY_NAME and BY_NAME[name].kind is Kind.COUNTER else cell.mean)[place]
+        for place, name in enumerate(of.names)
+    }

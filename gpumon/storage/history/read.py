@@ -1,0 +1,73 @@
+"""The file of kept history open to read: of a version that this gpumon knows, or with one line that says why not."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import NamedTuple
+
+from gpumon.common.errors import GpumonError
+from gpumon.storage.history.schema import VERSION
+from gpumon.storage.sqlite.read import open_to_read, words_of
+from gpumon.storage.sqlite.write import NewerFile, is_damage
+
+_WITH_PEOPLE = 2
+"""Version of the file from which it has accounts, events and names of GPUs."""
+_WITH_PROCESSES = 3
+"""Version of the file from which it has processes."""
+
+
+class OpenFile(NamedTuple):
+    """A connection that only reads, and the version of its file."""
+
+    connection: sqlite3.Connection
+    version: int
+    """0 while the file is being made, without any table."""
+
+    @property
+    def has_people(self) -> bool:
+        """Whether it has tables of accounts, events and names of GPUs."""
+        return self.version >= _WITH_PEOPLE
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether it has tables of processes."""
+        return self.version >= _WITH_PROCESSES
+
+
+def open_file(path: str, *, any_thread: bool = False, patience: float | None = None) -> OpenFile:
+    """Return the file at `path`, which the caller closes; `any_thread` and `patience`: as of `open_to_read`.
+
+    Raises sqlite3.Error, and NewerFile for one that a later gpumon wrote.
+    """
+    found = OpenFile(*open_to_read(path, any_thread=any_thread, patience=patience))
+    if found.version > VERSION:
+        found.connection.close()
+        raise NewerFile(f"{path} was written by a newer gpumon: upgrade gpumon")
+    return found
+
+
+@contextmanager
+def reading(path: str) -> Iterator[OpenFile]:
+    """Yield the file at `path`. Raises GpumonError, with what to do, also for what is found wrong within."""
+    try:
+        found = open_file(path)
+        with closing(found.connection):
+            yield found
+    except (sqlite3.Error, OSError, ValueError, TypeError) as error:  # a damaged file may give anything
+        raise GpumonError(why_unreadable(path, error)) from error
+
+
+def why_unreadable(path: str, error: Exception) -> str:
+    """Return why a file cannot be read, and what to do."""
+    if os.path.isdir(path):
+        return f"{path} is a directory: move it away, and the daemon makes a history there"
+    if isinstance(error, OSError) and not isinstance(error, PermissionError):
+        return f"{path} cannot be read: {words_of(error, path)}"
+    if not os.access(path, os.R_OK):
+        return f"{path} cannot be read: permission denied"
+    if isinstance(error, sqlite3.Error) and is_damage(error):
+        return f"{path} is damaged ({error}): the daemon moves it aside and begins a new history"
+    return f"{path} cannot be read: {words_of(error, path)}"

@@ -1,0 +1,281 @@
+"""A tier of kept history that answers queries."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
+from math import ceil, floor, nan
+
+from gpumon.common.numbers import is_known
+from gpumon.storage.history.coverage import TimeSlice, cells_of, unwatched, watched
+from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.grid import Grid, aligned
+from gpumon.storage.history.query import ALWAYS, HOST, CoarseCells, Query, Series, Tier, unknown
+from gpumon.storage.history.recent import KEEP, FoldedFrames, RecentHistory
+from gpumon.storage.history.tiers import TierShape
+from gpumon.storage.history.window_sum import coarse, deciding
+
+
+class KeptTier:
+    """The cells of one length in a file."""
+
+    def __init__(self, file: KeptFile, shape: TierShape) -> None:
+        self._file = file
+        self._shape = shape
+
+    @property
+    def step(self) -> float:
+        """Seconds in each cell."""
+        return float(self._shape.step)
+
+    @property
+    def begin(self) -> float:
+        """The oldest time there is (s since 1970), or NaN."""
+        return self._file.reach(self._shape).begin
+
+    @property
+    def end(self) -> float:
+        """The newest time there is (s since 1970), or NaN."""
+        return self._file.reach(self._shape).end
+
+    def has(self, subject: str, metric: str) -> bool:
+        """Whether the newest cells have a value."""
+        return metric in self._file.metrics(self._shape, subject)
+
+    def query(self, query: Query) -> Mapping[str, Series]:
+        """Return a series for each metric of the query, on its grid; one that is unknown is a gap."""
+        assert query.grid is not None, "tiers are asked for buckets"
+        lines = self._file.lines(self._shape, query.subject, query.metrics)
+        nothing = unknown(query.grid)
+        return {
+            name: lines[name].buckets(query.grid, query.begin, query.end) if name in lines else nothing
+            for name in query.metrics
+        }
+
+    def seconds(self, query: Query, begin: float, end: float) -> Sequence[float]:
+        """Return the seconds that are known of each cell from `begin` to `end` (s since 1970), whole or in part."""
+        own = self._file.lines(self._shape, query.subject, query.metrics)
+        lines = [*own.values(), *self._file.lines(self._shape, HOST, [ALWAYS]).values()]
+        return [
+            max((line.seconds(number) for line in lines), default=0.0)
+            for number in cells_of(begin, end, self._shape.step)
+        ]
+
+
+_FINEST = 1.0
+"""Seconds in buckets, at least, where frames alone answer and do not stand by themselves: they come each second."""
+
+
+class LongHistory(RecentHistory):
+    """The last frames, with older `tiers` behind them, from the finest to the coarsest.
+
+    The frames answer for the time that they know. What lies before comes from the coarsest tier that is fine enough
+    for the buckets that are asked for, and where that has nothing, from the next one that has. Where no file keeps
+    more, frames that are too old to be kept are a tier of their own.
+    """
+
+    def __init__(
+        self, tiers: Iterable[Tier] = (), keep: int = KEEP, file: KeptFile | None = None,
+        metrics: Collection[str] | None = None,
+    ) -> None:  # fmt: skip
+        self._file = file
+        self._kept = tuple(tiers)
+        self._folded = FoldedFrames()
+        super().__init__(keep, metrics)
+
+    def clear(self) -> None:
+        """Forget everything, as when time has jumped back; what a file kept stays."""
+        super().clear()
+        self._folded = FoldedFrames()
+
+    @property
+    def _tiers(self) -> Sequence[Tier]:
+        """All that answers for the time before the frames, from the finest to the coarsest."""
+        if not is_known(self._folded.begin):
+            return self._kept
+        return sorted((*self._kept, self._folded), key=lambda tier: tier.step)
+
+    @property
+    def begin(self) -> float:
+        """The oldest time there is (s since 1970), or NaN."""
+        begins = [super().begin, *(span.begin for span in self._reaches())]
+        return min((begin for begin in begins if is_known(begin)), default=nan)
+
+    def has(self, subject: str, metric: str) -> bool:
+        """Whether any value is known."""
+        return super().has(subject, metric) or any(tier.has(subject, metric) for tier in self._tiers)
+
+    def without_frames(self) -> LongHistory:
+        """Return a history over the same kept file, to which no frame has been added yet."""
+        found = copy(self)
+        found.clear()
+        return found
+
+    def look_in(self, path: str) -> None:
+        """Take what was kept from the file at `path` from now on; from none where that is empty."""
+        if self._file is not None:
+            self._file.look_in(path)
+
+    @property
+    def problem(self) -> str:
+        """Why the file that was asked cannot be read; empty while it can be, or where there is none."""
+        return self._file.problem if self._file is not None else ""
+
+    def finer(self, step: float) -> Sequence[Tier]:
+        """Return the tiers with cells shorter than `step` seconds, the finest first."""
+        return [tier for tier in self._tiers if tier.step < step]
+
+    def close(self) -> None:
+        """Let the file go, until it is asked again."""
+        if self._file is not None:
+            self._file.close()
+
+    def whole(self, subject: str) -> LongHistory:
+        """Copy one subject, as `only` does, for a reader in another thread; tiers are shared."""
+        found = LongHistory(self._tiers, self.keep)
+        found.take(self.only(subject))
+        return found
+
+    def query(self, query: Query) -> Mapping[str, Series]:
+        """Return a series for each metric of the query, all on the same times; one that is unknown is a gap."""
+        spans = self._spans(query)
+        if all(span.history is self for span in spans):
+            return super().query(query)
+        wanted = (spans[-1].end - query.begin) / max(1, query.points)
+        cells = deciding(spans, wanted) or {_FINEST}
+        grid = query.grid or aligned(spans[0].begin, spans[-1].end, query.points, cells)
+        parts = []
+        for span, reach in zip(spans, spans if query.seen else _whole_cells(spans, query.grid), strict=True):
+            part = query._replace(begin=reach.begin, end=reach.end, grid=grid)
+            parts.append((span, super().query(part) if span.history is self else span.history.query(part)))
+        longer = coarse(spans, grid.step)
+        joined = {name: _joined(grid, [(span, found[name]) for span, found in parts]) for name in query.metrics}
+        return {name: series._replace(coarse=longer) for name, series in joined.items()}
+
+    def coarse(self, query: Query) -> Sequence[CoarseCells]:
+        """Return the stretches of a query with a `grid` that are kept in cells longer than its buckets."""
+        assert query.grid is not None, "of samples by themselves nothing is coarse"
+        return coarse(self._spans(query), query.grid.step)
+
+    def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
+        """The largest value that is known from `begin` to `end` (s since 1970), or NaN."""
+        if not begin < self.first_frame:
+            return super().peak(subject, metric, begin, end)
+        highs = self.query(Query(subject, (metric,), begin, end))[metric].high
+        return max((high for high in highs if is_known(high)), default=nan)
+
+    def _trim(self) -> None:
+        """Leave the oldest rows out: where no file keeps them, once they lie in whole cells."""
+        if self._file is not None and self._file.path:
+            super()._trim()
+            return
+        rows = self._folded.add(self._times[: len(self._times) - self.keep], self._columns, self._pauses)
+        if rows > 1:
+            self._forget(rows - 1)  # the last one may stand for a while of the time after it
+
+    def _spans(self, query: Query) -> list[TimeSlice]:
+        """The tier that answers each stretch of the window, in the order of time."""
+        frames = self.first_frame
+        if query.begin >= frames or not self._tiers:
+            return []
+        known = self._reaches()
+        newest = [self.end] if is_known(frames) else [span.end for span in known]
+        until = min(query.end, query.grid.end if query.grid else max(newest, default=query.begin))
+        wanted = query.grid.step if query.grid else (until - query.begin) / max(1, query.points)
+        fine = [span for span in known if span.step <= wanted]
+        # Fine enough, the coarsest first: it has the least to read; then those too coarse, the finest first.
+        order = [*reversed(fine), *known[len(fine) :]]
+        found = [TimeSlice(self, 0.0, frames, until)] if is_known(frames) and frames <= until else []
+        free = [(query.begin, min(until, frames) if is_known(frames) else until)]
+        for span in order:
+            left = []
+            for begin, end in free:
+                first, last = max(begin, span.begin), min(end, span.end)
+                if first < last:
+                    found.append(span._replace(begin=first, end=last))
+                    left += [(begin, first), (last, end)]
+                else:
+                    left.append((begin, end))
+            free = [(begin, end) for begin, end in left if begin < end]
+        lacking = max(query.begin, self.begin)
+        if found and lacking < (first := min(span.begin for span in found)):
+            found.append(unwatched(lacking, first))
+        return watched(sorted(found, key=lambda span: span.begin), query, wanted, self.seconds_of_frames)
+
+    def _reaches(self) -> list[TimeSlice]:
+        """From when to when each tier knows anything, from the finest on."""
+        return _clipped(
+            [TimeSlice(tier, tier.step, tier.begin, tier.end, tier) for tier in self._tiers if is_known(tier.begin)]
+        )
+
+
+def _clipped(tiers: Sequence[TimeSlice]) -> list[TimeSlice]:
+    """The reach of tiers, from the finest on, without what the outer cells of a coarse one have beyond a finer one.
+
+    A cell of five minutes in which a daemon began, or was killed, reaches over minutes that no daemon watched. Where
+    the finer tier begins within that cell, it has all that is known of it.
+    """
+    found: list[TimeSlice] = []
+    for span in tiers:
+        if found:
+            fine = found[-1]
+            if 0.0 < fine.begin - span.begin < span.step:
+                span = span._replace(begin=fine.begin)
+            if 0.0 < span.end - fine.end < span.step:
+                span = span._replace(end=fine.end)
+        found.append(span)
+    return found
+
+
+def _whole_cells(spans: Sequence[TimeSlice], grid: Grid | None) -> list[TimeSlice]:
+    """The same stretches, where the outer ends of the window are moved to those of the cells that they cut.
+
+    So that a window inside of one cell shows that cell. Cells that are no longer than buckets of a requested `grid`
+    stay in their own bucket.
+    """
+    found, least = list(spans), grid.step if grid else 0.0
+    if (step := found[0].step) > least:
+        found[0] = found[0]._replace(begin=floor(found[0].begin / step) * step)
+    if (step := found[-1].step) > least:
+        found[-1] = found[-1]._replace(end=ceil(found[-1].end / step) * step)
+    return found
+
+
+def _joined(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
+    """One series from those of stretches that follow each other, all on `grid`; two may share a bucket."""
+    (span, series), *others = parts
+    if not others:
+        return series
+    low, mean, high = list(series.low), list(series.mean), list(series.high)
+    done, share = _bucket(grid, span.end), _share(grid, span)
+    for span, series in others:
+        first, last = max(0, grid.at(span.begin)), _bucket(grid, span.end)
+        if first == done and is_known(mean[first]) and is_known(series.mean[first]):
+            part = _share(grid, span, first)
+            low[first], high[first] = min(low[first], series.low[first]), max(high[first], series.high[first])
+            mean[first] += (series.mean[first] - mean[first]) * part / (share + part)
+            first += 1
+        elif first == done and is_known(mean[first]):
+            first += 1
+        rest = slice(first, last + 1)
+        low[rest], mean[rest], high[rest] = series.low[rest], series.mean[rest], series.high[rest]
+        done, share = last, _share(grid, span)
+    return Series(series.times, low, mean, high, grid.step, _seen([part for _, part in parts]))
+
+
+def _seen(parts: Sequence[Series]) -> Sequence[float]:
+    """Seconds of each bucket that are known, over parts that share none of them; empty where one does not say."""
+    if not all(part.seen for part in parts):
+        return ()
+    return [sum(seconds) for seconds in zip(*(part.seen for part in parts), strict=True)]
+
+
+def _bucket(grid: Grid, end: float) -> int:
+    """The last bucket of a stretch that goes up to `end` (s since 1970)."""
+    return min(grid.buckets - 1, grid.at(end))
+
+
+def _share(grid: Grid, span: TimeSlice, place: int | None = None) -> float:
+    """Seconds of a stretch in a bucket, else in its last one."""
+    begin = grid.begin + (_bucket(grid, span.end) if place is None else place) * grid.step
+    return max(min(begin + grid.step, span.end) - max(begin, span.begin), 1e-9)

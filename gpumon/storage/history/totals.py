@@ -1,0 +1,182 @@
+"""Cells of frames that no file has yet: those of the ring, made as the daemon will make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import dropwhile
+from math import ceil, floor, inf, nan
+from typing import NamedTuple
+
+from gpumon.common.numbers import is_known
+from gpumon.model.device import Device
+from gpumon.model.energy import FOLLOWS
+from gpumon.model.frame import Frame
+from gpumon.model.metrics import GPU_METRICS, Unit
+from gpumon.storage.history.aggregator import Block, Collector, columns_of, values_of_frame
+from gpumon.storage.history.block import MetricCells
+from gpumon.storage.history.cell import HistoryCell, weights
+from gpumon.storage.history.counters import PAUSE
+from gpumon.storage.history.file import KeptFile
+from gpumon.storage.history.line import Line, SparseLine
+from gpumon.storage.history.tiers import SHAPES
+from gpumon.storage.history.window_sum import WindowSum, window_sum
+
+FINEST = SHAPES[0]
+FrameCells = Mapping[str, Mapping[int, HistoryCell]]
+"""By subject, cells of the finest tier by their number since 1970."""
+
+
+def frame_cells(frames: Iterable[Frame]) -> FrameCells:
+    """Return the cells of frames, which come in order; the first one and the last one may be parts."""
+    found: dict[str, dict[int, HistoryCell]] = {}
+
+    def take(block: Block) -> None:
+        if block.shape is FINEST:
+            cells = found.setdefault(block.subject, {})
+            cells.update({block.number * FINEST.cells + place: cell for place, cell in block.cells.items()})
+
+    collector = Collector(take)
+    collector.add_all([*map(values_of_frame, frames)])
+    collector.finish()
+    return found
+
+
+def lines_of(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict[str, SparseLine]:
+    """Return lines of some metrics of a subject; none where it has no cells."""
+    own = sorted(cells.get(subject, {}).items())
+    if not own:
+        return {}
+    columns = columns_of(subject)
+    numbers = [number for number, _ in own]
+    seconds = [weights(cell, columns.counters) for _, cell in own]
+    found = {}
+    for name in metrics:
+        place = columns.names.index(name)
+        low, mean, high, last = (
+            [values[place] for values in column] for column in zip(*(c[:4] for _, c in own), strict=True)
+        )
+        found[name] = SparseLine(FINEST.step, numbers, MetricCells(low, mean, high, last, [s[place] for s in seconds]))
+    return found
+
+
+_COMPLETE = 0.002
+"""The share of a window that may be missing of a total that counts as complete."""
+THROTTLED = tuple(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_"))
+
+
+class Total(NamedTuple):
+    """A sum, a mean or a peak over a window."""
+
+    value: float
+    """Of the seconds that are known; NaN where none are."""
+    seconds: float
+    """Length of the window."""
+    missing_seconds: float
+    """Seconds of the window of which nothing is known."""
+    estimated_seconds: float = 0.0
+    """Seconds that are a part of a longer cell which a border of the window cuts: counted by their share of it."""
+
+    @property
+    def missing_share(self) -> float:
+        """The part of the window that is missing, from 0 to 1."""
+        return self.missing_seconds / self.seconds if self.seconds > 0 else nan
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether at most two thousandths of the window are missing."""
+        return self.missing_share <= _COMPLETE
+
+
+class TotalKind(NamedTuple):
+    """A row of the table of totals."""
+
+    name: str
+    metric: str
+    unit: Unit
+    value: Callable[[WindowSum], float]
+
+
+def _grown(of: WindowSum) -> float:
+    return of.total
+
+
+def _mean(of: WindowSum) -> float:
+    return of.total / of.known
+
+
+def _peak(of: WindowSum) -> float:
+    return of.high
+
+
+def _risen(of: WindowSum) -> float:
+    """Growth of a gauge that only grows, such as errors in the life of a card; that of a gap is in it."""
+    return of.high - of.low
+
+
+TOTALS: tuple[TotalKind, ...] = (
+    TotalKind("energy", "gpu.energy", Unit.JOULES, _grown),
+    TotalKind("utilization", "gpu.utilization", Unit.RATIO, _mean),
+    *(TotalKind(name.partition(".")[2], name, Unit.RATIO, _mean) for name in THROTTLED),
+    TotalKind("memory_peak", "gpu.memory_used", Unit.BYTES, _peak),
+    TotalKind("pcie_sent", "gpu.pcie_sent", Unit.BYTES, _grown),
+    TotalKind("pcie_received", "gpu.pcie_received", Unit.BYTES, _grown),
+    TotalKind("nvlink_sent", "gpu.nvlink_sent", Unit.BYTES, _grown),
+    TotalKind("nvlink_received", "gpu.nvlink_received", Unit.BYTES, _grown),
+    TotalKind("ecc_corrected", "gpu.ecc_corrected_lifetime", Unit.COUNT, _risen),
+    TotalKind("ecc_uncorrected", "gpu.ecc_uncorrected_lifetime", Unit.COUNT, _risen),
+)
+"""All that is totaled; of throttling, the share of time by cause."""
+_METRICS = tuple(dict.fromkeys(kind.metric for kind in TOTALS))
+
+
+class WindowTotals(NamedTuple):
+    """Totals of the GPUs from `begin` to `end`, in seconds since 1970."""
+
+    begin: float
+    end: float
+    devices: Mapping[str, Mapping[str, Total]]
+    """By UUID of the GPU and by name of `TOTALS`, such as `energy` (J) or `throttled_sw_power` (share of the time)."""
+    problem: str = ""
+    """Why kept history cannot be read, so that its part is missing here, or nothing is known at all; else empty."""
+    gpus: Sequence[Device] = ()
+    """The GPUs in the order of their indexes; of one that is not there any more, index and name are those it had last.
+    """
+
+
+def totals_of(lines: Mapping[str, Sequence[Line]], begin: float, end: float) -> dict[str, Total]:
+    """Return the totals of one GPU by name; `lines`, by metric, from the finest cells to the coarsest."""
+    sums = {name: window_sum(lines.get(name, ()), begin, end) for name in _METRICS}
+    return {kind.name: _total(sums[kind.metric], kind, end - begin) for kind in TOTALS}
+
+
+def window_totals(
+    file: KeptFile, frames: Sequence[Frame], begin: float, end: float, subjects: Iterable[str] = ()
+) -> WindowTotals:
+    """Return the totals of `subjects` (UUIDs; else of every GPU that the window knows) from kept cells and frames."""
+    written = file.reach(FINEST).end
+    since = max(begin, written if is_known(written) else -inf)
+    # The cells that the borders of the window cut are made as a whole: of a part, a share would be counted.
+    first, last = floor(max(since, 0.0) / FINEST.step) * FINEST.step, ceil(end / FINEST.step) * FINEST.step
+    # Of a counter that is read late, readings before and behind the window tell what it grew by at its borders.
+    newest = [*dropwhile(lambda frame: frame.time < first - _reach(frame), frames)]
+    newest = [frame for frame in newest if frame.time <= last + _reach(frame)]
+    cells = frame_cells(newest)
+    known = dict.fromkeys(subjects) or dict.fromkeys([*file.subjects(begin, end), *filter(None, cells)])
+    found = {}
+    for subject in known:
+        tiers: list[Mapping[str, Line]] = [lines_of(cells, subject, _METRICS)]
+        tiers += [file.lines(shape, subject, _METRICS) for shape in SHAPES]
+        lines = {name: [tier[name] for tier in tiers if name in tier] for name in _METRICS}
+        found[subject] = totals_of(lines, begin, end)
+    return WindowTotals(begin, end, found, file.problem)
+
+
+def _reach(frame: Frame) -> float:
+    """Seconds between two readings of a counter over which it is taken to grow evenly, at most."""
+    return max(PAUSE * frame.interval, FOLLOWS)
+
+
+def _total(of: WindowSum, kind: TotalKind, seconds: float) -> Total:
+    if not of.known:
+        return Total(nan, seconds, max(seconds, 0.0))
+    return Total(kind.value(of), seconds, max(0.0, seconds - of.known), min(of.shared, seconds))

@@ -1,0 +1,208 @@
+"""Usage of devices, combined: over the devices of a stretch of time, and over stretches.
+
+Energy adds up, utilization is a mean, a peak is that of the fullest device; docs/runs.md has the rules as a table.
+Thousands of epochs are joined a column at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import add, itemgetter
+
+from gpumon.common.numbers import NAN, is_known
+from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, UsageRow
+from gpumon.storage.ledger.schema import USAGE, WHOLE_RUN, OverDevices, OverTime
+
+_SECONDS, _SAMPLED = USAGE_INDEX["seconds"], USAGE_INDEX["sampled"]
+
+_ENERGY, _ENERGY_LEAST = USAGE_INDEX["energy"], USAGE_INDEX["energy_least"]
+_OF_ALL = frozenset(("utilization_mean", "utilization_p5", "utilization_p95", "idle_share"))
+"""Unknown where it is unknown of one device: what the others did says nothing of a device that did not answer."""
+
+Values = Sequence[float]
+
+
+def over_devices(rows: Sequence[UsageRow]) -> Values:
+    """One stretch of time on several devices. A device on which several ranks train counts once."""
+    return over_devices_each([rows])[0]
+
+
+def over_devices_each(groups: Sequence[Sequence[UsageRow]]) -> list[Values]:
+    """Each of several stretches of time on its devices."""
+    found: list[Values] = [UNMEASURED] * len(groups)
+    alike: dict[int, list[int]] = {}
+    for place, rows in enumerate(groups):
+        if len(rows) == 1:
+            found[place] = rows[0].values
+        elif rows and len({row.uuid for row in rows}) == len(rows):
+            alike.setdefault(len(rows), []).append(place)
+        elif rows:
+            found[place] = _once(rows)
+    for size, places in alike.items():
+        devices = [[groups[place][i].values for place in places] for i in range(size)]
+        for place, values in zip(places, _combined_each(devices), strict=True):
+            found[place] = values
+    return found
+
+
+def over_time(rows: Sequence[Values]) -> Values:
+    """Stretches behind each other as one."""
+    if not rows:
+        return UNMEASURED
+    if len(rows) == 1:
+        return rows[0]
+    columns = list(zip(*rows, strict=True))
+    weights = columns[_SAMPLED]
+    return tuple(_OVER_TIME[column.over_time](cells, weights) for column, cells in zip(USAGE, columns, strict=True))
+
+
+def totals(rows: Sequence[UsageRow]) -> Values:
+    """Usage of a whole run: the row that the ledger has for it, else what its epochs come to."""
+    whole_run = [row for row in rows if row.ordinal == WHOLE_RUN]
+    if whole_run:
+        return over_devices(whole_run)
+    groups: dict[int, list[UsageRow]] = {}
+    for row in sorted(rows, key=itemgetter(1)):
+        groups.setdefault(row.ordinal, []).append(row)
+    return over_time(over_devices_each(list(groups.values())))
+
+
+def seen_share(rows: Iterable[UsageRow]) -> float:
+    """Share of the time that samples saw, of the rank and device that was seen least; NaN without a length.
+
+    Each is compared with its own length: ranks may be of unequal length.
+    """
+    least = NAN
+    for row in rows:
+        seconds, sampled = row.values[_SECONDS], row.values[_SAMPLED]
+        if seconds > 0:
+            # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+            share = min(1.0, sampled / seconds) if sampled == sampled else 0.0
+            least = least if least <= share else share
+    return least
+
+
+def seen_by(rows: Iterable[UsageRow]) -> str:
+    """Where utilization is from: `driver`, `ticks`, both, or empty."""
+    return ", ".join(sorted({row.utilization_from for row in rows if row.utilization_from}))
+
+
+def total_of(values: Sequence[float]) -> float:
+    """Add up; NaN when one is missing: part of a sum is not the sum."""
+    return sum(values) if all(map(math.isfinite, values)) else NAN
+
+
+def mean(values: Iterable[float]) -> float:
+    """The mean of those that are known."""
+    known = [value for value in values if value == value]
+    return sum(known) / len(known) if known else NAN
+
+
+def highest(values: Iterable[float]) -> float:
+    """The highest of those that are known."""
+    return max((value for value in values if value == value), default=NAN)
+
+
+def lowest(values: Iterable[float]) -> float:
+    """The lowest of those that are known."""
+    return min((value for value in values if value == value), default=NAN)
+
+
+def _once(rows: Sequence[UsageRow]) -> Values:
+    """Several ranks on one device: what it did is the same for all of them."""
+    devices: dict[str, list[UsageRow]] = {}
+    for row in rows:
+        devices.setdefault(row.uuid, []).append(row)
+    return _combined([_of_ranks(own) if len(own) > 1 else own[0].values for own in devices.values()], same_device=False)
+
+
+def _of_ranks(rows: Sequence[UsageRow]) -> Values:
+    """The ranks of one device. Where they are not in step, all its energy is what its counter passed in any of them."""
+    values = list(_combined([row.values for row in rows], same_device=True))
+    reached, joules = -math.inf, 0.0
+    for begun, ended in sorted((row.energy_from, row.energy_to) for row in rows):
+        joules += max(0.0, ended - max(begun, reached))
+        reached = max(reached, ended)
+    if all(is_known(row.energy_from) for row in rows):
+        values[_ENERGY] = values[_ENERGY_LEAST] = joules
+    return tuple(values)
+
+
+def _combined(rows: Sequence[Values], *, same_device: bool) -> Values:
+    return _combined_each([[row] for row in rows], same_device=same_device)[0]
+
+
+def _combined_each(devices: Sequence[Sequence[Values]], *, same_device: bool = False) -> list[Values]:
+    """Of each device the rows of all stretches; as one row of each stretch."""
+    by_column = [list(zip(*rows, strict=True)) for rows in devices]
+    columns = []
+    for place, column in enumerate(USAGE):
+        cells = [rows[place] for rows in by_column]
+        if same_device and column.over_devices is OverDevices.SUM:
+            columns.append(_OVER_DEVICES[OverDevices.HIGHEST](cells))
+        else:
+            combined = _OVER_DEVICES[column.over_devices](cells)
+            if column.name in _OF_ALL and not same_device and not _all_known(cells):
+                whole = map(_is_whole, zip(*cells, strict=True))
+                combined = [value if known else NAN for value, known in zip(combined, whole, strict=True)]
+            columns.append(combined)
+    return list(zip(*columns, strict=True))
+
+
+def _means(cells: Sequence[Sequence[float]]) -> Sequence[float]:
+    if _all_known(cells):
+        return [total / len(cells) for total in map(sum, zip(*cells, strict=True))]
+    return list(map(mean, zip(*cells, strict=True)))
+
+
+def _is_whole(values: Sequence[float]) -> bool:
+    return all(map(math.isfinite, values))
+
+
+def _all_known(cells: Sequence[Sequence[float]]) -> bool:
+    try:
+        return all(map(math.isfinite, map(math.fsum, cells)))
+    except (OverflowError, ValueError):  # sums of huge numbers, and of both infinities
+        return False
+
+
+def _each(
+    cells: Sequence[Sequence[float]], fast: Callable[[float, float], float], of: Callable[[Sequence[float]], float]
+) -> Sequence[float]:
+    """Stretch by stretch what `of` gives; `fast` of two where all is known, which most columns are."""
+    if not _all_known(cells):
+        return list(map(of, zip(*cells, strict=True)))
+    joined = cells[0]
+    for more in cells[1:]:
+        joined = list(map(fast, joined, more))
+    return joined
+
+
+def _weighed(cells: Sequence[float], weights: Sequence[float]) -> float:
+    known = [(cell, weight) for cell, weight in zip(cells, weights, strict=True) if cell == cell and weight > 0]
+    span = sum(weight for _, weight in known)
+    return sum(cell * weight for cell, weight in known) / span if span else NAN
+
+
+_OVER_TIME: Mapping[OverTime, Callable[[Sequence[float], Sequence[float]], float]] = {
+    OverTime.SUM: lambda cells, _: total_of(cells),
+    OverTime.MEAN: _weighed,
+    OverTime.HIGHEST: lambda cells, _: highest(cells),
+    OverTime.FIRST: lambda cells, _: cells[0],
+    OverTime.UNKNOWN: lambda _, __: NAN,
+}
+_OVER_DEVICES: Mapping[OverDevices, Callable[[Sequence[Sequence[float]]], Sequence[float]]] = {
+    OverDevices.SUM: lambda cells: _each(cells, add, total_of),
+    OverDevices.MEAN: _means,
+    OverDevices.HIGHEST: lambda cells: _each(cells, max, highest),
+    OverDevices.LOWEST: lambda cells: _each(cells, min, lowest),
+}
+
+
+def by_stretch(rows: Iterable[UsageRow]) -> dict[tuple[int, str], list[UsageRow]]:
+    """Rows by the ordinal of their epoch and their phase."""
+    groups: dict[tuple[int, str], list[UsageRow]] = {}
+    for row in rows:
+        groups.setdefault((row.ordinal, row.phase), []).append(row)
+    return groups

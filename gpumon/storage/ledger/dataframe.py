@@ -1,0 +1,154 @@
+"""Rows of the ledger as tables for people and for other packages: HTML in a notebook, pandas, polars.
+
+A row is a dataclass; a field that is a mapping becomes a column for each of its names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from html import escape
+from importlib import import_module
+from typing import Any, Generic, TypeVar, overload
+
+from gpumon.common.errors import MissingPackage
+from gpumon.common.numbers import is_known
+from gpumon.model import units
+from gpumon.model.metrics import Unit
+from gpumon.storage.ledger.schema import USAGE
+
+T = TypeVar("T")
+HIDDEN: Mapping[str, bool] = {"hidden": True}
+"""Metadata of a field that is no column."""
+ROWS_SHOWN = 60
+"""Rows of a table in a notebook; the last ones of a longer one are left out."""
+_COLUMNS_SHOWN = 40
+_TIMES = frozenset(("begun", "ended", "started", "time"))
+_PREFIXES = {"metrics": "logged.", "usage": ""}
+"""Before the names of a mapping: none hides a column of ours."""
+_UNITS = {column.name: column.unit for column in USAGE} | {
+    "seconds": Unit.SECONDS, "wait": Unit.SECONDS, "wait_share": Unit.RATIO, "utilization": Unit.RATIO,
+}  # fmt: skip
+_STYLE = "text-align: left"
+
+
+class RowTable(Sequence[T], Generic[T]):
+    """Rows of one kind, in their order; `more` gives columns that a row has besides its fields."""
+
+    def __init__(self, kind: type[T], rows: Sequence[T], more: Callable[[T], Mapping[str, Any]] | None = None) -> None:
+        self._kind = kind
+        self._rows = tuple(rows)
+        self._more = more
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[T]: ...
+    def __getitem__(self, place: int | slice) -> T | Sequence[T]:
+        return self._rows[place] if isinstance(place, int) else RowTable(self._kind, self._rows[place], self._more)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows of {self._kind.__name__}>"
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Return the cells of each column, by its name; None where a row has none."""
+        cells = [_cells(row, self._more) for row in self._rows]
+        names = dict.fromkeys(name for row in cells for name in row) or dict.fromkeys(_names(self._kind))
+        return {name: [row.get(name) for row in cells] for name in names}
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame, times as dates in UTC. Raises MissingPackage without pandas."""
+        pandas = _package("pandas", "to_pandas")
+        columns = {name: _of_one_kind(cells) for name, cells in self.columns().items()}
+        found = pandas.DataFrame(columns)
+        for name in columns.keys() & _TIMES:
+            found[name] = pandas.to_datetime(found[name].astype("float64"), unit="s", utc=True)
+        return found
+
+    def to_polars(self) -> Any:
+        """Return a DataFrame, times as dates in UTC; unknown values are null. Raises MissingPackage without polars."""
+        polars = _package("polars", "to_polars")
+        columns = []
+        for name, cells in self.columns().items():
+            known = [None if isinstance(cell, float) and not is_known(cell) else cell for cell in _of_one_kind(cells)]
+            if name in _TIMES:
+                micros = [None if cell is None else round(cell * 1e6) for cell in known]
+                columns.append(polars.Series(name, micros, polars.Int64).cast(polars.Datetime("us", "UTC")))
+            else:
+                columns.append(polars.Series(name, known))
+        return polars.DataFrame(columns)
+
+    def _repr_html_(self) -> str:
+        shown = RowTable(self._kind, self._rows[:ROWS_SHOWN], self._more).columns()
+        kept = [name for name, cells in shown.items() if any(_text(name, cell) for cell in cells)][:_COLUMNS_SHOWN]
+        head = "".join(f'<th style="{_STYLE}">{escape(name)}</th>' for name in kept)
+        rows = (
+            "".join(f'<td style="{_STYLE}">{escape(_text(name, shown[name][place]))}</td>' for name in kept)
+            for place in range(min(len(self), ROWS_SHOWN))
+        )
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        more = f"<p>the first {ROWS_SHOWN} of {units.count(len(self))} rows</p>" if len(self) > ROWS_SHOWN else ""
+        more = more if self._rows else "<p>no rows</p>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def html_of_one(row: Any, more: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+    """Return a row as a table of names and values; `more`: further values, by what stands before their names."""
+    cells = _cells(row, None)
+    for prefix, values in (more or {}).items():
+        cells |= {f"{prefix}.{name}": value for name, value in values.items()}
+    lines = (
+        f'<tr><th style="{_STYLE}">{escape(name)}</th><td style="{_STYLE}">{escape(text)}</td></tr>'
+        for name, cell in cells.items()
+        if (text := _text(name, cell))
+    )
+    return f"<table><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _names(kind: type[Any]) -> Iterator[str]:
+    return (one.name for one in fields(kind) if not one.metadata.get("hidden") and one.name not in _PREFIXES)
+
+
+def _cells(row: Any, more: Callable[[Any], Mapping[str, Any]] | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in fields(row):
+        value = getattr(row, one.name)
+        if one.metadata.get("hidden"):
+            continue
+        if isinstance(value, Mapping):
+            prefix = _PREFIXES.get(one.name, f"{one.name}.")
+            found |= {f"{prefix}{name}": cell for name, cell in value.items()}
+        else:
+            found[one.name] = ", ".join(value) if isinstance(value, tuple) else value
+    return {**found, **(more(row) if more else {})}
+
+
+def _of_one_kind(cells: Sequence[Any]) -> list[Any]:
+    """Cells of one type, as columns of other packages are: where they are mixed, texts."""
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if kinds <= {int, float} and len(kinds) > 1:
+        return [None if cell is None else float(cell) for cell in cells]
+    if len(kinds) > 1:
+        return [None if cell is None else str(cell) for cell in cells]
+    return list(cells)
+
+
+def _text(name: str, cell: Any) -> str:
+    """A cell as people read it; empty for what is not known."""
+    if cell is None or (isinstance(cell, float) and not is_known(cell)):
+        return ""
+    if isinstance(cell, float) and name in _TIMES:
+        return units.moment(cell)
+    if isinstance(cell, float):
+        return units.number(cell, _UNITS[name]) if name in _UNITS else units.figures(cell)
+    return str(cell)
+
+
+def _package(name: str, what: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingPackage(what, name) from error

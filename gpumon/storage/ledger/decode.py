@@ -1,0 +1,369 @@
+"""The ledger's rows, from SQLite's to ours.
+
+SQLite keeps any type in any column, and the file may be another user's, so each cell is asked for what
+it should be and is not known otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from gpumon.common.numbers import LARGEST, NAN, is_known, parse_logged
+from gpumon.common.privacy import in_force
+from gpumon.common.text import clean
+from gpumon.model.frame import Mark, RunState
+from gpumon.model.run import facts_of_row
+from gpumon.storage.history.downsample import Envelope
+from gpumon.storage.ledger.records import (
+    DeviceRow,
+    EpochRow,
+    LivePeak,
+    MarkRow,
+    PhaseRow,
+    RankRow,
+    RunRow,
+    RunTrace,
+    StepRow,
+    UsageRow,
+)
+from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, USAGE, WHOLE_EPOCH
+from gpumon.storage.sqlite.read import parse_json
+
+T = TypeVar("T", EpochRow, PhaseRow, StepRow, UsageRow)
+_SPANS = 64
+_INFINITE = float("inf")
+_NO_METRICS: Mapping[str, float] = {}
+_COUNTED = frozenset({"ordinal", "epoch", "begun", "steps", "times", "first_step"})
+_SHORT = 64
+"""Letters of a metric's name."""
+
+
+class ResultColumns:
+    """The rows of one query by column; a column that is not there is unknown in every row.
+
+    A row is missing where a number that each has, such as its epoch, is none.
+    """
+
+    def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        for place in [place for place, name in enumerate(names) if name in _COUNTED]:
+            if not {type(row[place]) for row in rows} <= {int}:
+                rows = [row for row in rows if isinstance(row[place], int)]
+        self.size = len(rows)
+        cells = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+        self._columns: dict[str, Sequence[Any]] = dict(zip(names, cells, strict=True))
+
+    def raw(self, name: str) -> Sequence[Any]:
+        """The cells of a column as they are."""
+        return self._columns.get(name) or (None,) * self.size
+
+    def text(self, name: str) -> Sequence[str]:
+        """Harmless text; empty where there is none."""
+        return self._each(name, lambda cell: clean(cell) if isinstance(cell, str) else "")
+
+    def whole(self, name: str) -> Sequence[int]:
+        """Whole numbers; 0 where there is none."""
+        cells = self.raw(name)
+        if set(map(type, cells)) <= {int}:
+            return cells
+        return [cell if isinstance(cell, int) else 0 for cell in cells]
+
+    def real(self, name: str) -> Sequence[float]:
+        """Numbers; NaN where there is none."""
+        cells = self.raw(name)
+        if set(map(type, cells)) <= {float} and -LARGEST < min(cells, default=0.0) <= max(cells, default=0.0) < LARGEST:
+            return cells
+        return [float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN for cell in cells]
+
+    def time(self, name: str) -> Sequence[float]:
+        """Nanoseconds as seconds since 1970."""
+        return [cell / 1e9 for cell in self.real(name)]
+
+    def parsed(self, name: str, parse: Callable[[object], Any]) -> Sequence[Any]:
+        """Each cell, parsed; cells that are alike share the result."""
+        return self._each(name, parse)
+
+    def _each(self, name: str, of: Callable[[Any], Any]) -> Sequence[Any]:
+        cells = self.raw(name)
+        known = {cell: of(cell) for cell in set(cells)}
+        return [known[cell] for cell in cells]
+
+
+def epoch_rows(table: ResultColumns) -> list[EpochRow]:
+    """Rows of `epoch`."""
+    return _rows(
+        EpochRow,
+        rank=table.text("rank"),
+        ordinal=table.whole("ordinal"),
+        epoch=table.whole("epoch"),
+        begun=table.time("begun"),
+        ended=table.time("ended"),
+        seconds=table.real("seconds"),
+        steps=table.whole("steps"),
+        wait=_waits(table),
+        metrics=table.parsed("metrics", metrics_of),
+        trained=table.real("trained"),
+        wait_of=table.real("wait_of"),
+        peak=_peaks(table),
+    )
+
+
+def phase_rows(table: ResultColumns) -> list[PhaseRow]:
+    """Rows of `phase`."""
+    return _phase_rows(table, table.whole("ordinal"))
+
+
+def outside_rows(table: ResultColumns) -> list[PhaseRow]:
+    """Rows of `outside`; none of a rank of which it is unknown what it did there."""
+    rows = _phase_rows(table, (OUTSIDE_EPOCHS,) * table.size)
+    unknown = {row.rank for row in rows if row.phase == WHOLE_EPOCH and not is_known(row.seconds)}
+    return [row for row in rows if row.rank not in unknown]
+
+
+def _phase_rows(table: ResultColumns, ordinals: Sequence[int]) -> list[PhaseRow]:
+    return _rows(
+        PhaseRow,
+        rank=table.text("rank"),
+        ordinal=ordinals,
+        phase=table.text("phase"),
+        seconds=table.real("seconds"),
+        times=table.whole("times"),
+        steps=table.whole("steps"),
+        wait=_waits(table),
+        spans=table.parsed("spans", _spans),
+        place=table.real("place"),
+        peak=_peaks(table),
+    )
+
+
+def step_rows(table: ResultColumns) -> list[StepRow]:
+    """Rows of `step_row`."""
+    return _rows(
+        StepRow,
+        rank=table.text("rank"),
+        ordinal=table.whole("ordinal"),
+        first_step=table.whole("first_step"),
+        steps=table.whole("steps"),
+        begun=table.time("begun"),
+        ended=table.time("ended"),
+        seconds=table.real("seconds"),
+        trained=table.real("trained"),
+        wait=_waits(table),
+        wait_of=table.real("wait_of"),
+        metrics=table.parsed("metrics", metrics_of),
+    )
+
+
+def usage_rows(table: ResultColumns) -> list[UsageRow]:
+    """Rows of `usage`."""
+    return _rows(
+        UsageRow,
+        rank=table.text("rank"),
+        ordinal=table.whole("ordinal"),
+        phase=table.text("phase"),
+        uuid=table.text("uuid"),
+        utilization_from=table.text("utilization_from"),
+        values=list(zip(*(table.real(column.name) for column in USAGE), strict=True)),
+        energy_from=table.real("energy_from"),
+        energy_to=table.real("energy_to"),
+    )
+
+
+def _rows(kind: type[T], **columns: Sequence[Any]) -> list[T]:
+    """One record for each row, of columns by the names of its fields: without an object for each cell."""
+    fields: tuple[str, ...] = kind._fields
+    return list(map(kind, *(columns[field] for field in fields)))
+
+
+def metrics_of(cell: object) -> Mapping[str, float]:
+    """Numbers by name, from JSON; what is neither a number nor a word for one was not logged."""
+    found = parse_json(cell) if cell != "{}" else None
+    if not isinstance(found, dict):
+        return _NO_METRICS
+    numbers = {_name(name): value if type(value) is float else parse_logged(value) for name, value in found.items()}
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+@lru_cache(maxsize=256)
+def _name(text: str) -> str:
+    """The name of a metric as it may be shown: each epoch has the same ones."""
+    return clean(text, _SHORT)
+
+
+def _waits(table: ResultColumns) -> Sequence[float]:
+    """Waits for data. Every measurement adds something: a wait of exactly 0 was never measured."""
+    return [wait or NAN for wait in table.real("wait")]
+
+
+def _peaks(table: ResultColumns) -> Sequence[LivePeak]:
+    if set(table.raw("peak")) <= {None}:
+        return [LivePeak()] * table.size
+    return [
+        LivePeak(value, reached == 1)
+        for value, reached in zip(table.real("peak"), table.raw("peak_reached"), strict=True)
+    ]
+
+
+def _spans(cell: object) -> tuple[tuple[float, float], ...]:
+    found = parse_json(cell)
+    pairs = [pair for pair in found[:_SPANS] if isinstance(pair, list)] if isinstance(found, list) else []
+    known = [[float(one) for one in pair if isinstance(one, float | int) and 0 <= one < _INFINITE] for pair in pairs]
+    return tuple((pair[0], pair[1]) for pair in known if len(pair) == 2)
+
+
+_MARKS = frozenset(Mark)
+_STATES = frozenset(RunState)
+_POINTS = 1 << 14
+_COLUMNS = 256
+"""More than a trace ever has: nothing is unpacked by what a damaged row says."""
+
+
+class Cells(dict[str, Any]):
+    """A row by column name."""
+
+    def text(self, name: str) -> str:
+        """The cell as harmless text; empty when there is none."""
+        cell = self.get(name)
+        return clean(cell) if isinstance(cell, str) else ""
+
+    def whole(self, name: str) -> int:
+        """The cell as a whole number; 0 when there is none."""
+        cell = self.get(name)
+        return cell if isinstance(cell, int) else 0
+
+    def real(self, name: str) -> float:
+        """The cell as a number; NaN when there is none."""
+        cell = self.get(name)
+        return float(cell) if isinstance(cell, float | int) and -LARGEST < cell < LARGEST else NAN
+
+    def time(self, name: str) -> float:
+        """The cell, in nanoseconds, as seconds since 1970."""
+        return self.real(name) / 1e9
+
+    def state(self) -> RunState:
+        """State of a run or a rank; one with an unknown state has died."""
+        cell = self.get("state")
+        return RunState(cell) if cell in _STATES else RunState.DIED
+
+
+def cells_of(cursor: Any, row: Sequence[Any]) -> Cells:
+    """A row factory for sqlite3."""
+    return Cells(zip((column[0] for column in cursor.description), row, strict=True))
+
+
+def run_row(cells: Cells) -> RunRow:
+    """A row of `run`."""
+    people, user = in_force(), cells.text("user")
+    return RunRow(
+        id=people.words(cells.text("id"), user),
+        name=people.words(cells.text("name"), user),
+        user=people.name(user),
+        hostname=cells.text("hostname"),
+        framework=cells.text("framework"),
+        source=cells.text("source"),
+        label=people.words(cells.text("label"), user),
+        driver=cells.text("driver"),
+        world_size=cells.whole("world_size"),
+        epochs=cells.whole("epochs"),
+        base=cells.whole("base"),
+        first_epoch=cells.whole("first_epoch"),
+        started=cells.time("started"),
+        ended=cells.time("ended"),
+        state=cells.state(),
+        updated=cells.time("updated"),
+        resumes=people.words(cells.text("resumes"), user),
+        seconds=cells.real("seconds"),
+    )
+
+
+def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
+    """A row of `rank`, with its devices."""
+    return RankRow(
+        key=cells.text("key"),
+        rank=cells.whole("rank"),
+        local_rank=cells.whole("local_rank"),
+        pid=cells.whole("pid"),
+        started=cells.time("started"),
+        ended=cells.time("ended"),
+        state=cells.state(),
+        steps=cells.whole("steps"),
+        wait=cells.real("wait") or NAN,
+        lost_events=cells.whole("lost_events"),
+        peak=cells.real("peak"),
+        retries=cells.real("retries"),
+        ooms=cells.real("ooms"),
+        devices=tuple(devices),
+        facts=facts_of_row(cells),
+        seconds=cells.real("seconds"),
+        metrics=metrics_of(cells.get("metrics") or "{}"),
+        package_energy=cells.real("package_energy"),
+        package_unknown=cells.text("package_unknown"),
+    )
+
+
+def device_row(cells: Cells) -> DeviceRow:
+    """A row of `device`."""
+    return DeviceRow(
+        uuid=cells.text("uuid"),
+        number=cells.whole("number"),
+        name=cells.text("name"),
+        memory_total=cells.real("memory_total"),
+        power_limit=cells.real("power_limit"),
+    )
+
+
+def mark_row(cells: Cells) -> MarkRow | None:
+    """A row of `mark`; None for one that this gpumon does not know."""
+    mark = cells.get("mark")
+    if mark not in _MARKS:
+        return None
+    return MarkRow(
+        rank=cells.text("rank"),
+        number=cells.whole("number"),
+        mark=Mark(mark),
+        time=cells.time("time"),
+        epoch=cells.whole("epoch"),
+        step=cells.whole("step"),
+        asked=cells.real("asked"),
+        free=cells.real("free"),
+    )
+
+
+def trace_row(cells: Cells) -> RunTrace | None:
+    """A row of `trace`, unpacked; None for one that is damaged."""
+    names, points = parse_json(cells.get("columns")), cells.whole("points")
+    packed, step = cells.get("cells"), cells.real("step")
+    if not isinstance(names, list) or not isinstance(packed, bytes) or not (0 < points <= _POINTS and step > 0):
+        return None
+    size = len(names) * points * 3 * 4
+    if len(names) > _COLUMNS or (values := _unpacked(packed, size)) is None:
+        return None
+    columns = {}
+    for i, name in enumerate(names):
+        block = values[i * points * 3 : (i + 1) * points * 3]
+        columns[clean(str(name))] = Envelope(block[0::3], block[1::3], block[2::3])
+    return RunTrace(
+        rank=cells.text("rank"),
+        uuid=cells.text("uuid"),
+        begun=cells.time("begun"),
+        step=step,
+        points=points,
+        columns=columns,
+    )
+
+
+def _unpacked(packed: bytes, size: int) -> array[float] | None:
+    try:
+        plain = zlib.decompressobj().decompress(packed, size + 1)
+    except zlib.error:
+        return None
+    if len(plain) != size:
+        return None
+    values = array("f", plain)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
