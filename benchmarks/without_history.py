@@ -3,9 +3,9 @@
 import sys
 
 from gpumon.cli import entry
-from gpumon.daemon import start
+from gpumon.daemon import service
 
 if __name__ == "__main__":
-    assert "_open_history" in vars(start), "the daemon opens its history elsewhere: change it here, too"
-    vars(start)["_open_history"] = lambda *_: None
+    assert "_open_history" in vars(service), "the daemon opens its history elsewhere: change it here, too"
+    vars(service)["_open_history"] = lambda *_: None
     sys.exit(entry())

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import gpumon.storage.history.recorder
 from gpumon.common.clock import SECOND
-from gpumon.daemon.earlier import frames_since
+from gpumon.daemon.recovery import frames_since
+from gpumon.daemon.sampler import Sampler
 from gpumon.ring.writer import RingWriter
-from gpumon.sampler import Sampler
 from gpumon.sources.base import Described
 from gpumon.sources.nvml import NvmlSource
 from gpumon.storage.history.recorder import HistoryRecorder

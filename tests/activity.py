@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.daemon.activity import ActivityPart
+from gpumon.daemon.followers import ActivityPart
 from gpumon.model.frame import Tick
 from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.sqlite.write import open_to_write

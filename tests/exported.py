@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpumon.common.clock import SECOND
-from gpumon.daemon.use_counter import UseCounter
+from gpumon.daemon.recorder import UseCounter
 from gpumon.exporters.dialects import DialectOptions
 from gpumon.exporters.people import UserNames
 from gpumon.exporters.scrape import Exporter

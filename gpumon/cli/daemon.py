@@ -71,10 +71,9 @@ def _control(arguments: argparse.Namespace) -> int:
 def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, str], object]) -> int:
     """Sample until a signal; `tell` gets the line for people and the directory once the first sample is there."""
     from gpumon.common.clock import SystemClock
-    from gpumon.daemon import heap
+    from gpumon.daemon import service
     from gpumon.daemon.recorder import Recorder
-    from gpumon.daemon.start import open_daemon
-    from gpumon.service import Service
+    from gpumon.daemon.service import Service, open_daemon
     from gpumon.storage.history.tiers import HistoryLimits
 
     def open_recorder() -> Recorder:
@@ -89,11 +88,11 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
         sampler = recorder.sampler
         where_to = f"sampled every {arguments.interval:g} s into {recorder.directory}"
         text = f"gpumon daemon {os.getpid()}: {sampler.found()}; {where_to}"
-        heap.collect_seldom()
+        service.collect_seldom()
         tell_of_another(where, recorder.directory or "")
         tell(text, recorder.directory or "")
 
-    heap.share_one_arena()
+    service.share_one_arena()
     _allow_open_files()
     Service(open_recorder, started).run()
     return EXIT_OK

@@ -26,9 +26,9 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     are true, and none of them is of now. Raises SourceError or UsageError.
     """
     from gpumon.common.clock import SystemClock
-    from gpumon.daemon.private_sampler import PrivateSampler
     from gpumon.daemon.recorder import Recorder
     from gpumon.daemon.sampling import make_sampler
+    from gpumon.daemon.service import PrivateSampler
 
     clock = SystemClock()
     source = source_of(arguments)
@@ -40,7 +40,7 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     if playback is not None:
         playback.renew = recorder.begin_anew
     if ledger:
-        from gpumon.daemon.awaited_runs import runs_at
+        from gpumon.daemon.followers import runs_at
 
         runs = runs_at(
             lambda: ledger_at(ledger, recorder.generation), where.uid, recorder.say,

@@ -1,26 +1,114 @@
-"""Storing ticks in a ring, for as long as its directory is ours."""
+"""Costs of the driver's calls: written from time to time for `status --verbose`, and one that turned slow is logged."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from threading import Event
 
+from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import SECOND, Clock, Sign
+from gpumon.common.driver_calls import FILE, SHARE, DriverCall, write_calls
 from gpumon.common.errors import AlreadyRunning, GpumonError, RingError
 from gpumon.common.paths import LOCK, RING
-from gpumon.daemon.calls import CallsFile
-from gpumon.daemon.log import DaemonLog, say
+from gpumon.common.text import clean
+from gpumon.daemon.sampler import Sampler
 from gpumon.model.frame import Tick
 from gpumon.model.origin import Capability
 from gpumon.ring.directory import RowsExhausted
-from gpumon.ring.layout import STOPPED
+from gpumon.ring.layout import STOPPED, Layout
 from gpumon.ring.lock import NO_INODE, WriterLock, inode_at
 from gpumon.ring.reader import RingReader
+from gpumon.ring.sums import SumPlace, read_sums, write_sums
 from gpumon.ring.takeover import SPARE_ROWS
 from gpumon.ring.writer import FRAME_LADDER, NoRoom, RingWriter
-from gpumon.sampler import Sampler
+from gpumon.sources.base import AsksDriver, Source
 from gpumon.storage.follower import HISTORY, LEDGER, Followers
+from gpumon.storage.usage.counters import UseMeter
+
+_FIRST, _EVERY = 2 * SECOND, 30 * SECOND
+"""ns: soon after the start, for who looks whether all is well, and then seldom."""
+
+
+class CallsFile:
+    """Keeps the file of a daemon's directory."""
+
+    def __init__(self, source: Source | AsksDriver, directory: str, say: Callable[[str], None]) -> None:
+        self._source = source
+        self._directory = directory
+        self._say = say
+        self._due = 0
+        self._wait = _FIRST
+        self._slow: set[str] = set()
+        self._is_failing = False
+
+    def round(self, now: int) -> None:
+        """Write it where it is time; `now` in ns. Never raises: it costs no sample."""
+        if now < self._due or not isinstance(self._source, AsksDriver):
+            return
+        self._due = now + self._wait
+        self._wait = min(_EVERY, 2 * self._wait)
+        calls = self._source.driver_calls()
+        for call in calls:
+            if call.every and call.function not in self._slow:
+                self._slow.add(call.function)
+                self._say(slow(call))
+        try:
+            write_calls(self._directory, calls)
+            self._is_failing = False
+        except FileNotFoundError:
+            self._is_failing = True  # the directory is gone: the recorder says so, and stops
+        except OSError as error:
+            if not self._is_failing:
+                self._say(f"the costs of driver calls cannot be kept: {error.strerror or error}")
+            self._is_failing = True
+
+    def close(self) -> None:
+        """Remove the file: what a daemon's calls cost is of that daemon."""
+        with suppress(OSError):  # it was never written, or its directory is gone
+            os.unlink(f"{self._directory}/{FILE}")
+
+
+def slow(call: DriverCall) -> str:
+    """Return a line on a call that has turned slow."""
+    return (
+        f"{call.function} takes {1000 * SHARE * call.every:.0f} ms and more for a GPU: it is made every "
+        f"{call.every:.1f} s there instead of at each sample"
+    )
+
+
+_MOST_REFUSALS = 100
+
+
+class DaemonLog:
+    """Lines for the daemon's log: frames that were lost, claims that were refused."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._lost = 0
+        self._claims: set[str] = set()
+        """Keys of runs whose refusal was logged."""
+
+    def round(self, writer: RingWriter, refused: Mapping[str, str]) -> None:
+        """Log what is new after a round of sampling; `refused` as in `Sampler.refused`."""
+        if writer.is_failing and not self._lost:
+            self._say("frames cannot be stored, because the file system is full or failing; sampling continues")
+        elif self._lost and not writer.is_failing:
+            self._say(f"frames are stored again; {self._lost} were lost")
+        self._lost = writer.lost_writes if writer.is_failing else 0
+        for key, reason in refused.items():
+            # Users make boards at will, and their claims are not to fill the log.
+            if key not in self._claims and len(self._claims) < _MOST_REFUSALS:
+                self._claims.add(key)
+                self._say(clean(f"run {key} is not assigned a GPU that it claims: {reason}", 512))
+
+
+def say(text: str) -> None:
+    """Print a line of the daemon's log."""
+    print(f"gpumon: {text}", file=sys.stderr, flush=True)
+
 
 _CHECK_EVERY = SECOND
 _RENEW_EVERY = 10 * SECOND
@@ -313,3 +401,50 @@ def _heartbeat_age(path: str) -> float:
         return 0.0
     finally:
         reader.close()
+
+
+class UseCounter:
+    """Follows every tick. `writer` gives the ring that is written now, with the sums of the one before it.
+
+    `holders` judges the ticks, maybe for others too.
+    """
+
+    name = "use"
+    writes = "counters of use"
+
+    def __init__(self, writer: Callable[[], RingWriter | None], holders: HolderWatch | None = None) -> None:
+        self._writer = writer
+        self._holders = holders or HolderWatch()
+        self._meter: UseMeter | None = None
+        self._problem = ""
+        self._layout: Layout | None = None
+        """Of the ring that `_place` is in."""
+        self._place = SumPlace(0, 0)
+
+    @property
+    def problem(self) -> str:
+        return self._problem
+
+    def add(self, tick: Tick) -> None:
+        writer = self._writer()
+        if writer is None:
+            return
+        layout = writer.layout
+        if layout is not self._layout:
+            self._layout, self._place = layout, SumPlace.of(layout)
+        fd, place = writer.fd, self._place
+        if not place.room:
+            return
+        if self._meter is None:
+            self._meter = UseMeter(read_sums(fd, layout), tick.time_ns, place.room, self._holders)
+        if not self._meter.add(tick):
+            return
+        number, names, times, rows = self._meter.record()
+        try:
+            write_sums(fd, place, number, names, times, rows)
+            self._problem = ""
+        except OSError as error:
+            self._problem = f"counters of use cannot be stored: {error.strerror or error}"
+
+    def close(self) -> None:
+        """Leave the ring as it is: the daemon that comes next goes on from its sums."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from gpumon.common.clock import LONGEST, SHORTEST, Clock
 from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places
+from gpumon.daemon.sampler import Sampler
 from gpumon.model.origin import Capability
-from gpumon.sampler import Sampler
 from gpumon.sources.base import Request
 from gpumon.sources.host import HostSource
 from gpumon.sources.jobs import Allocations

@@ -116,7 +116,7 @@ class Watcher:
             self._report = CommandReport(trainings=epochs.trainings())
             return
         from gpumon.common.clock import SystemClock
-        from gpumon.daemon.start import open_daemon
+        from gpumon.daemon.service import open_daemon
         from gpumon.launcher.command_run import CommandRun
         from gpumon.launcher.cost import CommandCost
         from gpumon.launcher.sampling import Sampling

@@ -13,7 +13,7 @@ _TICKS = 300
 _PROGRAM = f"""
 import gc
 from gpumon.common.clock import SystemClock
-from gpumon.daemon.start import open_daemon
+from gpumon.daemon.service import open_daemon
 from gpumon.common.paths import places
 
 def rounds(count):

@@ -17,7 +17,7 @@ from gpumon.common.clock import SystemClock
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
 from gpumon.common.paths import places
-from gpumon.service import Service
+from gpumon.daemon.service import Service
 
 def opened():
     clock = SystemClock()

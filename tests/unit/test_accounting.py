@@ -13,7 +13,7 @@ import pytest
 from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
-from gpumon.daemon.activity import ActivityPart
+from gpumon.daemon.followers import ActivityPart
 from gpumon.model.frame import RunState, Sample, Tick
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process

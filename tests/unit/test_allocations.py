@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.daemon.sampler import Sampler
 from gpumon.model.device import Device, job_parts
 from gpumon.model.frame import Sample
 from gpumon.model.run import RunFacts
-from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
 from gpumon.sources.jobs import Allocations, job_of_gpustat, job_of_lines, with_jobs
 from tests.builders import device, process, run, sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gpumon.common.clock import SECOND
-from gpumon.daemon.awaited_runs import AwaitedRuns
+from gpumon.daemon.followers import AwaitedRuns
 from gpumon.model.frame import Tick
 from tests.builders import run, tick
 

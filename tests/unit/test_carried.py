@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.numbers import is_known
-from gpumon.daemon.awaited_runs import runs_at
+from gpumon.daemon.followers import runs_at
 from gpumon.model.frame import Boundary, Mark, Tick
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import carry_over

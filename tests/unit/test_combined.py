@@ -9,6 +9,7 @@ import pytest
 
 from gpumon.common.clock import SECOND, Sign, SystemClock
 from gpumon.common.errors import SourceError, UsageError
+from gpumon.daemon.sampler import Sampler
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample, XidEvent
 from gpumon.model.metrics import GPU_METRICS, Availability
@@ -16,7 +17,6 @@ from gpumon.model.origin import HARDWARE, SIMULATED, Capability, Driver, Origin
 from gpumon.model.process import Process
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
-from gpumon.sampler import Sampler
 from gpumon.sources.base import Described, Reading, Request
 from gpumon.sources.combined import CombinedSource
 from gpumon.sources.registry import AUTO, BY_NAME, KINDS, capabilities, expected, open_source

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.daemon.earlier import frames_since, newest_frames
-from gpumon.daemon.unwritten import ticks_since
+from gpumon.daemon.recovery import frames_since, newest_frames, ticks_since
 from gpumon.ring.takeover import FULL_FRAMES
 from gpumon.ring.writer import RingWriter
 from tests.builders import run, tick

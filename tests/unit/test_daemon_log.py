@@ -12,14 +12,14 @@ import pytest
 from gpumon.analysis.clock_events import clock_event_reasons
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
-from gpumon.daemon.private_sampler import PrivateSampler
 from gpumon.daemon.recorder import Recorder
+from gpumon.daemon.sampler import Sampler
+from gpumon.daemon.service import PrivateSampler
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_METRICS, NEEDS, Availability, why_missing
 from gpumon.reports.status_details import details
 from gpumon.ring.reader import RingReader
-from gpumon.sampler import Sampler
 from tests import builders
 from tests.builders import device, frame_of, sample, tick
 from tests.fakes import FakeClock

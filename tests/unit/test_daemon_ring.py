@@ -15,14 +15,14 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import Places
-from gpumon.daemon import start
+from gpumon.daemon import service
 from gpumon.daemon.recorder import LostDirectory, Recorder
+from gpumon.daemon.sampler import Sampler
 from gpumon.live import WAITING, Live
 from gpumon.model.frame import Frame
 from gpumon.model.origin import HARDWARE, Origin
 from gpumon.ring.reader import RingReader
 from gpumon.ring.takeover import SPARE_ROWS
-from gpumon.sampler import Sampler
 from tests.builders import sample, tick
 from tests.fakes import FakeClock
 from tests.unit.test_sampler import FakeSource
@@ -226,7 +226,7 @@ class TestFullDirectory:
         clock = FakeClock()
         source, closed, real = FakeSource(clock), [], getattr(os, call)
         monkeypatch.setattr(source, "close", lambda: closed.append(1))
-        monkeypatch.setattr(start, "make_sampler", lambda *_, **__: Sampler(source, clock))
+        monkeypatch.setattr(service, "make_sampler", lambda *_, **__: Sampler(source, clock))
 
         def write(fd: int, *more: Any) -> Any:
             if os.readlink(f"/proc/self/fd/{fd}").startswith(full):
@@ -234,7 +234,7 @@ class TestFullDirectory:
             return real(fd, *more)
 
         monkeypatch.setattr(os, call, write)
-        return start.open_daemon(machine, "nvml", 1.0, 1.0, clock, say=lambda _: None), source, closed
+        return service.open_daemon(machine, "nvml", 1.0, 1.0, clock, say=lambda _: None), source, closed
 
     @pytest.mark.parametrize("call", ["posix_fallocate", "pwrite"], ids=["tiny", "full"])
     @pytest.mark.parametrize("last", [1, 2])

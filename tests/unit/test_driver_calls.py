@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.driver_calls import FILE, SHARE, DriverCall, read_calls, write_calls
-from gpumon.daemon.calls import CallsFile, slow
+from gpumon.daemon.recorder import CallsFile, slow
 from gpumon.sources.nvml.values import LONGEST_WAIT, CallCost, summed
 from tests.fakes import CostlyDriver, FakeClock
 

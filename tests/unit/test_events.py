@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
-from gpumon.daemon.activity import ActivityPart
+from gpumon.daemon.followers import ActivityPart
 from gpumon.model.events import BY_NAME, EVENT_KINDS, LASTING
 from gpumon.model.frame import Mark, Run, RunState, Sample, Tick
 from gpumon.model.metrics import Availability
@@ -215,7 +215,7 @@ def test_a_lost_gpu_that_comes_back_throttled_hours_after_a_restart_is_new(path:
 def test_a_state_of_the_boot_before_does_not_go_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = [at(s, throttled(1.0 * s)) for s in range(201)]
     log(path, ticks[:100])
-    monkeypatch.setattr("gpumon.daemon.activity.boot_id", lambda: bytes(16))
+    monkeypatch.setattr("gpumon.daemon.followers.boot_id", lambda: bytes(16))
     assert told(log(path, ticks[102:]))[1:3] == [(99, "not_seen"), (103, "throttling_began")]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from gpumon.cli import main
 from gpumon.common.clock import SECOND
-from gpumon.daemon.activity import ActivityPart
+from gpumon.daemon.followers import ActivityPart
 from gpumon.model.events import EVENT_KINDS
 from gpumon.model.frame import Mark, RunState, Sample, Tick, XidEvent
 from gpumon.model.metrics import Availability

@@ -20,7 +20,7 @@ from gpumon.cli import main
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import UsageError
 from gpumon.common.text import text_width
-from gpumon.daemon.activity import ActivityPart
+from gpumon.daemon.followers import ActivityPart
 from gpumon.live import connect
 from gpumon.reports.processes import FIELDS
 from gpumon.ring.writer import RingWriter

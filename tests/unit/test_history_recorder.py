@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.daemon.activity import ActivityPart
+from gpumon.daemon.followers import ActivityPart
 from gpumon.storage.follower import Follower
 from gpumon.storage.history import recorder as recorder_module
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder

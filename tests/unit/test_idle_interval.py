@@ -10,12 +10,11 @@ import pytest
 
 from gpumon.analysis.gpu_state import Activity
 from gpumon.common.clock import SECOND
-from gpumon.idleness import is_idle
+from gpumon.daemon.sampler import Sampler, is_idle
 from gpumon.model.frame import RunState, Sample, Tick
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import HARDWARE, Driver, Origin
 from gpumon.model.process import Process
-from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
 from gpumon.storage.history.grid import is_gap
 from gpumon.storage.history.recent import RecentHistory

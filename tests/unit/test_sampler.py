@@ -12,11 +12,11 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
+from gpumon.daemon.sampler import Sampler
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Tick
 from gpumon.model.metrics import HOST_METRICS
 from gpumon.model.origin import HARDWARE, RECORDED, Driver, Origin
 from gpumon.model.process import Process
-from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
 from gpumon.sources.processes import CONTAINER, NO_PROC, WSL, Surroundings
 from gpumon.tracking.matching import Claim

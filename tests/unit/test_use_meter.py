@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.clock import SECOND
-from gpumon.daemon.use_counter import UseCounter
+from gpumon.daemon.recorder import UseCounter
 from gpumon.model.frame import Sample, Tick, XidEvent
 from gpumon.model.metrics import Availability
 from gpumon.model.process import Process

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.daemon.activity import ActivityPart
+from gpumon.daemon.followers import ActivityPart
 from gpumon.model.frame import RunState, Sample, Tick
 from gpumon.model.metrics import Availability
 from gpumon.storage.history.recorder import HistoryRecorder

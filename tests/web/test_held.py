@@ -14,7 +14,7 @@ import pytest
 from gpumon.analysis.epochs import Epochs
 from gpumon.common.clock import SECOND
 from gpumon.common.privacy import HIDDEN, People, under
-from gpumon.daemon.activity import ActivityPart
+from gpumon.daemon.followers import ActivityPart
 from gpumon.model.process import Process
 from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.processes.recorder import ProcessPart

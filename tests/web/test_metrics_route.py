@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpumon.common.privacy import HASHED, HIDDEN, SHOWN, SOMEBODY, People
-from gpumon.daemon.use_counter import UseCounter
+from gpumon.daemon.recorder import UseCounter
 from tests.builders import device, process, run, sample, tick
 from tests.exported import Page
 from tests.web.served import Served

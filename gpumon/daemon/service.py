@@ -1,34 +1,98 @@
-"""Starting a daemon: its directory, its ring, the ledger and history that follow it, its first frame."""
+"""Memory of a daemon that lives for months: it looks for garbage seldom, and its threads share one heap."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.holders import HolderWatch
-from gpumon.common.clock import Clock
-from gpumon.common.errors import GpumonError
+from gpumon.common.clock import Clock, StopSign
+from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import PLAYED, RING, Places, history_path, ledger_path, make_live_dir, make_tag_dir
-from gpumon.daemon.awaited_runs import runs_at
-from gpumon.daemon.earlier import frames_since, newest_frames
-from gpumon.daemon.log import say as _say
-from gpumon.daemon.recorder import Recorder
+from gpumon.daemon.followers import runs_at
+from gpumon.daemon.recorder import Recorder, UseCounter
+from gpumon.daemon.recorder import say as _say
+from gpumon.daemon.recovery import frames_since, newest_frames
+from gpumon.daemon.sampler import Sampler
 from gpumon.daemon.sampling import make_sampler
-from gpumon.daemon.use_counter import UseCounter
 from gpumon.model.frame import Tick
 from gpumon.model.origin import Capability
 from gpumon.ring.writer import NO_ROOM, NoRoom
-from gpumon.sampler import Sampler
 from gpumon.sources.base import KnowsDevices
 from gpumon.storage.history.tiers import USUAL_LIMITS, HistoryLimits
 
 if TYPE_CHECKING:
     from gpumon.recording.playback import Playback
     from gpumon.storage.history.recorder import HistoryPart
+
+
+_MANY_OBJECTS = 50_000
+"""Objects that have come and not gone by themselves when garbage is looked for: some MB."""
+_M_ARENA_MAX = -8
+"""Of glibc's malloc.h."""
+
+
+def collect_seldom() -> None:
+    """Leave what is there by now to the end, and look for garbage in cycles seldom.
+
+    Ticks make none: what they leave behind goes by itself. But each keeps some objects until history has taken it, and
+    Python would go through these every few ticks unasked, and now and then, for some 20 ms, through all that there are.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_MANY_OBJECTS)
+
+
+def share_one_arena() -> None:
+    """Let all threads take their memory from one arena of the C library; call it before any begins.
+
+    Else glibc gives each thread its own, up to eight a core, and what one of them frees serves no other. Threads of the
+    driver's calls come and go, and one holds Python's lock at a time, so that they never wait for each other's arena.
+    Source: mallopt(3). Other C libraries have no arenas, or no mallopt; they keep their ways.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_ARENA_MAX, 1)
+
+
+class PrivateSampler:
+    """A sampler in a thread of this process, for a view without a daemon."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.failure: Exception | None = None
+        """Error that ended sampling early; None if there was none."""
+        self._stop = StopSign()
+        # A daemon thread: a driver call that hangs must not keep the view from ending.
+        self._thread = Thread(target=self._run, name="gpumon-sampler", daemon=True)
+
+    def start(self) -> PrivateSampler:
+        self._thread.start()
+        return self
+
+    def end_soon(self) -> None:
+        """Ask it to end, and wait for nothing."""
+        self._stop.set()
+
+    def stop(self) -> None:
+        """Ask it to end, and wait a moment."""
+        self.end_soon()
+        self._thread.join(timeout=1.0)
+
+    def _run(self) -> None:
+        try:
+            self.recorder.run(self._stop)
+        except Exception as error:
+            self.failure = error  # shown by the view, which keeps what it has
 
 
 _FRAMES_BEFORE = 256
@@ -160,8 +224,8 @@ def _open_history(
 ) -> None:
     """Let history follow it, for the hardware of this machine, where there is a place."""
     if Capability.LIVE in recorder.sampler.source.capabilities and history_path(where):
-        from gpumon.daemon.activity import ActivityPart
-        from gpumon.daemon.unwritten import ticks_since
+        from gpumon.daemon.followers import ActivityPart
+        from gpumon.daemon.recovery import ticks_since
         from gpumon.storage.history.recorder import start_history  # SQLite: only a daemon needs it
         from gpumon.storage.processes.recorder import ProcessPart
 
@@ -170,3 +234,64 @@ def _open_history(
         parts: list[HistoryPart] = [ActivityPart(holders=holders, earlier=partial(ticks_since, ring)), ProcessPart()]
         earlier = partial(frames_since, ring)
         recorder.followers.append(start_history(where, say, limits, directory, earlier, parts))
+
+
+_GRACE = 1.5
+"""Seconds that a driver call may take after a signal. With `recorder.LAST_WORDS` it makes less than 3."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Service:
+    """Samples in a thread until SIGTERM or SIGINT.
+
+    `open_recorder` opens what is sampled into, and may take as long as the driver does; then `started` is called.
+    """
+
+    def __init__(self, open_recorder: Callable[[], Recorder], started: Callable[[Recorder], object]) -> None:
+        self._open = open_recorder
+        self._started = started
+        self._stop = StopSign()
+        self._recorder: Recorder | None = None
+        self._error: BaseException | None = None
+        # A byte in a pipe, because a handler may interrupt the main thread anywhere: also inside an Event's own lock.
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+
+    def run(self) -> None:
+        """Serve until a signal, or raise what the work raised. Where the driver hangs, the process ends here."""
+        # The kernel may hand a signal to any thread, such as after SIGCONT, and then wakes that one alone: the byte is
+        # written by the handler in C, wherever it runs.
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            signal.signal(number, lambda *_: None)
+        worker = Thread(target=self._work, name="gpumon-sampler", daemon=True)
+        worker.start()
+        os.read(self._woken, 1)
+        self._stop.set()
+        worker.join(_GRACE)
+        if worker.is_alive() and not (self._recorder and self._recorder.has_let_go.is_set()):
+            self._leave()
+        worker.join()  # the last of the ledger is written
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        try:
+            self._recorder = recorder = self._open()
+            try:
+                self._started(recorder)
+            except BaseException:
+                recorder.close()  # so that nobody takes it for one that runs
+                raise
+            recorder.run(self._stop)
+        except BaseException as error:
+            self._error = error  # raised by the main thread
+        finally:
+            os.write(self._wake, b".")
+
+    def _leave(self) -> None:
+        """End without the thread that the driver holds."""
+        print(f"gpumon: the driver did not answer within {_GRACE:g} s: stopped without it", file=sys.stderr, flush=True)
+        if self._recorder is not None:
+            self._recorder.abandon()
+        os._exit(EXIT_OK)

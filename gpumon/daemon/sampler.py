@@ -1,8 +1,4 @@
-"""The sampler: sources and tags into ticks, at absolute deadlines.
-
-A tick that is late by whole periods skips them and counts them; it never makes them up in a burst.
-Each tick carries the true time of its sample.
-"""
+"""Whether nothing goes on in a tick, so that the next one may come later."""
 
 from __future__ import annotations
 
@@ -11,9 +7,8 @@ from typing import Any
 
 from gpumon.common.clock import SECOND, Clock, Sign
 from gpumon.common.numbers import NAN, is_known
-from gpumon.idleness import is_idle
 from gpumon.model.frame import Boundary, Mark, Run, RunState, Sample, Tick
-from gpumon.model.metrics import HOST_METRICS
+from gpumon.model.metrics import GPU_INDEX, HOST_METRICS, PROCESSES, Availability
 from gpumon.model.origin import Capability, Origin
 from gpumon.model.process import Process
 from gpumon.sources.base import Pace, Reading, Source
@@ -23,6 +18,26 @@ from gpumon.sources.jobs import Allocations, with_jobs
 from gpumon.sources.processes import Surroundings
 from gpumon.tracking.matching import UnprovenClaims, devices_of, stamp, with_holdings
 from gpumon.tracking.reader import Poll, TagReader
+
+_UTILIZATION = GPU_INDEX["gpu.utilization"]
+_OK, _ASLEEP = Availability.OK, Availability.ASLEEP
+
+
+def _is_still(sample: Sample) -> bool:
+    """Whether it is known to do nothing; of a MIG instance, on which nothing runs without a process, by its list."""
+    is_still = sample.values[_UTILIZATION] == 0 or sample.device.is_instance
+    return is_still and PROCESSES not in sample.device.missing
+
+
+def is_idle(tick: Tick) -> bool:
+    """Return whether every GPU is known to do nothing, and to have no process and no run; False without any GPU."""
+    if not tick.samples or tick.processes or any(run.state is RunState.RUNNING for run in tick.runs):
+        return False
+    return all(
+        sample.state is _ASLEEP or (sample.state is _OK and (sample.device.is_divided or _is_still(sample)))
+        for sample in tick.samples
+    )
+
 
 _HELD_BACK = 16384
 """Boundaries of runs that the next tick has first: more than several users may add in one poll (`tags.budget`)."""
