@@ -27,8 +27,8 @@ from gpumon.live import Live
 from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS
 from gpumon.model.process import Process
+from gpumon.recording.codec import nanoseconds
 from gpumon.recording.content import Context, KnownParts, Recorded
-from gpumon.recording.encode import nanoseconds
 from gpumon.recording.reader import RecordingReader
 from gpumon.recording.writer import RecordingWriter
 from tests.fakes import FakeClock

@@ -104,8 +104,7 @@ def playback_of(arguments: Namespace) -> Playback | None:
     """Controls of the source to open, if that is a recording. Raises UsageError."""
     if arguments.source is None or not is_recording(arguments):
         return None
-    from gpumon.recording.playback import Playback
-    from gpumon.recording.portion import Portion
+    from gpumon.recording.playback import Playback, Portion
 
     return Playback(Portion(*(getattr(arguments, name, None) or "" for name in ("play_from", "play_to"))).checked())
 

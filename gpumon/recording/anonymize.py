@@ -15,8 +15,8 @@ from gpumon.model.frame import EVALUATION, TRAINING, Boundary, Frame, Run, Sampl
 from gpumon.model.origin import Origin, SourceInfo
 from gpumon.model.process import Process
 from gpumon.model.run import PAUSED
+from gpumon.recording.codec import nanoseconds
 from gpumon.recording.content import Context, KnownParts, Recorded
-from gpumon.recording.encode import nanoseconds
 
 _PHASES = frozenset((TRAINING, *EVALUATION, PAUSED, "checkpoint", "warmup", "search", "refit", ""))
 _FRAMEWORKS = frozenset((

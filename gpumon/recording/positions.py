@@ -15,8 +15,7 @@ from typing import NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.recording.content import Recorded
 from gpumon.recording.format import Damaged
-from gpumon.recording.moment import time_ns
-from gpumon.recording.portion import WHOLE, Portion
+from gpumon.recording.playback import WHOLE, Portion, time_ns
 from gpumon.recording.reader import RecordingReader
 
 PAST = 600

@@ -12,9 +12,8 @@ from gpumon.common.errors import SourceError
 from gpumon.common.paths import open_regular, read_regular
 from gpumon.common.text import clean
 from gpumon.model.units import clock, counted
+from gpumon.recording.codec import Schema, decode, nanoseconds
 from gpumon.recording.content import Recorded
-from gpumon.recording.decode import Schema, decode
-from gpumon.recording.encode import nanoseconds
 from gpumon.recording.format import (
     BLOCK_SIZE,
     END,

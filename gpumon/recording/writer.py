@@ -19,9 +19,8 @@ from gpumon.common.numbers import NAN
 from gpumon.common.text import clean
 from gpumon.model.metrics import GPU_METRICS
 from gpumon.model.units import clock
+from gpumon.recording.codec import BlockEncoder, nanoseconds, schema_to_json
 from gpumon.recording.content import Recorded
-from gpumon.recording.decode import schema_to_json
-from gpumon.recording.encode import BlockEncoder, nanoseconds
 from gpumon.recording.format import END, FRAMES, MOST_CELLS, pack_block, pack_header
 
 FRAMES_OF_A_BLOCK = 128

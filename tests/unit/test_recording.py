@@ -23,10 +23,9 @@ from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, RunState
 from gpumon.model.metrics import GPU_INDEX, GPU_METRICS, Availability
 from gpumon.model.origin import HARDWARE, Driver, Origin, SourceInfo
 from gpumon.recording import format as forms
-from gpumon.recording.columns import Cursor, FloatPacker, pack_whole, unpack_floats, unpack_whole
+from gpumon.recording.codec import BlockEncoder, Schema, decode, nanoseconds, schema_to_json
 from gpumon.recording.content import TABLES, VALUES, Context, Recorded
-from gpumon.recording.decode import Schema, decode, schema_to_json
-from gpumon.recording.encode import BlockEncoder, nanoseconds
+from gpumon.recording.format import Cursor, FloatPacker, pack_whole, unpack_floats, unpack_whole
 from gpumon.recording.reader import RecordingReader, is_recording
 from gpumon.recording.writer import RecordingWriter
 from tests import builders

@@ -14,8 +14,7 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import SourceError, UsageError
 from gpumon.recording.content import Context, Recorded
-from gpumon.recording.moment import time_ns
-from gpumon.recording.portion import Portion
+from gpumon.recording.playback import Portion, time_ns
 from gpumon.recording.positions import MOST_PAST, PAST, Positions
 from tests import builders
 from tests.recorded import bits, read, simulated, write

@@ -17,8 +17,7 @@ from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
 from gpumon.model.origin import Capability
 from gpumon.recording.content import Context, Recorded
-from gpumon.recording.playback import Playback
-from gpumon.recording.portion import Portion
+from gpumon.recording.playback import Playback, Portion
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.replay.recording import RecordingSource
 from tests import builders

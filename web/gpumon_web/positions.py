@@ -17,7 +17,7 @@ from gpumon.live import ENDED, LiveState
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Driver, Origin
 from gpumon.recording.content import Recorded
-from gpumon.recording.moment import apart_ns, origin_of, time_ns
+from gpumon.recording.playback import apart_ns, origin_of, time_ns
 from gpumon.recording.positions import MOST_PAST, Excerpt, Positions
 from gpumon_web.feed import Feed
 from gpumon_web.live import PageFeed

@@ -10,10 +10,9 @@ from gpumon.common.errors import SourceError, UsageError
 from gpumon.common.numbers import NAN
 from gpumon.model.origin import RECORDED, Driver, Origin
 from gpumon.model.units import clock as time_of_day
+from gpumon.recording.codec import nanoseconds
 from gpumon.recording.content import Recorded
-from gpumon.recording.encode import nanoseconds
-from gpumon.recording.moment import apart_ns, origin_of, time_ns
-from gpumon.recording.playback import Playback
+from gpumon.recording.playback import Playback, apart_ns, origin_of, time_ns
 from gpumon.recording.reader import RecordingReader
 from gpumon.sources.base import Pace, Reading
 

@@ -15,8 +15,7 @@ from gpumon.common.clock import SECOND, Clock
 from gpumon.common.errors import SourceError, UsageError
 from gpumon.common.paths import open_regular
 from gpumon.model.origin import RECORDED, Driver, Origin
-from gpumon.recording.playback import Playback
-from gpumon.recording.portion import LAST
+from gpumon.recording.playback import LAST, Playback
 from gpumon.sources.base import Pace, Reading
 from gpumon.sources.replay.format import BadLine, Form, Row
 from gpumon.sources.replay.log import LogFile, LogRows
