@@ -8,9 +8,8 @@ from itertools import islice, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
-from gpumon.analysis.rank_epochs import KnownEpoch, RankEpochs, Span
+from gpumon.analysis.rank_epochs import KnownEpoch, RankEpochs, Span, Waited
 from gpumon.analysis.thresholds import OVERDUE
-from gpumon.analysis.waiting import Waited
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import Boundary, Frame, Mark, Run, RunState
 from gpumon.model.steps import row_size

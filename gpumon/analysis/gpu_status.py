@@ -1,18 +1,46 @@
-"""One GPU of a frame as every view shows it: its state, who holds it, and since when it does nothing; or why none."""
+"""Reasons for the clocks of a GPU, in words, the same in every view."""
+
+from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
-from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, has_unlisted_holder, is_held, judge, working
-from gpumon.analysis.load import Load, load_of
+from gpumon.analysis.gpu_state import (
+    Activity,
+    GpuState,
+    IdleSince,
+    Load,
+    has_unlisted_holder,
+    is_held,
+    judge,
+    load_of,
+    working,
+)
 from gpumon.analysis.ranks import Ranks
+from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.device import counted
 from gpumon.model.frame import Frame, RunState, Sample
 from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
+from gpumon.model.vendors import clock_events, maker
+
+
+def clock_event_reasons(sample: Sample) -> tuple[str, ...] | None:
+    """Return the reasons for which the clocks of a GPU are below their highest, in words; None where unknown."""
+    mask = sample.value("gpu.event_reasons")
+    vendor = maker(sample.device.name, sample.device.uuid)
+    known = vendor is not None and bool(vendor.clock_events) and is_known(mask) and 0 <= mask < 2**64
+    return clock_events(vendor, int(mask)) if vendor and known else None
+
+
+IDLE = "idle"
+"""A reason that every view shows as the state of the GPU already."""
+HOT = frozenset(("heat (driver)", "heat (hardware)", "hardware slowdown", "power brake"))
+"""Reasons that need a look: something other than the work or the power limit holds the clocks."""
+
 
 ANSWERS = (Availability.OK, Availability.ASLEEP)
 """States of a GPU that nothing is wrong with."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from operator import itemgetter
 from typing import NamedTuple
 
 from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, is_held, judge
+from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
+from gpumon.model.device import Device
 from gpumon.model.frame import RunState, Sample, Tick
 from gpumon.model.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
 from gpumon.model.process import Process
@@ -135,3 +137,15 @@ class HolderWatch:
             for uuid, users in found.items()
         }
         self._processes, self._claims = processes, claims
+
+
+def held_now(statuses: Iterable[GpuStatus]) -> Mapping[str, Sequence[Device]]:
+    """Return the devices of each user, and as those of "" the ones that may have a holder who is not known."""
+    found: dict[str, list[Device]] = {"": []}
+    for status in statuses:
+        users = {process.user for process in status.processes} | {one.first.user for one in status.runs}
+        may_be_held = status.held is not False and status.state is not GpuState.DIVIDED
+        unknown = {""} if status.is_unlisted or (may_be_held and not users) else set()
+        for user in sorted(users | unknown):
+            found.setdefault(user, []).append(status.sample.device)
+    return found

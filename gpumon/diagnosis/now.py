@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
-from gpumon.analysis.gpu_state import Activity, GpuState
+from gpumon.analysis.gpu_state import Activity, GpuState, Load
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
-from gpumon.analysis.load import Load
 from gpumon.analysis.ranks import ranks_of
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.diagnosis.context import LoadedLink, has_slow_link

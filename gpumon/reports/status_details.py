@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumon.analysis.clock_events import clock_event_reasons
+from gpumon.analysis.gpu_status import clock_event_reasons
 from gpumon.common.driver_calls import DriverCall
 from gpumon.model import units
 from gpumon.model.frame import Frame

@@ -10,12 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon.analysis.clock_events import clock_event_reasons
 from gpumon.analysis.epochs import Epochs
-from gpumon.analysis.gpu_status import GpuStatus
+from gpumon.analysis.gpu_status import GpuStatus, clock_event_reasons
 from gpumon.analysis.memory import THIS_RUN, breakdown_of, fragmentation, titles
+from gpumon.analysis.processes import unknown_of
 from gpumon.analysis.progress import Progress
-from gpumon.analysis.unknown_of_process import unknown_of
 from gpumon.common.numbers import NAN, logged
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.now import Judged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpumon.analysis.whereabouts import whereabouts
+from gpumon.analysis.processes import whereabouts
 from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon.model.frame import Frame

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.analysis.whereabouts import whereabouts
+from gpumon.analysis.processes import whereabouts
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import pod_parts
 from gpumon.reports.status_json import document

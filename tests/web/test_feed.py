@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.analysis.whereabouts import TITLE
+from gpumon.analysis.processes import TITLE
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import PROCESSES, Availability

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from rich.style import Style
 
-from gpumon.analysis.gpu_state import GpuState, has_unlisted_holder
+from gpumon.analysis.gpu_state import GpuState, Load, has_unlisted_holder
 from gpumon.analysis.gpu_status import GpuStatus
-from gpumon.analysis.load import Load
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.gpu_rules import THERMAL, heat

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from gpumon.analysis.gpu_status import gpu_statuses
-from gpumon.analysis.holding import held_now
+from gpumon.analysis.holders import held_now
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import NAN

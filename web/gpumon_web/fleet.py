@@ -14,9 +14,9 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.memory import PARTS, breakdown_of, known_parts
+from gpumon.analysis.processes import whereabouts
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
-from gpumon.analysis.whereabouts import whereabouts
 from gpumon.common.numbers import is_known
 from gpumon.diagnosis.coverage import not_judged
 from gpumon.diagnosis.finding import Finding

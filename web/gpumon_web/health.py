@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from gpumon.analysis import thresholds
-from gpumon.analysis.clock_events import HOT, IDLE, clock_event_reasons
+from gpumon.analysis.gpu_status import HOT, IDLE, clock_event_reasons
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.coverage import NOTHING, nothing_found

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpumon.analysis.unknown_of_process import unknown_of
-from gpumon.analysis.whereabouts import TITLE, whereabouts
+from gpumon.analysis.processes import TITLE, unknown_of, whereabouts
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.model.frame import RunState

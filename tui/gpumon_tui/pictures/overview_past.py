@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.segment import Segment
 
 from gpumon.analysis.epochs import Stretch
-from gpumon.analysis.pace import steps_per_second_in
+from gpumon.analysis.progress import steps_per_second_in
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units

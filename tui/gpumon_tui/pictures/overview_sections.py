@@ -6,8 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from rich.segment import Segment
 
-from gpumon.analysis.pace import OVER, RecentPace, recent_pace
-from gpumon.analysis.progress import progress
+from gpumon.analysis.progress import OVER, RecentPace, progress, recent_pace
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.coverage import nothing_found

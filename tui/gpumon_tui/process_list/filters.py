@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gpumon.analysis.whereabouts import whereabouts
+from gpumon.analysis.processes import whereabouts
 from gpumon.common.numbers import NAN
 from gpumon.model.process import Process
 from gpumon_tui.process_list.facts import ProcessFacts

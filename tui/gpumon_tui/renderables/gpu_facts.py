@@ -6,7 +6,7 @@ from math import isfinite
 
 from rich.segment import Segment
 
-from gpumon.analysis.clock_events import IDLE, clock_event_reasons
+from gpumon.analysis.gpu_status import IDLE, clock_event_reasons
 from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME

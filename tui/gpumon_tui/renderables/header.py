@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
+from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState, Load
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, counted_statuses
-from gpumon.analysis.load import Load
 from gpumon.diagnosis.grouping import ranges
 from gpumon.model import units
 from gpumon.model.metrics import Availability

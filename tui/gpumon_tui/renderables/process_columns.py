@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpumon.analysis.gpu_state import IdleSince
-from gpumon.analysis.video import use_video
-from gpumon.analysis.whereabouts import whereabouts
+from gpumon.analysis.processes import use_video, whereabouts
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.frame import Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from gpumon.analysis.holding import held_now
+from gpumon.analysis.holders import held_now
 from gpumon.common.numbers import NAN
 from gpumon.cost.charge import NO_CHARGE
 from gpumon.model import units

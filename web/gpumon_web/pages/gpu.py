@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.memory import IN_USE, PARTS
-from gpumon.analysis.video import TITLES as VIDEO
-from gpumon.analysis.whereabouts import TITLE
+from gpumon.analysis.processes import TITLE
+from gpumon.analysis.processes import TITLES as VIDEO
 from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon.model.metrics import Unit, title_within

@@ -1,0 +1,46 @@
+"""Reasons why values of a process are not known, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpumon.common.numbers import is_known
+from gpumon.model.process import Process, pod_parts
+
+
+def unknown_of(process: Process) -> str:
+    """Return why some values are missing, such as `the driver has no sample of its work`; empty where none is."""
+    shares = (
+        process.sm_utilization, process.memory_utilization, process.encoder_utilization, process.decoder_utilization,
+    )  # fmt: skip
+    reasons = {
+        "its process cannot be seen from where gpumon samples, or has ended": not is_known(process.started),
+        "the driver does not report its memory": not is_known(process.memory_used),
+        "the driver has no sample of its work": not any(map(is_known, shares)),
+        "its CPU use is known from the next look on": is_known(process.started)
+        and not is_known(process.cpu_utilization),
+    }
+    return "; ".join(reason for reason, holds in reasons.items() if holds)
+
+
+TITLES = "Encoder", "Decoder"
+
+
+def use_video(processes: Iterable[Process]) -> bool:
+    """Whether one of them is known to use a video encoder or decoder; trainings seldom do."""
+    return any(process.encoder_utilization > 0 or process.decoder_utilization > 0 for process in processes)
+
+
+TITLE = "Job or container"
+_UID = 8
+"""Letters of a pod's UID that tell it from others on a machine."""
+
+
+def whereabouts(process: Process) -> str:
+    """Return such as `job 4242`, or `pod ml/train-0 · containerd 3f2a9c1b04de`; empty where none of them is known."""
+    if not (process.job or process.pod or process.container):
+        return ""
+    job = f"job {process.job}" if process.job else ""
+    uid, name = pod_parts(process.pod)
+    pod = f"pod {name or uid[:_UID]}" if uid else ""
+    return " · ".join(part for part in (job, pod, process.container) if part)
