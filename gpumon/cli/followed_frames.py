@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from gpumon.analysis.epochs import Epochs
-from gpumon.diagnosis.now import LOOK_BACK
+from gpumon.diagnosis.live import LOOK_BACK
 from gpumon.live import Live
 from gpumon.model.frame import Frame
 

@@ -16,7 +16,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.common.numbers import NAN
 from gpumon.common.paths import Places, closed_rings, dir_option, ring_paths, without_daemon
-from gpumon.diagnosis.now import earlier_frames, kept_epochs
+from gpumon.diagnosis.live import earlier_frames, kept_epochs
 from gpumon.live import Live, follow
 from gpumon.model.frame import nothing
 from gpumon.model.origin import Capability, Driver, Origin

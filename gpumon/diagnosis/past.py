@@ -10,7 +10,7 @@ from gpumon.analysis.thresholds import SAMPLED, WHOLE
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
-from gpumon.diagnosis.run_rules import RUN_RULES
+from gpumon.diagnosis.runs import RUN_RULES
 from gpumon.model import units
 from gpumon.model.frame import Mark
 from gpumon.storage.ledger.records import Record

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.diagnosis.comparison_rules import ComparedRun, doubts
+from gpumon.diagnosis.comparison import ComparedRun, doubts
 from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import Unit

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.diagnosis.grouping import ranges
+from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.events import EventKind, EventSubject
 from gpumon.reports.pauses import LONGEST, is_first_look, over_pauses

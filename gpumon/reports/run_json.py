@@ -14,7 +14,7 @@ from gpumon.common.config import Prices
 from gpumon.common.numbers import logged
 from gpumon.cost.charge import NO_CHARGE, Charge
 from gpumon.cost.of_run import price_run, price_stretch
-from gpumon.diagnosis.as_json import finding_json
+from gpumon.diagnosis.finding import finding_json
 from gpumon.diagnosis.past import findings, verdict
 from gpumon.model.frame import RunState
 from gpumon.model.run import facts_as_json

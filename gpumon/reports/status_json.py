@@ -16,8 +16,8 @@ from gpumon.analysis.memory import THIS_RUN, breakdown_of, fragmentation, titles
 from gpumon.analysis.processes import unknown_of
 from gpumon.analysis.progress import Progress
 from gpumon.common.numbers import NAN, logged
-from gpumon.diagnosis.as_json import finding_json
-from gpumon.diagnosis.now import Judged
+from gpumon.diagnosis.finding import finding_json
+from gpumon.diagnosis.live import Judged
 from gpumon.model.device import job_parts
 from gpumon.model.frame import Frame, Run, Sample
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.analysis.ranks import Ranks, memory_of
 from gpumon.common.numbers import is_known
-from gpumon.diagnosis.grouping import grouped
-from gpumon.diagnosis.now import Judged
+from gpumon.diagnosis.finding import grouped
+from gpumon.diagnosis.live import Judged
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, RunState, Sample
 from gpumon.model.metrics import BY_NAME, HOST_INDEX, Availability
@@ -124,7 +124,7 @@ def _told(
             yield MemoryLine(parts)
     labels = {sample.device.uuid: sample.device.label for sample in frame.samples}
     if found.runs:
-        from gpumon.diagnosis.rank_rules import notes  # for runs alone: this command is to be quick
+        from gpumon.diagnosis.runs import notes  # for runs alone: this command is to be quick
     for ranks in found.runs:
         far = found.progress(ranks)  # what is left goes by a run of which nobody knows now whether it goes on
         yield _run(ranks, frame, far if live else far._replace(left=math.nan))

@@ -8,9 +8,8 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from gpumon.diagnosis.coverage import NOTHING
-from gpumon.diagnosis.finding import Finding, Severity, Subject
-from gpumon.diagnosis.grouping import grouped
+from gpumon.diagnosis.finding import Finding, Severity, Subject, grouped
+from gpumon.diagnosis.gpu import NOTHING
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_INDEX, Availability

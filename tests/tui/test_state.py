@@ -14,7 +14,7 @@ from gpumon.analysis.progress import progress, share_done, time_left
 from gpumon.analysis.ranks import Ranks, memory_of, ranks_of
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.finding import Severity
-from gpumon.diagnosis.rank_rules import notes
+from gpumon.diagnosis.runs import notes
 from gpumon.model.frame import Boundary, Frame, FrameworkMemory, Mark, Run, RunState
 from gpumon.model.process import Process
 from gpumon.model.run import RunFacts

@@ -16,16 +16,14 @@ from gpumon.analysis.gpu_state import Activity
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.clock import SECOND
-from gpumon.diagnosis import comparison_rules, fault_rules, gpu_rules, rank_rules, run_rules
-from gpumon.diagnosis.as_json import finding_json
+from gpumon.diagnosis import comparison, faults, gpu, runs
 from gpumon.diagnosis.context import GpuContext, LoadedLink, RunContext, diagnose
-from gpumon.diagnosis.fault_rules import FAULT_RULES
-from gpumon.diagnosis.finding import Finding, Severity, Subject
-from gpumon.diagnosis.gpu_rules import GPU_RULES
-from gpumon.diagnosis.live import findings, live_run
-from gpumon.diagnosis.now import Judged
+from gpumon.diagnosis.faults import FAULT_RULES
+from gpumon.diagnosis.finding import Finding, Severity, Subject, finding_json
+from gpumon.diagnosis.gpu import GPU_RULES
+from gpumon.diagnosis.live import Judged, findings, live_run
 from gpumon.diagnosis.past import epoch_findings
-from gpumon.diagnosis.run_rules import RUN_RULES
+from gpumon.diagnosis.runs import RUN_RULES
 from gpumon.model import units
 from gpumon.model.frame import Frame, Mark, RunState, Sample
 from gpumon.model.metrics import Availability, Unit
@@ -316,11 +314,11 @@ def test_findings_as_json_leave_out_what_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("module", "rules"),
     [
-        (gpu_rules, tuple(rule for rule in GPU_RULES if rule not in FAULT_RULES)),
-        (fault_rules, FAULT_RULES),
-        (run_rules, RUN_RULES),
-        (rank_rules, rank_rules.RANK_RULES),
-        (comparison_rules, (*comparison_rules.COMPARISON_RULES, *comparison_rules.COMPARED_RUN_RULES)),
+        (gpu, tuple(rule for rule in GPU_RULES if rule not in FAULT_RULES)),
+        (faults, FAULT_RULES),
+        (runs, RUN_RULES),
+        (runs, runs.RANK_RULES),
+        (comparison, (*comparison.COMPARISON_RULES, *comparison.COMPARED_RUN_RULES)),
     ],
 )
 def test_every_rule_is_in_its_table(module: ModuleType, rules: tuple[Any, ...]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gpumon.diagnosis.coverage import not_judged, nothing_found
-from gpumon.diagnosis.finding import Finding, Severity, Subject
-from gpumon.diagnosis.grouping import each_subject_first, grouped, ranges
+from gpumon.diagnosis.finding import Finding, Severity, Subject, each_subject_first, grouped, ranges
+from gpumon.diagnosis.gpu import not_judged, nothing_found
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_METRICS, Availability

@@ -8,8 +8,7 @@ import pytest
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.clock import SECOND
-from gpumon.diagnosis.live import findings
-from gpumon.diagnosis.now import LOOK_BACK, Judged, earlier_frames, kept_epochs
+from gpumon.diagnosis.live import LOOK_BACK, Judged, earlier_frames, findings, kept_epochs
 from gpumon.live import Live
 from gpumon.model.frame import Boundary, Frame, RunState
 from gpumon.storage.history.recent import RecentHistory

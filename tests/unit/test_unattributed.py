@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpumon.common.numbers import NAN
-from gpumon.diagnosis.now import Judged
+from gpumon.diagnosis.live import Judged
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.sources.nvml.processes import METRIC, give_unattributed
 from gpumon.sources.nvml.values import DeviceAnswers

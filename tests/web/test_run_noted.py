@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, expect
 
 from gpumon.diagnosis.context import RunContext, diagnose
 from gpumon.diagnosis.finding import Subject
-from gpumon.diagnosis.run_rules import RUN_RULES
+from gpumon.diagnosis.runs import RUN_RULES
 from gpumon.model.frame import RunState
 from gpumon_web.pages.run import kept
 from gpumon_web.run_noted import PREDICATES, TAGS

@@ -11,7 +11,7 @@ from gpumon.analysis.gpu_state import GpuState, Load, has_unlisted_holder
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.finding import Severity
-from gpumon.diagnosis.gpu_rules import THERMAL, heat
+from gpumon.diagnosis.gpu import THERMAL, heat
 from gpumon.model import units
 from gpumon.model.frame import TRAINING, Run, Sample
 from gpumon.model.metrics import GPU_METRICS, Availability

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon.diagnosis.finding import Finding, Severity
-from gpumon.diagnosis.grouping import FindingGroup, each_subject_first, grouped
+from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, each_subject_first, grouped
 from gpumon.diagnosis.live import findings, is_news
 from gpumon.model import units
 from gpumon.model.metrics import Availability

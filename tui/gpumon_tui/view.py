@@ -12,7 +12,7 @@ from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.logged_epochs import LoggedEpochs
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.common.numbers import NAN, is_known
-from gpumon.diagnosis.coverage import not_judged
+from gpumon.diagnosis.gpu import not_judged
 from gpumon.live import WAITING, LiveState
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, Sample

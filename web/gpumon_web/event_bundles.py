@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpumon.common.clock import SECOND
-from gpumon.diagnosis.grouping import ranges
+from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.reports.restarts import LastedEvent
 from gpumon_web.page import Cells, Rows

@@ -18,8 +18,8 @@ from gpumon.analysis.processes import whereabouts
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.common.numbers import is_known
-from gpumon.diagnosis.coverage import not_judged
 from gpumon.diagnosis.finding import Finding
+from gpumon.diagnosis.gpu import not_judged
 from gpumon.figures.memory_parts import COLORS
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, RunState, Sample

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
 from gpumon.common.numbers import shown
-from gpumon.diagnosis.grouping import ranges
+from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.storage.history.grid import USUAL

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.diagnosis.grouping import ranges
+from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon_web.holders import memory_parts

@@ -10,9 +10,9 @@ from gpumon.analysis import thresholds
 from gpumon.analysis.gpu_status import HOT, IDLE, clock_event_reasons
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.diagnosis.coverage import NOTHING, nothing_found
-from gpumon.diagnosis.fault_rules import OF_LINKS, SLOW_LINK
+from gpumon.diagnosis.faults import OF_LINKS, SLOW_LINK
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
+from gpumon.diagnosis.gpu import NOTHING, nothing_found
 from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, Availability, Unit

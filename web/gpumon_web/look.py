@@ -9,10 +9,9 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.context import GpuContext, diagnose
-from gpumon.diagnosis.fault_rules import FAULT_RULES
-from gpumon.diagnosis.finding import Finding
-from gpumon.diagnosis.gpu_rules import idle_text
-from gpumon.diagnosis.grouping import FindingGroup, grouped, ranges
+from gpumon.diagnosis.faults import FAULT_RULES
+from gpumon.diagnosis.finding import Finding, FindingGroup, grouped, ranges
+from gpumon.diagnosis.gpu import idle_text
 from gpumon.diagnosis.live import findings, is_news
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon.common.numbers import NAN
-from gpumon.diagnosis.grouping import ranges
+from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon_web import levels

@@ -9,8 +9,8 @@ from rich.segment import Segment
 from gpumon.analysis.progress import OVER, RecentPace, progress, recent_pace
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
-from gpumon.diagnosis.coverage import nothing_found
-from gpumon.diagnosis.grouping import FindingGroup
+from gpumon.diagnosis.finding import FindingGroup
+from gpumon.diagnosis.gpu import nothing_found
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, RunState
 from gpumon.model.process import Process

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon.diagnosis.coverage import nothing_found
-from gpumon.diagnosis.finding import Finding, Severity
-from gpumon.diagnosis.grouping import FindingGroup, grouped
+from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, grouped
+from gpumon.diagnosis.gpu import nothing_found
 from gpumon.model import units
 from gpumon_tui import theme
 from gpumon_tui.renderables.text_width import Line, cut, safe, width

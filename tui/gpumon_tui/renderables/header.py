@@ -17,7 +17,7 @@ from rich.style import Style
 
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState, Load
 from gpumon.analysis.gpu_status import GpuStatus, busy_counts, counted_statuses
-from gpumon.diagnosis.grouping import ranges
+from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.metrics import Availability
 from gpumon.model.vendors import short_name

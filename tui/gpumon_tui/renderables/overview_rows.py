@@ -10,8 +10,7 @@ from rich.segment import Segment
 from gpumon.analysis.progress import Progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import is_known
-from gpumon.diagnosis.finding import Severity
-from gpumon.diagnosis.grouping import FindingGroup
+from gpumon.diagnosis.finding import FindingGroup, Severity
 from gpumon.model import units
 from gpumon.model.frame import Run, RunState
 from gpumon.model.process import Process

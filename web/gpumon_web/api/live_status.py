@@ -11,7 +11,7 @@ from typing import Any, cast
 from gpumon.analysis.gpu_status import is_unreadable, why_none
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.diagnosis.now import earlier_frames
+from gpumon.diagnosis.live import earlier_frames
 from gpumon.live import Live, LiveState
 from gpumon.model.frame import Frame, nothing
 from gpumon.model.origin import Capability, Driver, Origin

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
-from gpumon.diagnosis.grouping import ranges
+from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.reports.account_words import device_name
 from gpumon.reports.events import details

@@ -1,20 +1,60 @@
-"""Rules about a GPU."""
+"""Facts that no rule could judge, because no GPU tells them: "nothing needs attention" would be a guess then."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon.analysis import thresholds
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.context import GpuContext, Rule
-from gpumon.diagnosis.fault_rules import FAULT_RULES, reported_fault
+from gpumon.diagnosis.faults import FAULT_RULES, reported_fault
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import BY_NAME, PROCESSES, Availability, Unit
 from gpumon.model.remedies import RESTART_MACHINE, command, reset, sentence
 from gpumon.model.vendors import maker
+
+_JUDGED = (
+    ("temperature", ("gpu.temperature", "gpu.temperature_memory")),
+    ("throttling", ("gpu.throttled_hw_thermal", "gpu.throttled_sw_thermal")),
+    ("memory limit", ("gpu.memory_used", "gpu.memory_total")),
+)
+"""Names for people, with the metrics that its rules read; of the first two any one tells, of memory both are needed."""
+_ALL_NEEDED = ("memory limit",)
+GPUS = "GPUs"
+"""Where none can be read at all."""
+NOTHING = "Nothing needs attention."
+
+
+def nothing_found(unknown: Sequence[str]) -> str:
+    """A sentence where no rule has found anything; `unknown` is what none could judge."""
+    return f"Nothing found; not known here: {', '.join(unknown)}." if unknown else NOTHING
+
+
+def not_judged(samples: Sequence[Sample], *, tells_processes: bool) -> list[str]:
+    """Return what is not known of any GPU that answers, in words: `temperature`; empty where the rules had all.
+
+    Of a GPU that does not answer a rule says so; where there is none, no rule can.
+    """
+    if not samples:
+        return [GPUS]
+    answering = [sample for sample in samples if sample.state is Availability.OK]
+    if not answering:
+        return []
+    found = []
+    for title, metrics in _JUDGED:
+        enough = all if title in _ALL_NEEDED else any
+        if not any(enough(_is_told(sample, name) for name in metrics) for sample in answering):
+            found.append(title)
+    return found if tells_processes else [*found, "processes", "runs"]
+
+
+def _is_told(sample: Sample, metric: str) -> bool:
+    """Whether it has a value, or will have: none is missing for good."""
+    return metric not in sample.device.missing
+
 
 _VITAL = ("gpu.utilization", "gpu.memory_used", "gpu.power", "gpu.temperature", "gpu.clock_sm")
 """Metrics of which a GPU that works tells one at least."""
