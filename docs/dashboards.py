@@ -13,7 +13,7 @@ from pathlib import Path
 
 from grafana import Asked, Board, Chart, Choice, Row, text_of
 
-from gpumon.exporters.names import EXPORTED
+from gpumon.export.family import EXPORTED
 from gpumon.model.metrics import BY_NAME, Metric, Unit
 from gpumon.model.panels import GPU_PANELS, HOST_PANELS, Panel
 

@@ -9,9 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpumon.common.clock import SECOND
 from gpumon.daemon.recorder import UseCounter
-from gpumon.exporters.dialects import DialectOptions
-from gpumon.exporters.people import UserNames
-from gpumon.exporters.scrape import Exporter
+from gpumon.export.scrape import DialectOptions, Exporter
+from gpumon.export.snapshot import UserNames
 from gpumon.live import Live, LiveState
 from gpumon.model.frame import Tick
 from gpumon.ring.layout import RUNNING

@@ -12,7 +12,7 @@ from benchmarks.nodes.plan import Fault, SimulatedJob, SimulatedNode
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
-from gpumon.exporters.snapshot import GpuFacts, Snapshot
+from gpumon.export.snapshot import GpuFacts, Snapshot
 from gpumon.model.device import Device
 from gpumon.model.frame import Run, Sample
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, Availability

@@ -10,12 +10,11 @@ from time import time as wall_clock
 
 from benchmarks.nodes.node import at, is_down
 from benchmarks.nodes.plan import SimulatedNode
-from gpumon.exporters.accepted import PLAIN
-from gpumon.exporters.family import counter
-from gpumon.exporters.limits import bounded
-from gpumon.exporters.native import native_families
-from gpumon.exporters.people import UserNames
-from gpumon.exporters.render import Renderer, compressed
+from gpumon.export.exposition import PLAIN, Renderer, compressed
+from gpumon.export.family import counter
+from gpumon.export.native import native_families
+from gpumon.export.scrape import bounded
+from gpumon.export.snapshot import UserNames
 
 _JSON = "application/json"
 

@@ -20,7 +20,7 @@ from gpumon.live import follow
 
 if TYPE_CHECKING:
     from gpumon.common.net import Address
-    from gpumon.exporters.scrape import Exporter
+    from gpumon.export.scrape import Exporter
 
 NATIVE, DCGM = "native", "dcgm"
 PORTS = {NATIVE: 9401, DCGM: 9400, "jobstats": 9445}
@@ -77,9 +77,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     _refuse_empty(arguments)
     where, arguments = resolve_options(arguments)
-    from gpumon.exporters.dialects import DialectOptions
-    from gpumon.exporters.people import UserNames
-    from gpumon.exporters.scrape import Exporter
+    from gpumon.export.scrape import DialectOptions, Exporter
+    from gpumon.export.snapshot import UserNames
 
     if arguments.host_label is not None and arguments.dialect != DCGM:
         raise UsageError(f"--host-label is for --dialect {DCGM}: pass both, or omit it")
@@ -101,7 +100,7 @@ def _host_label(name: str | None) -> str | None:
     if name is not None and not (name.isascii() and name.isidentifier()):
         raise UsageError(f"--host-label is a name of letters, digits and underscores, or none, not '{name}'")
     if name is not None:
-        from gpumon.exporters.dcgm import TAKEN_LABELS
+        from gpumon.export.dcgm import TAKEN_LABELS
 
         if name in TAKEN_LABELS or name.startswith("__"):
             raise UsageError(f"--host-label: {name} is the name of another label: pass one such as hostname")
@@ -125,7 +124,7 @@ def _refuse_doors(arguments: argparse.Namespace) -> None:
 
 
 def _textfile(exporter: Exporter, file: str, *, once: bool) -> int:
-    from gpumon.exporters.textfile import keep_textfile, write_textfile
+    from gpumon.export.textfile import keep_textfile, write_textfile
 
     if once:
         write_textfile(exporter, file)
@@ -136,8 +135,8 @@ def _textfile(exporter: Exporter, file: str, *, once: bool) -> int:
 
 def _serve(exporter: Exporter, arguments: argparse.Namespace) -> int:
     from gpumon.common.net import SocketFile, listen, token_from
-    from gpumon.exporters.doors import Doors
-    from gpumon.exporters.server import PATH, ScrapeServer, own_names
+    from gpumon.export.auth import Doors
+    from gpumon.export.server import PATH, ScrapeServer, own_names
 
     if arguments.socket_group and not arguments.socket:
         raise UsageError("--socket-group is for --socket: pass both, or omit it")

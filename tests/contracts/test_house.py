@@ -119,7 +119,7 @@ OPENED = {
     "gpumon/common/privacy.py": "/etc/passwd",
     "gpumon/common/rapl.py": "counters of the kernel",
     "gpumon/sources/nvml/sysfs.py": "attributes of the kernel",
-    "gpumon/exporters/textfile.py": "only locked, not read",
+    "gpumon/export/textfile.py": "only locked, not read",
     "gpumon/tracking/board_watch.py": "opened below a descriptor, and checked with its owner",
 }
 """Modules that open files to read by themselves, and what these are."""

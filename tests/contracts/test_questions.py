@@ -12,7 +12,7 @@ from gpumon.cluster.facts import STATES as ASKED_STATES
 from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
 from gpumon.cluster.questions import QUESTIONS, Question
 from gpumon.common.clock import SECOND
-from gpumon.exporters.native import STATES
+from gpumon.export.native import STATES
 from gpumon.model.frame import XidEvent
 from gpumon.model.metrics import Availability
 from tests.builders import TIME, device, process, run, sample, tick

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gpumon.common.clock import SECOND
-from gpumon.exporters.dialects import DialectOptions
-from gpumon.exporters.scrape import Exporter
+from gpumon.export.scrape import DialectOptions, Exporter
 from gpumon.live import Live, LiveState
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Driver, Origin

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.exporters.limits import MOST_SERIES
+from gpumon.export.scrape import MOST_SERIES
 from gpumon.model.energy import FOLLOWS
 from gpumon.storage.usage.counters import MOST_USERS
 from tests.builders import device, process, run, sample, tick

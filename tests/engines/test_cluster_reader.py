@@ -17,7 +17,7 @@ from gpumon.cluster.questions import QUESTIONS, Period, Question
 from gpumon.cluster.recorded import RULE_INTERVAL
 from gpumon.cluster.rows import single
 from gpumon.cluster.wrong import what_is_wrong
-from gpumon.exporters.dialects import DialectOptions
+from gpumon.export.scrape import DialectOptions
 from gpumon.reports.cluster_text import lines
 from gpumon_web.cluster.pages import CLUSTER_PAGES
 from gpumon_web.cluster.views import ClusterViews

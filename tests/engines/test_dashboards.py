@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.exporters.names import EXPORTED
+from gpumon.export.family import EXPORTED
 from gpumon.model.panels import PANELS
 from tests.conftest import ROOT
 from tests.engines.lab import NOW, RULES, lab_told

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpumon.exporters.dialects import DialectOptions
+from gpumon.export.scrape import DialectOptions
 from tests.engines.lab import GIB, NOW, SECONDS, first_node
 from tests.engines.past import prometheus_of, scraped
 from tests.engines.programs import Backend

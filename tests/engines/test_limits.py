@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from gpumon.common.net import Address, listen
-from gpumon.exporters.doors import Doors
-from gpumon.exporters.labels import MOST_BYTES
-from gpumon.exporters.limits import MOST_OF_ALL
-from gpumon.exporters.server import ScrapeServer
+from gpumon.export.auth import Doors
+from gpumon.export.family import MOST_BYTES
+from gpumon.export.scrape import MOST_OF_ALL
+from gpumon.export.server import ScrapeServer
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_METRICS, Availability

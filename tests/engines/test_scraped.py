@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from gpumon.exporters.dialects import DIALECTS as ALL_DIALECTS
+from gpumon.export.scrape import DIALECTS as ALL_DIALECTS
 from tests.engines.lab import RULES
 from tests.engines.nodes import GPUS, RunningNode, behind, doors, exporters, node
 from tests.engines.programs import Backend, prometheus, victoria_metrics, vmalert

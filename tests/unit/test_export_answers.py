@@ -16,12 +16,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.net import Address, listen
-from gpumon.exporters import server as server_module
-from gpumon.exporters.accepted import OPENMETRICS, PLAIN, accepted_format, accepts_gzip
-from gpumon.exporters.doors import Doors
-from gpumon.exporters.scrape import Scraped
-from gpumon.exporters.server import ScrapeServer, patience_of
-from gpumon.exporters.textfile import keep_textfile, write_textfile
+from gpumon.export import server as server_module
+from gpumon.export.auth import Doors
+from gpumon.export.exposition import OPENMETRICS, PLAIN, accepted_format, accepts_gzip
+from gpumon.export.scrape import Scraped
+from gpumon.export.server import ScrapeServer, patience_of
+from gpumon.export.textfile import keep_textfile, write_textfile
 from gpumon.model.origin import Origin
 from gpumon.ring.layout import STOPPED
 from tests.builders import process, sample, tick

@@ -19,11 +19,10 @@ import pytest
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.net import Address, listen, token_from
-from gpumon.exporters import doors as doors_module
-from gpumon.exporters.credentials import Credentials, TooManyChecks
-from gpumon.exporters.doors import Doors
-from gpumon.exporters.server import ScrapeServer, own_names
-from gpumon.exporters.web_config import WebConfig, read_web_config
+from gpumon.export import auth as doors_module
+from gpumon.export.auth import Credentials, Doors, TooManyChecks
+from gpumon.export.server import ScrapeServer, own_names
+from gpumon.export.web_config import WebConfig, read_web_config
 from tests.builders import tick
 from tests.certificates import Authority
 from tests.conftest import ROOT

@@ -9,14 +9,13 @@ import pytest
 
 from gpumon.cli.export import PORTS
 from gpumon.common.clock import SECOND
-from gpumon.exporters.accepted import OPENMETRICS
-from gpumon.exporters.dcgm import ROWS as DCGM
-from gpumon.exporters.dcgm import XID
-from gpumon.exporters.dialects import DIALECTS
-from gpumon.exporters.jobstats import LABELS
-from gpumon.exporters.jobstats import ROWS as JOBSTATS
-from gpumon.exporters.people import UserNames
-from gpumon.exporters.rows import terms_of
+from gpumon.export.dcgm import ROWS as DCGM
+from gpumon.export.dcgm import XID
+from gpumon.export.exposition import OPENMETRICS
+from gpumon.export.jobstats import LABELS
+from gpumon.export.jobstats import ROWS as JOBSTATS
+from gpumon.export.scrape import DIALECTS
+from gpumon.export.snapshot import UserNames, terms_of
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample, XidEvent
 from gpumon.model.metrics import BY_NAME, PROCESSES, Availability

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from gpumon.exporters.use_families import UNTOLD
+from gpumon.export.usage import UNTOLD
 from gpumon.model.frame import Sample
 from gpumon.model.process import Process
 from tests.builders import device, process, sample, tick

@@ -9,11 +9,9 @@ import pytest
 import yaml
 
 from gpumon.common.numbers import NAN
-from gpumon.exporters.dialects import DIALECTS
-from gpumon.exporters.family import gauge
-from gpumon.exporters.labels import MOST_BYTES, label_text, within
-from gpumon.exporters.limits import MOST_OF_ALL, MOST_SERIES, bounded
-from gpumon.exporters.people import UserNames
+from gpumon.export.family import MOST_BYTES, gauge, label_text, within
+from gpumon.export.scrape import DIALECTS, MOST_OF_ALL, MOST_SERIES, bounded
+from gpumon.export.snapshot import UserNames
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_METRICS, Availability

@@ -13,13 +13,11 @@ import pynvml
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.exporters import limits
-from gpumon.exporters.family import gauge
-from gpumon.exporters.labels import MOST_BYTES, MOST_LETTERS
-from gpumon.exporters.limits import MOST_SERIES, bounded
-from gpumon.exporters.names import EXPORTED
-from gpumon.exporters.native import STATES
-from gpumon.exporters.people import UserNames
+from gpumon.export import scrape
+from gpumon.export.family import EXPORTED, MOST_BYTES, MOST_LETTERS, gauge
+from gpumon.export.native import STATES
+from gpumon.export.scrape import MOST_SERIES, bounded
+from gpumon.export.snapshot import UserNames
 from gpumon.model.device import Device
 from gpumon.model.frame import Run, RunState, Sample, XidEvent
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, METRICS, PROCESSES, Availability, Kind
@@ -417,7 +415,7 @@ def test_a_family_without_end_is_cut_and_what_is_cut_is_counted(node: Node, monk
     wide = gauge("gpumon_wide", "Many.", ("n",), [((str(n),), 1.0) for n in range(MOST_SERIES + 7)])
     found, dropped = bounded([wide])
     assert (len(found[0].series), dropped) == (MOST_SERIES, 7)
-    monkeypatch.setattr(limits, "MOST_SERIES", 10)
+    monkeypatch.setattr(scrape, "MOST_SERIES", 10)
     node.add([tick(1, [held(0)], [process(n, user=f"user{n}") for n in range(40)])])
     exporter = node.exporter()
     exporter.scrape()

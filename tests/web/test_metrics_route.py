@@ -90,8 +90,8 @@ def test_names_are_those_of_the_pages(way: str) -> None:
 
 def test_without_its_package_the_route_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     one = served(People())
-    monkeypatch.delitem(sys.modules, "gpumon.exporters.scrape", raising=False)
-    monkeypatch.delitem(sys.modules, "gpumon.exporters.render", raising=False)
+    monkeypatch.delitem(sys.modules, "gpumon.export.scrape", raising=False)
+    monkeypatch.delitem(sys.modules, "gpumon.export.exposition", raising=False)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     answer = one.client().get("/metrics", headers={"Accept": "text/plain"})
     assert answer.status_code == 501

@@ -15,7 +15,7 @@ from werkzeug.test import TestResponse
 
 from gpumon.common.clock import SECOND
 from gpumon.common.privacy import HASHED, HIDDEN, SOMEBODY, WAYS, KnownUsers, People, local_accounts, under
-from gpumon.exporters.scrape import Exporter
+from gpumon.export.scrape import Exporter
 from gpumon.model.frame import RunState
 from gpumon.model.origin import Origin
 from gpumon_web.answers import UNCHANGED, Packed

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, cast
 from flask import Flask, Response, request
 
 from gpumon.common.errors import MissingPackage
-from gpumon.exporters.accepted import TIMEOUT, patience_of
+from gpumon.export.exposition import TIMEOUT, patience_of
 from gpumon_web.feed import Feed
 from gpumon_web.plain_page import failure
 
 if TYPE_CHECKING:
-    from gpumon.exporters.scrape import Exporter
-    from gpumon.exporters.snapshot import Readable
+    from gpumon.export.scrape import Exporter
+    from gpumon.export.snapshot import Readable
 
 METRICS = "/metrics"
 
@@ -24,7 +24,7 @@ def add_metrics(server: Flask, feed: Feed) -> None:
 
     @cache
     def exporter() -> Exporter:
-        from gpumon.exporters.scrape import Exporter
+        from gpumon.export.scrape import Exporter
 
         # The feed of a server reads a `Live`; only that of a position in a recording does not.
         return Exporter(cast("Readable", feed.live), lock=feed.lock)

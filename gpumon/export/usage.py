@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from gpumon.common.numbers import NAN, is_known
-from gpumon.exporters.family import Family, counter, gauge, info
-from gpumon.exporters.people import UserNames
-from gpumon.exporters.snapshot import GpuFacts, Snapshot
+from gpumon.export.family import Family, counter, gauge, info
+from gpumon.export.snapshot import GpuFacts, Snapshot, UserNames
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.totals import DeviceTotals, Totals
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from gpumon.common.errors import GpumonError
-from gpumon.exporters.scrape import Exporter
+from gpumon.export.scrape import Exporter
 
 EVERY = 15.0
 """Seconds between two writes."""

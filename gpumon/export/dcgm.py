@@ -13,12 +13,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gpumon.common.numbers import is_known
-from gpumon.exporters.family import Family, gauge
-from gpumon.exporters.jobs import job_of
-from gpumon.exporters.labels import label_text
-from gpumon.exporters.people import UserNames
-from gpumon.exporters.rows import DialectRow, Labels, row_families
-from gpumon.exporters.snapshot import GpuFacts, Snapshot
+from gpumon.export.family import Family, gauge, label_text
+from gpumon.export.snapshot import DialectRow, GpuFacts, Labels, Snapshot, UserNames, job_of, row_families
 from gpumon.model.process import pod_parts
 
 _MEBI = 2.0**-20

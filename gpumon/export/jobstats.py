@@ -7,12 +7,8 @@ ratios there, whatever their names say. `jobstats` finds the GPUs of a job by `j
 from __future__ import annotations
 
 from gpumon.common.numbers import NAN
-from gpumon.exporters.family import Family, gauge
-from gpumon.exporters.jobs import has_no_job, job_of
-from gpumon.exporters.labels import label_text
-from gpumon.exporters.people import UserNames
-from gpumon.exporters.rows import DialectRow, row_families
-from gpumon.exporters.snapshot import GpuFacts, Snapshot
+from gpumon.export.family import Family, gauge, label_text
+from gpumon.export.snapshot import DialectRow, GpuFacts, Snapshot, UserNames, has_no_job, job_of, row_families
 
 _PERCENT = 100.0
 LABELS = ("minor_number", "ordinal", "uuid", "name", "GPU_I_ID", "jobid", "userid")

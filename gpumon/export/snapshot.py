@@ -1,9 +1,12 @@
-"""One look at the ring: all facts that a scrape tells, and nothing that it does not know."""
+"""Job of a GPU: the one to which the scheduler gave it, or else the one whose processes are on it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import inf
+import hashlib
+import pwd
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from math import floor, inf
 from typing import NamedTuple, Protocol
 
 from gpumon.analysis.gpu_state import Activity, GpuState
@@ -11,15 +14,57 @@ from gpumon.analysis.gpu_status import ANSWERS, GpuStatus, gpu_statuses, is_unre
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import GAP
 from gpumon.common.clock import SECOND
-from gpumon.common.numbers import NAN
+from gpumon.common.numbers import NAN, is_known
+from gpumon.common.privacy import HIDDEN, People
+from gpumon.export.family import Family, counter, gauge, label_text
 from gpumon.live import LiveState
-from gpumon.model.device import counted
+from gpumon.model.device import counted, job_parts
 from gpumon.model.frame import Frame, Run, Sample
 from gpumon.model.metrics import PROCESSES
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import Process
 from gpumon.ring.sums import Sums
 from gpumon.storage.usage.totals import Totals, totals_of
+
+_HASH_LETTERS = 12
+
+
+class UserNames(StrEnum):
+    """A policy."""
+
+    NAME = "name"
+    UID = "uid"
+    HASH = "hash"
+    """Of the name: the same on every machine, so that sums over a cluster stay right. Not a secret: who guesses a name
+    can check it."""
+    OFF = "off"
+
+    def told(self, user: str, uid_of: Callable[[str], str] | None = None) -> str:
+        """Return how a user is called; empty for one who is not known."""
+        if not user or self is UserNames.OFF:
+            return ""
+        if self is UserNames.UID:
+            return (uid_of or _uid_of)(user)
+        if self is UserNames.HASH:
+            return hashlib.sha256(user.encode(errors="replace")).hexdigest()[:_HASH_LETTERS]
+        return label_text(user)
+
+    def words(self, text: str, user: str) -> str:
+        """Return what people wrote, without the name of `user` where users are not told by name."""
+        return label_text(text if self is UserNames.NAME else _NAMELESS.words(text, user))
+
+
+_NAMELESS = People(HIDDEN)
+
+
+def _uid_of(user: str) -> str:
+    """The number of a user; empty where this machine knows none. One without an account here is called by it."""
+    if user.isascii() and user.isdigit():
+        return user
+    try:
+        return str(pwd.getpwnam(user).pw_uid)
+    except (KeyError, ValueError):
+        return ""
 
 
 class Readable(Protocol):
@@ -153,3 +198,90 @@ def _processes(one: GpuStatus) -> tuple[Process, ...] | None:
     if one.sample.state not in ANSWERS:
         return None  # a frame has what was listed last, and a scrape cannot say of when that is
     return None if PROCESSES in one.sample.device.missing and not one.processes else one.processes
+
+
+_MOST_TEXT = 64
+
+
+class GpuJob(NamedTuple):
+    """A job of a scheduler."""
+
+    job: str = ""
+    """Its number; empty where there is none."""
+    uid: str = ""
+    """Number of its user; empty where nobody says so."""
+    user: str = ""
+    """Name of its user, of whom its processes are; empty where it has none."""
+    is_given: bool = False
+    """Whether the scheduler gave it the GPU, whether it uses it or not; else its processes are on it."""
+
+
+def job_of(one: GpuFacts) -> GpuJob:
+    """Return the job of a GPU; none where processes of several are on it."""
+    job, uid = job_parts(one.sample.device.job)
+    users = {process.user for process in one.processes or () if process.job and process.job == job}
+    if job:
+        return GpuJob(
+            label_text(job, _MOST_TEXT), label_text(uid, _MOST_TEXT), users.pop() if len(users) == 1 else "", True
+        )
+    found = {(process.job, process.user) for process in one.processes or () if process.job}
+    if len(found) != 1:
+        return GpuJob()
+    job, user = found.pop()
+    return GpuJob(label_text(job, _MOST_TEXT), "", user)
+
+
+def has_no_job(one: GpuFacts) -> bool:
+    """Return whether it is known that no job has a GPU: none was given it, and no process of one is on it."""
+    if one.sample.device.job or one.processes is None or one.has_unknown_holder:
+        return False
+    return not any(process.job for process in one.processes)
+
+
+Labels = Callable[[GpuFacts], tuple[str, ...]]
+
+
+class DialectRow(NamedTuple):
+    """A family."""
+
+    name: str
+    metric: str
+    """Of the table of metrics; several, joined by ` + `, are added up, and ` - ` takes away."""
+    factor: float
+    """From the base unit to that of the dialect."""
+    help: str
+    is_counter: bool = False
+    is_whole: bool = False
+    """Whether the dialect has whole numbers alone: it rounds down, as NVIDIA's programs do."""
+    optional: Sequence[str] = ()
+    """Metrics that count as 0 where a GPU does not have them."""
+
+
+def row_families(
+    rows: Sequence[DialectRow], gpus: Sequence[GpuFacts], names: Sequence[str], labels: Labels
+) -> Iterator[Family]:
+    """Yield the families of `rows`; each GPU has the labels `names`. What a GPU does not have is absent."""
+    answering = [(one, labels(one)) for one in gpus if one.answers]
+    for row in rows:
+        make = counter if row.is_counter else gauge
+        terms = terms_of(row.metric)
+        yield make(row.name, row.help, names, [(values, _value(row, terms, one)) for one, values in answering])
+
+
+def terms_of(metric: str) -> Mapping[str, float]:
+    """Return the metrics of a row, and the sign of each."""
+    words = f"+ {metric}".split()
+    return {name: -1.0 if sign == "-" else 1.0 for sign, name in zip(words[::2], words[1::2], strict=True)}
+
+
+def _value(row: DialectRow, terms: Mapping[str, float], one: GpuFacts) -> float:
+    found = 0.0
+    for metric, sign in terms.items():
+        value = one.sample.value(metric)
+        if not is_known(value) and metric in row.optional:
+            continue
+        found += sign * value
+    if not -inf < found < inf:
+        return NAN
+    # A value that went through a product is a little beside the number that it stands for.
+    return float(floor(found * row.factor + 1e-6)) if row.is_whole else found * row.factor

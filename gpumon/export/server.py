@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from gpumon.common.net import LOCAL
-from gpumon.exporters.accepted import TIMEOUT, patience_of
-from gpumon.exporters.credentials import TooManyChecks
-from gpumon.exporters.doors import Doors, Opened, is_allowed
-from gpumon.exporters.scrape import Exporter
+from gpumon.export.auth import Doors, Opened, TooManyChecks, is_allowed
+from gpumon.export.exposition import TIMEOUT, patience_of
+from gpumon.export.scrape import Exporter
 
 PATH = "/metrics"
 HEALTHY, READY = "/-/healthy", "/-/ready"

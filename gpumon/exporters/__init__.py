@@ -1,1 +1,0 @@
-"""Facts of a node for Prometheus: the newest frame and the daemon's counters, as families of samples."""
