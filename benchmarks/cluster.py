@@ -21,13 +21,12 @@ from benchmarks.report import Budget, Result, number
 from benchmarks.stage import Effort, Stage
 from benchmarks.usage import Figures, cpu_seconds
 from benchmarks.web import web
-from gpumon.cluster.by_hour import PHASE_ASKED, placed
-from gpumon.cluster.engine import Engine, EngineAnswer
-from gpumon.cluster.gpus import OF_GPUS, of_node
-from gpumon.cluster.polling import ClusterPoller
-from gpumon.cluster.questions import HOURS_ASKED, QUESTIONS, THERE, Question
-from gpumon.cluster.recorded import TOLD
-from gpumon.cluster.turns import TICK
+from gpumon.cluster.client import Engine, EngineAnswer
+from gpumon.cluster.period_queries import PHASE_ASKED, placed
+from gpumon.cluster.picture import TICK
+from gpumon.cluster.poller import ClusterPoller
+from gpumon.cluster.queries import HOURS_ASKED, OF_GPUS, QUESTIONS, THERE, Question, of_node
+from gpumon.cluster.rules import TOLD
 from gpumon_web.cluster.views import ClusterViews
 
 NODES, GPUS = 1000, 8

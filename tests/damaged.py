@@ -31,7 +31,7 @@ from unittest.mock import patch
 import gpumon
 from gpumon.cli import crash, main
 from gpumon.cli.options import resolve_options
-from gpumon.cluster.access import read_access
+from gpumon.cluster.client import read_access
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.net import token_from

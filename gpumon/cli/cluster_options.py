@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from gpumon.common.errors import MissingPackage, UsageError
 
 if TYPE_CHECKING:
-    from gpumon.cluster.access import EngineAccess
-    from gpumon.cluster.engine import Engine
+    from gpumon.cluster.client import Engine, EngineAccess
 
 CLUSTER_TICK = 15.0
 """Seconds from picture to picture: exporters are scraped no more often."""
@@ -35,10 +34,10 @@ def open_engine(arguments: argparse.Namespace) -> tuple[Engine, EngineAccess]:
     if arguments.source is not None:
         raise UsageError("--prometheus shows other machines: leave out --source")
     try:
-        from gpumon.cluster.engine import Engine
+        from gpumon.cluster.client import Engine
     except ImportError as error:
         raise MissingPackage("--prometheus", error.name or "httpx") from error
-    from gpumon.cluster.access import NO_ACCESS, read_access
+    from gpumon.cluster.client import NO_ACCESS, read_access
 
     path = arguments.prometheus_config
     access = read_access(path) if path else NO_ACCESS

@@ -20,9 +20,9 @@ def cluster_pictures(
     `height`: tells how many lines there is room for; 0 for any number.
     """
     engine, _ = open_engine(arguments)
-    from gpumon.cluster.polling import ClusterPoller
-    from gpumon.cluster.priced import cost_questions
-    from gpumon.cluster.questions import QUESTIONS, Period, of_period, of_users
+    from gpumon.cluster.cost import cost_questions
+    from gpumon.cluster.poller import ClusterPoller
+    from gpumon.cluster.queries import QUESTIONS, Period, of_period, of_users
     from gpumon.reports.cluster_text import lines
 
     period = Period(arguments.period)

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 def cluster_app(arguments: argparse.Namespace, colors: PersonColors) -> Iterator[Callable[[Gate], Dash]]:
     """Yield what makes the app of the cluster of `--prometheus`; its one poller asks while somebody looks."""
     engine, access = open_engine(arguments)
-    from gpumon.cluster.gpus import OF_GPUS
-    from gpumon.cluster.polling import ClusterPoller
-    from gpumon.cluster.priced import cost_questions
-    from gpumon.cluster.questions import QUESTIONS
+    from gpumon.cluster.cost import cost_questions
+    from gpumon.cluster.poller import ClusterPoller
+    from gpumon.cluster.queries import OF_GPUS, QUESTIONS
     from gpumon_web.app import make_cluster_app
     from gpumon_web.cluster.pages import CLUSTER_PAGES
     from gpumon_web.cluster.views import ClusterViews

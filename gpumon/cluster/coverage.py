@@ -1,22 +1,25 @@
-"""Parts of a period that an engine knows: those of which it has samples, and nodes that it did not see in all of it.
+"""Questions that follow from answers: who was on nodes that were not seen in all of a period, and when these went.
 
-Sums of a period are at least so much where a part is missing. Where that is a part of some nodes, those of the users
-who are known to have been on one of these in that period are; of who was on one only while it was not seen, and never
-told behind, nothing is known.
+They cost nothing where every node was seen. A counter of held time that grew in a period, or was not there at its
+beginning, is of a user who was on its node in it, also where it grew while nobody saw the node.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from gpumon.cluster.questions import AWAY, STEP, Period
-from gpumon.cluster.rows import Answers, node_of, single
+from gpumon.cluster.client import Answers, node_of, single
+from gpumon.cluster.period_queries import COUNTED, NODES, PER_USER, month
+from gpumon.cluster.queries import AWAY, AWAY_EVERY, COARSE, STEP, Period, Question, quoted, seldom
+from gpumon.cluster.rules import TOLD
 from gpumon.common.config import NO_GROUP, UserGroups
 from gpumon.common.numbers import NAN, is_known
 from gpumon.cost.charge import WHOLE
 from gpumon.model import units
+from gpumon.storage.history.tiers import HOUR
 
 _NAMED = 3
 """Nodes that a sentence names."""
@@ -186,3 +189,83 @@ def _whose(found: Doubt, *, it: bool) -> str:
     if not found.nodes:
         return f"Nobody is known to have been on {nodes} in this time."
     return f"Sums of who was on {nodes} in this time are at least so much (≥)."
+
+
+_BEFORE = 2 * HOUR
+"""Seconds before a period in which a counter counts as there at its beginning."""
+_LATELY = HOUR + 600.0
+"""Seconds of which hours may not know yet."""
+
+
+def away_questions(answers: Answers, at: float) -> tuple[Question, ...]:
+    """Return the questions about nodes that were not seen, by the answers which these are."""
+    found: list[Question] = []
+    for period in Period:
+        missing = unseen(answers, period)
+        if not missing or not has_all(answers, period):  # or all sums are at least so much
+            continue
+        told = {node_of(row): row.told.get("instance", node_of(row)) for row in answers[f"covered_by_node_{period}"]}
+        begin, end = month(period.value, at) if period.is_dated else (at - period.seconds, at)
+        every, some = (_only([told[node] for node in nodes]) for nodes in (missing, named(missing)))
+        if len(missing) <= AWAY:
+            found.append(_users(users_of(period, missing), every, period, begin, end))
+        found.append(_absence_times(times_of(period, missing), some, period, begin, end))
+    return tuple(found)
+
+
+def _only(nodes: Sequence[str]) -> str:
+    """A matcher of these nodes, by the names that the engine has."""
+    return f"instance=~{quoted('|'.join(re.escape(node) for node in nodes))}"
+
+
+def _users(name: str, only: str, period: Period, begin: float, end: float) -> Question:
+    """Ask who was on nodes, with counters of this period: without recorded ones in steps."""
+    counter, recorded = f"{COUNTED}{{{only}}}", f"{PER_USER}{{{only}}}"
+    steps = f"({_per_user(counter)})[{end - begin:.0f}s:{_step(period)}s] @ {end:.3f}"
+    there = _per_user(f"last_over_time({counter}[{_BEFORE:.0f}s] @ {begin:.3f})")
+    hours = f"{recorded}[{end - begin + HOUR:.0f}s] @ {end:.3f}"
+    were = f"last_over_time({recorded}[{_BEFORE:.0f}s] @ {begin:.3f})"
+    now = _per_user(f"last_over_time({counter}[{_LATELY:.0f}s] @ {end:.3f})")
+    lately = f"{now} unless on (instance, user) ({now} == on (instance, user) last_over_time({hours}))"
+    return Question(
+        name, f"group by (instance, user) ({_grown(steps, there)})", every=max(seldom(period), AWAY_EVERY),
+        by_hour=f"group by (instance, user) ({_grown(hours, were)} or {lately})", selector=period.selector,
+        is_of_one=True,
+    )  # fmt: skip
+
+
+def _grown(samples: str, before: str) -> str:
+    """Counters that grew, or began anew, in these samples, or that were not there before."""
+    return (
+        f"max_over_time({samples}) > min_over_time({samples})"
+        f" or (last_over_time({samples}) > 0) unless on (instance, user) {before}"
+    )
+
+
+def _per_user(counter: str) -> str:
+    return f"sum by (instance, user) (max by (instance, uuid, user) ({counter}))"
+
+
+def _absence_times(name: str, only: str, period: Period, begin: float, end: float) -> Question:
+    """Ask when nodes went first, how often, and when they came, where they were not there at the beginning."""
+    free = TOLD.replace("{", "{" + only + ",")
+    return Question(
+        name, _of_times(f"{NODES}{{{only}}}", period, begin, end), _of_times(free, period, begin, end),
+        max(seldom(period), AWAY_EVERY), is_of_one=True,
+    )  # fmt: skip
+
+
+def _of_times(series: str, period: Period, begin: float, end: float) -> str:
+    step = _step(period)
+    window = f"[{end - begin:.0f}s:{step}s] @ {end:.3f}"
+    there, before = (f"max by (instance) ({one})" for one in (series, f"{series} offset {step}s"))
+    left = f"(({before} unless on (instance) {there}) * 0 + time()){window}"
+    came = f"(min_over_time(({there} * 0 + time()){window}) > {begin + 2 * step:.3f}) - {step}"
+    parts: Mapping[str, str] = {
+        "left": f"min_over_time({left}) - {step}", "gaps": f"count_over_time({left})", "came": came,
+    }  # fmt: skip
+    return " or ".join(f'label_replace({part}, "what", "{what}", "", "")' for what, part in parts.items())
+
+
+def _step(period: Period) -> int:
+    return STEP if period is Period.DAY else COARSE

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumon.cluster import coverage, facts, priced
-from gpumon.cluster.amounts import hours, kwh, watts
-from gpumon.cluster.calendar_month import days
-from gpumon.cluster.dcgm import DCGM_ONLY
-from gpumon.cluster.of_now import may_include, of_now
-from gpumon.cluster.parts import answer_to, part
-from gpumon.cluster.picture import ClusterPicture
-from gpumon.cluster.questions import Period
-from gpumon.cluster.rows import Answers, single
-from gpumon.cluster.turns import NOT_ASKED
-from gpumon.cluster.unpriced import unpriced, without_price
-from gpumon.cluster.wrong import each_kind_first, unseen_nodes, what_is_wrong
+from gpumon.cluster import cost, coverage, model
+from gpumon.cluster.client import Answers, single
+from gpumon.cluster.cost import unpriced, without_price
+from gpumon.cluster.model import may_include, of_now
+from gpumon.cluster.period_queries import days
+from gpumon.cluster.picture import NOT_ASKED, ClusterPicture, hours, kwh, watts
+from gpumon.cluster.problems import answer_to, each_kind_first, part, unseen_nodes, what_is_wrong
+from gpumon.cluster.queries import DCGM_ONLY, Period
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import is_known
 from gpumon.cost.charge import NO_CHARGE, Charge
@@ -63,21 +59,21 @@ def lines(
     above = [*wrapped(_head(nodes, answers, picture, name), width)]
     for line in _problems(picture):
         above += sentence(line, width)
-    if facts.has_no_series(answers) and not picture.is_dcgm:
-        above += sentence(facts.NO_SERIES, width)
+    if model.has_no_series(answers) and not picture.is_dcgm:
+        above += sentence(model.NO_SERIES, width)
     above += sentence(picture.clocks, width)
     if picture.is_dcgm:
         above += sentence(DCGM_ONLY, width)
     yield from above
     wrong = what_is_wrong(told, answers, tells_states=not picture.is_dcgm)
     wrong = each_kind_first(wrong) if height else wrong
-    idle, runs = facts.idle_holders(answers), facts.runs(answers)
+    idle, runs = model.idle_holders(answers), model.runs(answers)
     names = NodeNames([node.name for node in told] + [one.node for one in wrong] + [one.node for one in idle])
     is_narrow = 0 < width < _NARROW
     tables = [
         Table(
             _naming(names, _FREE_NARROW if is_narrow else _FREE),
-            [_free(one, names, is_narrow=is_narrow) for one in facts.free(nodes)],
+            [_free(one, names, is_narrow=is_narrow) for one in model.free(nodes)],
             least=_FIRST,
         ),
         Table(_naming(names, _WRONG), [(names.cell([one.node]), one.dated) for one in wrong], least=_FIRST),
@@ -92,8 +88,8 @@ def _of_users(
     answers: Answers, picture: ClusterPicture, period: Period, prices: Prices | None, groups: UserGroups | None
 ) -> Iterator[Table]:
     """Users, and where there are groups these."""
-    users, doubt = facts.users(answers, period), coverage.doubt(answers, period)
-    charges = priced.charges(answers, prices, period) if prices else {}
+    users, doubt = model.users(answers, period), coverage.doubt(answers, period)
+    charges = cost.charges(answers, prices, period) if prices else {}
     more = columns(prices) if prices else ()
     names = distinct([one.name or "unknown" for one in users], _USERS[0].most)
     rows = [
@@ -105,18 +101,18 @@ def _of_users(
     below = coverage.gap(answers, period), without_price(unpriced(answers, prices, period)), explained(charges.values())
     yield Table((*_USERS, *more), rows, title, " ".join(filter(None, below)))
     if groups:
-        told = facts.groups(users, groups)
+        told = model.groups(users, groups)
         sums = []
         for one in told:
-            is_whole, charge = doubt.is_whole_of(one.sums.name, groups), priced.of_all(charges, one.users)
+            is_whole, charge = doubt.is_whole_of(one.sums.name, groups), cost.of_all(charges, one.users)
             held = _user(one.sums, one.sums.name, is_whole=is_whole)
-            sums.append((*held, *_cost(charge if is_whole else priced.least(charge), prices)))
+            sums.append((*held, *_cost(charge if is_whole else cost.least(charge), prices)))
         yield Table((_USERS[0]._replace(heading="GROUP"), *_USERS[1:], *more), sums)
 
 
-def _head(nodes: Sequence[facts.Node], answers: Answers, picture: ClusterPicture, name: str) -> Iterator[str]:
+def _head(nodes: Sequence[model.Node], answers: Answers, picture: ClusterPicture, name: str) -> Iterator[str]:
     yield name
-    if "gpus" not in answers or (facts.has_no_series(answers) and not picture.is_dcgm):
+    if "gpus" not in answers or (model.has_no_series(answers) and not picture.is_dcgm):
         yield "GPUs unknown"
     else:
         seen = [node for node in nodes if not node.silent]
@@ -138,9 +134,9 @@ def _head(nodes: Sequence[facts.Node], answers: Answers, picture: ClusterPicture
             units.counted(len(nodes), "node") + (f", {silent} silent" if silent else "")
             + (f", {unseen} more {'does' if unseen == 1 else 'do'} not answer" if unseen else "")
         )  # fmt: skip
-    if alone := facts.dcgm_alone(answers):
+    if alone := model.dcgm_alone(answers):
         yield f"{units.counted(alone, 'more node')} with NVIDIA's exporter alone"
-    if unreal := facts.unreal(answers):
+    if unreal := model.unreal(answers):
         yield f"{units.counted(unreal, 'node')} SIMULATED or REPLAY"
     if is_known(power := single(answers, "power")) and not picture.is_old:
         yield " ".join(filter(None, (watts(power), may_include(nodes))))
@@ -176,13 +172,13 @@ def _what(table: str, answers: Sequence[str]) -> str:
     return table if answers == [table] else f"{table}: {', '.join(answers)}"
 
 
-def _free(one: facts.FreeGpus, names: NodeNames, *, is_narrow: bool) -> Sequence[str]:
+def _free(one: model.FreeGpus, names: NodeNames, *, is_narrow: bool) -> Sequence[str]:
     model = ", ".join(map(short_name, one.model.split(", "))) if is_narrow else one.model
     together = f"whole node{'s' if len(one.nodes) > 1 else ''}" if one.whole else f"{one.together} together"
     return together, model, names.cell(one.nodes), units.count(one.gpus)
 
 
-def _idle(one: facts.IdleHolder, names: NodeNames) -> Sequence[str]:
+def _idle(one: model.IdleHolder, names: NodeNames) -> Sequence[str]:
     return one.user or "unknown", names.cell([one.node]), one.gpu, units.words(one.seconds)
 
 
@@ -191,7 +187,7 @@ def _naming(names: NodeNames, columns: Sequence[TextColumn]) -> Sequence[TextCol
     return [one._replace(shorten=names.shorten) if one.heading in _OF_NODES else one for one in columns]
 
 
-def _user(one: facts.ClusterUser, name: str, *, is_whole: bool) -> Sequence[str]:
+def _user(one: model.ClusterUser, name: str, *, is_whole: bool) -> Sequence[str]:
     sums = (one.held_seconds, hours), (one.idle_seconds, hours), (one.energy, kwh)
     held, idle, energy = (coverage.at_least(value, said, is_whole=is_whole) for value, said in sums)
     return name, _gpus(one.held), _gpus(one.idle), held, units.percent(one.used), idle, energy
@@ -201,14 +197,14 @@ def _cost(charge: Charge | None, prices: Prices | None) -> Sequence[str]:
     return cells(charge or NO_CHARGE, prices) if prices else ()
 
 
-def _run(one: facts.ClusterRun, names: NodeNames) -> Sequence[str]:
+def _run(one: model.ClusterRun, names: NodeNames) -> Sequence[str]:
     return (
         one.name or one.run, one.user or "unknown", one.job, _places(one, names), units.count(one.gpus),
         f"{units.whole(one.epoch)}/{units.whole(one.planned)}" if is_known(one.planned) else units.whole(one.epoch),
     )  # fmt: skip
 
 
-def _places(one: facts.ClusterRun, names: NodeNames) -> str:
+def _places(one: model.ClusterRun, names: NodeNames) -> str:
     """Nodes by name, or their number where nobody asked for names."""
     if one.nodes or not is_known(one.node_count):
         return names.cell(one.nodes)

@@ -8,9 +8,8 @@ from functools import cache
 import pytest
 
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.cluster.facts import STATES as ASKED_STATES
-from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
-from gpumon.cluster.questions import QUESTIONS, Question
+from gpumon.cluster.model import STATES as ASKED_STATES
+from gpumon.cluster.queries import OF_GPUS, QUESTIONS, Question, of_node, of_user
 from gpumon.common.clock import SECOND
 from gpumon.export.native import STATES
 from gpumon.model.frame import XidEvent

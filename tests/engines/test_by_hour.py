@@ -10,11 +10,11 @@ from math import ceil
 import httpx
 import pytest
 
-from gpumon.cluster.by_hour import HOURS, PHASE_ASKED, PROOF, hourly, phase_of, placed
-from gpumon.cluster.engine import Engine, EngineAnswer
-from gpumon.cluster.polling import ClusterPoller
-from gpumon.cluster.questions import HOURS_ASKED, PROOFS, Period, of_users
-from gpumon.cluster.recorded import OWN
+from gpumon.cluster.client import Engine, EngineAnswer
+from gpumon.cluster.period_queries import HOURS, PHASE_ASKED, PROOF, hourly, phase_of, placed
+from gpumon.cluster.poller import ClusterPoller
+from gpumon.cluster.queries import HOURS_ASKED, PROOFS, Period, of_users
+from gpumon.cluster.rules import OWN
 from tests.conftest import ROOT
 from tests.engines.past import BEGIN, prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend

@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpumon.cluster.calendar_month import LAST, month
-from gpumon.cluster.engine import Engine
-from gpumon.cluster.polling import ClusterPoller
-from gpumon.cluster.priced import charges, cost_questions
-from gpumon.cluster.questions import Period, of_users
+from gpumon.cluster.client import Engine
+from gpumon.cluster.cost import charges, cost_questions
+from gpumon.cluster.period_queries import LAST, month
+from gpumon.cluster.poller import ClusterPoller
+from gpumon.cluster.queries import Period, of_users
 from gpumon.common.config import read_prices
 from tests.engines.past import prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend

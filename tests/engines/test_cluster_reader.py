@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cluster import facts
-from gpumon.cluster.engine import Engine
-from gpumon.cluster.gpus import of_node, of_user, quoted
+from gpumon.cluster import model
+from gpumon.cluster.client import Engine, single
 from gpumon.cluster.picture import ClusterPicture
-from gpumon.cluster.polling import ClusterPoller
-from gpumon.cluster.questions import QUESTIONS, Period, Question
-from gpumon.cluster.recorded import RULE_INTERVAL
-from gpumon.cluster.rows import single
-from gpumon.cluster.wrong import what_is_wrong
+from gpumon.cluster.poller import ClusterPoller
+from gpumon.cluster.problems import what_is_wrong
+from gpumon.cluster.queries import QUESTIONS, Period, Question, of_node, of_user, quoted
+from gpumon.cluster.rules import RULE_INTERVAL
 from gpumon.export.scrape import DialectOptions
 from gpumon.reports.cluster_text import lines
 from gpumon_web.cluster.pages import CLUSTER_PAGES
@@ -84,7 +82,7 @@ def test_every_question_is_answered(pictures: dict[str, ClusterPicture], name: s
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_nodes_are_as_their_exporters_told(pictures: dict[str, ClusterPicture], name: str) -> None:
-    first, second, third = facts.nodes(pictures[name].answers(), NOW)
+    first, second, third = model.nodes(pictures[name].answers(), NOW)
     assert (first.name, first.total, first.count("busy"), first.count("held_idle"), first.count("free")) == (
         "gn1", 4, 2, 1, 1,
     )  # fmt: skip
@@ -99,10 +97,10 @@ def test_nodes_are_as_their_exporters_told(pictures: dict[str, ClusterPicture], 
 def test_recorded_states_and_models_are_those_that_nodes_tell(engines: dict[str, Backend]) -> None:
     asked = [one for one in QUESTIONS if one.name in ("gpus", "models", "seen_before")]
 
-    def told(*, recorded: bool) -> list[facts.Node]:
+    def told(*, recorded: bool) -> list[model.Node]:
         with closing(Engine(engines["with rules"].url)) as engine:
             rows = {one.name: engine.ask(one.expression(recorded=recorded), NOW).rows for one in asked}
-        return facts.nodes(rows, NOW)
+        return model.nodes(rows, NOW)
 
     assert told(recorded=True) == told(recorded=False)
     assert [(one.name, list(one.models)) for one in told(recorded=True)] == [
@@ -113,7 +111,7 @@ def test_recorded_states_and_models_are_those_that_nodes_tell(engines: dict[str,
 @pytest.mark.parametrize("name", ENGINES)
 def test_users_have_the_hours_that_they_had(pictures: dict[str, ClusterPicture], name: str) -> None:
     gap = GAPS[name]
-    ada, bob = facts.users(pictures[name].answers(), Period.DAY)
+    ada, bob = model.users(pictures[name].answers(), Period.DAY)
     assert (ada.name, bob.name) == ("ada", "bob")
     assert (ada.held, bob.held) == pytest.approx((4, 2), rel=0.01)
     assert (ada.idle, bob.idle) == pytest.approx((0, 1), rel=0.01, abs=0.001)
@@ -128,13 +126,13 @@ def test_users_have_the_hours_that_they_had(pictures: dict[str, ClusterPicture],
 @pytest.mark.parametrize("name", ENGINES)
 def test_runs_holders_and_faults_are_those_of_the_nodes(pictures: dict[str, ClusterPicture], name: str) -> None:
     answers = pictures[name].answers()
-    (run,) = facts.runs(answers)
+    (run,) = model.runs(answers)
     assert (run.name, run.user, run.job, run.gpus, list(run.nodes)) == ("moe", "ada", "88", 3, ["gn1", "gn2"])
     assert (run.epoch, run.planned) == (SECONDS // EPOCH, 90)
-    (idle,) = facts.idle_holders(answers)
+    (idle,) = model.idle_holders(answers)
     assert (idle.node, idle.gpu, idle.user) == ("gn1", "2", "bob")
     assert idle.seconds == pytest.approx(SECONDS - IDLE_FROM, abs=RULE_INTERVAL)
-    said = {(one.node, one.text.split(" at ")[0]) for one in what_is_wrong(facts.nodes(answers, NOW), answers)}
+    said = {(one.node, one.text.split(" at ")[0]) for one in what_is_wrong(model.nodes(answers, NOW), answers)}
     assert said == {
         ("gn1", f"a GPU is throttled by heat {HOT * 100:.0f} % of the time"), ("gn2", "1 GPU lost"),
         ("gn2", "XID 79 on GPU 2"), ("gn10", "silent for 16 min: its exporter does not answer"),
@@ -236,7 +234,7 @@ def test_a_site_with_dcgm_alone_tells_what_that_knows(tmp_path: Path) -> None:
         picture = read(engine)
     assert picture.is_dcgm
     assert picture.problems() == {}
-    (node,) = facts.nodes(picture.answers(), NOW)
+    (node,) = model.nodes(picture.answers(), NOW)
     assert (node.name, node.total, node.count("busy"), node.count("free")) == ("gn1:9400", 4, 2, 0)
     assert node.models == [MODEL]
     assert single(picture.answers(), "power") == 550 + 450 + 100 + 100
@@ -247,7 +245,7 @@ def test_an_engine_that_knows_nothing_of_gpumon_shows_that(tmp_path: Path) -> No
     with prometheus_of(tmp_path, [('up{job="node",instance="n"} 1', BEGIN)]) as engine:
         picture = read(engine)
     assert picture.problems() == {}
-    assert facts.nodes(picture.answers(), NOW) == []
+    assert model.nodes(picture.answers(), NOW) == []
 
 
 def test_hosts_that_only_another_exporter_tells_of_are_counted_whatever_the_ports(tmp_path: Path) -> None:
@@ -256,7 +254,7 @@ def test_hosts_that_only_another_exporter_tells_of_are_counted_whatever_the_port
     told += [('gpumon_gpus{instance="gn1:9401",state="free"} 2', BEGIN)]
     with prometheus_of(tmp_path, told) as engine:
         answers = read(engine, lambda: BEGIN).answers()
-    assert facts.dcgm_alone(answers) == 2
+    assert model.dcgm_alone(answers) == 2
 
 
 @pytest.mark.parametrize("engine", [prometheus_of, victoria_metrics_of])

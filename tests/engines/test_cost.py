@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpumon.cluster.calendar_month import LAST, month
-from gpumon.cluster.engine import Engine
-from gpumon.cluster.polling import ClusterPoller
-from gpumon.cluster.priced import charges, cost_questions
-from gpumon.cluster.questions import PROOFS, Period, of_users
+from gpumon.cluster.client import Engine
+from gpumon.cluster.cost import charges, cost_questions
+from gpumon.cluster.period_queries import LAST, month
+from gpumon.cluster.poller import ClusterPoller
+from gpumon.cluster.queries import PROOFS, Period, of_users
 from gpumon.common.clock import SECOND
 from gpumon.common.config import read_prices
 from gpumon.cost.charge import Charge

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cluster.dcgm import DCGM_QUESTIONS
+from gpumon.cluster.queries import DCGM_QUESTIONS
 from tests.engines.past import BEGIN, prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend
 

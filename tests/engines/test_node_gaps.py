@@ -11,11 +11,10 @@ from contextlib import AbstractContextManager, ExitStack, closing
 import pytest
 
 from gpumon.cluster import coverage
-from gpumon.cluster.engine import Engine
-from gpumon.cluster.polling import ClusterPoller
-from gpumon.cluster.priced import charges, cost_questions
-from gpumon.cluster.questions import Period, of_users
-from gpumon.cluster.rows import Answers
+from gpumon.cluster.client import Answers, Engine
+from gpumon.cluster.cost import charges, cost_questions
+from gpumon.cluster.poller import ClusterPoller
+from gpumon.cluster.queries import Period, of_users
 from gpumon.common.config import read_prices
 from tests.engines.past import BEGIN, prometheus_of, victoria_metrics_of
 from tests.engines.programs import Backend

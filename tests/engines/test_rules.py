@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpumon.cluster.questions import QUESTIONS
-from gpumon.cluster.recorded import RULE_INTERVAL
+from gpumon.cluster.queries import QUESTIONS
+from gpumon.cluster.rules import RULE_INTERVAL
 from gpumon.model.xids import XIDS
 from tests.conftest import ROOT
 from tests.engines.programs import program, promtool, ran

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cluster.engine import Engine
-from gpumon.cluster.polling import ClusterPoller
-from gpumon.cluster.priced import charges, cost_questions
-from gpumon.cluster.questions import Period, of_users
+from gpumon.cluster.client import Engine
+from gpumon.cluster.cost import charges, cost_questions
+from gpumon.cluster.poller import ClusterPoller
+from gpumon.cluster.queries import Period, of_users
 from gpumon.common.config import read_prices
 from gpumon.cost.hours import price_hours
 from gpumon.cost.of_run import price_record

@@ -6,11 +6,11 @@ from math import isnan
 
 import pytest
 
-from gpumon.cluster.by_tariff import fitted
-from gpumon.cluster.engine import EngineSeries
-from gpumon.cluster.facts import users
-from gpumon.cluster.priced import charges, of_all
-from gpumon.cluster.questions import Period
+from gpumon.cluster.client import EngineSeries
+from gpumon.cluster.cost import charges, of_all
+from gpumon.cluster.model import users
+from gpumon.cluster.period_queries import fitted
+from gpumon.cluster.queries import Period
 from gpumon.common.config import Prices
 from gpumon.cost.charge import Amount
 from gpumon.reports.charges import text

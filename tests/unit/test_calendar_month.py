@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpumon.cluster.calendar_month import LAST, THIS, dated, days, month
+from gpumon.cluster.period_queries import LAST, THIS, dated, days, month
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -10,19 +10,27 @@ from threading import Lock
 import pytest
 import yaml
 
-from gpumon.cluster import coverage, facts
-from gpumon.cluster.away import away_questions
-from gpumon.cluster.by_hour import HOURS, PHASE_ASKED, PROOF, placed
-from gpumon.cluster.dcgm import DCGM_ONLY, DCGM_QUESTIONS
-from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
-from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
-from gpumon.cluster.kept import KeptAnswer
-from gpumon.cluster.parts import part
-from gpumon.cluster.picture import ClusterPicture
-from gpumon.cluster.polling import UNWATCHED, ClusterPoller
-from gpumon.cluster.questions import QUESTIONS, SMALL, THERE, Period, Question, of_period
-from gpumon.cluster.recorded import RECORDED, RULE_INTERVAL, SILENT, SITE_RULES
-from gpumon.cluster.wrong import what_is_wrong
+from gpumon.cluster import coverage, model
+from gpumon.cluster.client import EngineAnswer, EngineError, EngineSeries
+from gpumon.cluster.coverage import away_questions
+from gpumon.cluster.period_queries import HOURS, PHASE_ASKED, PROOF, placed
+from gpumon.cluster.picture import ClusterPicture, KeptAnswer
+from gpumon.cluster.poller import UNWATCHED, ClusterPoller
+from gpumon.cluster.problems import part, what_is_wrong
+from gpumon.cluster.queries import (
+    DCGM_ONLY,
+    DCGM_QUESTIONS,
+    OF_GPUS,
+    QUESTIONS,
+    SMALL,
+    THERE,
+    Period,
+    Question,
+    of_node,
+    of_period,
+    of_user,
+)
+from gpumon.cluster.rules import RECORDED, RULE_INTERVAL, SILENT, SITE_RULES
 from gpumon.common.config import Prices, UserGroups
 from gpumon.model import units
 from gpumon.model.vendors import short_name
@@ -121,7 +129,7 @@ def text(poller: ClusterPoller, width: int = 0) -> str:
 
 
 def test_a_node_without_a_sample_is_silent_and_none_of_its_gpus_is_free() -> None:
-    nodes = {node.name: node for node in facts.nodes(ANSWERS, NOW)}
+    nodes = {node.name: node for node in model.nodes(ANSWERS, NOW)}
     assert nodes["gn23"].silent == 720
     assert nodes["gn23"].count("free") == 0
     assert [node.count("free") for node in nodes.values()] == [8, 2, 0, 0]
@@ -130,25 +138,25 @@ def test_a_node_without_a_sample_is_silent_and_none_of_its_gpus_is_free() -> Non
 
 def test_a_node_is_silent_only_after_its_time() -> None:
     late = {"seen": [row(NOW - SILENT, instance="a"), row(NOW - SILENT - 1, instance="b")]}
-    assert [bool(node.silent) for node in facts.nodes(late, NOW)] == [False, True]
+    assert [bool(node.silent) for node in model.nodes(late, NOW)] == [False, True]
 
 
 def test_nodes_come_in_the_order_of_their_numbers() -> None:
-    assert [node.name for node in facts.nodes(ANSWERS, NOW)] == ["gn1", "gn2", "gn10", "gn23"]
+    assert [node.name for node in model.nodes(ANSWERS, NOW)] == ["gn1", "gn2", "gn10", "gn23"]
 
 
 def test_free_gpus_that_are_together_come_first() -> None:
-    found = facts.free(facts.nodes(ANSWERS, NOW))
+    found = model.free(model.nodes(ANSWERS, NOW))
     assert [(one.together, one.whole, list(one.nodes)) for one in found] == [(8, True, ["gn1"]), (2, False, ["gn2"])]
 
 
 def test_a_run_on_several_nodes_is_one_with_its_epoch() -> None:
-    (run,) = facts.runs(ANSWERS)
+    (run,) = model.runs(ANSWERS)
     assert (run.gpus, list(run.nodes), run.epoch, run.planned, run.job) == (11, ["gn2", "gn10"], 4.0, 40.0, "88")
 
 
 def test_users_have_what_was_answered_and_nothing_else() -> None:
-    ada, bob = facts.users(ANSWERS, Period.WEEK)
+    ada, bob = model.users(ANSWERS, Period.WEEK)
     assert (ada.name, ada.held, ada.held_seconds, ada.busy_seconds) == ("ada", 13.0, 360_000.0, 180_000.0)
     assert ada.used == pytest.approx(0.5)
     assert bob.held != bob.held, "not known, and not 0"
@@ -168,7 +176,7 @@ def test_sums_of_a_period_that_the_engine_does_not_have_whole_are_at_least_so_mu
 
 
 def test_of_a_user_of_whose_time_much_is_not_judged_no_used_share_is_told() -> None:
-    part = facts.ClusterUser("ada", held_seconds=300.0, judged_seconds=99.0, busy_seconds=0.0)
+    part = model.ClusterUser("ada", held_seconds=300.0, judged_seconds=99.0, busy_seconds=0.0)
     assert part.used != part.used, "it may have worked for 201 s"
     assert part._replace(judged_seconds=294.0, busy_seconds=147.0).used == 0.5
     assert part._replace(judged_seconds=float("nan")).used != part.used
@@ -221,7 +229,7 @@ def test_of_a_large_cluster_nothing_is_asked_more_often_than_its_answer_changes(
 
 def test_another_exporter_of_a_node_is_no_node() -> None:
     answers = ANSWERS | {"seen_before": ANSWERS["seen"], "seen": [*ANSWERS["seen"], row(NOW, instance="gn1:9402")]}
-    assert "gn1:9402" not in [node.name for node in facts.nodes(answers, NOW)]
+    assert "gn1:9402" not in [node.name for node in model.nodes(answers, NOW)]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -229,7 +237,7 @@ def test_a_node_behind_two_doors_is_what_the_one_with_the_newest_sample_tells(or
     seen = [row(NOW - 5, instance="gn1", job="gpumon"), row(NOW - 3000, instance="gn1", job="old")]
     gpus = [row(6, instance="gn1", job="gpumon", state="busy"), row(2, instance="gn1", job="gpumon", state="free"),
             row(8, instance="gn1", job="old", state="unknown")]  # fmt: skip
-    (node,) = facts.nodes({"seen": seen[::order], "gpus": gpus[::order]}, NOW)
+    (node,) = model.nodes({"seen": seen[::order], "gpus": gpus[::order]}, NOW)
     assert (node.silent, node.gpus) == (0.0, {"busy": 6, "free": 2})
 
 
@@ -240,7 +248,7 @@ def test_a_node_that_never_told_its_gpus_is_named_as_what_its_target_is() -> Non
     picture = ClusterPicture(NOW, {name: KeptAnswer(rows) for name, rows in answers.items()}, recorded=True, took=0.0)
     told = "\n".join(lines(picture, FakeEngine.name, Period.WEEK))
     assert "4 nodes, 1 silent, 2 more do not answer" in told
-    found = {one.node: one.text for one in what_is_wrong(facts.nodes(answers, NOW), answers)}
+    found = {one.node: one.text for one in what_is_wrong(model.nodes(answers, NOW), answers)}
     assert found["gn30"] == "its exporter does not answer"
     assert found["gn8"] == "its exporter answers, and no daemon samples its GPUs"
     assert found["gn23"].startswith("silent")
@@ -410,10 +418,10 @@ def test_at_40_columns_free_gpus_have_their_model_in_short_and_keep_the_names_of
     }  # fmt: skip
     picture = ClusterPicture(NOW, {name: KeptAnswer(rows, NOW) for name, rows in answers.items()}, True, 0.0)
     narrow, wide = (list(lines(picture, FakeEngine.name, Period.WEEK, width)) for width in (40, 120))
-    for model in models:
-        (of_narrow,) = [line for line in narrow if short_name(model) in line]
+    for name in models:
+        (of_narrow,) = [line for line in narrow if short_name(name) in line]
         assert re.fullmatch(r"whole node  .*  gn[01] .* 8", of_narrow)
-        assert any(model in line for line in wide)
+        assert any(name in line for line in wide)
 
 
 def test_at_40_columns_a_model_loses_letters_before_a_row_of_free_gpus_loses_its_nodes() -> None:
@@ -730,14 +738,14 @@ def test_a_question_that_fails_says_since_when_and_is_asked_again_soon() -> None
 def test_a_node_that_went_away_is_silent_since_its_last_sample() -> None:
     answers = {"seen": [row(NOW - 3, instance="a")],
                "seen_before": [row(NOW - 40, instance="a"), row(NOW - 900, instance="b")]}  # fmt: skip
-    assert [(one.name, one.silent) for one in facts.nodes(answers, NOW)] == [("a", 0.0), ("b", 900.0)]
+    assert [(one.name, one.silent) for one in model.nodes(answers, NOW)] == [("a", 0.0), ("b", 900.0)]
 
 
 def test_a_node_whose_clock_is_apart_is_not_silent_while_its_samples_come() -> None:
     answers = {"gpus": [row(8, instance=name, state="free") for name in ("a", "b", "c")],
                "seen": [row(NOW - 303, instance="a"), row(NOW - 303, instance="b")],
                "clocks": [row(-300.0, instance="a"), row(600.0, instance="c")]}  # fmt: skip
-    behind, silent, ahead = facts.nodes(answers, NOW)
+    behind, silent, ahead = model.nodes(answers, NOW)
     assert [one.count("free") for one in (behind, silent, ahead)] == [8, 0, 8]
     said = [(one.node, one.text) for one in what_is_wrong([behind, silent, ahead], answers)]
     assert said == [
@@ -749,7 +757,7 @@ def test_a_node_whose_clock_is_apart_is_not_silent_while_its_samples_come() -> N
 def test_models_come_with_the_states_of_a_large_cluster_and_by_themselves_of_a_mixed_node() -> None:
     answers = {"gpus": [row(8, instance="a", state="free", model="H100"), row(8, instance="b", state="free")],
                "models": [row(4, instance="b", model="L40S"), row(4, instance="b", model="T4")]}  # fmt: skip
-    assert [list(one.models) for one in facts.nodes(answers, NOW)] == [["H100"], ["L40S", "T4"]]
+    assert [list(one.models) for one in model.nodes(answers, NOW)] == [["H100"], ["L40S", "T4"]]
 
 
 def test_a_small_cluster_is_asked_for_what_is_newer_than_its_records() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.cluster import facts
-from gpumon.cluster.engine import EngineSeries
+from gpumon.cluster import model
+from gpumon.cluster.client import EngineSeries
 from gpumon.cluster.picture import NO_ANSWER
-from gpumon.cluster.polling import ClusterPoller
-from gpumon.cluster.questions import QUESTIONS
-from gpumon.cluster.recorded import BEHIND, SAME, SILENT, STANDS
-from gpumon.cluster.wrong import what_is_wrong
+from gpumon.cluster.poller import ClusterPoller
+from gpumon.cluster.problems import what_is_wrong
+from gpumon.cluster.queries import QUESTIONS
+from gpumon.cluster.rules import BEHIND, SAME, SILENT, STANDS
 from gpumon.model import units
 from tests.unit.test_cluster import NOW, FakeEngine, HandClock, row, text
 
@@ -60,11 +60,11 @@ def test_the_text_of_an_engine_that_is_gone_is_dated_by_its_last_answer_and_clai
     assert "silent for 12 min" in told, "as it was then"
 
 
-def one_node(told: float, newest: str = "", **more: list[EngineSeries]) -> facts.Node:
+def one_node(told: float, newest: str = "", **more: list[EngineSeries]) -> model.Node:
     """A node of eight free GPUs, and what is told of its newest sample."""
     labels = {"newest": newest} if newest else {}
     answers = {"gpus": [row(8, instance="a", state="free")], "seen": [row(told, instance="a", **labels)]} | more
-    (node,) = facts.nodes(answers, NOW)
+    (node,) = model.nodes(answers, NOW)
     return node
 
 
@@ -90,7 +90,7 @@ def test_a_node_that_just_stopped_is_silent_by_how_far_its_clock_was_and_not_by_
 
 def test_a_node_that_is_gone_is_silent_since_its_newest_sample_by_the_engines_clock() -> None:
     before = {"gpus": [], "seen": [], "seen_before": [row(NOW - 420, instance="a")]}
-    (node,) = facts.nodes(before | {"clocks_before": [row(300.0, instance="a")]}, NOW)
+    (node,) = model.nodes(before | {"clocks_before": [row(300.0, instance="a")]}, NOW)
     assert node.silent == 720.0
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from gpumon.cluster.engine import EngineAnswer, EngineError, EngineLateError, EngineSeries
-from gpumon.cluster.facts import users
+from gpumon.cluster.client import EngineAnswer, EngineError, EngineLateError, EngineSeries
+from gpumon.cluster.cost import charges, cost_questions
+from gpumon.cluster.model import users
 from gpumon.cluster.picture import ClusterPicture
-from gpumon.cluster.polling import ClusterPoller
-from gpumon.cluster.priced import charges, cost_questions
-from gpumon.cluster.questions import QUESTIONS, THERE, Period, of_users
+from gpumon.cluster.poller import ClusterPoller
+from gpumon.cluster.queries import QUESTIONS, THERE, Period, of_users
 from gpumon.common.config import Prices
 from gpumon.reports.cluster_text import lines
 from tests.unit.test_cluster import NOW, FakeEngine, HandClock

@@ -11,8 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gpumon.cluster.access import EngineAccess, read_access
-from gpumon.cluster.engine import Engine, EngineError
+from gpumon.cluster.client import Engine, EngineAccess, EngineError, read_access
 from gpumon.common.errors import UsageError
 from tests.certificates import Authority
 from tests.programs import PATIENCE

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from gpumon.cli.options import resolve_options
-from gpumon.cluster import facts
-from gpumon.cluster.polling import ClusterPoller
-from gpumon.cluster.questions import Period
+from gpumon.cluster import model
+from gpumon.cluster.poller import ClusterPoller
+from gpumon.cluster.queries import Period
 from gpumon.common.clock import SECOND
 from gpumon.common.config import NO_GROUP, UserGroups, read_groups, read_prices
 from gpumon.common.errors import UsageError
@@ -84,8 +84,8 @@ def answers() -> dict[str, list[Any]]:
 
 
 def test_groups_of_a_cluster_add_their_users_up_and_end_with_those_of_none() -> None:
-    users = facts.users(answers(), Period.WEEK)
-    found = facts.groups(users, GROUPS)
+    users = model.users(answers(), Period.WEEK)
+    found = model.groups(users, GROUPS)
     assert [(one.sums.name, list(one.users)) for one in found] == [
         ("vision", ["ada", "eve"]), ("language", ["bob"]), (NO_GROUP, ["dan"]),
     ]  # fmt: skip

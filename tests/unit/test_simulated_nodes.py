@@ -13,7 +13,7 @@ import pytest
 from benchmarks.nodes.node import QUIET_AFTER
 from benchmarks.nodes.plan import Fault, plan
 from benchmarks.nodes.serving import Nodes, serve
-from gpumon.cluster.questions import QUESTIONS
+from gpumon.cluster.queries import QUESTIONS
 
 parser = pytest.importorskip("prometheus_client.parser", reason="prometheus-client is not installed")
 BEGAN = 1_800_000_000.0

@@ -7,13 +7,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpumon.cluster.asking import Asking
-from gpumon.cluster.by_hour import Hours
-from gpumon.cluster.calendar_month import LAST, THIS, month
-from gpumon.cluster.engine import EngineAnswer
-from gpumon.cluster.priced import cost_questions
-from gpumon.cluster.questions import Period
-from gpumon.cluster.site_clock import site_time, told
+from gpumon.cluster.client import EngineAnswer
+from gpumon.cluster.cost import cost_questions
+from gpumon.cluster.period_queries import LAST, THIS, Hours, month, site_time, told
+from gpumon.cluster.poller import Asking
+from gpumon.cluster.queries import Period
 from gpumon.common.config import read_prices
 
 BERLIN, NEW_YORK, KOLKATA = (ZoneInfo(name) for name in ("Europe/Berlin", "America/New_York", "Asia/Kolkata"))

@@ -9,14 +9,12 @@ from typing import Any
 from dash import Dash
 from flask.testing import FlaskClient
 
-from gpumon.cluster import site_clock
-from gpumon.cluster.asking import AskedEngine
-from gpumon.cluster.calendar_month import dated
-from gpumon.cluster.engine import EngineAnswer, EngineError, EngineSeries
-from gpumon.cluster.gpus import OF_GPUS, of_node, of_user
-from gpumon.cluster.polling import ClusterPoller
-from gpumon.cluster.priced import cost_questions
-from gpumon.cluster.questions import MONTHS, QUESTIONS, THERE, Question, of_users
+from gpumon.cluster import period_queries
+from gpumon.cluster.client import EngineAnswer, EngineError, EngineSeries
+from gpumon.cluster.cost import cost_questions
+from gpumon.cluster.period_queries import dated
+from gpumon.cluster.poller import AskedEngine, ClusterPoller
+from gpumon.cluster.queries import MONTHS, OF_GPUS, QUESTIONS, THERE, Question, of_node, of_user, of_users
 from gpumon.common.config import Prices, UserGroups
 from gpumon_web.app import make_cluster_app
 from gpumon_web.cluster.pages import CLUSTER_PAGES
@@ -136,7 +134,7 @@ class TableEngine:
 
     def ask(self, expression: str, at: float) -> EngineAnswer:
         self.asked.append(expression)
-        months = (name for name, text in self._dated if site_clock.told(dated(text, at), at) == expression)
+        months = (name for name, text in self._dated if period_queries.told(dated(text, at), at) == expression)
         name = self._by_text.get(expression) or next(months, "")
         if self.down or name in self.broken:
             raise EngineError(self.down or "the engine says: out of memory (422)")

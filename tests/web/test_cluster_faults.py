@@ -12,10 +12,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gpumon.cluster import facts
-from gpumon.cluster.access import EngineAccess
-from gpumon.cluster.engine import MOST_BYTES, Engine, EngineAnswer, EngineSeries
-from gpumon.cluster.questions import Period
+from gpumon.cluster import model
+from gpumon.cluster.client import MOST_BYTES, Engine, EngineAccess, EngineAnswer, EngineSeries
+from gpumon.cluster.queries import Period
 from gpumon.reports.cluster_text import lines
 from tests.web.clustered import ENGINE, NOW, Cluster, TableEngine, cluster, row
 from tests.web.conftest import visit
@@ -255,7 +254,7 @@ def test_a_node_that_counts_more_gpus_than_there_can_be_counts_none() -> None:
     for rows in answers.values():
         rows[:] = [one for one in rows if one.labels.get("instance") == "gn001"]
     answers["gpus"] = [one._replace(value=1e308) for one in answers["gpus"]]
-    assert [node.total for node in facts.nodes(answers, NOW)] == [0]
+    assert [node.total for node in model.nodes(answers, NOW)] == [0]
     assert len(Cluster(TableEngine(answers)).after(0.0).raw()) < 100_000
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gpumon.cluster.engine import EngineSeries
+from gpumon.cluster.client import EngineSeries
 from gpumon_web.cluster.node_map import labels
 from tests.web.clustered import PRICES, Cluster, TableEngine, cluster, row
 from tests.web.conftest import visit

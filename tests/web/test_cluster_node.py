@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.cluster.recorded import BEHIND, STANDS
+from gpumon.cluster.rules import BEHIND, STANDS
 from tests.web.clustered import NOW, Cluster, TableEngine, cluster, row
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpumon.cluster import coverage, facts
-from gpumon.cluster.amounts import kwh
-from gpumon.cluster.engine import EngineSeries
-from gpumon.cluster.priced import cost_questions
-from gpumon.cluster.questions import Period
-from gpumon.cluster.recorded import STANDS
+from gpumon.cluster import coverage, model
+from gpumon.cluster.client import EngineSeries
+from gpumon.cluster.cost import cost_questions
+from gpumon.cluster.picture import kwh
+from gpumon.cluster.queries import Period
+from gpumon.cluster.rules import STANDS
 from gpumon.common.config import Prices, UserGroups
 from gpumon.model import units
 from gpumon.reports.cluster_text import lines
@@ -328,7 +328,7 @@ def test_a_site_with_dcgm_alone_claims_nothing_about_users() -> None:
                  row(8, instance="b", state="unknown")],
         "busy": [row(0.7, instance="a"), row(0.0, instance="b")],
     }  # fmt: skip
-    from gpumon.cluster.dcgm import DCGM_QUESTIONS
+    from gpumon.cluster.queries import DCGM_QUESTIONS
 
     engine = TableEngine(answers, ["DCGM_FI_DEV_GPU_UTIL"])
     engine._by_text = {one.recorded: one.name for one in DCGM_QUESTIONS}
@@ -341,7 +341,7 @@ def test_a_site_with_dcgm_alone_claims_nothing_about_users() -> None:
 
 
 def test_at_a_site_with_dcgm_alone_a_target_that_never_answered_is_told() -> None:
-    from gpumon.cluster.dcgm import DCGM_QUESTIONS
+    from gpumon.cluster.queries import DCGM_QUESTIONS
 
     answers = {
         "seen": [row(NOW - 3, instance="d1")], "gpus": [row(8, instance="d1", state="unknown")],
@@ -507,11 +507,11 @@ def test_an_engine_without_a_series_of_gpumon_knows_nothing_and_says_so() -> Non
     assert not any("rules" in one["text"] for one in values["doubts"])
     assert (values["free"], values["idle"], values["runs_now"], values["power"]) == ("–", "–", "–", "–")
     assert values["wrong"] == [{"text": "Not known."}]
-    assert facts.NO_SERIES in [one["text"] for one in values["doubts"]]
+    assert model.NO_SERIES in [one["text"] for one in values["doubts"]]
     said = list(lines(served.poller.picture(), "engine", Period.WEEK))
     assert "GPUs unknown" in said[0]
     assert "0 nodes" not in said[0]
-    assert facts.NO_SERIES in said
+    assert model.NO_SERIES in said
     assert shown().page()["state"] == "live"
 
 

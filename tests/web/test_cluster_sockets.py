@@ -13,9 +13,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from gpumon.cluster.access import EngineAccess
-from gpumon.cluster.engine import MOST_BYTES, Engine, EngineAnswer
-from gpumon.cluster.questions import QUESTIONS
+from gpumon.cluster.client import MOST_BYTES, Engine, EngineAccess, EngineAnswer
+from gpumon.cluster.queries import QUESTIONS
 from tests.engines.programs import free_port
 from tests.engines.served import listening
 from tests.web.clustered import NOW, Cluster, TableEngine, cluster, row

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.cluster.kept import NEVER, KeptAnswer
-from gpumon.cluster.picture import ClusterPicture
-from gpumon.cluster.rows import Answers
-from gpumon.cluster.wrong import unseen_nodes
+from gpumon.cluster.client import Answers
+from gpumon.cluster.picture import NEVER, ClusterPicture, KeptAnswer
+from gpumon.cluster.problems import unseen_nodes
 from gpumon.common.config import Prices, UserGroups
 from gpumon_web.page import Cells, Now
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon.cluster import facts
-from gpumon.cluster.amounts import watts
-from gpumon.cluster.facts import in_order
-from gpumon.cluster.gpus import of_node
-from gpumon.cluster.rows import Answers, single
-from gpumon.cluster.wrong import what_is_wrong
+from gpumon.cluster import model
+from gpumon.cluster.client import Answers, single
+from gpumon.cluster.model import in_order
+from gpumon.cluster.picture import watts
+from gpumon.cluster.problems import what_is_wrong
+from gpumon.cluster.queries import of_node
 from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
 from gpumon.model.metrics import Unit
@@ -86,7 +86,7 @@ def _only(answers: Answers, name: str) -> Answers:
     return {question: [row for row in rows if row.labels.get("instance") == name] for question, rows in answers.items()}
 
 
-def _nothing(known: ClusterNow, node: facts.Node | None, name: str) -> str:
+def _nothing(known: ClusterNow, node: model.Node | None, name: str) -> str:
     if node is None and (words := known.unseen().get(name)):
         return f"Nothing is known of the GPUs of this node: {words[0]}."
     if node is None:
@@ -103,7 +103,7 @@ def _nothing(known: ClusterNow, node: facts.Node | None, name: str) -> str:
     return f"The engine tells nothing about {units.counted(node.total, 'GPU')} of it." if node.total else "No GPU."
 
 
-def _facts(node: facts.Node, answers: Answers) -> list[Cells]:
+def _facts(node: model.Node, answers: Answers) -> list[Cells]:
     power = [] if node.silent else [row.value for row in answers.get(f"node_power {node.name}", ())]
     newest = single(answers, f"node_newest {node.name}")
     newest = newest if is_known(newest) else node.seen

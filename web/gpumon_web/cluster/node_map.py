@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from gpumon.analysis.thresholds import PAUSE
-from gpumon.cluster.facts import Node, in_order
-from gpumon.cluster.questions import SMALL
-from gpumon.cluster.rows import Answers
+from gpumon.cluster.client import Answers
+from gpumon.cluster.model import Node, in_order
+from gpumon.cluster.queries import SMALL
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon_web.cluster.words import percent

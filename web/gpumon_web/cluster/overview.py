@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon.cluster import coverage, facts, priced
-from gpumon.cluster.calendar_month import days
-from gpumon.cluster.gpus import OF_GPUS
-from gpumon.cluster.kept import NEVER
-from gpumon.cluster.of_now import of_now
-from gpumon.cluster.questions import Period
-from gpumon.cluster.unpriced import unpriced, without_price
-from gpumon.cluster.wrong import unseen_nodes, what_is_wrong
+from gpumon.cluster import cost, coverage, model
+from gpumon.cluster.cost import unpriced, without_price
+from gpumon.cluster.model import of_now
+from gpumon.cluster.period_queries import days
+from gpumon.cluster.picture import NEVER
+from gpumon.cluster.problems import unseen_nodes, what_is_wrong
+from gpumon.cluster.queries import OF_GPUS, Period
 from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import not_of_now, of, states_not_of_now
@@ -115,15 +114,15 @@ def live(now: Now, args: Args) -> Cells:
     period = Period(args["period"]) if args["period"] in list(Period) else Period.WEEK
     nodes, now_told = picture.nodes(), picture.nodes_now()
     answers = of_now(known.answers, nodes)
-    idle = facts.idle_holders(answers)
+    idle = model.idle_holders(answers)
     wrong = what_is_wrong(nodes, answers, tells_states=not picture.is_dcgm)
     silent = sum(1 for node in nodes if node.silent)
     gpus, unseen = sum(node.total for node in nodes if not node.silent), len(unseen_nodes(nodes, answers))
-    costs = [one.name for one in priced.cost_questions(known.prices, periods=(period,))]
+    costs = [one.name for one in cost.cost_questions(known.prices, periods=(period,))]
     away = [name for name in picture.kept if name.startswith(f"away_users_{period} ")]
     of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs, *away)
-    charges = priced.charges(answers, known.prices, period) if known.prices else {}
-    users, doubt = facts.users(answers, period), coverage.doubt(answers, period)
+    charges = cost.charges(answers, known.prices, period) if known.prices else {}
+    users, doubt = model.users(answers, period), coverage.doubt(answers, period)
     unknown = (coverage.gap(answers, period), without_price(unpriced(answers, known.prices, period)),
                explained(charges.values()))  # fmt: skip
     gap = " ".join(filter(None, unknown))
@@ -131,14 +130,14 @@ def live(now: Now, args: Args) -> Cells:
     dates = days(period, asked_at) if period.is_dated else ""
     by_group = known.groups if args["by"] == GROUP else None
     rows = (
-        tables.group_rows(facts.groups(users, by_group), by_group, charges, known.prices, period=period, doubt=doubt,
+        tables.group_rows(model.groups(users, by_group), by_group, charges, known.prices, period=period, doubt=doubt,
                           dates=dates)
         if by_group
         else tables.marked(
             tables.user_rows(users, charges, known.prices, period=period, doubt=doubt, dates=dates)
         )
     )  # fmt: skip
-    is_told = not picture.unanswered and not facts.has_no_series(answers)
+    is_told = not picture.unanswered and not model.has_no_series(answers)
     well = {"text": "Nothing is known to be wrong.", "old": "Not known."} if is_told else {"text": "Not known."}
     return {
         **summary(answers, now_told, is_dcgm=picture.is_dcgm),
@@ -161,12 +160,12 @@ def live(now: Now, args: Args) -> Cells:
         },
         "users_dates": f"{period.heading}: {dates}, in the time zone of the server" if dates else "",
         "users_age": not_of_now(known, of_users) or ({"text": gap} if users and gap else None),
-        "free_gpus": tables.free_rows(facts.free(now_told)),
+        "free_gpus": tables.free_rows(model.free(now_told)),
         "users": rows,
         **holders(known.groups, args["by"]),
         **has_costs(known.prices),
         "idle_holders": tables.idle_rows(idle),
-        "runs": tables.run_rows(facts.runs(answers)),
+        "runs": tables.run_rows(model.runs(answers)),
     }  # fmt: skip
 
 

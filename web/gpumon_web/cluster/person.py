@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpumon.cluster import coverage, facts, priced
-from gpumon.cluster.amounts import hours, kwh
-from gpumon.cluster.calendar_month import days
-from gpumon.cluster.facts import ClusterRun, ClusterUser, in_order
-from gpumon.cluster.gpus import of_user
-from gpumon.cluster.kept import NEVER
-from gpumon.cluster.of_now import of_now
-from gpumon.cluster.questions import ROLLING, Period
-from gpumon.cluster.rows import Answers
-from gpumon.cluster.unpriced import unpriced
+from gpumon.cluster import cost, coverage, model
+from gpumon.cluster.client import Answers
+from gpumon.cluster.cost import unpriced
+from gpumon.cluster.model import ClusterRun, ClusterUser, in_order, of_now
+from gpumon.cluster.period_queries import days
+from gpumon.cluster.picture import NEVER, hours, kwh
+from gpumon.cluster.queries import ROLLING, Period, of_user
 from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
 from gpumon.reports.charges import explained
@@ -97,7 +94,7 @@ def live(now: Now, args: Args) -> Cells:
              "busy": shown(busy.get(node, NAN))}
             for row in rows if (node := row.labels.get("instance", ""))
         ),
-        "idle_holders": tables.idle_rows([one for one in facts.idle_holders(answers) if one.user == name]),
+        "idle_holders": tables.idle_rows([one for one in model.idle_holders(answers) if one.user == name]),
     }  # fmt: skip
 
 
@@ -133,12 +130,12 @@ def _about(known: ClusterNow, answers: Answers, name: str) -> str:
 
 
 def _of(answers: Answers, name: str, period: Period) -> ClusterUser | None:
-    return next((one for one in facts.users(answers, period) if one.name == name), None)
+    return next((one for one in model.users(answers, period) if one.name == name), None)
 
 
 def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
     answers, prices = known.answers, known.prices
-    charge = priced.charges(answers, prices, period).get(name) if prices else None
+    charge = cost.charges(answers, prices, period).get(name) if prices else None
     one = _of(answers, name, period) or ClusterUser(name)
     is_whole, part = coverage.doubt(answers, period).is_whole(name), coverage.missing_part(answers, period, name)
 
@@ -162,7 +159,7 @@ def _hours(known: ClusterNow, name: str, period: Period) -> Cells:
 def _explained(known: ClusterNow, name: str) -> str | None:
     """Words on the costs of the hours."""
     prices, answers = known.prices, known.answers
-    every = [priced.charges(answers, prices, period).get(name) for period in Period] if prices else []
+    every = [cost.charges(answers, prices, period).get(name) for period in Period] if prices else []
     return explained(one for one in every if one) or None
 
 

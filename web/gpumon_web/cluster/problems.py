@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.cluster.facts import IdleHolder
-from gpumon.cluster.wrong import Wrong
+from gpumon.cluster.model import IdleHolder
+from gpumon.cluster.problems import Wrong
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.reports.text_table import distinct

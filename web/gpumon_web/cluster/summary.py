@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.cluster import coverage, facts
-from gpumon.cluster.amounts import energy, watts_of
-from gpumon.cluster.dcgm import DCGM_ONLY
-from gpumon.cluster.facts import Node
-from gpumon.cluster.of_now import may_include
-from gpumon.cluster.questions import SMALL, Period
-from gpumon.cluster.recorded import LISTED
-from gpumon.cluster.rows import Answers, single
+from gpumon.cluster import coverage, model
+from gpumon.cluster.client import Answers, single
+from gpumon.cluster.model import Node, may_include
+from gpumon.cluster.picture import energy, watts_of
+from gpumon.cluster.queries import DCGM_ONLY, SMALL, Period
+from gpumon.cluster.rules import LISTED
 from gpumon.common.numbers import NAN, is_known, shown
 from gpumon.model import units
 from gpumon_web.cluster.known import ClusterNow
@@ -58,7 +56,7 @@ def _free(seen: Sequence[Node], total: int) -> Cells:
 
 def _idle(seen: Sequence[Node], answers: Answers) -> Cells:
     idle = sum(node.count("held_idle") for node in seen)
-    holders = facts.idle_holders(answers)
+    holders = model.idle_holders(answers)
     long = sum(one.seconds >= _LONG for one in holders)
     least = "≥ " if len(holders) >= LISTED else ""
     users = sorted(((row.value, row.labels.get("user", "")) for row in answers.get("idle_now", ()) if row.value >= 0.5),
@@ -97,7 +95,7 @@ def _power(answers: Answers, nodes: Sequence[Node]) -> Cells:
 
 
 def _runs(answers: Answers, nodes: Sequence[Node]) -> Cells:
-    if "runs" not in answers or facts.has_no_series(answers):
+    if "runs" not in answers or model.has_no_series(answers):
         return {"runs_now": units.MISSING, "runs_below": ""}
     rows = answers["runs"]
     users = {row.labels.get("user", "") for row in rows}
@@ -115,8 +113,8 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
         told.append("Every node is silent: what is free, who holds GPUs, what runs and the power are not known.")
     if picture.is_dcgm:
         told.append(DCGM_ONLY)
-    elif facts.has_no_series(known.answers):
-        told.append(facts.NO_SERIES)
+    elif model.has_no_series(known.answers):
+        told.append(model.NO_SERIES)
     elif picture.kept and picture.looked and not picture.recorded:
         told.append(
             "Some recorded series of gpumon's rules are missing, so the exporters' own are asked, which takes the "
@@ -127,7 +125,7 @@ def doubts(known: ClusterNow, nodes: Sequence[Node]) -> list[Cells]:
             "Hours of a week and longer are added up minute by minute, which takes the engine longer: load "
             "deploy/prometheus/hours.yml, after an upgrade anew. It records the first of its sums within an hour."
         )
-    if alone := facts.dcgm_alone(known.answers):
+    if alone := model.dcgm_alone(known.answers):
         told.append(
             f"{units.counted(alone, 'node')} with NVIDIA's exporter (dcgm-exporter) alone: not shown here; "
             "'gpumon export' on these tells of them."

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpumon.cluster.amounts import hours, kwh
+from gpumon.cluster.cost import least, of_all
 from gpumon.cluster.coverage import Doubt, at_least
-from gpumon.cluster.facts import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup
-from gpumon.cluster.priced import least, of_all
-from gpumon.cluster.questions import Period
+from gpumon.cluster.model import ClusterRun, ClusterUser, FreeGpus, IdleHolder, UserGroup
+from gpumon.cluster.picture import hours, kwh
+from gpumon.cluster.queries import Period
 from gpumon.common.config import NO_GROUP, Prices, UserGroups
 from gpumon.common.numbers import exact, is_known, shown
 from gpumon.cost.charge import Charge

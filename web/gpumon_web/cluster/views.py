@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
-from gpumon.cluster import facts
-from gpumon.cluster.gpus import of_node, of_user
-from gpumon.cluster.picture import NO_ANSWER, ClusterPicture
-from gpumon.cluster.polling import ClusterPoller
-from gpumon.cluster.priced import cost_questions
-from gpumon.cluster.questions import MONTHS, Period, Question, of_users
-from gpumon.cluster.steps import NO_SERIES, what_to_do
-from gpumon.cluster.turns import TICK
+from gpumon.cluster import model
+from gpumon.cluster.client import NO_SERIES, what_to_do
+from gpumon.cluster.cost import cost_questions
+from gpumon.cluster.picture import NO_ANSWER, TICK, ClusterPicture
+from gpumon.cluster.poller import ClusterPoller
+from gpumon.cluster.queries import MONTHS, Period, Question, of_node, of_user, of_users
 from gpumon.common.config import Prices, UserGroups
 from gpumon.model import units
 from gpumon_web.cluster.known import NOTHING, ClusterNow
@@ -61,7 +59,7 @@ class ClusterFeed:
         """Return the state for the head of every page. The caller holds `lock`."""
         picture = self.picture
         age = self._poller.silence(picture)
-        is_empty = facts.has_no_series(picture.answers()) and not picture.is_dcgm
+        is_empty = model.has_no_series(picture.answers()) and not picture.is_dcgm
         answers_now = not picture.kept or age <= NO_ANSWER
         is_live = answers_now and not is_empty
         is_waking = not answers_now and self._poller.is_waking(picture)
@@ -132,7 +130,7 @@ class ClusterViews(PageViews):
     def server(self, now: Now) -> Cells:
         """Facts for the head of every page."""
         known = now.cluster or ClusterNow()
-        users = {one.name for one in facts.users(known.answers, Period.WEEK)}
+        users = {one.name for one in model.users(known.answers, Period.WEEK)}
         users |= {row.labels.get("user", "") for row in known.answers.get("runs", ())}
         return {
             "hostname": known.engine, "users": sorted(users - {""}), "places": self.colors.places(users), "home": "",
@@ -146,7 +144,7 @@ _SUBJECTS: Mapping[str, Callable[[str, str], Sequence[Question]]] = {"node": of_
 
 def _unreal(picture: ClusterPicture) -> str:
     """Words of the head for nodes whose numbers are of no real machine; empty where there is none."""
-    count = facts.unreal(picture.answers())
+    count = model.unreal(picture.answers())
     return f"SIMULATED or REPLAY: {units.counted(count, 'node')}" if count else ""
 
 

@@ -1,7 +1,6 @@
-"""The table of everything that is asked of an engine; nobody else's expression ever reaches it.
+"""Questions to a site with NVIDIA's exporter alone (dcgm-exporter, names up to 4.8), by the names of our own.
 
-A question has an expression on recorded series (`deploy/prometheus`), which costs little at any size, and one on the
-series of exporters, for sites without the rules.
+It does not tell who holds a GPU: what does nothing may be free or held, and is neither here.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from collections.abc import Container, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from gpumon.cluster import calendar_month
-from gpumon.cluster.by_hour import NODES, looked_for, seen_by_hour, summed_by_hour
-from gpumon.cluster.recorded import (
+from gpumon.cluster import period_queries
+from gpumon.cluster.period_queries import NODES, looked_for, seen_by_hour, summed_by_hour
+from gpumon.cluster.rules import (
     CLOCKS,
     CLOCKS_BEFORE,
     CLOCKS_BEFORE_RAW,
@@ -26,7 +25,9 @@ from gpumon.cluster.recorded import (
     RULE_INTERVAL,
     SITE_RULES,
     TOLD,
+    throttled,
 )
+from gpumon.model.metrics import IDLE
 from gpumon.storage.history.tiers import HOUR
 
 STEP = 300
@@ -62,8 +63,8 @@ class Period(StrEnum):
     DAY = "day"
     WEEK = "week"
     MONTH = "month"
-    THIS_MONTH = calendar_month.THIS
-    LAST_MONTH = calendar_month.LAST
+    THIS_MONTH = period_queries.THIS
+    LAST_MONTH = period_queries.LAST
 
     @property
     def is_dated(self) -> bool:
@@ -322,3 +323,119 @@ def of_period(questions: Sequence[Question], period: Period) -> tuple[Question, 
     """Return the questions without those about other periods."""
     others = tuple(f"_{other}" for other in Period if other is not period)
     return tuple(one for one in questions if not one.name.endswith(others) or one.name.endswith("_of_day"))
+
+
+_UTIL = DCGM
+_IDLE = 100 * IDLE
+"""Percent."""
+
+DCGM_ONLY = (
+    "Only NVIDIA's exporter (dcgm-exporter) answers here. It does not tell who holds a GPU: users, runs, hours "
+    "and what is free are unknown; 'gpumon export' on the nodes tells them."
+)
+DCGM_QUESTIONS: tuple[Question, ...] = (
+    Question("seen", f"max by (instance) (max_over_time(timestamp({_UTIL})[1h:1m]))"),
+    Question(
+        "gpus",
+        f'label_replace(count by (instance) ({_UTIL} > {_IDLE:g}), "state", "busy", "", "")'
+        f' or label_replace(count by (instance) ({_UTIL} <= {_IDLE:g}), "state", "unknown", "", "")',
+    ),
+    Question(
+        "models", f'count by (instance, model) (label_replace({_UTIL}, "model", "$1", "modelName", "(.+)"))', every=60.0
+    ),
+    Question("busy", f"avg by (instance) ({_UTIL}) / 100"),
+    Question("power", "sum(DCGM_FI_DEV_POWER_USAGE)"),
+    Question("last_xid", "max by (instance, gpu) (DCGM_FI_DEV_XID_ERRORS) > 0", every=60.0),
+    # Targets of the jobs by which others of them answer: of those that never did there is nothing but `up`.
+    Question(
+        "down", f"group by (instance) (up == 0 and on (job) count by (job) (last_over_time({_UTIL}[1h])))", every=60.0
+    ),
+    Question(
+        "energy_of_day",
+        f"sum(increase(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[{Period.DAY.selector}])) / 1000",
+        every=300.0,
+    ),
+    Question(
+        f"covered_{Period.DAY}",
+        f"count_over_time((count({_UTIL}))[{Period.DAY.selector}:{STEP}s]) * {STEP}",
+        every=300.0,
+    ),
+)
+
+
+_OF_GPUS = {
+    "info": "max by (instance, gpu, model) (gpumon_gpu_info{})",
+    "users": "max by (instance, gpu, user) (gpumon_gpu_user_info{})",
+    "used": (
+        "max by (instance, gpu) (rate(gpumon_gpu_utilization_seconds_total{}[5m])"
+        " / rate(gpumon_gpu_utilization_observed_seconds_total{}[5m]))"
+    ),
+    "idle": "max by (instance, gpu) (gpumon_gpu_idle_seconds{})",
+    "silent": "max by (instance, gpu, reason) (gpumon_gpu_unavailable{all})",
+}
+_OF_NODE = {
+    "newest": "max(gpumon_last_sample_timestamp_seconds{})",
+    "memory": "max by (gpu) (gpumon_gpu_memory_used_bytes{})",
+    "size": "max by (gpu) (gpumon_gpu_memory_total_bytes{})",
+    "power": "max by (gpu) (gpumon_gpu_power_watts{})",
+    "temperature": "max by (gpu) (gpumon_gpu_temperature_celsius{})",
+    "throttled": f"{throttled('gpu', '{}')} > {THROTTLED:g}",
+    "held_idle": "max by (gpu) (gpumon_gpu_user_idle_seconds{})",
+    "runs": (
+        "max by (gpu, run, name, user) (max by (instance, uuid, gpu) (gpumon_gpu_info{})"
+        " * on (instance, uuid) group_right (gpu) max by (instance, uuid, run, name, user) (gpumon_run_info{}))"
+    ),
+}
+_RUN_GPUS = "max by (run) (gpumon_run_{} and on (instance, run) max by (instance, run) (gpumon_run_info{{}}))"
+_OF_USER = {
+    "places": "count by (instance) (max by (instance, uuid) (gpumon_gpu_user_info{}))",
+    "jobs": (
+        "count by (run, name, slurm_job, instance) (max by (run, name, slurm_job, instance, uuid) (gpumon_run_info{}))"
+    ),
+    # Of those on few GPUs, too: what is asked of all is of the runs that are listed.
+    "epochs": _RUN_GPUS.format("epoch"),
+    "planned": _RUN_GPUS.format("epochs"),
+}
+_PLACE = re.compile(r"\{(all)?\}")
+"""Where the series of a subject are chosen; with `all`, those that tell of a whole GPU."""
+
+
+def _of(text: str, only: str = "") -> str:
+    """The expression of these series alone. All places are filled at once: a name may look like one."""
+
+    def chosen(found: re.Match[str]) -> str:
+        matchers = ",".join(filter(None, ('metric="all"' if found[1] else "", only)))
+        return f"{{{matchers}}}" if matchers else ""
+
+    return _PLACE.sub(chosen, text)
+
+
+OF_GPUS = tuple(Question(f"gpu_{name}", _of(text), every=30.0, is_small=True) for name, text in _OF_GPUS.items())
+"""Questions with a row for each GPU."""
+
+
+def of_node(node: str, told: str = "") -> tuple[Question, ...]:
+    """Questions about the GPUs of one node; `told`: its name as the engine has it, where people see another text."""
+    only = f"instance={quoted(told or node)}"
+    return tuple(
+        Question(f"node_{name} {node}", _of(text, only), is_of_one=True) for name, text in (_OF_GPUS | _OF_NODE).items()
+    )
+
+
+def of_user(user: str, told: str = "") -> tuple[Question, ...]:
+    """Questions about one user: the nodes and runs of theirs; `told` as for a node."""
+    only = f"user={quoted(told or user)}"
+    return tuple(
+        Question(f"user_{name} {user}", f"topk({LISTED}, {_of(text, only)})", every=30.0, is_of_one=True)
+        for name, text in _OF_USER.items()
+    )
+
+
+def quoted(text: str) -> str:
+    """A string of PromQL.
+
+    >>> quoted('a"b')
+    '"a\\\\"b"'
+    """
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

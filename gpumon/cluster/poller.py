@@ -1,30 +1,169 @@
-"""One poller for all who look: asks each question in its turn, and keeps its last answer with its age.
-
-Each question fails alone. All that are due are asked for the same moment, so that one picture shows one time. What
-only some look at, such as one node, is asked while they do.
-"""
+"""Questions of a round, asked a few at a time: an engine that answers late is not asked all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import tzinfo
 from functools import partial
 from math import inf
 from threading import Event, Lock, Thread
 from time import monotonic
 from time import time as wall_clock
+from typing import Protocol
 
-from gpumon.cluster.asking import AskedEngine, Asking
-from gpumon.cluster.away import away_questions
-from gpumon.cluster.coverage import has_all
-from gpumon.cluster.dcgm import DCGM_QUESTIONS
-from gpumon.cluster.kept import NEVER, KeptAnswer, next_answer, of_one_moment
-from gpumon.cluster.looking import EngineLook
-from gpumon.cluster.picture import ClusterPicture
-from gpumon.cluster.questions import QUESTIONS, Question
-from gpumon.cluster.rows import Answers
-from gpumon.cluster.turns import NOT_ASKED, TICK, due, put_off_longest, turns
+from gpumon.cluster import period_queries
+from gpumon.cluster.client import Answers, EngineAnswer, EngineError, EngineLateError
+from gpumon.cluster.coverage import away_questions, has_all
+from gpumon.cluster.period_queries import PHASE_ASKED, Hours, dated, phase_of, placed
+from gpumon.cluster.picture import (
+    NEVER,
+    NOT_ASKED,
+    TICK,
+    ClusterPicture,
+    KeptAnswer,
+    Turn,
+    due,
+    next_answer,
+    of_one_moment,
+    put_off_longest,
+    turns,
+)
+from gpumon.cluster.queries import DCGM_QUESTIONS, GPUS_OF_NODE, HOURS_ASKED, QUESTIONS, SMALL, THERE, Question
+from gpumon.cluster.rules import DCGM, OWN
 from gpumon.common.numbers import is_known
+
+_AT_ONCE = 4
+_MOST_LATE = 4
+"""Questions without an answer in time, one behind the other, after which a round asks no more, but for one turn."""
+
+
+class AskedEngine(Protocol):
+    """An engine, or a stand-in."""
+
+    name: str
+
+    def ahead(self) -> float:
+        """Return the seconds by which its clock is ahead of ours. Raises EngineError."""
+
+    def ask(self, expression: str, at: float) -> EngineAnswer:
+        """Evaluate an expression at a moment. Raises EngineError."""
+
+
+class Asking:
+    """Asks an engine; of one round at a time."""
+
+    def __init__(self, engine: AskedEngine, zone: tzinfo | None = None) -> None:
+        """`zone`: that of the site's months and hours; else that of this process."""
+        self._engine = engine
+        self._zone = zone
+        self._late = 0
+        """Questions of this round that were not answered in time, since one was."""
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gpumon-cluster")
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def answers(
+        self, found: Sequence[Turn], in_turn: Turn, at: float, recorded: Mapping[str, bool], hours: Hours
+    ) -> Mapping[str, tuple[EngineAnswer | None, str]]:
+        """Ask all of these, and return answers and problems by question; `in_turn` is asked in any case."""
+        self._late = 0
+        wanted = [question for turn in found for question in turn]
+        answers = self._pool.map(
+            lambda one: self._ask(one, at, hours, recorded=recorded[one.name], in_turn=one in in_turn), wanted
+        )
+        return dict(zip((one.name for one in wanted), answers, strict=True))
+
+    def _ask(
+        self, question: Question, at: float, hours: Hours, *, recorded: bool, in_turn: bool
+    ) -> tuple[EngineAnswer | None, str]:
+        if self._late >= _MOST_LATE and not in_turn:
+            return None, NOT_ASKED
+        expression = question.expression(recorded=recorded, hours=hours.periods)
+        if not question.is_of_one:  # a name may look like a window
+            expression = dated(placed(expression, at, hours.phase, self._zone), at, self._zone)
+            expression = period_queries.told(expression, at, self._zone)
+        try:
+            answer = self._engine.ask(expression, at)
+        except EngineError as error:
+            self._late += isinstance(error, EngineLateError) and not in_turn
+            return None, str(error)
+        self._late = 0
+        return answer, ""
+
+
+_CLOCKS_APART = 10.0
+"""Seconds by which the engine's clock may differ from ours before we take its time."""
+_LOOK_FOR_RULES = 300.0
+_LOOK_AGAIN = 2 * TICK
+"""The same, while some are missing."""
+
+
+class EngineLook:
+    """Looks at what an engine has; it is asked again from time to time, and after a question that failed."""
+
+    def __init__(self, engine: AskedEngine, questions: Sequence[Question], clock: Callable[[], float]) -> None:
+        self._engine = engine
+        self._questions = questions
+        self._clock = clock
+        self._due = 0.0
+        self.there: Mapping[str, float] = {}
+        """Names that the engine has, with the number of series of each."""
+        self.has_looked = False
+        """Whether it told them, when asked last."""
+        self.hours = Hours()
+
+    @property
+    def is_dcgm(self) -> bool:
+        """Whether it has nothing but NVIDIA's exporters."""
+        return DCGM in self.there and OWN not in self.there
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the cluster is known to be one in which each GPU can be asked for."""
+        return 0 < self.there.get(OWN, self.there.get(DCGM, 0.0) / GPUS_OF_NODE) <= SMALL
+
+    def apart(self, before: float) -> float:
+        """Return the seconds by which its clock is ahead, where it is another; what it was where nobody says."""
+        try:
+            ahead = self._engine.ahead()
+        except EngineError:
+            return before  # the questions will say why
+        return round(ahead) if abs(ahead) > _CLOCKS_APART else 0.0
+
+    def look(self, at: float) -> bool:
+        """Look what it has of our rules and of exporters, where that is due; return whether it has others now."""
+        if self._clock() < self._due:
+            return False
+        before = self.there.keys(), self.is_small
+        try:
+            self.there = {row.labels.get("__name__", ""): row.value for row in self._engine.ask(THERE, at).rows}
+        except EngineError:
+            self.has_looked = False
+            return False  # the questions will say why
+        self.has_looked = True
+        all_there = all(one.asks_recorded(self.there, is_small=False) for one in self._questions)
+        self._due = self._clock() + (_LOOK_FOR_RULES if all_there else _LOOK_AGAIN)
+        self.hours = self._hours_at(at) if all_there else Hours()
+        return before != (self.there.keys(), self.is_small)
+
+    def look_soon(self) -> None:
+        """Look again in the next round: it may be another engine that answers then, or one without its rules."""
+        self._due = 0.0
+
+    def _hours_at(self, at: float) -> Hours:
+        """Return what the engine has of sums by the hour; what it had where it does not say."""
+        try:
+            phase = phase_of(self._engine.ask(PHASE_ASKED, at).rows)
+            if not is_known(phase):
+                return Hours()
+            rows = self._engine.ask(placed(HOURS_ASKED, at, phase), at).rows
+        except EngineError:
+            return self.hours
+        return Hours(phase, frozenset(row.labels.get("of", "") for row in rows))
+
 
 UNWATCHED = 120.0
 """Seconds without a viewer after which nothing is asked."""

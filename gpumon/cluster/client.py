@@ -1,14 +1,14 @@
-"""The engine: a Prometheus, or what answers as one (VictoriaMetrics, Mimir, Thanos), asked by its HTTP API.
-
-https://prometheus.io/docs/prometheus/latest/querying/api/
-"""
+"""Access to an engine: credentials, certificates and headers, from a file that only its owner can read."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import ssl
+import stat
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2s
@@ -19,11 +19,128 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from gpumon.cluster.access import NO_ACCESS, EngineAccess
-from gpumon.cluster.steps import BROKE_OFF, CLOSED, ELSEWHERE, FAILED, LATE, NO_ENGINE, REFUSED, SAYS, TOO_LONG
-from gpumon.common.errors import GpumonError, UsageError
+from gpumon.common.config import read_toml
+from gpumon.common.errors import GpumonError, UsageError, quoted
+from gpumon.common.numbers import NAN
 from gpumon.common.paths import require_readable
 from gpumon.common.text import clean
+
+_TEXTS = ("token", "username", "password", "ca", "certificate", "key", "node-page")
+_NAMES = (*_TEXTS, "headers")
+_SHORTEST = 4
+"""Letters from which on a text of the file is looked for in what an engine says: shorter ones are in every sentence."""
+_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class EngineAccess(NamedTuple):
+    """Proof of who asks; never in a log, an error or a page."""
+
+    token: str = ""
+    """Of `Authorization: Bearer`."""
+    username: str = ""
+    password: str = ""
+    ca: str = ""
+    """File of the authority that signed the engine's certificate; empty for those of the machine."""
+    certificate: str = ""
+    """File of our own certificate."""
+    key: str = ""
+    """File of its key, where that is another one."""
+    headers: Mapping[str, str] = {}
+    """Further headers, such as `X-Scope-OrgID` of a tenant."""
+
+    node_page: str = ""
+    """Address of the pages of a node, with `{host}` for its name, such as `https://{host}/gpus/`; no secret."""
+
+    def __repr__(self) -> str:
+        return "EngineAccess(...)"
+
+    def masked(self, text: str) -> str:
+        """Return what somebody else says without what we showed them."""
+        pair = b64encode(f"{self.username}:{self.password}".encode()).decode()
+        shown = [self.token, self.password, pair, *self.headers.values()]
+        for secret in sorted({one for one in shown if len(one) >= _SHORTEST}, key=len, reverse=True):
+            text = text.replace(secret, "…")
+        return text
+
+
+NO_ACCESS = EngineAccess()
+
+
+def read_access(path: str) -> EngineAccess:
+    """Read the TOML file of `--prometheus-config`. Raises UsageError, which never repeats what stands in it."""
+    try:
+        mode = os.stat(path).st_mode
+        found = read_toml(path)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError:
+        raise UsageError(f'{path} is no TOML file: write lines such as token = "..."') from None
+    if mode & _OF_OTHERS:
+        raise UsageError(f"{path} can be read by others: chmod 600 {quoted(path)}")
+    return _checked(path, found)
+
+
+def _checked(path: str, found: Mapping[str, Any]) -> EngineAccess:
+    unknown = sorted(set(found) - set(_NAMES))
+    if unknown:
+        raise UsageError(f"unknown name '{unknown[0]}' in {path}. Names: {', '.join(_NAMES)}")
+    for name in _TEXTS:
+        if not _is_line(found.get(name, "")):
+            raise UsageError(f"{name} in {path} must be a string of one line")
+    headers = found.get("headers", {})
+    if not isinstance(headers, dict) or not all(_is_line(name) and _is_line(value) for name, value in headers.items()):
+        raise UsageError(f"headers in {path} must be a table of strings of one line")
+    if found.get("token") and found.get("username"):
+        raise UsageError(f"{path} has a token and a username: an engine takes one of them")
+    if found.get("key") and not found.get("certificate"):
+        raise UsageError(f"{path} has a key without its certificate")
+    page = found.get("node-page", "")
+    if page and not page.startswith(("http://", "https://")):
+        raise UsageError(f"node-page in {path} must be a URL, such as https://{{host}}/gpus/")
+    return EngineAccess(**{name.replace("-", "_"): value for name, value in found.items()})
+
+
+def _is_line(value: Any) -> bool:
+    return isinstance(value, str) and value.isascii() and (value.isprintable() or not value)
+
+
+CLOSED = "refuses connections"
+BROKE_OFF = "ends connections before it has answered"
+REFUSED = "refuses us"
+LATE = "has not answered within"
+TOO_LONG = "answered with more than"
+ELSEWHERE = "sends us elsewhere"
+TOO_MANY = "HTTP 429"
+FAILED = "an error came in the place of an answer"
+NO_ENGINE = "no Prometheus answers there"
+SAYS = "the engine says"
+NO_SERIES = "no series of gpumon"
+
+_RUNS = "Look whether Prometheus runs at {engine}, and whether this server reaches it."
+_LOG = "The log of Prometheus at {engine}, or of the proxy before it, says more."
+_URL = "Look whether {engine} is the URL of Prometheus itself, and start 'gpumon web' with the right one."
+_SCRAPES = "Look whether Prometheus at {engine} scrapes 'gpumon export' on the nodes, and whether these targets are up."
+_STEPS = (
+    (REFUSED, "Correct the credentials for {engine} in the file of --prometheus-config, and start 'gpumon web' anew."),
+    (CLOSED, _RUNS),
+    (LATE, "Prometheus at {engine} may have too much to do: look at its load, and whether gpumon's rules are loaded."),
+    (TOO_MANY, "Prometheus at {engine}, or the proxy before it, takes no more questions for now: raise its limit."),
+    (ELSEWHERE, "Start 'gpumon web' with the URL to which {engine} sends, or with credentials where that is a login."),
+    (TOO_LONG, _URL),
+    (NO_ENGINE, _URL),
+    (FAILED, _LOG),
+    (BROKE_OFF, _LOG),
+    (SAYS, _LOG),
+    (NO_SERIES, _SCRAPES),
+)
+"""Words of an error, and what to do about it; the first that fits."""
+
+
+def what_to_do(problem: str, engine: str) -> str:
+    """Return a sentence on what helps where an engine does not answer; `engine`: its URL for people."""
+    step = next((step for words, step in _STEPS if words in problem), _RUNS)
+    return step.format(engine=engine)
+
 
 MOST_BYTES = 8 * 2**20
 """Of an answer; a larger one is refused before it is read to its end."""
@@ -262,3 +379,18 @@ def _warning(found: Mapping[str, Any], shown: Callable[[object], str]) -> str:
     if isinstance(warnings, list) and warnings:
         return shown(warnings[0])
     return "a part of its data did not answer" if found.get("isPartial") is True else ""
+
+
+Answers = Mapping[str, Sequence[EngineSeries]]
+"""Rows by question; a question that was never answered is not in it."""
+
+
+def single(answers: Answers, name: str) -> float:
+    """Return the value of an answer of one row; NaN without one."""
+    rows = answers.get(name, ())
+    return rows[0].value if len(rows) == 1 else NAN
+
+
+def node_of(row: EngineSeries) -> str:
+    """Return the node that a row is of."""
+    return row.labels.get("instance", "")

@@ -8,17 +8,98 @@ sums are as exact as those by the minute are. They are asked for where they know
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from datetime import tzinfo
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime, tzinfo
 from functools import partial
 from math import floor, isfinite
+from statistics import fmean
 from typing import NamedTuple
 
-from gpumon.cluster.calendar_month import LAST, THIS, month
-from gpumon.cluster.engine import EngineSeries
-from gpumon.cluster.recorded import RULE_INTERVAL
+from gpumon.cluster.client import EngineSeries
+from gpumon.cluster.rules import RULE_INTERVAL
 from gpumon.common.numbers import NAN
+from gpumon.cost.charge import UNKNOWN, WHOLE, Amount
 from gpumon.storage.history.tiers import HOUR
+from gpumon.storage.usage.summary import PERIODS
+
+LATELY = 600.0
+"""Seconds in which energy may be that steps do not have yet."""
+
+
+def fitted(by_price: Mapping[float, float], lately: Mapping[float, float], total: float, *, all_priced: bool) -> Amount:
+    """Price the energy of a row (kWh), of which steps have so much at each price.
+
+    `lately`: energy of the last minutes, by each price that held in them; `all_priced`: whether every hour has a price
+    and every price was answered. A step may hold energy of the tariff beside it, so that a sum of steps is no bound:
+    it is told as "about". Where it is not known at which price much of it was used, all of it was at the lowest or at
+    a higher one.
+    """
+    found = sum(by_price.values())
+    value = sum(price * kwh for price, kwh in by_price.items())
+    if total <= 0:
+        return Amount(0.0) if all_priced else UNKNOWN
+    if not all_priced:  # some of it may have been used while nothing had a price
+        return Amount(value * min(1.0, total / found), complete=False, about=True) if found > 0 else UNKNOWN
+    if WHOLE * total <= found <= total / WHOLE:
+        return Amount(value * total / found)
+    prices = {price for price, kwh in by_price.items() if kwh > 0} | set(lately)
+    rest, recent = total - found, max(lately.values(), default=0.0)
+    if abs(rest) <= recent / WHOLE and len(prices) == 1:
+        return Amount(total * prices.pop())
+    if lately and 0 < rest <= recent / WHOLE:
+        return Amount(value + rest * fmean(lately), about=True)
+    return Amount(total * min((*by_price, *lately)), complete=False)
+
+
+LAST, THIS = "last-month", "this-month"
+_RANGE = re.compile(rf"\[({LAST}|{THIS})(:\w+)?\]")
+_SECONDS = re.compile(rf'"({LAST}|{THIS})"')
+_LEAST = 60.0
+"""Seconds of a month that has just begun: no range is empty."""
+
+
+def month(which: str, at: float, zone: tzinfo | None = None) -> tuple[float, float]:
+    """Return begin and end of the month (s since 1970); the current one ends now.
+
+    `zone`: where it begins; else where this process is.
+    """
+    begin, _ = PERIODS["month"](at, zone)
+    if which == LAST:
+        return PERIODS["month"](begin - 1.0, zone)
+    return min(begin, at - _LEAST), at
+
+
+def days(which: str, at: float, zone: tzinfo | None = None) -> str:
+    """Return the first and the last day of the month.
+
+    >>> from datetime import UTC
+    >>> days("last-month", 1796083200.0, UTC)
+    '2026-11-01 to 2026-11-30'
+    """
+    begin, end = month(which, at, zone)
+    first, last = (datetime.fromtimestamp(moment, zone) for moment in (begin, end - 1.0))
+    return f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"
+
+
+def dated(expression: str, at: float, zone: tzinfo | None = None) -> str:
+    """Return an expression whose months are those of a moment.
+
+    >>> from datetime import UTC
+    >>> dated("sum_over_time(up[last-month:300s])", 1796083200.0, UTC)
+    'sum_over_time(up[2592000s:300s] @ 1796083200)'
+    """
+    return _SECONDS.sub(partial(_seconds, at, zone), _RANGE.sub(partial(_range, at, zone), expression))
+
+
+def _range(at: float, zone: tzinfo | None, found: re.Match[str]) -> str:
+    begin, end = month(found[1], at, zone)
+    return f"[{end - begin:.0f}s{found[2] or ''}] @ {end:.0f}"
+
+
+def _seconds(at: float, zone: tzinfo | None, found: re.Match[str]) -> str:
+    begin, end = month(found[1], at, zone)
+    return f'"{end - begin:.0f}"'
+
 
 _LATE = 30.0
 """Seconds by which the hour of a sum ended before its sample: then no sample of a minute lies on its border."""
@@ -145,3 +226,55 @@ def _window(at: float, phase: float, zone: tzinfo | None, found: re.Match[str]) 
         }  # fmt: skip
     since, until = spans.get(which, (first + HOUR / 2, first + HOUR / 2))
     return f"[{1000 * max(until - since, _NO_TIME):.0f}ms] @ {until:.3f}"
+
+
+_MARK = re.compile(r"site_time\((-?\d+) ([\w-]+)\)")
+_DAY = round(24 * HOUR)
+
+
+def site_time(later: float, selector: str) -> str:
+    """Return a mark for the seconds of the local clock in a period, so many seconds later; `told` puts them in."""
+    return f"site_time({later:.0f} {selector})"
+
+
+def told(expression: str, at: float, zone: tzinfo | None = None) -> str:
+    """Return an expression with the clock of a zone, as it went until a moment; else with that of this process.
+
+    >>> from zoneinfo import ZoneInfo
+    >>> told("hour(vector(site_time(0 720h)))", 1763938800.0, ZoneInfo("Europe/Berlin"))
+    'hour(vector(time() + 7200 - 3600 * (time() >= bool 1761440400)))'
+    """
+    return _MARK.sub(partial(_told, at, zone), expression)
+
+
+def _told(at: float, zone: tzinfo | None, found: re.Match[str]) -> str:
+    later, selector = int(found[1]), found[2]
+    begin, end = month(selector, at, zone) if selector in (LAST, THIS) else (at - HOUR * int(selector[:-1]), at)
+    begin -= HOUR  # an engine may begin with the step before
+    changes = "".join(
+        f" {'-' if by < 0 else '+'} {abs(by)} * (time() >= bool {moment - later})"
+        for moment, by in _changes(int(begin), int(end), zone)
+    )
+    return f"time() + {_east(int(begin), zone) + later}{changes}"
+
+
+def _changes(begin: int, end: int, zone: tzinfo | None) -> Iterator[tuple[int, int]]:
+    """When the clock was changed, and by how many seconds."""
+    for day in range(begin, end, _DAY):
+        before, after = day, min(day + _DAY, end)
+        by = _east(after, zone) - _east(before, zone)
+        if not by:
+            continue
+        while after - before > 1:
+            middle = (before + after) // 2
+            if _east(middle, zone) == _east(day, zone):
+                before = middle
+            else:
+                after = middle
+        yield after, by
+
+
+def _east(moment: int, zone: tzinfo | None) -> int:
+    """Seconds by which the clock was ahead of UTC."""
+    ahead = datetime.fromtimestamp(moment, zone).astimezone(zone).utcoffset()
+    return round(ahead.total_seconds()) if ahead is not None else 0
