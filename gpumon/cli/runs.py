@@ -27,7 +27,7 @@ from gpumon.storage.ledger.records import Record, RunSummary, RunTrace
 
 if TYPE_CHECKING:
     from gpumon.common.config import Prices
-    from gpumon.cost.charge import Charge
+    from gpumon.cost import Charge
 
 _REPLACED = "overwritten if it exists"
 _RUN = "id, name or unambiguous prefix of a run; 'last' is the newest"
@@ -166,7 +166,7 @@ def _costs(
     """Charges of the runs of a list by their ids; None without prices, since each run is read for it."""
     if prices is None:
         return None
-    from gpumon.cost.of_run import price_record
+    from gpumon.cost import price_record
 
     costs = {}
     for ledger, listed in found:

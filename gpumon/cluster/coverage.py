@@ -17,7 +17,7 @@ from gpumon.cluster.queries import AWAY, AWAY_EVERY, COARSE, STEP, Period, Quest
 from gpumon.cluster.rules import TOLD
 from gpumon.common.config import NO_GROUP, UserGroups
 from gpumon.common.numbers import NAN, is_known
-from gpumon.cost.charge import WHOLE
+from gpumon.cost import WHOLE
 from gpumon.model import units
 from gpumon.storage.history.tiers import HOUR
 

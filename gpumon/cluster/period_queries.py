@@ -18,7 +18,7 @@ from typing import NamedTuple
 from gpumon.cluster.client import EngineSeries
 from gpumon.cluster.rules import RULE_INTERVAL
 from gpumon.common.numbers import NAN
-from gpumon.cost.charge import UNKNOWN, WHOLE, Amount
+from gpumon.cost import UNKNOWN, WHOLE, Amount
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.summary import PERIODS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gpumon.cost.charge import WHOLE
+from gpumon.cost import WHOLE
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.model.vendors import numbered

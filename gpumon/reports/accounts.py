@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpumon.common.config import Prices
-from gpumon.cost.charge import Charge, together
-from gpumon.cost.hours import Priced, price_hours
+from gpumon.cost import Charge, Priced, price_hours, together
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.model.vendors import numbered

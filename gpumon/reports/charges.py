@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
-from gpumon.cost.charge import Amount, Charge
+from gpumon.cost import Amount, Charge
 from gpumon.model import units
 from gpumon.reports.csv_cells import Cell
 from gpumon.reports.text_table import TextColumn

@@ -14,7 +14,7 @@ from gpumon.cluster.problems import answer_to, each_kind_first, part, unseen_nod
 from gpumon.cluster.queries import DCGM_ONLY, Period
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import is_known
-from gpumon.cost.charge import NO_CHARGE, Charge
+from gpumon.cost import NO_CHARGE, Charge
 from gpumon.model import units
 from gpumon.model.vendors import short_name
 from gpumon.reports.charges import cells, columns, explained

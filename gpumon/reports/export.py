@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
-from gpumon.cost.of_run import Measured, price_devices
+from gpumon.cost import Measured, price_devices
 from gpumon.reports import charges
 from gpumon.reports.csv_cells import Cell, csv_line, named, utc
 from gpumon.reports.export_whole import EPOCH, STEPS, whole_parts

@@ -12,8 +12,7 @@ from typing import Any
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import logged
-from gpumon.cost.charge import NO_CHARGE, Charge
-from gpumon.cost.of_run import price_run, price_stretch
+from gpumon.cost import NO_CHARGE, Charge, price_run, price_stretch
 from gpumon.diagnosis.finding import finding_json
 from gpumon.diagnosis.past import findings, verdict
 from gpumon.model.frame import RunState

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
-from gpumon.cost.charge import NO_CHARGE, Charge
+from gpumon.cost import NO_CHARGE, Charge
 from gpumon.model import units
 from gpumon.reports import charges
 from gpumon.reports.text_table import TextColumn, draw

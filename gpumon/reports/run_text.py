@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
-from gpumon.cost.of_run import price_run, price_stretch
+from gpumon.cost import price_run, price_stretch
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.reports import charges

@@ -17,9 +17,7 @@ from gpumon.cluster.poller import ClusterPoller
 from gpumon.cluster.queries import PROOFS, Period, of_users
 from gpumon.common.clock import SECOND
 from gpumon.common.config import read_prices
-from gpumon.cost.charge import Charge
-from gpumon.cost.hours import price_hours
-from gpumon.cost.of_run import price_run
+from gpumon.cost import Charge, price_hours, price_run
 from gpumon.model.frame import RunState
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger

@@ -13,8 +13,7 @@ from gpumon.cluster.cost import charges, cost_questions
 from gpumon.cluster.poller import ClusterPoller
 from gpumon.cluster.queries import Period, of_users
 from gpumon.common.config import read_prices
-from gpumon.cost.hours import price_hours
-from gpumon.cost.of_run import price_record
+from gpumon.cost import price_hours, price_record
 from gpumon.model.frame import RunState
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.usage.account import Account, DeviceUse

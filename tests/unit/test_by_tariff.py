@@ -12,7 +12,7 @@ from gpumon.cluster.model import users
 from gpumon.cluster.period_queries import fitted
 from gpumon.cluster.queries import Period
 from gpumon.common.config import Prices
-from gpumon.cost.charge import Amount
+from gpumon.cost import Amount
 from gpumon.reports.charges import text
 
 DEAR, CHEAP = 0.34, 0.10

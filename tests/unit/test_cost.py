@@ -11,9 +11,7 @@ import pytest
 
 from gpumon.common.config import Prices, read_prices
 from gpumon.common.numbers import NAN
-from gpumon.cost.charge import Amount, Charge, together
-from gpumon.cost.hours import price_hours
-from gpumon.cost.of_run import price_run, price_stretch
+from gpumon.cost import Amount, Charge, price_hours, price_run, price_stretch, together
 from gpumon.model import units
 from gpumon.reports import charges, export, run_text
 from gpumon.storage.ledger import aggregate

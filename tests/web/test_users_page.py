@@ -19,7 +19,7 @@ from playwright.sync_api import Browser
 
 from gpumon.common.clock import SECOND
 from gpumon.common.config import Prices
-from gpumon.cost.charge import Charge, amount
+from gpumon.cost import Charge, amount
 from gpumon.model.frame import Tick
 from gpumon.model.origin import HARDWARE, RECORDED, SIMULATED, Capability, Origin
 from gpumon.reports import accounts

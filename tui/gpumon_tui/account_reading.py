@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.common.config import Prices
-from gpumon.cost.charge import Charge
-from gpumon.cost.hours import price_hours
+from gpumon.cost import Charge, price_hours
 from gpumon.reports.account_words import Headlines, device_name, headlines, seen, why_nobody
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.query import KeptAccounts, read_accounts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN, exact, is_known
-from gpumon.cost.charge import NO_CHARGE, Charge
+from gpumon.cost import NO_CHARGE, Charge
 from gpumon.model import units
 from gpumon.reports.charges import text
 from gpumon_web.page import Cells, Column

@@ -16,7 +16,7 @@ from gpumon.common.config import Prices
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import history_beside
 from gpumon.common.privacy import SHOWN, in_force
-from gpumon.cost.of_run import price_run, price_stretch
+from gpumon.cost import price_run, price_stretch
 from gpumon.diagnosis.finding import finding_json
 from gpumon.diagnosis.past import findings, verdicts_of
 from gpumon.figures.run_finer import refined

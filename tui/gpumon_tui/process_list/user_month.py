@@ -9,7 +9,7 @@ from gpumon_tui.asked import Asked
 
 if TYPE_CHECKING:
     from gpumon.common.config import Prices
-    from gpumon.cost.charge import Charge
+    from gpumon.cost import Charge
     from gpumon.storage.usage.query import KeptAccounts
 
 _AGAIN = 60.0
@@ -42,8 +42,7 @@ class MonthReader:
         return self.asked.ask(("month", path), lambda: self._month(path, now, prices), _AGAIN).found or NO_MONTHS
 
     def _month(self, path: str, now: float, prices: Prices) -> dict[str, UserMonth]:
-        from gpumon.cost.charge import NO_CHARGE
-        from gpumon.cost.hours import price_hours
+        from gpumon.cost import NO_CHARGE, price_hours
         from gpumon.storage.usage.query import by_user, read_accounts
         from gpumon.storage.usage.summary import PERIODS
 

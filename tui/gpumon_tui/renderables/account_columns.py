@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN
-from gpumon.cost.charge import UNKNOWN, Amount
+from gpumon.cost import UNKNOWN, Amount
 from gpumon.model import units
 from gpumon.reports import charges
 from gpumon.reports.account_words import account_energy, energy_text, idle_note, idle_text, unknown_work, used_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN
-from gpumon.cost.charge import UNKNOWN, Amount
+from gpumon.cost import UNKNOWN, Amount
 from gpumon.model import units
 from gpumon.reports import charges
 from gpumon_tui import palette

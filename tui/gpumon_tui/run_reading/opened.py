@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN, is_known
-from gpumon.cost.charge import Charge
-from gpumon.cost.of_run import price_run, price_stretch
+from gpumon.cost import Charge, price_run, price_stretch
 from gpumon.diagnosis.past import findings, is_partly_sampled, verdict
 from gpumon.model.frame import RunState
 from gpumon.reports.about import about_lines

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from gpumon.analysis.holders import held_now
 from gpumon.common.numbers import NAN
-from gpumon.cost.charge import NO_CHARGE
+from gpumon.cost import NO_CHARGE
 from gpumon.model import units
 from gpumon.model.device import Device
 from gpumon.reports.account_words import Headlines, unreadable

@@ -11,7 +11,7 @@ from gpumon.cluster.picture import hours, kwh
 from gpumon.cluster.queries import Period
 from gpumon.common.config import NO_GROUP, Prices, UserGroups
 from gpumon.common.numbers import exact, is_known, shown
-from gpumon.cost.charge import Charge
+from gpumon.cost import Charge
 from gpumon.model import units
 from gpumon.reports.charges import FIELDS
 from gpumon_web.cluster.words import gpus, node_link, nodes, user_address

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from gpumon.cost.charge import Charge
-from gpumon.cost.hours import price_hours
+from gpumon.cost import Charge, price_hours
 from gpumon.model import units
 from gpumon.reports.account_words import (
     Headlines,
