@@ -124,7 +124,7 @@ def _export(where: Places, arguments: argparse.Namespace) -> int:
 def _export_window(
     history: LongHistory, path: str, length: float, where: Places, arguments: argparse.Namespace
 ) -> None:
-    from gpumon.reports.history_export import lines, parquet, rows_of
+    from gpumon.reports.history import lines, parquet, rows_of
 
     live, known = follow(where), overview(path)
     history.look_in(path)

@@ -14,7 +14,7 @@ from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_paths
-from gpumon.reports import accounts
+from gpumon.reports import usage
 from gpumon.storage.history.grid import span_of
 from gpumon.storage.history.tiers import HOUR
 from gpumon.storage.usage.query import by_group, read_accounts
@@ -61,15 +61,15 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     if arguments.groups:
         kept = by_group(kept, arguments.user_groups)
     groups = summary(kept, begin, end, arguments.by)
-    priced = kept.devices, arguments.prices, accounts.GROUP if arguments.groups else accounts.USER
+    priced = kept.devices, arguments.prices, usage.GROUP if arguments.groups else usage.USER
     if arguments.json:
-        json.dump(accounts.as_json(groups, arguments.by, begin, end, *priced), sys.stdout, allow_nan=False)
+        json.dump(usage.as_json(groups, arguments.by, begin, end, *priced), sys.stdout, allow_nan=False)
         print()
     elif arguments.csv:
-        sys.stdout.writelines(accounts.csv(groups, *priced))
+        sys.stdout.writelines(usage.csv(groups, *priced))
     elif not groups:
         print("no accounts in this window: no daemon watched the GPUs; one that runs writes them within a minute")
     else:
-        for line in accounts.lines(groups, arguments.by, output_width(), *priced):
+        for line in usage.lines(groups, arguments.by, output_width(), *priced):
             print(line)
     return EXIT_OK

@@ -30,7 +30,7 @@ def add_parser(commands: Any, formatter: Any) -> None:
 
 def run(where: Places, arguments: argparse.Namespace) -> int:
     """Print the totals. Raises GpumonError where nothing of the window is known."""
-    from gpumon.reports import history_totals
+    from gpumon.reports import history
     from gpumon.storage.history.overview import overview
 
     live = follow(where)
@@ -48,10 +48,10 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     if found.problem:
         say(f"gpumon: what was kept is missing here: {found.problem}")
     if arguments.json:
-        print(json.dumps(history_totals.document(found)))
+        print(json.dumps(history.document(found)))
     elif arguments.csv:
-        sys.stdout.writelines(history_totals.table(found))
+        sys.stdout.writelines(history.table(found))
     else:
-        for line in history_totals.text(found, output_width()):
+        for line in history.text(found, output_width()):
             print(line)
     return EXIT_OK

@@ -21,7 +21,7 @@ from gpumon.cli.streams import output_width, say
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_beside, ledger_paths
 from gpumon.live import follow
-from gpumon.reports.export_formats import FORMATS
+from gpumon.reports.run_export import FORMATS
 from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers, find
 from gpumon.storage.ledger.records import Record, RunSummary, RunTrace
 
@@ -149,7 +149,7 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
         _print_json(listing(runs, now, prices, _costs(found, now, prices)))
     elif runs:
-        from gpumon.reports.run_list import lines
+        from gpumon.reports.run_tables import lines
 
         _print(lines(runs, now, output_width(), prices, _costs(found, now, prices)))
         if more:

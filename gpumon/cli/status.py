@@ -92,8 +92,7 @@ def run(arguments: "Namespace") -> int:
                 print(f"{part.origin.source}: {part.origin.problem}")
         if arguments.verbose:
             from gpumon.common.driver_calls import read_calls
-            from gpumon.reports.status_details import call_costs, details
-            from gpumon.reports.status_processes import process_lines
+            from gpumon.reports.status_details import call_costs, details, process_lines
 
             calls = read_calls(os.path.dirname(ring_paths(where)[0])) if daemon else ()
             print(*process_lines(frame), *details(frame), *call_costs(calls), sep="\n")

@@ -157,7 +157,7 @@ def _draw(text: list[str], instead: str, *, first: bool) -> None:
 
 def with_hint(text: list[str], width: int, height: int, instead: str) -> list[str]:
     """As many lines as there is room for, and how many more there are, with what helps."""
-    from gpumon.reports.room import sentence
+    from gpumon.reports.text_table import sentence
 
     hint: list[str] = []
     while True:

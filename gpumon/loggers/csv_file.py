@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from gpumon.common.errors import GpumonError
 from gpumon.loggers.epoch_values import EPOCH_VALUES
 from gpumon.loggers.logger import EpochPlace, Logger
-from gpumon.reports.csv_cells import csv_line
+from gpumon.reports.csv import csv_line
 
 COLUMNS = ("run", "epoch", "step", *(value.name for value in EPOCH_VALUES))
 

@@ -9,7 +9,7 @@ from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
 from gpumon.cost import Amount, Charge
 from gpumon.model import units
-from gpumon.reports.csv_cells import Cell
+from gpumon.reports.csv import Cell
 from gpumon.reports.text_table import TextColumn
 
 FIELDS = ("currency", "held_cost", "idle_held_cost", "energy_cost", "co2_grams")

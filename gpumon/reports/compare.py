@@ -20,12 +20,24 @@ from gpumon.diagnosis.comparison import ComparedRun, doubts
 from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.model.metrics import Unit
-from gpumon.reports.compare_whole import BETWEEN, CPU, WHOLE, WholeRun, unknown_energy
-from gpumon.reports.config_differences import config_differences, config_document, config_lines
-from gpumon.reports.measure import OF_TIME_AND_MEMORY, STEPS_PER_SECOND, Measure, energy_per, paces, usage_measure
-from gpumon.reports.room import sentence, wrapped
+from gpumon.reports.compare_measures import (
+    BETWEEN,
+    CPU,
+    OF_TIME_AND_MEMORY,
+    STEPS_PER_SECOND,
+    WHOLE,
+    Measure,
+    WholeRun,
+    config_differences,
+    config_document,
+    config_lines,
+    energy_per,
+    paces,
+    unknown_energy,
+    usage_measure,
+)
 from gpumon.reports.run_json import SCHEMA, known
-from gpumon.reports.text_table import TextColumn, draw
+from gpumon.reports.text_table import TextColumn, draw, sentence, wrapped
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import EpochTimes, Record
 from gpumon.storage.ledger.summary import EpochSummary

@@ -19,17 +19,13 @@ from gpumon.analysis.rank_epochs import Span
 from gpumon.common.config import Prices
 from gpumon.common.errors import MissingPackage
 from gpumon.common.numbers import NAN, is_known
-from gpumon.figures.dates import dated
-from gpumon.figures.run import Figure, figure
-from gpumon.figures.run_background import SHADES
-from gpumon.figures.run_finer import FineHistory, refined
-from gpumon.figures.run_series import RunSeries, run_series
 from gpumon.model import units
 from gpumon.model.frame import Mark
 from gpumon.model.metrics import Unit
 from gpumon.reports import run_notes, run_tables, run_text
-from gpumon.reports.about import config_table
-from gpumon.reports.run_list import state
+from gpumon.reports.figures.run import SHADES, Figure, dated, figure
+from gpumon.reports.figures.run_series import FineHistory, RunSeries, refined, run_series
+from gpumon.reports.run_tables import config_table, state
 from gpumon.reports.text_table import TextColumn
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import DeviceRow, Record, RunTrace

@@ -9,7 +9,7 @@ from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
 from gpumon.model import units
 from gpumon.model.process import pod_parts
-from gpumon.reports.csv_cells import Cell, csv_line, utc
+from gpumon.reports.csv import Cell, csv_line, utc
 from gpumon.reports.text_table import TextColumn, draw, fitting
 from gpumon.storage.processes.measures import MEASURES, TEXTS
 from gpumon.storage.processes.query import MeasureUse, ProcessUse, ProcessWindow

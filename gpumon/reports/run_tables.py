@@ -1,21 +1,158 @@
-"""The tables of one run as text: its epochs, their phases, and its ranks."""
+"""Particulars of a run as text, for JSON and HTML: its tags, notes, parameters, and the program that it was."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+from gpumon.common.config import Prices
 from gpumon.common.numbers import is_known
+from gpumon.common.text import cut
+from gpumon.cost import NO_CHARGE, Charge
 from gpumon.diagnosis.past import is_partly_sampled
 from gpumon.model import units
 from gpumon.model.frame import TRAINING, RunState
 from gpumon.model.metrics import Unit
+from gpumon.model.run import Parameter
 from gpumon.model.units import AT_LEAST, AT_MOST
-from gpumon.reports.text_table import TextColumn, distinct
+from gpumon.reports import charges
+from gpumon.reports.text_table import TextColumn, distinct, draw
 from gpumon.storage.ledger.aggregate import between, is_worth_a_row, outside_phases, step_summaries, steps_text
 from gpumon.storage.ledger.combine import totals
-from gpumon.storage.ledger.records import RankRow, Record, UsageRow
+from gpumon.storage.ledger.records import NoteRow, Particulars, RankRow, Record, RunRow, RunSummary, UsageRow
 from gpumon.storage.ledger.schema import OTHER, STEP_ROWS, USAGE, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.ledger.summary import EpochSummary
+
+COMMIT_LETTERS = 10
+"""Of a commit's id, as people see it."""
+_SHOWN = 12
+"""Parameters in the head of a run; `--json` and the report have all."""
+_WIDE = 40
+_UNKNOWN = " (whether files were changed since is unknown)"
+
+
+def about_lines(about: Particulars) -> Iterator[str]:
+    """Yield the particulars in a few lines: tags, program, parameters, notes."""
+    if about.tags:
+        yield f"tags: {', '.join(about.tags)}"
+    if about.program:
+        yield "  ·  ".join(program_words(about.program))
+    if about.config:
+        shown = [f"{name} {cut(written(value), _WIDE)}" for name, value in [*about.config.items()][:_SHOWN]]
+        more = len(about.config) - len(shown)
+        yield "config: " + "  ·  ".join([*shown, *([f"and {more} more (--json)"] if more else [])])
+    if about.omitted:
+        yield f"{units.count(about.omitted)} of the parameters and notes had no room and were not kept"
+    for note in about.notes:
+        yield f"note: {note.text}{_by(note)}"
+
+
+def program_words(program: Mapping[str, Parameter]) -> Iterator[str]:
+    """Yield script, commit and versions as people read them."""
+    for name, value in program.items():
+        if name == "commit":
+            dirty = program.get("dirty")
+            state = ", with uncommitted changes" if dirty is True else "" if dirty is False else _UNKNOWN
+            yield f"commit {written(value)[:COMMIT_LETTERS]}{state}"
+        elif name == "script":
+            yield written(value)
+        elif name != "dirty":
+            yield f"{name} {written(value)}"
+
+
+def written(value: Parameter) -> str:
+    """A value as people read it."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower() if value is not None else "none"
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def about_json(about: Particulars) -> dict[str, Any]:
+    """The particulars for programs."""
+    notes = [
+        {"time": note.time if is_known(note.time) else None, "text": note.text, "author": note.author or None}
+        for note in about.notes
+    ]
+    return {
+        "config": dict(about.config), "program": dict(about.program), "tags": list(about.tags), "notes": notes,
+        "omitted": about.omitted,
+    }  # fmt: skip
+
+
+def config_table(about: Particulars) -> tuple[Sequence[TextColumn], list[tuple[str, str]]]:
+    """The parameters as a table: its columns and rows."""
+    columns = (TextColumn("NAME", 100, right=False), TextColumn("VALUE", 90, right=False))
+    return columns, [(name, written(value)) for name, value in about.config.items()]
+
+
+def _by(note: NoteRow) -> str:
+    return f" ({note.author}, {units.moment(note.time)})" if note.author else ""
+
+
+RUN_COLUMNS = (
+    TextColumn("RUN", 100, right=False, most=49, least=17),
+    TextColumn("NAME", 30, right=False, most=24),
+    TextColumn("USER", 84, right=False, most=16, least=6),
+    TextColumn("STARTED", 86),
+    TextColumn("TIME", 82),
+    TextColumn("STATE", 90, right=False),
+    TextColumn("EPOCH", 88),
+    TextColumn("GPUS", 40),
+    TextColumn("UTIL", 70),
+    TextColumn("ENERGY", 75),
+    TextColumn("TAGS", 35, right=False, most=32),
+    TextColumn("RESUMES", 20, right=False, most=49),
+    TextColumn("HOST", 15, right=False, most=24),
+    TextColumn("FRAMEWORK", 10, right=False, most=16),
+)
+_COSTS_AT = [column.heading for column in RUN_COLUMNS].index("ENERGY") + 1
+"""Place of the columns of costs, where there are any."""
+
+
+def lines(
+    runs: Sequence[RunSummary], now: float, width: int, prices: Prices | None = None,
+    costs: Mapping[str, Charge] | None = None,
+) -> Iterator[str]:  # fmt: skip
+    """A line for each run under a heading, at most `width` cells wide (0: as wide as it gets).
+
+    `costs`: charges by the id of a run, which have columns where there are `prices`.
+    """
+    if prices is None or costs is None:
+        yield from draw(RUN_COLUMNS, [*_rows(runs, now)], width)
+        return
+    rows = []
+    for listed, row in zip(runs, _rows(runs, now), strict=True):
+        rows.append((*row[:_COSTS_AT], *charges.cells(costs.get(listed.run.id, NO_CHARGE), prices), *row[_COSTS_AT:]))
+    yield from draw((*RUN_COLUMNS[:_COSTS_AT], *charges.columns(prices), *RUN_COLUMNS[_COSTS_AT:]), rows, width)
+
+
+def state(run: RunRow, now: float) -> str:
+    """Return the state of a run as one word."""
+    return "unseen" if run.unseen(now) else run.state.name.lower()
+
+
+def place(listed: RunSummary) -> str:
+    """Return the epoch in which a run is or ended, as all views count it: `12/90`, whether or not that was done."""
+    return units.epoch_place(listed.newest, listed.run.epochs, listed.run.base)
+
+
+def _rows(runs: Sequence[RunSummary], now: float) -> Iterator[tuple[str, ...]]:
+    lacks = [not is_known(listed.energy) and is_known(listed.energy_least) for listed in runs]
+    joules = [listed.energy_least if lack else listed.energy for listed, lack in zip(runs, lacks, strict=True)]
+    for listed, lack, energy in zip(runs, lacks, units.energies(joules), strict=True):
+        yield _run_row(listed, f"{units.AT_LEAST}{energy}" if lack else energy, now)
+
+
+def _run_row(listed: RunSummary, energy: str, now: float) -> tuple[str, ...]:
+    run = listed.run
+    return (
+        run.id, run.name if run.name not in run.id else "", run.user, units.age(run.started, now),
+        units.span(run.lasted(now)), state(run, now), place(listed), str(listed.gpus or units.MISSING),
+        units.percent(listed.utilization), energy,
+        ", ".join(listed.tags), run.resumes,
+        run.hostname, run.framework or run.label,
+    )  # fmt: skip
+
 
 OPEN = " …"
 """Behind the number of an epoch that has not ended."""
@@ -31,7 +168,7 @@ TitledRow = tuple[str, EpochSummary]
 
 HEADING = {column.name: column.heading for column in USAGE}
 # Of each epoch what people look for first stays longest.
-COLUMNS = (
+EPOCH_COLUMNS = (
     TextColumn("EPOCH", 100, right=False, most=24),
     TextColumn("TIME", 99),
     TextColumn("STEPS", 50),
@@ -50,7 +187,7 @@ COLUMNS = (
     TextColumn("J/SAMPLE", 34),
     TextColumn(HEADING["throttled_share"], 65),
 )
-_FIRST = {word: COLUMNS[0]._replace(heading=word) for word in ("EPOCH", "STEP", "PHASE", "RUN")}
+_FIRST = {word: EPOCH_COLUMNS[0]._replace(heading=word) for word in ("EPOCH", "STEP", "PHASE", "RUN")}
 """The first column, by what the rows are of."""
 _RANKS = (
     TextColumn("RANK", 100),
@@ -93,13 +230,13 @@ def epoch_table(
     energies = energy_texts(rows_of[:first_beside], rows_of[first_beside:])
     told = dict(zip(names, (_told([stretch for _, stretch in named], name) for name in names), strict=True))
     rows = [
-        _row(title, stretch, energies[place], [*priced(stretch), *(told[name][place] for name in names)])
+        _epoch_row(title, stretch, energies[place], [*priced(stretch), *(told[name][place] for name in names)])
         for place, (title, stretch) in enumerate(named)
     ]
     nothing = {place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
     # Of which nobody knows anything, the note below says it once.
     rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
-    return [_FIRST[_rows_of(epochs, outside)], *COLUMNS[1:], *costs, *logged], rows
+    return [_FIRST[_rows_of(epochs, outside)], *EPOCH_COLUMNS[1:], *costs, *logged], rows
 
 
 def energy_texts(made: Sequence[EpochSummary], beside: Sequence[EpochSummary]) -> list[str]:
@@ -170,7 +307,7 @@ def _told(stretches: Sequence[EpochSummary], name: str) -> list[str]:
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
 
 
-def _row(title: str, stretch: EpochSummary, energy: str, further: Sequence[str]) -> tuple[str, ...]:
+def _epoch_row(title: str, stretch: EpochSummary, energy: str, further: Sequence[str]) -> tuple[str, ...]:
     values = dict(zip(HEADING, stretch.values, strict=True))
     low, high = values["utilization_p5"], values["utilization_p95"]
     return (

@@ -10,10 +10,8 @@ from gpumon.cost import price_run, price_stretch
 from gpumon.model import units
 from gpumon.model.metrics import Unit
 from gpumon.reports import charges
-from gpumon.reports.about import about_lines
-from gpumon.reports.run_list import state
 from gpumon.reports.run_notes import notes
-from gpumon.reports.run_tables import epoch_table, outside_rows, rank_table
+from gpumon.reports.run_tables import about_lines, epoch_table, outside_rows, rank_table, state
 from gpumon.reports.text_table import draw
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import DeviceRow, Record

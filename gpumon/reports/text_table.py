@@ -1,11 +1,12 @@
-"""Tables of plain text that fit a width: the least important columns go first."""
+"""Text in the room of a terminal: parts wrapped to lines, and tables that share the height that there is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gpumon.common.text import cut, text_width
+from gpumon.model import units
 
 GAP = "  "
 
@@ -86,3 +87,92 @@ def _line(columns: Sequence[TextColumn], texts: Sequence[str], widths: Sequence[
         space = " " * (width - text_width(text))
         padded.append(space + text if column.right else text + space)
     return GAP.join(padded).rstrip()
+
+
+BETWEEN = "  ·  "
+"""Between two parts of a line."""
+MOST = 12
+"""Rows of a table where there is a height; the rest is counted."""
+LEAST = 3
+"""The same in little room."""
+
+
+class Table(NamedTuple):
+    """A table that may show fewer rows than it has."""
+
+    columns: Sequence[TextColumn]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    below: str = ""
+    """A sentence behind its rows; empty for none."""
+    least: int = LEAST
+    """Rows that it keeps as long as another table has more than its own; more than usual: also in the least room."""
+
+
+def wrapped(parts: Iterable[str], width: int, between: str = BETWEEN) -> Iterator[str]:
+    """Yield parts beside each other, on as many lines as they need at `width` cells (0: on one).
+
+    A part goes onto a line of its own before it is broken, which happens between words; only a word that is wider than
+    a line is cut.
+    """
+    here = ""
+    for part in parts:
+        if here and width and text_width(here + between + part) > width:
+            yield here
+            here = ""
+        here = here + between + part if here else part
+        if width and text_width(here) > width:
+            *full, here = _words(here, width)
+            yield from full
+    if here:
+        yield here
+
+
+def sentence(text: str, width: int) -> Iterator[str]:
+    """Yield a sentence, on as many lines as it needs."""
+    return wrapped([text], width)
+
+
+def shared(tables: Sequence[Table], width: int, height: int) -> Iterator[str]:
+    """Yield tables that have rows, each behind an empty line, in at most `height` lines (0: each whole).
+
+    The longest gives way first, down to its `least` rows; where that does not do, those that are like others down to a
+    row. What has no room even then is left to the caller.
+    """
+    found = [one for one in tables if one.rows]
+    counts = [min(len(one.rows), MOST) if height else len(one.rows) for one in found]
+    for floor in (0, 1):
+        least = [one.least if one.least > LEAST or not floor else floor for one in found]
+        while height and sum(map(_height, found, counts, [width] * len(found))) > height:
+            able = [at for at, count in enumerate(counts) if count > least[at]]
+            if not able:
+                break
+            counts[max(able, key=lambda at: (counts[at], at))] -= 1
+    for one, count in zip(found, counts, strict=True):
+        yield ""
+        yield from _drawn(one, count, width)
+
+
+def _height(one: Table, count: int, width: int) -> int:
+    titles = sum(1 for _ in sentence(one.title, width)) + sum(1 for _ in sentence(one.below, width))
+    return 1 + titles + 1 + count + (count < len(one.rows))
+
+
+def _drawn(one: Table, count: int, width: int) -> Iterator[str]:
+    yield from sentence(one.title, width)
+    yield from draw(one.columns, one.rows[:count], width)
+    if count < len(one.rows):
+        yield f"and {units.count(len(one.rows) - count)} more"
+    yield from sentence(one.below, width)
+
+
+def _words(text: str, width: int) -> list[str]:
+    """Lines of a text that is broken between its words."""
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and text_width(longer) > width:
+            lines.append(cut(word, width))
+        else:
+            lines[-1] = cut(longer, width)
+    return lines

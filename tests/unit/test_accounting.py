@@ -17,7 +17,7 @@ from gpumon.daemon.followers import ActivityPart
 from gpumon.model.frame import RunState, Sample, Tick
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
-from gpumon.reports.accounts import lines
+from gpumon.reports.usage import lines
 from gpumon.storage.history.schema import HISTORY_FILE, MIGRATIONS, VERSION
 from gpumon.storage.sqlite.read import open_to_read
 from gpumon.storage.usage.account import Account

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpumon.reports import compare
-from gpumon.reports.config_differences import config_differences, config_lines
+from gpumon.reports.compare_measures import config_differences, config_lines
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.records import Particulars, Record
 from tests.runs import BEGAN, HOSTILE, Book, training

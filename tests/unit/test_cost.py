@@ -13,7 +13,7 @@ from gpumon.common.config import Prices, read_prices
 from gpumon.common.numbers import NAN
 from gpumon.cost import Amount, Charge, price_hours, price_run, price_stretch, together
 from gpumon.model import units
-from gpumon.reports import charges, export, run_text
+from gpumon.reports import charges, run_export, run_text
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import UNMEASURED, USAGE_INDEX, DeviceRow
@@ -171,15 +171,15 @@ def test_an_exported_row_has_the_cost_of_its_device_where_there_are_prices(tmp_p
     with Ledger(str(book.path)) as ledger:
         record = ledger.record("net-1a2b")
     prices = PRICES._replace(gpu_hour={"default": 3.0})
-    assert "held_cost" not in next(iter(export.lines(record)))
-    rows = list(csv.DictReader(io.StringIO("".join(export.lines(record, prices)))))
+    assert "held_cost" not in next(iter(run_export.lines(record)))
+    rows = list(csv.DictReader(io.StringIO("".join(run_export.lines(record, prices)))))
     epochs = [row for row in rows if row["device"] and row["part"] == "epoch" and not row["phase"]]
     assert len(epochs) == 6
     for row in epochs:
         assert float(row["held_cost"]) == pytest.approx(float(row["seconds"]) / HOUR * 3.0, abs=1e-6)
         assert row["currency"] == "EUR"
-    assert export.document(record, [], BEGAN, prices)["total"]["cost"]["held"]["value"] > 0
-    assert "cost" not in export.document(record, [], BEGAN)["total"]
+    assert run_export.document(record, [], BEGAN, prices)["total"]["cost"]["held"]["value"] > 0
+    assert "cost" not in run_export.document(record, [], BEGAN)["total"]
     book.db.close()
 
 

@@ -20,7 +20,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.config import NO_GROUP, UserGroups, read_groups, read_prices
 from gpumon.common.errors import UsageError
 from gpumon.common.privacy import HASHED, People, under
-from gpumon.reports import accounts
+from gpumon.reports import usage
 from gpumon.reports.cluster_text import lines
 from gpumon.storage.usage.account import Account, DeviceUse
 from gpumon.storage.usage.query import HourUse, KeptAccounts, KnownDevice, by_group
@@ -126,15 +126,15 @@ def test_accounts_of_a_machine_are_added_up_by_group() -> None:
     prices = read_prices({"currency": "EUR", "gpu-hour": 2.0})
     found = summary(by_group(KEPT, GROUPS), 0.0, HOUR, "user")
     assert {one.user: one.held for one in found[0].accounts} == {"vision": 2 * HOUR, NO_GROUP: 2 * HOUR}
-    told = list(accounts.lines(found, "user", 0, KEPT.devices, prices, accounts.GROUP))
+    told = list(usage.lines(found, "user", 0, KEPT.devices, prices, usage.GROUP))
     assert "GROUP" in told[1]
     assert "USER" not in told[1]
     assert "4.00 EUR" in next(line for line in told if "vision" in line)
-    rows = list(csv.DictReader(io.StringIO("".join(accounts.csv(found, KEPT.devices, prices, accounts.GROUP)))))
+    rows = list(csv.DictReader(io.StringIO("".join(usage.csv(found, KEPT.devices, prices, usage.GROUP)))))
     assert {row["user"]: float(row["held_cost"]) for row in rows if row["kind"] == "group"} == {
         "vision": 4.0, NO_GROUP: 4.0,
     }  # fmt: skip
-    document = accounts.as_json(found, "user", 0.0, HOUR, KEPT.devices, prices, accounts.GROUP)
+    document = usage.as_json(found, "user", 0.0, HOUR, KEPT.devices, prices, usage.GROUP)
     assert {one["group"] for one in document["groups"][0]["accounts"]} == {"vision", NO_GROUP}
 
 

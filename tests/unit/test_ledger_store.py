@@ -19,8 +19,8 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.common.paths import Places, ledger_path, ledger_paths, places
-from gpumon.figures.run_series import thinned
 from gpumon.model.frame import RunState
+from gpumon.reports.figures.run_series import thinned
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger

@@ -18,10 +18,10 @@ from gpumon.model.frame import Frame, Sample, Tick
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import Process
-from gpumon.reports.accounts import lines as account_lines
+from gpumon.reports.status_details import process_lines
 from gpumon.reports.status_json import document
-from gpumon.reports.status_processes import process_lines
 from gpumon.reports.status_text import lines
+from gpumon.reports.usage import lines as account_lines
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.combined import found

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gpumon.common.text import text_width
-from gpumon.reports.node_names import NodeNames
+from gpumon.reports.cluster_text import NodeNames
 
 PORTS = [f"gpu-node-{number:02}:9400" for number in (3, 17, 18)]
 DOMAINS = [f"gpu{number}.cluster.example.org" for number in (1, 11, 12)]

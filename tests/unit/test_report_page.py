@@ -17,11 +17,9 @@ import pytest
 from gpumon.analysis.memory import PARTS
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.figures.dates import dated
-from gpumon.figures.run import figure
-from gpumon.figures.run_background import BANDS
-from gpumon.figures.run_series import RunSeries, bridged, run_series, thinned
 from gpumon.model.frame import RunState
+from gpumon.reports.figures.run import BANDS, dated, figure
+from gpumon.reports.figures.run_series import RunSeries, bridged, run_series, thinned
 from gpumon.reports.html import page
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.history.query import MOST

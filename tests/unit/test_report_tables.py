@@ -19,9 +19,9 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.text import cut, text_width
 from gpumon.model import units
 from gpumon.model.frame import RunState
-from gpumon.reports import compare, export, export_epochs, run_json, run_list, run_tables, run_text
-from gpumon.reports.csv_cells import BYTE_ORDER_MARK
-from gpumon.reports.export_formats import FORMATS
+from gpumon.reports import compare, epoch_export, run_export, run_json, run_tables, run_text
+from gpumon.reports.csv import BYTE_ORDER_MARK
+from gpumon.reports.run_export import FORMATS
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
@@ -197,8 +197,8 @@ def test_a_running_run_that_nobody_watches_is_not_said_to_run(book: Book) -> Non
     training(book, epochs=2, state=RunState.RUNNING)
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
-    assert run_list.state(listed.run, listed.run.updated + 5) == "running"
-    assert run_list.state(listed.run, listed.run.updated + 3600) == "unseen"
+    assert run_tables.state(listed.run, listed.run.updated + 5) == "running"
+    assert run_tables.state(listed.run, listed.run.updated + 3600) == "unseen"
     assert listed.run.lasted(NOW) == pytest.approx(listed.run.updated - listed.run.started)
     assert "not seen by a daemon since" in "\n".join(run_text.lines(record_of(book), NOW, 80))
 
@@ -209,7 +209,7 @@ def test_a_resumed_run_counts_the_epochs_before_it(book: Book) -> None:
     book.epoch(key, 0, epoch=40)
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
-    assert run_list.place(listed) == "41/90"
+    assert run_tables.place(listed) == "41/90"
     assert listed.done == 1, "the others ended in the run that it resumes"
     text = "\n".join(run_text.lines(record_of(book), NOW, 0))
     assert "41 of 90 epochs done (1 in this run)" in text
@@ -257,7 +257,7 @@ def test_a_run_that_died_within_an_epoch_is_listed_at_it_and_counts_those_that_i
     book.db.execute("UPDATE epoch SET ended = NULL WHERE ordinal = 2")
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
-    assert (run_list.place(listed), listed.done) == ("3/4", 2), "as a frame has it: the place of its newest epoch"
+    assert (run_tables.place(listed), listed.done) == ("3/4", 2), "as a frame has it: the place of its newest epoch"
     assert "2 of 4 epochs done" in "\n".join(run_text.lines(record_of(book), NOW, 0))
 
 
@@ -276,7 +276,7 @@ def test_tables_fit_the_width_and_lose_the_least_important_first(book: Book, wid
     training(book, epochs=3)
     training(book, HOSTILE, 1, user=HOSTILE, began=BEGAN + 1)
     with Ledger(str(book.path)) as ledger:
-        listing = list(run_list.lines(ledger.runs(), NOW, width))
+        listing = list(run_tables.lines(ledger.runs(), NOW, width))
     assert max(map(text_width, listing)) <= width
     assert "RUN" in listing[0]
     assert "EPOCH" in listing[0]
@@ -290,7 +290,7 @@ def test_the_energies_of_a_list_of_runs_have_one_unit(book: Book) -> None:
     for name, seconds in (("large-1", 9000.0), ("small-2", 1.0), ("least-3", 0.001)):
         training(book, name, 5, seconds=seconds)
     with Ledger(str(book.path)) as ledger:
-        listing = list(run_list.lines(ledger.runs(), NOW, 0))
+        listing = list(run_tables.lines(ledger.runs(), NOW, 0))
     at = listing[0].index("ENERGY") + len("ENERGY")
     energies = {line.split()[0]: line[:at].split("  ")[-1].strip() for line in listing[1:]}
     assert {text.split()[1] for text in energies.values()} == {"kWh"}
@@ -320,13 +320,13 @@ def test_everything_null_and_everything_hostile_can_be_shown(book: Book) -> None
     with Ledger(str(book.path)) as ledger:
         (listed,) = ledger.runs()
         record = ledger.record(listed.run.id)
-        text = [*run_text.lines(record, NOW, 0, phases=True, ranks=True), *run_list.lines([listed], NOW, 0)]
+        text = [*run_text.lines(record, NOW, 0, phases=True, ranks=True), *run_tables.lines([listed], NOW, 0)]
     text += compare.lines(compare.compare([record, record]), 0)
     assert all(line.isprintable() for line in text)
     assert "No GPU of this run was sampled yet." in text
-    for made in (run_json.whole(record, NOW), run_json.listing([listed], NOW), export.document(record, [], NOW)):
+    for made in (run_json.whole(record, NOW), run_json.listing([listed], NOW), run_export.document(record, [], NOW)):
         assert "\\u001b" not in json.dumps(made, allow_nan=False)
-    assert "".join(export.lines(record))
+    assert "".join(run_export.lines(record))
 
 
 def test_five_thousand_epochs_are_all_there(book: Book) -> None:
@@ -335,7 +335,7 @@ def test_five_thousand_epochs_are_all_there(book: Book) -> None:
     text = list(run_text.lines(record, NOW, 80))
     rows = [line for line in text if line[:1].isdigit()]
     assert [int(row.split()[0]) for row in rows] == list(range(5000))
-    assert len("".join(export.lines(record)).splitlines()) == 1 + 5000 + 1
+    assert len("".join(run_export.lines(record)).splitlines()) == 1 + 5000 + 1
     found = compare.compare([record, record])
     assert found.epochs == [4999, 4999]
 
@@ -353,7 +353,7 @@ def test_steps_that_nobody_counted_are_not_known_and_not_none(book: Book) -> Non
     rows = [row for row in run_text.lines(record, NOW, 0, phases=True) if row.startswith("  validate")]
     assert all(row.split()[3] == units.MISSING for row in rows)
     assert len(rows) == 2
-    told = list(csv.DictReader(io.StringIO("".join(export.lines(record)))))
+    told = list(csv.DictReader(io.StringIO("".join(run_export.lines(record)))))
     assert [row["steps"] for row in told if row["epoch"]] == ["10", "10", ""] * 2
 
 
@@ -569,7 +569,7 @@ def test_the_comparison_as_json_has_null_for_what_is_not_known(book: Book) -> No
 
 def test_the_csv_has_a_row_for_each_epoch_phase_and_device(book: Book) -> None:
     training(book, epochs=2, gpus=2)
-    rows = list(csv.DictReader(io.StringIO("".join(export.lines(record_of(book))))))
+    rows = list(csv.DictReader(io.StringIO("".join(run_export.lines(record_of(book))))))
     whole_runs = [row for row in rows if row["part"] == "run"]
     assert len(rows) == 2 * 2 * 3 + len(whole_runs)
     assert {(row["rank"], row["epoch"], row["ordinal"], row["phase"]) for row in whole_runs} == {
@@ -584,7 +584,7 @@ def test_the_csv_has_a_row_for_each_epoch_phase_and_device(book: Book) -> None:
 
 def test_the_csv_for_people_has_a_row_for_each_epoch_and_dates_that_a_spreadsheet_knows(book: Book) -> None:
     training(book, epochs=3, gpus=2, seconds=100.0)
-    made = export_epochs.lines(record_of(book))
+    made = epoch_export.lines(record_of(book))
     heading = next(made)
     assert heading.startswith(BYTE_ORDER_MARK + "epoch,begun_utc,"), "Excel takes it for UTF-8 by this"
     rows = list(csv.DictReader([heading[1:], *made]))
@@ -598,35 +598,35 @@ def test_the_csv_for_people_has_a_row_for_each_epoch_and_dates_that_a_spreadshee
 def test_what_was_not_measured_has_a_row_with_empty_cells(book: Book) -> None:
     book.run()
     book.epoch(book.rank("resnet50-1a2b"), 0, ended=None)
-    row, whole = csv.DictReader(io.StringIO("".join(export.lines(record_of(book)))))
+    row, whole = csv.DictReader(io.StringIO("".join(run_export.lines(record_of(book)))))
     assert (whole["part"], whole["epoch"], whole["energy_joules"], whole["wait_seconds"]) == ("run", "", "", "")
     assert (row["device"], row["energy_joules"], row["ended_seconds"], row["steps"]) == ("", "", "", "100")
 
 
 def test_no_cell_of_a_stranger_is_a_formula(book: Book) -> None:
     training(book, epochs=1, name="=cmd|' /C calc'!A0", user="@SUM(1)")
-    (row, *_) = csv.DictReader(io.StringIO("".join(export.lines(record_of(book)))))
+    (row, *_) = csv.DictReader(io.StringIO("".join(run_export.lines(record_of(book)))))
     assert row["name"].startswith("'=")
     assert row["user"].startswith("'@")
 
 
 def test_every_column_of_the_table_is_documented() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    missing = [field.name for field in export.FIELDS if f"`{field.name}`" not in text]
+    missing = [field.name for field in run_export.FIELDS if f"`{field.name}`" not in text]
     assert missing == []
-    assert all(field.help for field in export.FIELDS)
+    assert all(field.help for field in run_export.FIELDS)
 
 
 def test_every_heading_of_the_epoch_table_is_documented() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    assert [column.heading for column in run_tables.COLUMNS if f"`{column.heading}`" not in text] == []
+    assert [column.heading for column in run_tables.EPOCH_COLUMNS if f"`{column.heading}`" not in text] == []
 
 
 def test_the_json_has_everything_under_the_names_of_the_schema(book: Book) -> None:
     training(book, epochs=2)
     with Ledger(str(book.path)) as ledger:
         record, traces = ledger.record("resnet50-1a2b"), ledger.traces("resnet50-1a2b")
-    made = json.loads(json.dumps(export.document(record, traces, NOW), allow_nan=False))
+    made = json.loads(json.dumps(run_export.document(record, traces, NOW), allow_nan=False))
     assert {column.name for column in USAGE} <= made["epochs"][0].keys()
     assert {column.name for column in USAGE} <= made["total"].keys()
     assert [phase["phase"] for phase in made["epochs"][0]["phases"]] == ["train", "validate"]
@@ -652,17 +652,17 @@ def test_parquet_without_pyarrow_says_how_to_get_it(book: Book, monkeypatch: pyt
     training(book, epochs=1)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(GpumonError, match="pip install pyarrow"):
-        export.parquet(record_of(book))
+        run_export.parquet(record_of(book))
 
 
 def test_parquet_holds_the_same_table(book: Book, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     training(book, epochs=2)
     record = record_of(book)
-    (tmp_path / "x.parquet").write_bytes(export.parquet(record))
+    (tmp_path / "x.parquet").write_bytes(run_export.parquet(record))
     table = parquet.read_table(tmp_path / "x.parquet")
-    assert table.column_names[: len(export.FIELDS)] == [field.name for field in export.FIELDS]
-    assert table.num_rows == len("".join(export.lines(record)).splitlines()) - 1
+    assert table.column_names[: len(run_export.FIELDS)] == [field.name for field in run_export.FIELDS]
+    assert table.num_rows == len("".join(run_export.lines(record)).splitlines()) - 1
 
 
 def test_energy_of_a_sample_is_compared_where_the_runs_tell_how_many_a_step_has(book: Book) -> None:

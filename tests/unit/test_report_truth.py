@@ -13,11 +13,11 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.diagnosis.past import verdict
-from gpumon.figures.run import figure
-from gpumon.figures.run_series import run_series
 from gpumon.model import units
 from gpumon.model.frame import RunState
-from gpumon.reports import compare, export, export_epochs, html, run_json, run_list, run_notes, run_tables, run_text
+from gpumon.reports import compare, epoch_export, html, run_export, run_json, run_notes, run_tables, run_text
+from gpumon.reports.figures.run import figure
+from gpumon.reports.figures.run_series import run_series
 from gpumon.reports.text_table import distinct
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger
@@ -68,8 +68,8 @@ def test_a_wait_that_nobody_measured_is_missing_in_every_view(book: Book, writte
     made = run_json.whole(record, NOW)
     assert made["total"]["wait"] is None
     assert {one["wait"] for epoch in made["epochs"] for one in (epoch, *epoch["phases"])} == {None}
-    assert {row["wait_seconds"] for row in csv.DictReader(export.lines(record))} == {""}
-    assert {row["wait_seconds"] for row in csv.DictReader(export_epochs.lines(record))} == {""}
+    assert {row["wait_seconds"] for row in csv.DictReader(run_export.lines(record))} == {""}
+    assert {row["wait_seconds"] for row in csv.DictReader(epoch_export.lines(record))} == {""}
     page = html.page(record, [], NOW)
     tile = page.partition("Waited for data</div>")[2].partition("</div></div>")[0]
     assert "0" not in tile.replace("class", "")
@@ -178,7 +178,7 @@ def test_a_loss_that_is_no_number_is_shown_and_not_the_same_as_none(book: Book) 
     assert [row["late"] for row in rows] == ["", "", "1.5", ""]
     assert [one["metrics"].get("loss") for one in run_json.whole(record, NOW)["epochs"]] == [0.9711, "NaN", "Infinity"]
     json.dumps(run_json.whole(record, NOW), allow_nan=False)
-    table = list(csv.DictReader(export.lines(record)))
+    table = list(csv.DictReader(run_export.lines(record)))
     assert [(row["logged.loss"], row["logged.late"]) for row in table if row["epoch"]] == [
         ("0.9711", ""),
         ("nan", ""),
@@ -282,7 +282,7 @@ def test_the_time_of_a_run_is_not_that_of_a_wall_clock_that_was_set(book: Book) 
     with Ledger(str(book.path)) as ledger:
         runs = {listed.run.id: listed for listed in ledger.runs()}
     assert [runs[id].run.lasted(NOW) for id in ("resnet50-1a2b", "back-2", "old-3")] == [12.0, 12.0, 7.0]
-    text = "\n".join(run_list.lines([runs["resnet50-1a2b"]], NOW, 0))
+    text = "\n".join(run_tables.lines([runs["resnet50-1a2b"]], NOW, 0))
     assert " 12 s " in text
 
 
@@ -290,7 +290,7 @@ def test_a_run_shorter_than_half_a_second_took_some_time(book: Book) -> None:
     began = BEGAN * SECOND
     book.run(started=began, ended=began + 62_000_000, state=RunState.FINISHED, seconds=0.062)
     with Ledger(str(book.path)) as ledger:
-        text = "\n".join(run_list.lines(ledger.runs(), NOW, 0))
+        text = "\n".join(run_tables.lines(ledger.runs(), NOW, 0))
     assert " 62 ms " in text
     assert "62 ms" in "\n".join(run_text.lines(record_of(book), NOW, 0))
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.figures.run_finer import POINTS, refined
-from gpumon.figures.run_series import RunSeries
 from gpumon.reports import html
+from gpumon.reports.figures.run_series import POINTS, RunSeries, refined
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.tiered import LongHistory

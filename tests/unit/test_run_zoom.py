@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.figures.run_series import RunSeries
-from gpumon.figures.run_zoom import zoomed
+from gpumon.reports.figures.run_series import RunSeries, zoomed
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.query import MOST

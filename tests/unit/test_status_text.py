@@ -15,8 +15,8 @@ from gpumon.common.numbers import NAN
 from gpumon.model.frame import Frame, Sample
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
 from gpumon.model.origin import Driver, Origin
+from gpumon.reports.status_details import process_lines
 from gpumon.reports.status_json import document
-from gpumon.reports.status_processes import process_lines
 from gpumon.reports.status_text import bar, lines
 from tests.builders import TIME, device, frame_of, process, run, sample, tick
 

@@ -17,7 +17,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.paths import Places
 from gpumon.model.frame import Boundary, Mark, Run, RunState
 from gpumon.model.steps import MOST_ROWS, mark_size, row_size
-from gpumon.reports import export, export_epochs, html, run_json, run_text
+from gpumon.reports import epoch_export, html, run_export, run_json, run_text
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.aggregate import outside_phases, step_summaries, steps_text
 from gpumon.storage.ledger.api import PastLedger
@@ -207,8 +207,8 @@ def test_what_is_logged_for_a_row_that_is_over_is_in_every_output(tmp_path: Path
     logged = [{}, {"accuracy": 0.75}, {}]
     assert [dict(row.metrics) for row in step_summaries(record)] == logged
     assert [row["metrics"] for row in run_json.whole(record, NOW)["steps"]] == logged
-    table = list(csv.DictReader(io.StringIO("".join(export_epochs.lines(record)))))
-    assert [row[f"{export_epochs.LOGGED}accuracy"] for row in table][:3] == ["", "0.75", ""]
+    table = list(csv.DictReader(io.StringIO("".join(epoch_export.lines(record)))))
+    assert [row[f"{epoch_export.LOGGED}accuracy"] for row in table][:3] == ["", "0.75", ""]
     shown = [line for line in run_text.lines(record, NOW, 0) if line[:1].isdigit()]
     assert [" 0.75" in line for line in shown] == [False, True, False]
 
@@ -262,9 +262,9 @@ def test_three_hundred_steps_with_six_evaluations_have_thirty_rows_in_every_outp
     told = run_json.whole(record, NOW)
     assert [row["first_step"] for row in told["steps"]] == list(range(0, 300, 10))
     assert told["steps"][0]["metrics"] == {"loss": 0.1}
-    table = list(csv.DictReader(io.StringIO("".join(export.lines(record)))))
+    table = list(csv.DictReader(io.StringIO("".join(run_export.lines(record)))))
     assert [row["first_step"] for row in table if row["part"] == "steps"] == [str(one) for one in range(0, 300, 10)]
-    heading, *_ = made = list(export_epochs.lines(record))
+    heading, *_ = made = list(epoch_export.lines(record))
     assert len(made) == 1 + 30 + 1
     page = html.page(record, [], NOW)
     assert "291–300" in page

@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Boundary, Mark, Run, RunState
-from gpumon.reports import compare, export, html, run_json, run_text
+from gpumon.reports import compare, html, run_export, run_json, run_text
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.aggregate import between, outside_phases
 from gpumon.storage.ledger.reader import Ledger
@@ -123,7 +123,7 @@ def test_the_row_between_epochs_is_in_every_output(tmp_path: Path) -> None:
     assert (told["between"]["seconds"], told["total"]["phases"]) == (10.25, [])
     assert [part["phase"] for part in told["between"]["phases"]] == ["other", "evaluate", "checkpoint"]
     json.dumps(told, allow_nan=False)
-    rows = list(csv.DictReader(io.StringIO("".join(export.lines(record)))))
+    rows = list(csv.DictReader(io.StringIO("".join(run_export.lines(record)))))
     whole = {row["part"]: row for row in rows if not row["phase"]}
     assert (whole["between"]["epoch"], whole["between"]["device"]) == ("", GPU)
     assert float(whole["between"]["energy_joules"]) == pytest.approx(WATTS * 10.25)
@@ -179,7 +179,7 @@ def test_an_evaluation_alone_has_its_row_its_phase_and_its_metrics(tmp_path: Pat
     told = run_json.whole(record, NOW)
     assert (told["total"]["metrics"], told["total"]["wait"], told["total"]["steps"]) == ({"test_loss": 0.5}, None, None)
     assert (told["between"], [part["phase"] for part in told["total"]["phases"]]) == (None, ["other", "test"])
-    rows = list(csv.DictReader(io.StringIO("".join(export.lines(record)))))
+    rows = list(csv.DictReader(io.StringIO("".join(run_export.lines(record)))))
     assert [(row["part"], row["phase"], row["epoch"]) for row in rows] == [
         ("run", "", ""), ("run", "other", ""), ("run", "test", ""),
     ]  # fmt: skip

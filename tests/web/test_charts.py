@@ -12,12 +12,11 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.finding import Finding, Severity, Subject
-from gpumon.figures.escape import LONGEST, literal
-from gpumon.figures.scales import scale_of
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import Availability, Unit
 from gpumon.model.panels import GPU_PANELS
 from gpumon.model.xids import xid_of
+from gpumon.reports.figures.axes import LONGEST, literal, scale_of
 from gpumon.storage.events.query import EventFilter, read_events
 from gpumon_web.charts import MARKS, event, marks_on
 from gpumon_web.gpu_chart import RUNS, USUAL, GpuChartWindow, gpu_chart

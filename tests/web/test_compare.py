@@ -18,8 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 from gpumon.common.numbers import NAN
 from gpumon.model.frame import RunState
 from gpumon.reports import compare
-from gpumon.reports.compare_whole import CPU, WHOLE
-from gpumon.reports.measure import small_joules_each
+from gpumon.reports.compare_measures import CPU, WHOLE, small_joules_each
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledgers

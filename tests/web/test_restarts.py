@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Tick
-from gpumon.reports.pauses import LONGEST
+from gpumon.reports.events import LONGEST
 from gpumon.storage.events.device_watch import CAUSES
 from gpumon.storage.events.query import read_events
 from tests.activity import keep

@@ -22,7 +22,7 @@ from gpumon.common.config import Prices
 from gpumon.cost import Charge, amount
 from gpumon.model.frame import Tick
 from gpumon.model.origin import HARDWARE, RECORDED, SIMULATED, Capability, Origin
-from gpumon.reports import accounts
+from gpumon.reports import usage
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.query import read_accounts
 from gpumon.storage.usage.summary import summary, user_window
@@ -434,7 +434,7 @@ def test_the_table_is_that_of_the_command_by_day(served: Served, history: Path) 
     answer = served.client().get(f"/api/users.csv?{MONTH}")
     assert "users-by-day-October-2026.csv" in answer.headers["Content-Disposition"]
     kept = read_accounts(str(history), OCTOBER, OCTOBER + 31 * DAY)
-    expected = accounts.csv(summary(kept, OCTOBER, OCTOBER + 31 * DAY, "day", UTC))
+    expected = usage.csv(summary(kept, OCTOBER, OCTOBER + 31 * DAY, "day", UTC))
     assert answer.get_data(as_text=True) == "".join(expected)
     rows = list(csv.DictReader(io.StringIO(answer.get_data(as_text=True))))
     assert {row["user"] for row in rows if row["kind"] == "user"} == {"alice", "bob", "carol", "dave"}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon.common.config import Prices
 from gpumon.cost import Charge, price_hours
-from gpumon.reports.account_words import Headlines, device_name, headlines, seen, why_nobody
+from gpumon.reports.usage import Headlines, device_name, headlines, seen, why_nobody
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.query import KeptAccounts, read_accounts
 from gpumon.storage.usage.summary import AccountGroup, UserWindow, account_of, summary

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpumon.model.metrics import BY_NAME, Unit
-from gpumon.reports.series_json import unit_of
+from gpumon.reports.history import unit_of
 from gpumon.storage.history.query import Series
 
 PLAIN = "plain"

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
-from gpumon.figures.logged_points import LoggedCourse, broken_off, logged_course
-from gpumon.figures.run_background import unsampled
-from gpumon.figures.run_series import RunSeries, diverged_points, run_series, thinned
 from gpumon.model import units
 from gpumon.model.frame import RunState
+from gpumon.reports.figures.logged import LoggedCourse, broken_off, logged_course
+from gpumon.reports.figures.run import unsampled
+from gpumon.reports.figures.run_series import RunSeries, diverged_points, run_series, thinned
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.records import EpochTimes, Record, RunTrace
 from gpumon.storage.ledger.summary import EpochSummary

@@ -8,11 +8,10 @@ from urllib.parse import quote
 from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
 from gpumon.model import units
-from gpumon.reports.about import COMMIT_LETTERS, written
 from gpumon.reports.compare import SAME, SINGLE, Comparison, MeasureComparison, letters, verdict
-from gpumon.reports.compare_whole import BETWEEN, CPU
-from gpumon.reports.config_differences import ConfigComparison, ConfigDifference
+from gpumon.reports.compare_measures import BETWEEN, CPU, ConfigComparison, ConfigDifference
 from gpumon.reports.run_json import known
+from gpumon.reports.run_tables import COMMIT_LETTERS, written
 from gpumon_web.page import Cells, Rows
 from gpumon_web.run_chart import ROLES
 from gpumon_web.tokens import line, link, run_address, run_state, tag, text

@@ -8,11 +8,11 @@ from urllib.parse import unquote
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.numbers import NAN, is_known
-from gpumon.figures.logged_points import broken_off
 from gpumon.model import units
 from gpumon.model.frame import RunState
 from gpumon.reports.compare import TOO_FEW, Comparison, compare
-from gpumon.reports.config_differences import config_differences
+from gpumon.reports.compare_measures import config_differences
+from gpumon.reports.figures.logged import broken_off
 from gpumon.reports.run_json import run_of
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers

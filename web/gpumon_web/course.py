@@ -11,8 +11,8 @@ from statistics import median
 
 from gpumon.analysis.epochs import Stretch
 from gpumon.common.numbers import NAN, is_known
-from gpumon.figures.run_series import RunSeries
 from gpumon.model.frame import Frame
+from gpumon.reports.figures.run_series import RunSeries
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.history.grid import Grid, aligned
 from gpumon.storage.history.query import MOST, Query

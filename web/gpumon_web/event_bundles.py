@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
-from gpumon.reports.restarts import LastedEvent
+from gpumon.reports.events import LastedEvent
 from gpumon_web.page import Cells, Rows
 from gpumon_web.tokens import line, text
 

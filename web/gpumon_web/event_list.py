@@ -11,7 +11,7 @@ from typing import Any
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.model.events import BY_NAME
-from gpumon.reports.restarts import RESTARTED, with_restarts
+from gpumon.reports.events import RESTARTED, with_restarts
 from gpumon.storage.events.query import ALL as ANY
 from gpumon.storage.events.query import LoggedEvent, count_events, read_events
 from gpumon_web.device_strips import last_hours

@@ -20,7 +20,6 @@ from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.common.numbers import is_known
 from gpumon.diagnosis.finding import Finding
 from gpumon.diagnosis.gpu import not_judged
-from gpumon.figures.memory_parts import COLORS
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, RunState, Sample
 from gpumon.model.metrics import PROCESSES, Availability, why_missing
@@ -28,6 +27,7 @@ from gpumon.model.origin import Capability, Driver, Origin
 from gpumon.model.panels import GPU_PANELS
 from gpumon.model.process import Process
 from gpumon.model.vendors import NVIDIA, short_name
+from gpumon.reports.figures.run import COLORS
 from gpumon.reports.run_json import known
 from gpumon.storage.history.recent import RecentHistory
 from gpumon_web.health import checks, throttled_lately

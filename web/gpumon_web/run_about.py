@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.model import units
-from gpumon.reports.about import program_words, written
+from gpumon.reports.run_tables import program_words, written
 from gpumon_web.page import Cells
 from gpumon_web.tokens import line, tag, text
 

@@ -13,12 +13,11 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.common.text import clean
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.past import Verdicts, verdicts_of
-from gpumon.figures.logged_kind import LoggedPoint
-from gpumon.figures.logged_points import broken_off, logged_course
-from gpumon.figures.run_background import unsampled
-from gpumon.figures.run_series import RunSeries, diverged_points
 from gpumon.model.frame import Mark, RunState
 from gpumon.model.metrics import BY_NAME
+from gpumon.reports.figures.logged import LoggedPoint, broken_off, logged_course
+from gpumon.reports.figures.run import unsampled
+from gpumon.reports.figures.run_series import RunSeries, diverged_points
 from gpumon.storage.history.query import MOST
 from gpumon.storage.ledger.records import USAGE_INDEX, DeviceRow, MarkRow, RunRow
 from gpumon.storage.ledger.schema import USAGE

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumon.figures.run_background import unsampled
-from gpumon.figures.run_series import RunSeries
+from gpumon.reports.figures.run import unsampled
+from gpumon.reports.figures.run_series import RunSeries
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.records import DeviceRow
 

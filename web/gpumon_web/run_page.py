@@ -19,13 +19,12 @@ from gpumon.common.privacy import SHOWN, in_force
 from gpumon.cost import price_run, price_stretch
 from gpumon.diagnosis.finding import finding_json
 from gpumon.diagnosis.past import findings, verdicts_of
-from gpumon.figures.run_finer import refined
-from gpumon.figures.run_series import RunSeries, diverged_points, run_series
 from gpumon.model.frame import RunState
 from gpumon.reports import run_json
-from gpumon.reports.about import about_json
 from gpumon.reports.charges import sentence
-from gpumon.reports.export_epochs import lines
+from gpumon.reports.epoch_export import lines
+from gpumon.reports.figures.run_series import RunSeries, diverged_points, refined, run_series
+from gpumon.reports.run_tables import about_json
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.ledger import aggregate

@@ -8,8 +8,7 @@ from typing import Any
 
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import history_beside
-from gpumon.figures.run_series import run_series
-from gpumon.figures.run_zoom import zoomed
+from gpumon.reports.figures.run_series import run_series, zoomed
 from gpumon.storage.history.open import open_history
 from gpumon.storage.history.recent import RecentHistory
 from gpumon.storage.ledger import aggregate

@@ -8,7 +8,7 @@ from typing import Any
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.errors import GpumonError
 from gpumon.common.privacy import in_force, under
-from gpumon.reports import accounts
+from gpumon.reports import usage
 from gpumon.storage.usage.query import KeptAccounts, KnownDevice, by_group, read_accounts
 from gpumon.storage.usage.summary import AccountGroup, UserWindow, summary, user_window
 from gpumon_web.device_strips import LONGEST_SLOT, device_strip, outages_of
@@ -108,7 +108,7 @@ def _csv_of(
     kept = _within(paths, window, now) if paths else KeptAccounts((), ())
     end = max(window.begin, min(window.end, now))
     days = summary(kept, window.begin, end, "day", window.zone)
-    return [line.encode() for line in accounts.csv(days, kept.devices, prices, only=user)]
+    return [line.encode() for line in usage.csv(days, kept.devices, prices, only=user)]
 
 
 def _within(

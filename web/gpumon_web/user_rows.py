@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import inf
 
 from gpumon.model import units
-from gpumon.reports.account_words import account_energy, device_name, idle_note, idle_text, used_text
+from gpumon.reports.usage import account_energy, device_name, idle_note, idle_text, used_text
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.summary import AccountGroup, UserWindow, account_of
 from gpumon_web.page import Cells

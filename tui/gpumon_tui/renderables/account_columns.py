@@ -10,7 +10,7 @@ from gpumon.common.numbers import NAN
 from gpumon.cost import UNKNOWN, Amount
 from gpumon.model import units
 from gpumon.reports import charges
-from gpumon.reports.account_words import account_energy, energy_text, idle_note, idle_text, unknown_work, used_text
+from gpumon.reports.usage import account_energy, energy_text, idle_note, idle_text, unknown_work, used_text
 from gpumon_tui import palette
 from gpumon_tui.account_reading import AccountRow
 from gpumon_tui.renderables.process_columns import BAR_CELLS, WIDE, ProcessColumn

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.segment import Segment
 
-from gpumon.reports.account_words import Headlines
+from gpumon.reports.usage import Headlines
 from gpumon.storage.usage.summary import CHOICES
 from gpumon_tui import theme
 from gpumon_tui.glyphs import spelled

@@ -11,8 +11,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.model.events import BY_NAME, LASTING, NOT_SEEN, XID, EventSubject, Occurrence
-from gpumon.reports.events import details
-from gpumon.reports.restarts import RESTARTED, LastedEvent, unwatched_words, went_on_words, with_restarts
+from gpumon.reports.events import RESTARTED, LastedEvent, details, unwatched_words, went_on_words, with_restarts
 from gpumon.storage.events.query import LoggedEvent
 from gpumon_tui.renderables.text_width import safe
 

@@ -117,7 +117,7 @@ def past(runs: Sequence[RunSummary], now: float, cells: int) -> list[Line]:
     """The newest runs of the ledger, under a title; nothing where there is none."""
     if not runs:
         return []
-    from gpumon.reports.run_list import lines
+    from gpumon.reports.run_tables import lines
 
     left = margin(cells)
     head, *rows = lines(runs[:MOST_PAST], now, cells - 2 * left - 1)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.reports import compare
-from gpumon.reports.about import COMMIT_LETTERS, written
-from gpumon.reports.compare_whole import BETWEEN, CPU
-from gpumon.reports.config_differences import ConfigComparison, ConfigDifference, config_differences
+from gpumon.reports.compare_measures import BETWEEN, CPU, ConfigComparison, ConfigDifference, config_differences
+from gpumon.reports.run_tables import COMMIT_LETTERS, written
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import Record
 from gpumon.storage.ledger.summary import EpochSummary

@@ -10,7 +10,7 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.diagnosis.past import brief, findings, is_measured, is_partly_sampled, sampled
 from gpumon.model import units
 from gpumon.model.frame import ENDED_BADLY, RunState
-from gpumon.reports.run_list import place, state
+from gpumon.reports.run_tables import place, state
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.reader import Ledger, Ledgers
 from gpumon.storage.ledger.records import RunRow, RunSummary

@@ -11,10 +11,8 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.cost import Charge, price_run, price_stretch
 from gpumon.diagnosis.past import findings, is_partly_sampled, verdict
 from gpumon.model.frame import RunState
-from gpumon.reports.about import about_lines
 from gpumon.reports.charges import cells, columns, sentence
-from gpumon.reports.run_list import state
-from gpumon.reports.run_tables import energy_texts, live_peak, outside_rows
+from gpumon.reports.run_tables import about_lines, energy_texts, live_peak, outside_rows, state
 from gpumon.reports.run_text import gpus
 from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.aggregate import entered, outside_phases, step_summaries, steps_text

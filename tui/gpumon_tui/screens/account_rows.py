@@ -9,8 +9,8 @@ from gpumon.common.numbers import NAN
 from gpumon.cost import NO_CHARGE
 from gpumon.model import units
 from gpumon.model.device import Device
-from gpumon.reports.account_words import Headlines, unreadable
 from gpumon.reports.not_kept import NO_HARDWARE, NOT_YET
+from gpumon.reports.usage import Headlines, unreadable
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.summary import USUAL, UserWindow, user_window
 from gpumon_tui.account_reading import GPUS, LATER, SOON, TIMES, AccountRow, WindowAccounts, read_window

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from gpumon.reports.users_json import users_json
+from gpumon.reports.status_json import users_json
 from gpumon_web.answers import Packed
 from gpumon_web.api.data import ApiData, done
 from gpumon_web.api.parameters import Asked, QueryParameter, one_of

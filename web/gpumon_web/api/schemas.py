@@ -11,8 +11,8 @@ from typing import Any
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.model.events import EVENT_KINDS
 from gpumon.model.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Availability, Metric, Unit
-from gpumon.reports import accounts, events, series_json, users_json
-from gpumon.reports.run_schema import COUNT, RUN_ID, RUN_SCHEMAS, TEXTS, TIME, Schema, ref, rows, thing
+from gpumon.reports import events, history, status_json, usage
+from gpumon.reports.run_json import COUNT, RUN_ID, RUN_SCHEMAS, TEXTS, TIME, Schema, ref, rows, thing
 from gpumon.storage.usage.account import DeviceUse
 from gpumon.storage.usage.summary import WAYS
 from gpumon_web.api import now
@@ -48,7 +48,7 @@ OWN: Mapping[str, Schema] = {
         "memory_used": ref("amount", "bytes; null where a part is not known"), "runs": TEXTS,
     }),
     "users": thing({
-        "schema": {"const": users_json.SCHEMA}, **_AGE, "users": rows("user"),
+        "schema": {"const": status_json.SCHEMA}, **_AGE, "users": rows("user"),
         "unknown_gpus": {**TEXTS, "description": "UUIDs of GPUs of which it is not known who holds them"},
     }),
     "event": thing({
@@ -81,14 +81,14 @@ OWN: Mapping[str, Schema] = {
         "total": thing({name: ref("amount") for name in DeviceUse._fields if not name.startswith("free")}),
     }),
     "accounts": thing({
-        "schema": {"const": accounts.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
+        "schema": {"const": usage.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
         "by": {"enum": list(WAYS)}, "groups": rows("account_group"), "problem": ref("text"),
     }),
     "gap": thing({
         "begin": {"type": "number"}, "end": {"type": "number"},
         "reason": {
-            "enum": list(series_json.REASONS),
-            "description": "; ".join(f"`{name}`: {why}" for name, why in series_json.REASONS.items()),
+            "enum": list(history.REASONS),
+            "description": "; ".join(f"`{name}`: {why}" for name, why in history.REASONS.items()),
         },
     }),
     "line": thing({
@@ -107,7 +107,7 @@ OWN: Mapping[str, Schema] = {
         "step": {"type": "number", "minimum": 0, "description": "seconds of each mean that is kept"},
     }),
     "series": thing({
-        "schema": {"const": series_json.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
+        "schema": {"const": history.SCHEMA}, "begin": {"type": "number"}, "end": {"type": "number"},
         "step": {"type": "number", "minimum": 0, "description": "seconds of each stretch; 0: each is a sample"},
         "coarse": {
             **rows("coarse_cells"),

@@ -14,8 +14,8 @@ from gpumon.common.numbers import is_known
 from gpumon.common.text import clean
 from gpumon.model.device import Device
 from gpumon.model.metrics import METRICS
-from gpumon.reports import series_json
-from gpumon.reports.series_json import SubjectHistory
+from gpumon.reports import history
+from gpumon.reports.history import SubjectHistory
 from gpumon.storage.history.devices import devices_of
 from gpumon.storage.history.open import kept_devices
 from gpumon.storage.history.query import HOST
@@ -104,8 +104,8 @@ def _lines(feed: Feed, names: Sequence[str], wanted: Sequence[str], window: Wind
         problem = feed.history.problem or feed.reading
     if any(name.startswith("host.") for name in names):
         of.append(SubjectHistory(None, machine))
-    request = series_json.SeriesAsked(names, *window, points)
-    return packed(series_json.series_json(request, of, machine, problem))
+    request = history.SeriesAsked(names, *window, points)
+    return packed(history.series_json(request, of, machine, problem))
 
 
 def devices_named(feed: Feed, wanted: Sequence[str]) -> list[Device]:

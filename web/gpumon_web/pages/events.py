@@ -9,10 +9,9 @@ from gpumon.common.clock import SECOND
 from gpumon.common.numbers import is_known
 from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
-from gpumon.reports.account_words import device_name
-from gpumon.reports.events import details
+from gpumon.reports.events import RESTARTED, LastedEvent, details, unwatched_words, went_on_words
 from gpumon.reports.not_kept import NOT_YET
-from gpumon.reports.restarts import RESTARTED, LastedEvent, unwatched_words, went_on_words
+from gpumon.reports.usage import device_name
 from gpumon_web.event_bundles import bundles
 from gpumon_web.event_list import ALL, HOURS, KINDS, is_in
 from gpumon_web.page import Cells, Column, Kept, KeptValues, Page, Rows

@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 
 from gpumon.cost import Charge, price_hours
 from gpumon.model import units
-from gpumon.reports.account_words import (
+from gpumon.reports.not_kept import NOT_YET
+from gpumon.reports.usage import (
     Headlines,
     device_name,
     energy_text,
@@ -18,7 +19,6 @@ from gpumon.reports.account_words import (
     unreadable,
     why_nobody,
 )
-from gpumon.reports.not_kept import NOT_YET
 from gpumon.storage.usage.account import Account
 from gpumon.storage.usage.summary import CHOICES, AccountGroup, UserWindow, account_of
 from gpumon_web.costs import COSTS, cost_cells, has_costs

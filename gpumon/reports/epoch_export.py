@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from gpumon.diagnosis.past import epoch_findings
 from gpumon.model.metrics import Unit
-from gpumon.reports.csv_cells import BYTE_ORDER_MARK, Cell, csv_line, named, utc
-from gpumon.reports.export import LOGGED, reached
+from gpumon.reports.csv import BYTE_ORDER_MARK, Cell, csv_line, named, utc
+from gpumon.reports.run_export import LOGGED, reached
 from gpumon.reports.run_json import known
 from gpumon.storage.ledger.aggregate import epochs, step_summaries, whole
 from gpumon.storage.ledger.records import Record

@@ -6,17 +6,16 @@ column is the end of its name.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.common.config import Prices
-from gpumon.common.numbers import is_known
+from gpumon.common.numbers import NAN, is_known
 from gpumon.cost import Measured, price_devices
 from gpumon.reports import charges
-from gpumon.reports.csv_cells import Cell, csv_line, named, utc
-from gpumon.reports.export_whole import EPOCH, STEPS, whole_parts
-from gpumon.reports.parquet import parquet_bytes
+from gpumon.reports.csv import Cell, csv_line, named, parquet_bytes, utc
 from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.records import (
@@ -33,7 +32,104 @@ from gpumon.storage.ledger.records import (
     StepRow,
     UsageRow,
 )
-from gpumon.storage.ledger.schema import USAGE, WHOLE_EPOCH
+from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, STEP_ROWS, USAGE, WHOLE_EPOCH, WHOLE_RUN
+
+
+class ExportFormat(NamedTuple):
+    """A row of the table."""
+
+    content: str
+    """For the help: what one file has."""
+    make: Callable[[Record, Sequence[RunTrace], float, Prices | None], bytes]
+    """The file of a record and its traces at a time (s since 1970), with its cost by prices.
+
+    Raises GpumonError where it cannot be made."""
+    is_binary: bool = False
+    """It goes to a file only, and to no terminal."""
+
+
+def _csv(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> bytes:
+    del traces, now
+
+    return "".join(lines(record, prices)).encode()
+
+
+def _json(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> bytes:
+
+    return (json.dumps(document(record, traces, now, prices), allow_nan=False) + "\n").encode()
+
+
+def _parquet(record: Record, traces: Sequence[RunTrace], now: float, prices: Prices | None = None) -> bytes:
+    del traces, now
+
+    return parquet(record, prices)
+
+
+_ROWS = "one row for each rank, epoch, phase and device"
+FORMATS: dict[str, ExportFormat] = {
+    "csv": ExportFormat(_ROWS, _csv),
+    "json": ExportFormat("everything", _json),
+    "parquet": ExportFormat(_ROWS, _parquet, is_binary=True),
+}
+
+
+EPOCH, BETWEEN, STEPS, RUN = "epoch", "between", "steps", "run"
+"""Parts of a run that have rows."""
+
+Part = tuple[EpochRow, str, tuple[PhaseRow, ...]]
+"""A part of a rank as if it were an epoch, its name, and its phases."""
+
+
+def whole_parts(record: Record) -> Iterator[Part]:
+    """Yield for each rank its rows of steps, the stretch outside its epochs, where that is known, and the whole.
+
+    Without epochs the phases are those of the whole.
+    """
+    trained = {epoch.rank for epoch in record.epochs}
+    outside: dict[str, list[PhaseRow]] = {}
+    for row in record.outside:
+        outside.setdefault(row.rank, []).append(row)
+    for step in record.step_rows:
+        yield (
+            EpochRow(
+                rank=step.rank,
+                ordinal=STEP_ROWS - step.ordinal,
+                epoch=step.first_step,
+                begun=step.begun,
+                ended=step.ended,
+                seconds=step.seconds,
+                steps=step.steps,
+                wait=step.wait,
+                metrics=step.metrics,
+            ),
+            STEPS,
+            (),
+        )
+    for rank in record.ranks:
+        rows = outside.get(rank.key, [])
+        phases = tuple(row for row in rows if row.phase != WHOLE_EPOCH)
+        for row in rows:
+            if row.phase == WHOLE_EPOCH and rank.key in trained:
+                yield _as_epoch(rank, OUTSIDE_EPOCHS)._replace(
+                    begun=NAN, ended=NAN, seconds=row.seconds, steps=row.steps, wait=row.wait, metrics={}, peak=row.peak
+                ), BETWEEN, phases  # fmt: skip
+        yield _as_epoch(rank, WHOLE_RUN), RUN, () if rank.key in trained else phases
+
+
+def _as_epoch(rank: RankRow, ordinal: int) -> EpochRow:
+    return EpochRow(
+        rank=rank.key,
+        ordinal=ordinal,
+        epoch=ordinal,
+        begun=rank.started,
+        ended=rank.ended,
+        seconds=rank.seconds,
+        steps=rank.steps,
+        wait=rank.wait,
+        metrics=rank.metrics,
+        peak=LivePeak(rank.peak, reached=True),
+    )
+
 
 LOGGED = "logged."
 """Before the names of logged metrics, so that none looks like a column of ours."""

@@ -1,0 +1,295 @@
+"""History for other programs: `gpumon history export`, a row for each stretch of time, device and metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from math import ceil
+from typing import Any, NamedTuple
+
+from gpumon.common.numbers import is_known
+from gpumon.common.text import clean
+from gpumon.model.device import Device
+from gpumon.model.metrics import BY_NAME, Availability, Kind, Scope, Unit
+from gpumon.model.units import MISSING, duration, energies, moment, number
+from gpumon.reports.csv import csv_line, parquet_bytes, utc
+from gpumon.reports.text_table import TextColumn, distinct, draw
+from gpumon.storage.history.grid import Grid
+from gpumon.storage.history.query import ALWAYS, HOST, History, Query, Series
+from gpumon.storage.history.totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
+
+CELL_FIELDS = ("begun_seconds", "begun_utc", "seconds", "device", "metric", "unit", "low", "mean", "high")
+"""When the stretch began, since 1970 and in UTC; how long it is; the UUID of the GPU, empty for the machine; the metric
+and its unit, of counters per second; lowest, mean and highest value."""
+_TEXTS = ("begun_utc", "device", "metric", "unit")
+Row = tuple[float, str, float, str, str, str, float, float, float]
+
+
+def lines(rows: Iterator[Row]) -> Iterator[str]:
+    """Yield the table as CSV, a line at a time, its heading first."""
+    yield csv_line(CELL_FIELDS)
+    yield from map(csv_line, rows)
+
+
+def parquet(rows: Iterator[Row]) -> bytes:
+    """Return the table as Parquet. Raises GpumonError without pyarrow."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(CELL_FIELDS)
+    return parquet_bytes(
+        {name: (str if name in _TEXTS else float, cells) for name, cells in zip(CELL_FIELDS, columns, strict=True)}
+    )
+
+
+def rows_of(history: History, subjects: Sequence[str], begin: float, end: float, step: float) -> Iterator[Row]:
+    """Yield a row for each stretch of `step` seconds in which a metric is known; what is missing has no row."""
+    grid = Grid(int(begin // step), step, max(1, ceil(end / step) - int(begin // step)))
+    for subject in (HOST, *subjects):
+        scope = Scope.GPU if subject else Scope.HOST
+        names = [name for name, metric in BY_NAME.items() if metric.scope is scope and history.has(subject, name)]
+        for name, series in history.query(Query(subject, names, begin, end, grid=grid)).items():
+            unit = BY_NAME[name].unit.value + ("_per_second" if BY_NAME[name].kind is Kind.COUNTER else "")
+            for place, mean in enumerate(series.mean):
+                if is_known(mean):
+                    begun = grid.begin + place * step
+                    yield begun, utc(begun), step, subject, name, unit, series.low[place], mean, series.high[place]
+
+
+SCHEMA = 1
+TOTAL_FIELDS = (
+    "device", "total", "unit", "value", "seconds", "missing_seconds", "missing_share", "estimated_seconds", "complete",
+)  # fmt: skip
+"""UUID of the GPU; the total with its unit and value; seconds of the window, those missing, those estimated."""
+INCOMPLETE, ESTIMATED = "*", "~"
+_REST = "MISSING"
+"""Heading of the time that was not sampled."""
+_MARKED = 0.005
+"""The share of a window that is estimated, from which on a table says so."""
+_HEADINGS = {
+    "energy": "ENERGY", "utilization": "UTIL", "memory_peak": "MEM PEAK", "ecc_corrected": "ECC-C",
+    "ecc_uncorrected": "ECC-U",
+}  # fmt: skip
+_KEEP = {
+    "energy": 9, "utilization": 8, "memory_peak": 7, "pcie_sent": 3, "pcie_received": 3, "nvlink_sent": 3,
+    "nvlink_received": 3, "ecc_corrected": 1, "ecc_uncorrected": 4,
+}  # fmt: skip
+
+
+def text(found: WindowTotals, width: int = 0) -> Iterator[str]:
+    """Yield the table, a GPU in each line, with what the marks in it mean."""
+    yield f"from {moment(found.begin)} to {moment(found.end)} ({duration(found.end - found.begin)})"
+    devices = found.gpus
+    has_indexes = any(map(_index, devices))
+    columns = [TextColumn("GPU", 10), TextColumn("UUID", 2 if has_indexes else 10, right=False, least=13)]
+    names = [clean(device.uuid, 100) for device in devices]
+    if width and not has_indexes:
+        names = distinct(names, max(13, width // 3))
+    columns += [TextColumn(_heading(kind), _KEEP.get(kind.name, 5)) for kind in TOTALS]
+    cells = [_column(kind, [found.devices[device.uuid][kind.name] for device in devices]) for kind in TOTALS]
+    missing = [_missing(found.devices[device.uuid]) for device in devices]
+    rows = [
+        (_index(device), names[place], *(column[place] for column in cells), missing[place])
+        for place, device in enumerate(devices)
+    ]
+    heading, *drawn_rows = draw([*columns, TextColumn(_REST, 8)], rows, width)
+    yield from (heading, *drawn_rows)
+    drawn = "".join("".join(row[2:]) for row in rows)
+    if INCOMPLETE in drawn:
+        rest = f"; {_REST} is the rest" if _REST in heading else ""
+        yield f"{INCOMPLETE} incomplete: a total of the time that was sampled{rest}"
+    if ESTIMATED in drawn:
+        yield f"{ESTIMATED} estimated: a border of the window cuts a cell of kept history, which counts by its share"
+
+
+def document(found: WindowTotals) -> dict[str, Any]:
+    """Return the totals as one JSON object; a value of which nothing is known is null."""
+    return {
+        "schema": SCHEMA,
+        "begin": found.begin,
+        "end": found.end,
+        "seconds": found.end - found.begin,
+        "problem": found.problem or None,
+        "devices": [
+            {
+                "uuid": device.uuid,
+                "index": device.index if device.index >= 0 else None,
+                "totals": {kind.name: _as_json(found.devices[device.uuid][kind.name], kind) for kind in TOTALS},
+            }
+            for device in found.gpus
+        ],
+    }
+
+
+def table(found: WindowTotals) -> Iterator[str]:
+    """Yield CSV, a line for each GPU and total, its heading first."""
+    yield csv_line(("begun_utc", "ended_utc", *TOTAL_FIELDS))
+    for device in found.gpus:
+        for kind in TOTALS:
+            cells = _as_json(found.devices[device.uuid][kind.name], kind)
+            whole = "true" if cells["complete"] else "false"
+            row = {**cells, "device": device.uuid, "total": kind.name, "complete": whole}
+            yield csv_line((utc(found.begin), utc(found.end), *(row[name] for name in TOTAL_FIELDS)))
+
+
+def _as_json(total: Total, kind: TotalKind) -> dict[str, Any]:
+    return {
+        "value": total.value if is_known(total.value) else None,
+        "unit": kind.unit.value,
+        "seconds": total.seconds,
+        "missing_seconds": total.missing_seconds,
+        "missing_share": total.missing_share,
+        "estimated_seconds": total.estimated_seconds,
+        "complete": total.is_complete,
+    }
+
+
+def _heading(kind: TotalKind) -> str:
+    return _HEADINGS.get(kind.name) or BY_NAME[kind.metric].column
+
+
+def _index(device: Device) -> str:
+    return device.label
+
+
+def _column(kind: TotalKind, totals: Sequence[Total]) -> list[str]:
+    """Texts of one total of every GPU; empty for all where no GPU ever has it."""
+    if not any(is_known(total.value) for total in totals):
+        return [""] * len(totals)
+    values = [total.value for total in totals]
+    if kind.unit is Unit.JOULES:
+        texts = energies(values)
+    elif kind.metric in THROTTLED:  # a thousandth of it is a lot
+        texts = [f"{value * 100:.1f} %" for value in values]
+    else:
+        texts = [number(value, kind.unit) for value in values]
+    return [
+        shown + _marks(total) if is_known(total.value) else MISSING for shown, total in zip(texts, totals, strict=True)
+    ]
+
+
+def _marks(total: Total) -> str:
+    estimated = ESTIMATED if total.estimated_seconds > _MARKED * total.seconds else ""
+    return estimated + ("" if total.is_complete else INCOMPLETE)
+
+
+def _missing(totals: Mapping[str, Total]) -> str:
+    """The longest time that a total lacks which the GPU has; of one that was never seen, the whole window."""
+    known = [total for total in totals.values() if is_known(total.value)] or list(totals.values())
+    worst = max(known, key=lambda total: total.missing_seconds)
+    return "" if worst.is_complete else f"{duration(worst.missing_seconds)} ({worst.missing_share * 100:.1f} %)"
+
+
+BEFORE, LATER, NOT_SAMPLED, NO_VALUE = "before_history", "not_yet", "not_sampled", "no_value"
+REASONS: Mapping[str, str] = {
+    BEFORE: "before the oldest value that is kept",
+    LATER: "after the newest sample",
+    NOT_SAMPLED: "nothing was sampled on this machine: no daemon ran, or the machine slept",
+    NO_VALUE: "the machine was sampled, and this has no value: the GPU did not answer, or does not report it",
+}
+"""Why there are no values, by name."""
+
+
+class SeriesAsked(NamedTuple):
+    """Lines that are asked for."""
+
+    metrics: Sequence[str]
+    begin: float
+    """Seconds since 1970; as `end`."""
+    end: float
+    points: int
+    """Points of each line at most."""
+
+
+class SubjectHistory(NamedTuple):
+    """A GPU, or None for the machine, and what is kept of it."""
+
+    device: Device | None
+    history: History
+
+
+class Gap(NamedTuple):
+    """A stretch without values, in seconds since 1970."""
+
+    begin: float
+    end: float
+    reason: str
+
+
+def series_json(
+    asked: SeriesAsked, of: Sequence[SubjectHistory], machine: History, problem: str = ""
+) -> dict[str, Any]:
+    """Return the lines of some metrics; `machine` tells when samples were taken at all, `problem` what is unreadable.
+
+    All are on the same `times` (s since 1970): the middles of stretches of `step` seconds, or of samples if that is 0.
+    `coarse` are those kept in longer cells.
+    """
+    times, sampled = [], list[float]()
+    lines, step, coarse = [], 0.0, list[dict[str, float]]()
+    (base,) = machine.query(Query(HOST, [ALWAYS], asked.begin, asked.end, asked.points)).values()
+    for device, history in of:
+        subject = device.uuid if device else HOST
+        names = [name for name in asked.metrics if name.startswith("gpu.") == (device is not None)]
+        for name, series in history.query(Query(subject, names, asked.begin, asked.end, asked.points)).items():
+            times, step, coarse = list(series.times), series.step, [one._asdict() for one in series.coarse]
+            sampled = list(base.mean) if list(base.times) == times else []
+            gaps = gaps_of(series, sampled, asked, machine)
+            lines.append(_line(name, device, series, gaps))
+    return {
+        "schema": SCHEMA, "begin": asked.begin, "end": asked.end, "step": step, "coarse": coarse, "times": times,
+        "series": lines, "problem": problem or None,
+    }  # fmt: skip
+
+
+def gaps_of(series: Series, sampled: Sequence[float], asked: SeriesAsked, machine: History) -> list[Gap]:
+    """Return the stretches of a window in which a line has no value; `sampled` has one where anything was sampled."""
+    oldest, newest = machine.begin, machine.end
+    if not is_known(oldest):
+        return [Gap(asked.begin, asked.end, NOT_SAMPLED)]
+    before = [Gap(asked.begin, min(oldest, asked.end), BEFORE)] if asked.begin < oldest else []
+    later = [Gap(max(newest, asked.begin), asked.end, LATER)] if asked.end > newest else []
+    return [*before, *_inner(series, sampled, max(asked.begin, oldest), min(asked.end, newest)), *later]
+
+
+def _inner(series: Series, sampled: Sequence[float], begin: float, end: float) -> Iterator[Gap]:
+    """Gaps between `begin` and `end`, of which something is kept."""
+    if not begin <= end:
+        return
+    if not series.times:
+        yield Gap(begin, end, NOT_SAMPLED)
+        return
+    half = series.step / 2
+    times = [begin - half, *series.times, end + half]
+
+    def reason(place: int) -> str:
+        if is_known(series.mean[place]):
+            return ""
+        return NO_VALUE if sampled and is_known(sampled[place]) else NOT_SAMPLED
+
+    for found, places in groupby(range(len(series.times)), key=reason):
+        run = list(places)
+        if found:
+            # Between samples, from the one before; of stretches, their own edges.
+            first = times[run[0]] if not half else series.times[run[0]] - half
+            last = times[run[-1] + 2] if not half else series.times[run[-1]] + half
+            yield Gap(max(first, begin), min(last, end), found)
+
+
+def _line(name: str, device: Device | None, series: Series, gaps: Sequence[Gap]) -> dict[str, Any]:
+    metric = BY_NAME[name]
+    why = device.missing.get(name) if device else None
+    return {
+        "metric": name, "unit": unit_of(name), "gpu": device.uuid if device else None,
+        "label": device.label if device else None,
+        "min": _values(series.low), "mean": _values(series.mean), "max": _values(series.high),
+        "missing": why.name.lower() if why not in (None, Availability.OK) else None,
+        "gaps": [gap._asdict() for gap in gaps if gap.begin < gap.end],
+        "is_rate": metric.kind is Kind.COUNTER,
+    }  # fmt: skip
+
+
+def unit_of(name: str) -> str:
+    """Return the unit of a metric's lines: of a counter, that of its rate."""
+    metric = BY_NAME[name]
+    return metric.unit.value + ("_per_second" if metric.kind is Kind.COUNTER else "")
+
+
+def _values(line: Sequence[float]) -> list[float | None]:
+    return [value if is_known(value - value) else None for value in line]
