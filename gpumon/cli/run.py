@@ -25,7 +25,7 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import UsageError
 from gpumon.common.paths import Places, places
 from gpumon.common.text import clean
-from gpumon.launcher.child import Child, Ended, end_like, refusal
+from gpumon.launcher.command import Child, Ended, end_like, refusal
 from gpumon.launcher.process_tree import adopt_orphans
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _watch(
     """Begin to look on; None, and why, where that cannot be."""
     try:
         # Only now: the command runs already.
-        from gpumon.launcher.command_run import name_of, script_of
+        from gpumon.launcher.command import name_of, script_of
         from gpumon.launcher.watcher import Watcher, WatchOptions
 
         arguments.name = arguments.name or name_of(words)

@@ -1,28 +1,221 @@
-"""Looks on while a command runs, in a thread for which the command's end never waits long."""
+"""The boards of a command's trainings, read by this process itself.
+
+A training may be over before a sampler took a frame of it. Its board stays for minutes, and holds its epochs
+and who began it.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.common.errors import GpumonError
-from gpumon.common.paths import Places, ledger_paths
-from gpumon.common.procfs import has_own_pids
-from gpumon.launcher.child import Ended
+from gpumon.common.clock import SECOND, SHORTEST
+from gpumon.common.errors import AlreadyRunning, BoardError, GpumonError
+from gpumon.common.paths import Places, ledger_paths, open_regular, tag_dirs
+from gpumon.common.procfs import boot_id, has_own_pids
+from gpumon.daemon.recorder import Recorder
+from gpumon.launcher.command import Ended
 from gpumon.launcher.process_tree import ProcessTree, read_parentage
+from gpumon.live import Live
 from gpumon.model import units
 from gpumon.model.device import by_number
+from gpumon.model.frame import Frame, Run
+from gpumon.tracking.reader import Poll, TagReader
+from gpumon.tracking.wire import FRONT, BoardHeader, unpack_header
 
 if TYPE_CHECKING:
-    # Loaded by the thread, once the command runs.
-    from gpumon.launcher.boards import Boards
-    from gpumon.launcher.command_run import CommandRun
-    from gpumon.launcher.cost import CommandCost, DeviceCost
-    from gpumon.launcher.epochs import CommandTrainings, Training
-    from gpumon.launcher.sampling import Sampling
+    from gpumon.launcher.command import CommandRun
+    from gpumon.launcher.summary import CommandCost, CommandTrainings, DeviceCost, Training
     from gpumon.model.frame import Run
+
+
+class Boards:
+    """The boards under `where` that are those of the command `pid`, which began at `began` (ns, CLOCK_MONOTONIC).
+
+    `holds` says whether a pid is, or was, one of the command's processes.
+    """
+
+    def __init__(self, where: Places, pid: int, began: int, holds: Callable[[int], bool]) -> None:
+        self._where = where
+        self._pid = pid
+        self._began = began
+        self._holds = holds
+        self._ended: dict[str, bool] = {}
+        """By key: of trainings whose process had ended when they were first seen, whether it was the command's."""
+
+    def read(self) -> Poll:
+        """The runs of all boards here, and their boundaries from the first on that is kept."""
+        reader = TagReader(self._where)
+        try:
+            return reader.poll()
+        finally:
+            reader.close()
+
+    def is_its(self, run: Run) -> bool:
+        """Whether a process of the command publishes `run`, or did. Never ask for a board of this process."""
+        if run.pid:
+            return self._holds(run.pid)
+        if run.key not in self._ended:
+            # Nobody holds the board any more whom the kernel could name: it says itself who wrote it.
+            self._ended[run.key] = self._began_it(run.key)
+        return self._ended[run.key]
+
+    def _began_it(self, key: str) -> bool:
+        uid, pid = map(int, key.split(".")[1:3])
+        if uid not in (0, os.getuid()):
+            return False  # anybody can write our pid into a board of his own
+        header = self._header(key, uid)
+        if header is None:
+            return pid == self._pid
+        return (
+            (header.boot_id, header.pid_namespace) == (boot_id(), _namespace())
+            and header.monotonic_ns >= self._began
+            and (header.pid == self._pid or self._holds(header.parent))
+        )
+
+    def _header(self, key: str, uid: int) -> BoardHeader | None:
+        for directory in tag_dirs(self._where):
+            try:
+                fd = open_regular(f"{directory}/{key}")
+            except OSError:
+                continue
+            try:
+                if os.fstat(fd).st_uid == uid:
+                    return unpack_header(os.pread(fd, FRONT, 0))
+            except (BoardError, OSError):
+                continue
+            finally:
+                os.close(fd)
+        return None
+
+
+def _namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+_AGAIN = 2.0
+"""Seconds between two tries to become the sampler."""
+_POLL = 0.05
+"""Seconds between two looks for a frame that is about to come."""
+
+
+class Sampling:
+    """Follows whoever samples; `begin` opens a recorder for this process, and may raise GpumonError or OSError.
+
+    It is given a function that it tells what goes wrong later.
+    """
+
+    def __init__(
+        self, live: Live, begin: Callable[[Callable[[str], None]], Recorder], now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.problem = ""
+        """Why there is no sampler, in one line; empty when there is one."""
+        self._live = live
+        self._begin = begin
+        self._now = now
+        self._try_at = 0.0
+        self._seen = 0
+        self._stop = Event()
+        self._recorder: Recorder | None = None
+        self._thread: Thread | None = None
+
+    def frames(self, since: int) -> list[Frame]:
+        """Return new frames, oldest first; at first from the last one before `since` (ns, CLOCK_MONOTONIC) on."""
+        if self._thread is not None and not self._thread.is_alive():
+            self._close()  # it failed, or another one took the directory over
+        if self._recorder is None and not self._live.is_alive():
+            self._become_sampler()
+        if not self._seen:
+            newest = self._live.latest() if self._live.is_alive() else None
+            if newest is None:
+                return []
+            before = max(0, newest.monotonic_ns - since) / SECOND / max(newest.interval, SHORTEST)
+            self._seen = max(0, newest.number - int(before) - 2)
+        return self._new()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process samples, and no other."""
+        return self._recorder is not None
+
+    def interval(self) -> float:
+        """Seconds between frames."""
+        return self._live.interval()
+
+    def unreadable(self) -> str:
+        """Why no GPU can be read; empty when all is well."""
+        return self._live.origin().problem
+
+    def last(self, ended: int, wait: float) -> list[Frame]:
+        """The last frames: with one more sample of ours; another sampler gets `wait` seconds for one past `ended`."""
+        if self._thread is not None:
+            self._stop.set()
+            self._thread.join()
+            self._sample_once()
+        found = self._new() if self._seen else []
+        until = self._now() + wait
+        while self._recorder is None and not (found and found[-1].monotonic_ns >= ended) and self._now() < until:
+            time.sleep(_POLL)
+            found += self._new()
+        return found
+
+    def close(self) -> None:
+        """End a sampler of our own, after one more sample for what was published since the last."""
+        self._sample_once()
+        self._close()
+
+    def _new(self) -> list[Frame]:
+        new = self._live.since(self._seen)
+        if new:
+            self._seen = new[-1].number
+        return new
+
+    def _become_sampler(self) -> None:
+        if self._now() < self._try_at:
+            return
+        self._try_at = self._now() + _AGAIN
+        try:
+            self._recorder = self._begin(self._note)
+        except AlreadyRunning:
+            return  # it has no frame yet, or its last was long ago: one of both changes soon
+        except (GpumonError, OSError) as error:
+            self.problem = str(error)
+            return
+        self.problem = ""
+        # A daemon thread: a driver call that hangs must not keep the process from ending.
+        self._thread = Thread(target=self._sample, args=(self._recorder,), name="gpumon-sampler", daemon=True)
+        self._thread.start()
+
+    def _note(self, problem: str) -> None:
+        self.problem = problem
+
+    def _sample(self, recorder: Recorder) -> None:
+        try:
+            recorder.sampler.run(recorder.store, self._stop, recorder.heartbeat)
+        except Exception as error:  # the command continues without it
+            self.problem = f"sampling ended: {error}"
+
+    def _sample_once(self) -> None:
+        if self._recorder is not None:
+            try:
+                self._recorder.take_one()
+            except Exception as error:
+                self.problem = f"sampling ended: {error}"
+
+    def _close(self) -> None:
+        recorder, self._recorder, self._thread = self._recorder, None, None
+        if recorder is not None:
+            try:
+                recorder.close()
+            except Exception as error:  # what was seen is worth telling all the same
+                self.problem = f"sampling ended: {error}"
+
 
 PATIENCE = 2.0
 """Seconds that the end of a command may wait for us."""
@@ -106,8 +299,7 @@ class Watcher:
             self._report = self._report._replace(problem=f"sampling failed: {type(error).__name__}: {error}")
 
     def _look_on(self) -> None:
-        from gpumon.launcher.boards import Boards
-        from gpumon.launcher.epochs import CommandTrainings
+        from gpumon.launcher.summary import CommandTrainings
 
         name, where, source, interval, speed, gpm, script = self._wanted
         boards, epochs = Boards(where, self._pid, self._began, self.tree.holds), CommandTrainings()
@@ -117,9 +309,8 @@ class Watcher:
             return
         from gpumon.common.clock import SystemClock
         from gpumon.daemon.service import open_daemon
-        from gpumon.launcher.command_run import CommandRun
-        from gpumon.launcher.cost import CommandCost
-        from gpumon.launcher.sampling import Sampling
+        from gpumon.launcher.command import CommandRun
+        from gpumon.launcher.summary import CommandCost
         from gpumon.live import follow
 
         clock = SystemClock()

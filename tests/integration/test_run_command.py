@@ -19,11 +19,9 @@ from typing import Any
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.launcher.child import Ended
-from gpumon.launcher.command_run import name_of
-from gpumon.launcher.epochs import Training
+from gpumon.launcher.command import Ended, name_of
 from gpumon.launcher.process_tree import Parentage, ProcessTree
-from gpumon.launcher.summary import text
+from gpumon.launcher.summary import Training, text
 from gpumon.launcher.watcher import CommandReport
 from gpumon.live import follow
 from gpumon.model.frame import Run, RunState

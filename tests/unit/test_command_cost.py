@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.launcher.cost import CommandCost
+from gpumon.launcher.summary import CommandCost
 from tests.builders import device, frame_of, process, sample, tick
 
 

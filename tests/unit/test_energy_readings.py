@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import SECOND
-from gpumon.launcher.cost import CommandCost
+from gpumon.launcher.summary import CommandCost
 from gpumon.model.energy import EnergyGrowth, EnergyReadings
 from gpumon.model.frame import Tick
 from gpumon.model.metrics import GPU_INDEX, Availability

@@ -10,7 +10,7 @@ import pytest
 from gpumon.analysis.epochs import Epochs
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
-from gpumon.launcher.epochs import CommandTrainings as Trainings
+from gpumon.launcher.summary import CommandTrainings as Trainings
 from gpumon.model.epoch import EpochEnd, EpochFold
 from gpumon.model.frame import Boundary, Mark, Run
 from gpumon.storage.ledger.timeline import EpochTimeline, timeline_of

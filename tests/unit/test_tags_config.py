@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpumon.common.paths import Places
-from gpumon.launcher.command_run import CommandRun, script_of
+from gpumon.launcher.command import CommandRun, script_of
 from gpumon.model.run import MOST_NOTES, MOST_TAGS, ROOM, About, Note, decode_about, encode_about
 from gpumon.tracking import active_run, metadata, warn, wire
 from gpumon.tracking.active_run import ActiveRun
