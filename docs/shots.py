@@ -20,7 +20,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from gpumon.cli.private_sampler import private_sampler
+from gpumon.cli.sampling import private_sampler
 from gpumon.common.paths import Places
 from gpumon.storage.ledger.reader import Ledgers
 from gpumon_tui.app import GpumonApp

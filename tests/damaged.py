@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import gpumon
-from gpumon.cli import crash, main
+from gpumon.cli import main, streams
 from gpumon.cli.options import resolve_options
 from gpumon.cluster.client import read_access
 from gpumon.common.clock import SECOND
@@ -441,7 +441,7 @@ def command(path: Path, chosen: Sequence[Sequence[str]], now: float = BEGAN + 40
             redirect_stdout(out),
             redirect_stderr(err),
             patch("time.time", lambda: now),
-            patch.object(crash, "report", _fault),
+            patch.object(streams, "report", _fault),
         ):
             code = main([*words, *places])
         said = err.getvalue().splitlines()

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and streams.is_output(error):
             streams.silence(sys.stdout)
             return _fail(f"cannot write the output: {error.strerror}", EXIT_FAILED)
-        from gpumon.cli.crash import report
+        from gpumon.cli.streams import report
 
         return _fail(report(error), EXIT_FAILED)
     finally:
@@ -105,10 +105,10 @@ def _run(arguments: Sequence[str]) -> int:
         raise UsageError(f"unknown command '{name}'. {_meant(name)}Commands: {', '.join(COMMANDS)}")
     command = import_module(f"gpumon.cli.{name}")
     if not arguments[1:] and name in _BRIEF:
-        from gpumon.cli.defaults import defaults
+        from gpumon.cli.options import defaults
 
         return int(command.run(defaults(command.add_options)))
-    from gpumon.cli.parser import parser_of
+    from gpumon.cli.options import parser_of
 
     parser = parser_of(name, command.__doc__)
     command.add_options(parser)

@@ -15,8 +15,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from gpumon.cli.daemon_options import add_daemon
-from gpumon.cli.options import playback_of, resolve_options, source_of
+from gpumon.cli.options import add_daemon, playback_of, resolve_options, source_of
 from gpumon.cli.streams import say
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import LOG, Places, live_dirs
@@ -102,7 +101,7 @@ def tell_of_another(where: Places, directory: str) -> None:
     """Say where views do not read the daemon that has just started, because one for the machine goes before it."""
     if live_dirs(where)[:1] == [directory]:
         return
-    from gpumon.cli.daemon_found import read_instead
+    from gpumon.cli.daemon_lookup import read_instead
 
     found = read_instead(where, directory)
     if found is not None:

@@ -8,10 +8,9 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
-from gpumon.cli.daemon_found import FoundDaemon, find_daemon
-from gpumon.cli.daemon_options import add_daemon
+from gpumon.cli.daemon_lookup import FoundDaemon, find_daemon
 from gpumon.cli.daemon_stop import end, environment_of, refuse
-from gpumon.cli.parser import parser_of
+from gpumon.cli.options import add_daemon, parser_of
 from gpumon.cli.streams import say
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.paths import Places, closed_rings

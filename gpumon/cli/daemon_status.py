@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from gpumon.analysis.gpu_status import ANSWERS
-from gpumon.cli.daemon_found import FoundDaemon, find_daemon
+from gpumon.cli.daemon_lookup import FoundDaemon, find_daemon
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK
 from gpumon.common.numbers import is_known

@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import suppress
 
-from gpumon.cli.daemon_found import FoundDaemon, find_daemon
+from gpumon.cli.daemon_lookup import FoundDaemon, find_daemon
 from gpumon.common.errors import EXIT_OK, GpumonError, quoted
 from gpumon.common.paths import Places
 from gpumon.common.procfs import is_alive, read_stat

@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpumon import __version__
-from gpumon.cli.doctor_gpus import GPUS, find_gpus
-from gpumon.cli.doctor_packages import package_checks
-from gpumon.cli.doctor_places import daemon_checks, file_checks, found_daemon
-from gpumon.cli.doctor_text import lines
+from gpumon.cli.doctor_checks import GPUS, daemon_checks, file_checks, find_gpus, found_daemon, package_checks
 from gpumon.cli.options import add_places, reads_hardware, resolve_options, source_of
-from gpumon.cli.streams import terminal_width
+from gpumon.cli.streams import of_words, terminal_width
 from gpumon.common.checkup import Check, CheckSection, Condition
 from gpumon.common.errors import EXIT_FAILED, EXIT_NO_GPU, EXIT_OK, UsageError
 from gpumon.common.paths import places
@@ -28,6 +25,42 @@ from gpumon.sources.registry import examined
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+
+
+_NAME = 14
+"""Columns for the name of a check."""
+_REMEDY = "→ "
+_LEAST = 30
+"""Columns that a text has beside its head; in less, it stands below."""
+_INDENT = 4
+_LONGEST = 1024
+
+
+def lines(sections: Sequence[CheckSection], first: str, width: int) -> Iterator[str]:
+    """Yield `first`, then each section; `width` in cells, 0 for as wide as it gets."""
+    yield from _told("", first, width)
+    for section in sections:
+        yield ""
+        yield section.title
+        for check in section.checks:
+            head = f"  {check.condition.word:<8} {check.name:<{_NAME}} "
+            if width and width - len(head) < _LEAST:
+                yield head.rstrip()
+                head = " " * _INDENT
+            yield from _told(head, check.text, width)
+            if check.remedy:
+                yield from _told(" " * len(head) + _REMEDY, check.remedy, width)
+
+
+def _told(head: str, text: str, width: int) -> Iterator[str]:
+    """A text behind its head, in lines of whole words below each other."""
+    told = clean(text, _LONGEST)
+    if width:
+        told = of_words(told, width - len(head))
+    first, *others = told.split("\n")
+    yield head + first
+    yield from (" " * len(head) + line for line in others)
+
 
 SCHEMA = 1
 _SETTINGS = "settings"

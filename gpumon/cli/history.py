@@ -16,9 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from gpumon.cli import history_accounts, history_events, history_processes, history_totals
-from gpumon.cli.history_options import add_command
-from gpumon.cli.nothing_kept import why_no_history
-from gpumon.cli.options import add_places, resolve_options
+from gpumon.cli.daemon_lookup import why_no_history
+from gpumon.cli.options import add_command, add_places, resolve_options
 from gpumon.cli.streams import say
 from gpumon.common.clock import positive_seconds
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError

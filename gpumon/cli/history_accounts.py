@@ -8,9 +8,8 @@ import sys
 import time
 from typing import Any
 
-from gpumon.cli.history_options import add_command
-from gpumon.cli.nothing_kept import why_no_history
-from gpumon.cli.options import add_places
+from gpumon.cli.daemon_lookup import why_no_history
+from gpumon.cli.options import add_command, add_places
 from gpumon.cli.streams import output_width
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_paths

@@ -9,9 +9,8 @@ import time
 from contextlib import closing
 from typing import Any
 
-from gpumon.cli.history_options import add_command
-from gpumon.cli.nothing_kept import why_no_history
-from gpumon.cli.options import add_places
+from gpumon.cli.daemon_lookup import why_no_history
+from gpumon.cli.options import add_command, add_places
 from gpumon.cli.streams import output_width
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places, history_paths

@@ -8,9 +8,8 @@ import sys
 from contextlib import closing
 from typing import Any
 
-from gpumon.cli.history_options import add_command, add_window_and_gpus
-from gpumon.cli.nothing_kept import why_no_history
-from gpumon.cli.options import add_places, named_gpu
+from gpumon.cli.daemon_lookup import why_no_history
+from gpumon.cli.options import add_command, add_places, add_window_and_gpus, named_gpu
 from gpumon.cli.streams import output_width, say
 from gpumon.common.errors import EXIT_OK, GpumonError
 from gpumon.common.paths import Places, history_paths

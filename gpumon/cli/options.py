@@ -1,18 +1,19 @@
-"""Options that several commands share: flags win over the environment, the environment over the file.
-
-The file is `$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`) and holds the same names.
-"""
+"""Options of commands that show a whole cluster."""
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from gpumon.cli.streams import of_words, output_width, shortened
 from gpumon.common.clock import LONGEST, SHORTEST
 from gpumon.common.config import read_toml, settings_path
-from gpumon.common.errors import UsageError
+from gpumon.common.errors import MissingPackage, UsageError
 from gpumon.common.paths import Places, places
 from gpumon.model.origin import Capability
 from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
@@ -20,8 +21,90 @@ from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from gpumon.cluster.client import Engine, EngineAccess
     from gpumon.common.config import Prices, UserGroups
     from gpumon.recording.playback import Playback
+
+
+CLUSTER_TICK = 15.0
+"""Seconds from picture to picture: exporters are scraped no more often."""
+PERIODS = ("day", "week", "month", "this-month", "last-month")
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """`--prometheus` and `--prometheus-config`."""
+    group = parser.add_argument_group("cluster")
+    group.add_argument(
+        "--prometheus", metavar="URL",
+        help="a Prometheus, or what answers as one (VictoriaMetrics, Mimir, Thanos), that scrapes 'gpumon export' on "
+        "the nodes",
+    )  # fmt: skip
+    group.add_argument(
+        "--prometheus-config", metavar="FILE",
+        help="TOML file of mode 0600 with token, or username and password, ca, certificate, key and headers for it",
+    )  # fmt: skip
+
+
+def open_engine(arguments: argparse.Namespace) -> tuple[Engine, EngineAccess]:
+    """Return the engine of `--prometheus`, and how to reach it. Raises UsageError, MissingPackage without httpx."""
+    if arguments.source is not None:
+        raise UsageError("--prometheus shows other machines: leave out --source")
+    try:
+        from gpumon.cluster.client import Engine
+    except ImportError as error:
+        raise MissingPackage("--prometheus", error.name or "httpx") from error
+    from gpumon.cluster.client import NO_ACCESS, read_access
+
+    path = arguments.prometheus_config
+    access = read_access(path) if path else NO_ACCESS
+    return Engine(arguments.prometheus, access), access
+
+
+def defaults(add_options: Callable[[Any], None]) -> SimpleNamespace:
+    """Return what argparse makes of no arguments; for commands whose options are all flags with a value or without."""
+    found = _Defaults()
+    add_options(found)
+    return found.values
+
+
+class _Defaults:
+    """Stands in for a parser and its groups."""
+
+    def __init__(self) -> None:
+        self.values = SimpleNamespace()
+
+    def add_argument_group(self, *_: str) -> _Defaults:
+        return self
+
+    def add_argument(self, flag: str, *, dest: str = "", action: str = "store", default: Any = None, **_: Any) -> None:
+        name = dest or flag.lstrip("-").replace("-", "_")
+        setattr(self.values, name, False if action == "store_true" else default)
+
+
+def add_command(commands: Any, formatter: Any, name: str, text: str) -> argparse.ArgumentParser:
+    """Add a subcommand whose help is `text`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=argparse.SUPPRESS,
+        formatter_class=formatter,
+    )  # fmt: skip
+    parser.set_defaults(action=name)
+    return parser
+
+
+def add_window_and_gpus(parser: argparse.ArgumentParser) -> None:
+    """Add --since, --until and --gpu."""
+    parser.add_argument(
+        "--since", metavar="TIME", default="24h",
+        help="begin of the window: 7d for so long ago, or 2026-01-31T14:00 (default: 24h)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--until", metavar="TIME", default=None,
+        help="end of the window (default: the newest sample; now, if no daemon runs)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gpu", metavar="GPU", action="append", default=[], help="only this GPU, by index or UUID; may be repeated"
+    )
+
 
 NAN = float("nan")
 _FILE = "defaults: ~/.config/gpumon/config.toml"
@@ -272,3 +355,95 @@ def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     if unknown:
         raise UsageError(f"unknown setting '{unknown[0]}' in {path}. Settings: {', '.join(known)}")
     return path, found
+
+
+SUBCOMMANDS = {
+    "status": "show whether a daemon runs, since when, what it samples and what it lacks",
+    "stop": "stop your daemon, and wait until it has stopped",
+    "restart": "stop your daemon, and start one with the same options in the background",
+}
+
+
+def add_daemon(parser: argparse.ArgumentParser) -> None:
+    """Add the options and the subcommands of `gpumon daemon`."""
+    parser.set_defaults(action="")
+    parser.add_argument(
+        "--detach", action="store_true", help="run in the background, and return after the first sample"
+    )
+    add_source(parser)
+    parser.add_argument(
+        "--no-gpm", dest="gpm", action="store_false", default=None,
+        help="do not read GPM, the performance counters of Hopper and newer GPUs, for a profiler that requires them "
+        "for itself (GPUMON_GPM=off, or gpm = false in the file)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--idle-interval", metavar="SECONDS", help="sample so seldom while no GPU does anything and none has a process "
+        "(default: as always)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--job-dir", metavar="DIR", help="directory with a file for each GPU that names its job, as for "
+        "--hpc-job-mapping-dir of dcgm-exporter (default: none); /run/gpustat of jobstats is read wherever it is",
+    )  # fmt: skip
+    add_places(parser)
+    commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
+    for name, text in SUBCOMMANDS.items():
+        # What is not given must not hide what was given before the subcommand.
+        below = commands.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=argparse.SUPPRESS,
+            formatter_class=parser.formatter_class,
+        )  # fmt: skip
+        below.set_defaults(action=name)
+        add_places(below)
+
+
+def parser_of(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser without options for a command of gpumon; `description` heads its help."""
+    return _Parser(prog=f"gpumon {name}", description=description, formatter_class=_Formatter)
+
+
+class _Parser(argparse.ArgumentParser):
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        # argparse of Python 3.11 takes the value in `--limit=--` for the end of the options, and gives an empty list.
+        if action.option_strings and action.nargs is None and arg_strings == ["--"]:
+            raise argparse.ArgumentError(action, "expected one argument")
+        return super()._get_values(action, arg_strings)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageError, with the option that was perhaps meant."""
+        message = shortened(message).replace("invalid float value", "not a number")
+        message = message.replace("invalid int value", "not a whole number")
+        wrong = message.rpartition(" ")[2] if message.startswith("unrecognized arguments: ") else ""
+        if wrong.startswith("-"):
+            from difflib import get_close_matches
+
+            known = [word for action in self._actions for word in action.option_strings]
+            close = get_close_matches(wrong.partition("=")[0], known, 1)
+            message += f". Did you mean '{close[0]}'?" if close else ""
+        raise UsageError(f"{message}{'' if message.endswith('?') else '.'} '{self.prog} --help' lists the options")
+
+    def print_help(self, file: Any = None) -> None:
+        """Write the help; raises OSError where argparse of Python 3.11 would lose both the text and the error."""
+        (file or sys.stdout).write(self.format_help())
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Wraps paragraphs to the terminal. A line that is indented, or that ends a sentence, keeps its end.
+
+    Asks the terminal itself for its width: argparse imports shutil for it, each time, before any help is wanted.
+    """
+
+    def __init__(self, prog: str) -> None:
+        width = (output_width() or 80) - 2
+        super().__init__(prog, max_help_position=26, width=min(max(width, 40), 100))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        goes_on = False
+        for line in text.splitlines():
+            is_prose = bool(line) and not line[0].isspace()
+            if goes_on and is_prose:
+                lines[-1] += f" {line}"
+            else:
+                lines.append(line)
+            goes_on = is_prose and not line.endswith((".", ":"))
+        return "".join(f"{indent}{line}\n" for line in of_words("\n".join(lines), width - len(indent)).split("\n"))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import __version__
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
-from gpumon.cli.private_sampler import private_sampler
+from gpumon.cli.sampling import private_sampler
 from gpumon.cli.streams import say
 from gpumon.common.clock import SECOND, positive_seconds
 from gpumon.common.errors import EXIT_OK, GpumonError

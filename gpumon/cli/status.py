@@ -120,7 +120,7 @@ def _look(where: Places, arguments: "Namespace") -> _Look:
         if state.live or (followed.origin().ended and followed.is_alive()):
             late = f", silent for {age}" if heartbeat.age > max(2 * followed.interval(), 1.0) else ""
             return _Look(followed, f"daemon, pid {pid}{late}", daemon)
-    from gpumon.cli.sampled import sampled
+    from gpumon.cli.sampling import sampled
 
     unreadable = followed.unreadable() if followed else ""
     if unreadable:

@@ -1,11 +1,4 @@
-"""Print the status of GPUs, processes and runs again and again, until Ctrl-C.
-
-For terminals and logs where 'gpumon tui' is too much. Reads the ring of a running daemon; without one, samples in its
-own process. A terminal that can is cleared before each picture; elsewhere an empty line comes between them. --interval
-is the time from picture to picture, too. Under 'watch' it prints one picture, which 'watch' repeats. The exit code is 3
-if the last picture had no GPU that can be read.
-With --prometheus: the whole cluster, as a Prometheus knows it that scrapes the nodes' exporters.
-"""
+"""Pictures of a whole cluster for `gpumon top --prometheus`."""
 
 from __future__ import annotations
 
@@ -14,12 +7,21 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from gpumon.analysis.gpu_status import ANSWERS, why_none
-from gpumon.cli.cluster_options import CLUSTER_TICK, PERIODS, add_cluster
-from gpumon.cli.followed_frames import FollowedFrames
-from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, resolve_options
+from gpumon.cli.options import (
+    CLUSTER_TICK,
+    DEFAULT_SOURCE,
+    PERIODS,
+    add_cluster,
+    add_places,
+    add_source,
+    open_engine,
+    reads_hardware,
+    resolve_options,
+)
+from gpumon.cli.sampling import FollowedFrames
 from gpumon.cli.streams import output_width, terminal_size, terminal_width
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK, UsageError
@@ -31,6 +33,39 @@ from gpumon.live import Live, follow
 from gpumon.model.frame import Frame
 from gpumon.model.origin import Capability
 from gpumon.reports.status_text import lines
+
+
+@contextmanager
+def cluster_pictures(
+    arguments: argparse.Namespace, height: Callable[[], int]
+) -> Iterator[Callable[[], tuple[list[str], int]]]:
+    """A function that asks the engine, and returns the lines of the picture with the exit code for it.
+
+    `height`: tells how many lines there is room for; 0 for any number.
+    """
+    engine, _ = open_engine(arguments)
+    from gpumon.cluster.cost import cost_questions
+    from gpumon.cluster.poller import ClusterPoller
+    from gpumon.cluster.queries import QUESTIONS, Period, of_period, of_users
+    from gpumon.reports.cluster_text import lines
+
+    period = Period(arguments.period)
+    prices, groups = arguments.prices, arguments.user_groups
+    asked = (*of_period(QUESTIONS, period), *(of_users(period) if period.is_dated else ()))
+    poller = ClusterPoller(engine, (*asked, *cost_questions(prices, periods=(period,))))
+
+    def picture() -> tuple[list[str], int]:
+        found = poller.round()
+        answered = found.answers().get("gpus") and not found.is_old
+        text = list(lines(found, engine.name, period, terminal_width(), prices, groups, height()))
+        return text, EXIT_OK if answered else EXIT_NO_GPU
+
+    try:
+        yield picture
+    finally:
+        poller.close()
+        engine.close()
+
 
 _HOME = "\x1b[H"
 _CLEAR = "\x1b[2J"
@@ -65,8 +100,6 @@ def run(arguments: argparse.Namespace) -> int:
     interval = arguments.interval
     where, arguments = resolve_options(arguments)
     if arguments.prometheus:
-        from gpumon.cli.cluster_top import cluster_pictures
-
         with cluster_pictures(arguments, _room) as picture:
             tick = arguments.interval if interval else CLUSTER_TICK
             return _repeat(picture, tick, arguments.count or 0, instead="print all with '-n 1 | less'")
@@ -86,7 +119,7 @@ def _followed(where: Places, arguments: argparse.Namespace) -> AbstractContextMa
     if arguments.source is None and live.has_writer():
         return nullcontext(live)
     live.close()
-    from gpumon.cli.private_sampler import private_sampler
+    from gpumon.cli.sampling import private_sampler
 
     return private_sampler(where, arguments)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from gpumon.cli.daemon_lookup import is_here, played_ledger
 from gpumon.cli.options import (
     DEFAULT_SOURCE,
     add_places,
@@ -21,9 +22,7 @@ from gpumon.cli.options import (
     resolve_options,
     source_of,
 )
-from gpumon.cli.played import is_here, played_ledger
-from gpumon.cli.private_sampler import ledger_at, private_sampler
-from gpumon.cli.simulated import Simulated
+from gpumon.cli.sampling import Simulated, ledger_at, private_sampler
 from gpumon.cli.streams import say
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import LEDGER, Places, history_paths, ledger_paths
@@ -210,7 +209,7 @@ def _ledgers(own: str, others: Sequence[str]) -> Ledgers:
 
 def _events(where: Places, path: str) -> Sequence[LoggedEvent]:
     """The newest events of the log at `path`, or else of one that this user may read. Raises GpumonError."""
-    from gpumon.cli.nothing_kept import why_no_history
+    from gpumon.cli.daemon_lookup import why_no_history
     from gpumon.storage.events.query import read_events
 
     paths = [path] if path else history_paths(where)

@@ -19,10 +19,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from gpumon.cli import web_token
-from gpumon.cli.cluster_options import add_cluster
-from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
-from gpumon.cli.played import played_ledger
-from gpumon.cli.private_sampler import private_sampler
+from gpumon.cli.daemon_lookup import played_ledger
+from gpumon.cli.options import DEFAULT_SOURCE, add_cluster, add_places, add_source, open_engine, resolve_options
+from gpumon.cli.sampling import private_sampler
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import LEDGER, Places, history_paths, ledger_paths, make_private_dir
 from gpumon.live import Live, follow
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from gpumon_web.person_colors import PersonColors
     from gpumon_web.positions import Recording
     from gpumon_web.work import Work
+
 
 _SALT = "web-names"
 _NO_HISTORY = "This source keeps no history: a daemon does."
@@ -136,8 +136,6 @@ def run(arguments: argparse.Namespace) -> int:
         return found
 
     if arguments.prometheus:
-        from gpumon.cli.web_cluster import cluster_app
-
         app = cluster_app(arguments, PersonColors(kept(COLORS)))
     else:
         app = _machine_app(where, arguments, people, thread, PersonColors(kept(COLORS)))
@@ -318,3 +316,25 @@ def _watched(where: Places, arguments: argparse.Namespace) -> Iterator[tuple[Liv
         own = f"{directory}/{LEDGER}"
         with private_sampler(where, arguments, own) as sampled:
             yield sampled, lambda: [own, *ledger_paths(where)]
+
+
+@contextmanager
+def cluster_app(arguments: argparse.Namespace, colors: PersonColors) -> Iterator[Callable[[Gate], Dash]]:
+    """Yield what makes the app of the cluster of `--prometheus`; its one poller asks while somebody looks."""
+    engine, access = open_engine(arguments)
+    from gpumon.cluster.cost import cost_questions
+    from gpumon.cluster.poller import ClusterPoller
+    from gpumon.cluster.queries import OF_GPUS, QUESTIONS
+    from gpumon_web.app import make_cluster_app
+    from gpumon_web.cluster.pages import CLUSTER_PAGES
+    from gpumon_web.cluster.views import ClusterViews
+
+    poller = ClusterPoller(engine, (*QUESTIONS, *OF_GPUS, *cost_questions(arguments.prices)))
+    views = ClusterViews(poller, engine.name, arguments.prices, access.node_page, arguments.user_groups)
+    views.colors = colors
+    try:
+        poller.start()
+        yield lambda gate: make_cluster_app(views, CLUSTER_PAGES, gate)
+    finally:
+        poller.close()
+        engine.close()

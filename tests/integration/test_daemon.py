@@ -318,7 +318,7 @@ def test_a_daemon_whose_driver_hangs_before_its_first_sample_stops_when_it_is_to
 
 BY_ITSELF = """
 import argparse
-from gpumon.cli.private_sampler import private_sampler
+from gpumon.cli.sampling import private_sampler
 from gpumon.common.paths import places
 with private_sampler(places(), argparse.Namespace(source=None, interval=0.1, speed=1.0, gpm=None)) as live:
     print(live.state().text, flush=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import gpumon as package
-from gpumon.cli import daemon_found, daemon_stop
+from gpumon.cli import daemon_lookup, daemon_stop
 from gpumon.cli.daemon import tell_of_another
-from gpumon.cli.daemon_found import find_daemon
+from gpumon.cli.daemon_lookup import find_daemon
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import Places
 from gpumon.common.procfs import start_time
@@ -178,7 +178,7 @@ def test_a_daemon_whose_lock_may_not_be_read_is_known_by_its_ring(
         raise PermissionError(13, "Permission denied", path)
 
     with daemon("--source", "sim:one", env=env) as process:
-        monkeypatch.setattr(daemon_found, "holder_of", refused)
+        monkeypatch.setattr(daemon_lookup, "holder_of", refused)
         assert find_daemon(Places(explicit=str(live_dir), uid=os.getuid())).pid == process.pid
 
 

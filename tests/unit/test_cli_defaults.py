@@ -7,8 +7,7 @@ from importlib import import_module
 import pytest
 
 from gpumon.cli import _BRIEF
-from gpumon.cli.defaults import defaults
-from gpumon.cli.parser import parser_of
+from gpumon.cli.options import defaults, parser_of
 
 
 @pytest.mark.parametrize("name", _BRIEF)

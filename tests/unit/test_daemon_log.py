@@ -105,7 +105,7 @@ def test_what_ends_sampling_in_a_views_own_process_is_kept_for_its_end() -> None
 def test_a_view_that_ends_says_why_its_sampling_ended_before(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpumon.cli.private_sampler import private_sampler
+    from gpumon.cli.sampling import private_sampler
 
     def fail(self: Sampler, *_: object) -> None:
         raise RuntimeError("no more")

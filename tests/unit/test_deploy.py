@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from gpumon.cli.export import PORTS
-from gpumon.cli.parser import parser_of
+from gpumon.cli.options import parser_of
 from gpumon.common.paths import make_private_dir
 from tests.conftest import ROOT
 

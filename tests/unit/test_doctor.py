@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cli.doctor_gpus import read_gpus
-from gpumon.cli.doctor_packages import package_checks
-from gpumon.cli.doctor_places import file_checks
-from gpumon.cli.doctor_text import lines
+from gpumon.cli.doctor import lines
+from gpumon.cli.doctor_checks import file_checks, package_checks, read_gpus
 from gpumon.common.checkup import Check, CheckSection, Condition
 from gpumon.common.paths import Places, make_live_dir, tag_dir_for_client
 from gpumon.model.frame import Sample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from gpumon.cli.followed_frames import FollowedFrames
+from gpumon.cli.sampling import FollowedFrames
 from gpumon.diagnosis.live import LOOK_BACK
 from gpumon.live import Live
 from gpumon.model.frame import Boundary, Frame

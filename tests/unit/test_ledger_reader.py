@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cli.nothing_kept import why_no_runs
+from gpumon.cli.daemon_lookup import why_no_runs
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import places

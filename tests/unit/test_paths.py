@@ -11,9 +11,8 @@ from typing import NoReturn
 
 import pytest
 
-from gpumon.cli.daemon_found import find_daemon
+from gpumon.cli.daemon_lookup import find_daemon, why_no_history, why_no_runs
 from gpumon.cli.daemon_restart import restart
-from gpumon.cli.nothing_kept import why_no_history, why_no_runs
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import (
     Places,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.cli.private_sampler import ledger_at, private_sampler
+from gpumon.cli.sampling import ledger_at, private_sampler
 from gpumon.common.paths import places
 from gpumon.live import Live
 from gpumon.sources.replay.recording import PAST

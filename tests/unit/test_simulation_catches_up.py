@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.analysis.gpu_state import Activity
-from gpumon.cli.private_sampler import private_sampler
-from gpumon.cli.simulated import Simulated
+from gpumon.cli.sampling import Simulated, private_sampler
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import places

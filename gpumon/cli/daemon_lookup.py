@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing, suppress
 from itertools import takewhile
 from typing import NamedTuple
 
-from gpumon.common.errors import GpumonError, quoted
-from gpumon.common.paths import LOCK, Places, closed_rings, live_dirs, refused_rings, why_closed
+from gpumon.common.errors import GpumonError, RingError, quoted
+from gpumon.common.paths import (
+    LOCK,
+    PLAYED,
+    Places,
+    closed_rings,
+    history_path,
+    ledger_path,
+    live_dirs,
+    refused_rings,
+    ring_paths,
+    why_closed,
+)
 from gpumon.common.procfs import is_alive
 from gpumon.live import Live, follow, no_daemon
+from gpumon.model.origin import Capability
 from gpumon.ring.lock import Holder, holder_of
+from gpumon.storage.ledger.reader import NOTHING
+from gpumon.storage.sqlite.read import why_absent
 
 
 class FoundDaemon(NamedTuple):
@@ -78,3 +93,52 @@ def _writer_of(live: Live) -> Holder | None:
     if live.has_writer() and (writer := live.writer()) is not None:
         return Holder(writer.pid, writer.started, writer.uid)
     return None
+
+
+_RUNNING = "the daemon writes within a minute of its start; after that, its log may say why; restart it if it is older"
+
+
+def why_no_runs(where: Places) -> str:
+    """One line for people: why no run was recorded."""
+    return why_absent(ledger_path(where), NOTHING, "runs are not recorded", where.machine_state)
+
+
+def why_no_history(where: Places, what: str = "history") -> str:
+    """One line for people: why no `what` is kept."""
+    with closing(follow(where)) as live:
+        played, is_alive = played_instead(live), live.is_alive()
+    if played:
+        return f"history is not being kept: {played}"
+    to_do = _RUNNING if is_alive else "start 'gpumon daemon'"
+    nothing = f"no {what} kept yet: {to_do}"
+    return why_absent(history_path(where), nothing, "history is not kept", where.machine_state)
+
+
+def played_instead(live: Live) -> str:
+    """Say what a daemon that runs plays, of which nothing is kept; empty where it samples this machine."""
+    origin = live.origin()
+    if live.is_alive() and Capability.LIVE not in origin.capabilities:
+        return f"the daemon plays {origin.label or origin.source} instead of sampling this machine"
+    return ""
+
+
+def is_here(live: Live) -> bool:
+    """Whether frames are of this machine: its runs beside those of a simulation would be taken for simulated ones."""
+    return Capability.LIVE in live.origin().capabilities
+
+
+def played_ledger(live: Live, where: Places) -> str:
+    """The ledger of the simulation or the recording that the daemon of these frames plays; empty where it is none.
+
+    It is there from its first run on.
+    """
+    from gpumon.ring.reader import RingReader
+
+    writer = live.writer()
+    if writer is None or is_here(live):
+        return ""
+    for path in ring_paths(where):
+        with suppress(OSError, RingError), closing(RingReader.open(path)) as ring:
+            if ring.written_by == writer:
+                return f"{os.path.dirname(path)}/{PLAYED}"
+    return ""
