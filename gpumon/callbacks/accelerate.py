@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpumon.callbacks.frameworks import missing, require
 from gpumon.callbacks.hook import Hook, guarded
-from gpumon.callbacks.oldest import missing, require
 
 try:
     import accelerate

@@ -1,24 +1,104 @@
-"""The base of all callbacks: a run that begins and ends with the training.
+"""A method of a framework's that is a phase by itself, such as that which saves a checkpoint.
 
-A framework calls its callbacks in its own order and its own threads, pickles them, copies them, and
-may drop them silently. So a `Hook` holds nothing but settings until `begin`, and no
-method of it ever raises into the training.
+No hook stands on both sides of it, so it is replaced by one that calls it between two marks.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from time import monotonic_ns
-from typing import Any, ParamSpec
+from types import FrameType
+from typing import Any, ParamSpec, Protocol
 from weakref import WeakSet
 
-from gpumon.callbacks.cell import end_with_cell
-from gpumon.callbacks.log_to import with_loggers, without_log
 from gpumon.tracking.active_run import ActiveRun, run
 from gpumon.tracking.loader import Samples
 from gpumon.tracking.warn import warn_once
+
+_DEEPEST = 64
+"""Frames that are looked at."""
+
+
+def frames(function: str) -> Iterator[FrameType]:
+    """The frames of functions called `function` that run in this thread, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_DEEPEST):
+        if frame is None:
+            return
+        if frame.f_code.co_name == function:
+            yield frame
+        frame = frame.f_back
+
+
+def variables(module: str, *functions: str) -> Mapping[str, Any]:
+    """The variables of the innermost of `functions` of `module` that runs in this thread; empty without one."""
+    for function in functions:
+        for frame in frames(function):
+            if frame.f_globals.get("__name__") == module:
+                return frame.f_locals
+    return {}
+
+
+class Ends(Protocol):
+    """A hook, which must end with the cell unless its training is over."""
+
+    @property
+    def rests(self) -> bool: ...
+    def end(self, error: BaseException | None = None, *, failed: bool = False) -> None: ...
+
+
+def end_with_cell(hook: Ends) -> None:
+    """End `hook` as failed or interrupted when the cell that runs now is over, if its training is not over by then.
+
+    One that rests is left alone: an evaluation in a later cell belongs to its run.
+
+    Nothing happens outside of IPython, and in other threads than the one that runs cells: they outlive them.
+    """
+    shell = _shell()
+    if shell is None or threading.current_thread() is not threading.main_thread():
+        return
+    held = weakref.ref(hook)
+
+    def over(result: Any = None) -> None:
+        shell.events.unregister("post_run_cell", over)
+        left = held()
+        if left is not None and not left.rests:
+            left.end(getattr(result, "error_in_exec", None), failed=True)
+
+    shell.events.register("post_run_cell", over)
+
+
+def _shell() -> Any:
+    interactive = sys.modules.get("IPython")
+    return interactive.get_ipython() if interactive is not None else None
+
+
+def with_loggers(settings: Mapping[str, Any], framework: str, loggers: Sequence[object]) -> dict[str, Any]:
+    """Return `settings` in which the framework's own `loggers` stand for its name, such as `log_to="lightning"`."""
+    given = settings.get("log_to")
+    several = list(given) if isinstance(given, list | tuple) else [given]
+    if framework not in [one for one in several if isinstance(one, str)]:
+        return {**settings}
+    if not loggers:
+        warn_once("log_to framework", f"log_to={framework!r}: this training has no logger")
+    own = [logger for one in several for logger in (loggers if one == framework else [one])]
+    return {**settings, "log_to": own or None}
+
+
+def without_log(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `settings` without a `log_to` that cannot be pickled: a callback goes to other processes without it."""
+    import pickle  # most callbacks go nowhere
+
+    try:
+        pickle.dumps(settings.get("log_to"))
+    except Exception:  # whatever a logger raises: an open file, a thread, a connection
+        return {**settings, "log_to": None}
+    return {**settings}
+
 
 P = ParamSpec("P")
 _resting: WeakSet[Hook] = WeakSet()
@@ -179,3 +259,36 @@ class Hook:
         run = getattr(self, "run", None)
         if run is not None and run.on:
             self.end(failed=True, late=True)
+
+
+CHECKPOINT = "checkpoint"
+Phase = Callable[[str], str]
+"""Begins a phase; gives the one before."""
+
+
+def marked(method: Callable[..., Any], phase_of: Callable[[Any], Phase | None], name: str) -> Callable[..., Any]:
+    """`method` of a class, in the phase `name` of what `phase_of` gives for its object; None: there is no run."""
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        phase, before = None, ""
+        try:
+            phase = phase_of(self)
+            before = phase(name) if phase is not None else ""
+        except Exception as error:  # a tag is never worth a checkpoint
+            phase = None
+            failed(name, error)
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            if phase is not None:
+                _back(phase, before)
+
+    return call
+
+
+def _back(phase: Phase, before: str) -> None:
+    try:
+        phase(before)
+    except Exception as error:
+        failed(before, error)

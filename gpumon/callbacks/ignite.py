@@ -10,17 +10,57 @@ which they were attached: what is attached to the end of an epoch after this one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any
 from weakref import WeakValueDictionary
 
-from gpumon.callbacks.around import Phase
-from gpumon.callbacks.hook import Hook, failed, guarded
-from gpumon.callbacks.ignite_saving import mark_saving
+from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, failed, guarded
 from gpumon.common.errors import FrameworkError, pip
+
+_BEFORE = "_gpumon_before"
+"""Attribute of a handler that saves: how to go back to the phase before."""
+
+
+def mark_saving(phase_of: Callable[[], Phase | None]) -> None:
+    """Have whatever is saved from now on be a phase of `phase_of()`; None: no training runs.
+
+    The first call holds for the process.
+    """
+    kind = getattr(sys.modules.get("ignite.handlers.checkpoint"), "Checkpoint", None)
+    if kind is None or hasattr(kind, _BEFORE):
+        return
+    call, collect = kind.__call__, kind._setup_checkpoint
+    setattr(kind, _BEFORE, None)
+
+    @wraps(collect)
+    def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Collect what is about to be saved."""
+        try:
+            phase = phase_of()
+            self.__dict__[_BEFORE] = (phase, phase(CHECKPOINT)) if phase is not None else None
+        except Exception as error:  # a tag is never worth a checkpoint
+            failed(CHECKPOINT, error)
+        return collect(self, *args, **kwargs)
+
+    @wraps(call)
+    def save(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Save, where it is time to."""
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            found = self.__dict__.pop(_BEFORE, None)
+            if found is not None:
+                try:
+                    found[0](found[1])
+                except Exception as error:
+                    failed(found[1], error)
+
+    kind.__call__, kind._setup_checkpoint = save, begin
+
 
 try:
     from ignite.engine import Engine, Events

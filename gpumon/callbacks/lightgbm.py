@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpumon.callbacks.caller import variables
-from gpumon.callbacks.hook import Hook, failed, guarded
-from gpumon.callbacks.oldest import missing, require
+from gpumon.callbacks.frameworks import missing, require
+from gpumon.callbacks.hook import Hook, failed, guarded, variables
 
 try:
     import lightgbm

@@ -22,9 +22,8 @@ from importlib.util import find_spec
 from time import monotonic_ns
 from typing import Any
 
-from gpumon.callbacks.around import CHECKPOINT, marked
-from gpumon.callbacks.hook import Hook, failed, guarded
-from gpumon.callbacks.oldest import missing, require
+from gpumon.callbacks.frameworks import missing, require
+from gpumon.callbacks.hook import CHECKPOINT, Hook, failed, guarded, marked
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 _CALLBACKS = tuple(f"{package}.callbacks.callback" for package in PACKAGES)

@@ -14,10 +14,8 @@ import sys
 from time import monotonic_ns
 from typing import Any
 
-from gpumon.callbacks.around import CHECKPOINT, Phase, marked
-from gpumon.callbacks.caller import frames
-from gpumon.callbacks.hook import Hook, failed, guarded
-from gpumon.callbacks.oldest import missing, require
+from gpumon.callbacks.frameworks import missing, require
+from gpumon.callbacks.hook import CHECKPOINT, Hook, Phase, failed, frames, guarded, marked
 from gpumon.tracking.loader import Samples
 
 try:

@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-from gpumon.callbacks.caller import variables
-from gpumon.callbacks.hook import Hook, failed, guarded
-from gpumon.callbacks.oldest import missing, require
+from gpumon.callbacks.frameworks import missing, require
+from gpumon.callbacks.hook import Hook, failed, guarded, variables
 
 try:
     import xgboost

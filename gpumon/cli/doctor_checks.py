@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import NamedTuple
 
 from gpumon import __version__
-from gpumon.callbacks.oldest import OLDEST, is_too_old
+from gpumon.callbacks.frameworks import OLDEST, is_too_old
 from gpumon.cli.daemon_lookup import FoundDaemon, find_daemon
 from gpumon.cli.daemon_stop import unit_of
 from gpumon.cli.options import DEFAULT_SOURCE

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.callbacks.around import marked
-from gpumon.callbacks.hook import Hook
+from gpumon.callbacks.hook import Hook, marked
 from gpumon.model.frame import RunState
 from tests.trainings import told
 

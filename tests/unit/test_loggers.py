@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 import gpumon
-from gpumon.callbacks.hook import Hook
-from gpumon.callbacks.log_to import with_loggers
+from gpumon.callbacks.hook import Hook, with_loggers
 from gpumon.common.paths import LEDGER, Places
 from gpumon.loggers.csv_file import CsvLogger
 from gpumon.loggers.epoch_log import MOST_FAILURES, EpochLog
