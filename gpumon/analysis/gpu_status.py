@@ -1,4 +1,4 @@
-"""Reasons for the clocks of a GPU, in words, the same in every view."""
+"""One GPU of a frame as every view shows it: its state, who holds it, and since when it does nothing; or why none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pace of a run: how many steps it makes in a second of training."""
+"""Progress of a run and its time left: one answer for every view."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A method of a framework's that is a phase by itself, such as that which saves a checkpoint.
+"""The base of all callbacks: a run that begins and ends with the training.
 
-No hook stands on both sides of it, so it is replaced by one that calls it between two marks.
+A framework calls its callbacks in its own order and its own threads, pickles them, copies them, and
+may drop them silently. So a `Hook` holds nothing but settings until `begin`, and no
+method of it ever raises into the training.
 """
 
 from __future__ import annotations

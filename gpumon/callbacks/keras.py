@@ -1,8 +1,16 @@
-"""Measure how long Keras waits for each batch, at the fetch itself: in the iterator of an epoch.
+"""The tags of a training by `model.fit` of Keras 3, on the torch, TensorFlow or JAX backend.
 
-No hook of Keras stands before and after a fetch, and between two hooks other callbacks may wait for the GPU. Keras
-keeps the iterator in a variable of `fit`, `evaluate` and `predict`, which is looked up once each time these begin; what
-it iterates over is put behind a clock there. TensorFlow fetches inside of its graph: there is nothing to measure.
+    from gpumon.callbacks.keras import GpuMonitor
+
+    model.fit(..., callbacks=[GpuMonitor()])
+
+Epochs count from 1, as Keras prints them; steps are batches.
+
+On the torch and JAX backends the wait for data is measured at each fetch, in training and in validation. TensorFlow
+fetches inside of its graph, where nobody can tell it from the step.
+
+Keras leaves the end of a batch to a thread of its own, so that nothing waits for the GPU (asynchronous
+dispatch), unless a callback in the list wants that hook and does not say that it is safe. This one says so.
 """
 
 from __future__ import annotations

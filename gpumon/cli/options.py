@@ -1,4 +1,7 @@
-"""Options of commands that show a whole cluster."""
+"""Options that several commands share: flags win over the environment, the environment over the file.
+
+The file is `$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`) and holds the same names.
+"""
 
 from __future__ import annotations
 

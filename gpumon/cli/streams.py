@@ -1,4 +1,8 @@
-"""A fault of gpumon's own: one line for a person, and the details in a file that only its user can read."""
+"""The standard streams as commands find them: closed, full, or of an encoding that lacks our characters.
+
+What an encoding lacks becomes a plainer character. A stream that cannot be written is an error of one line for a
+command whose output is its purpose, and no matter for one that goes on for hours.
+"""
 
 from __future__ import annotations
 

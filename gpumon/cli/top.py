@@ -1,4 +1,11 @@
-"""Pictures of a whole cluster for `gpumon top --prometheus`."""
+"""Print the status of GPUs, processes and runs again and again, until Ctrl-C.
+
+For terminals and logs where 'gpumon tui' is too much. Reads the ring of a running daemon; without one, samples in its
+own process. A terminal that can is cleared before each picture; elsewhere an empty line comes between them. --interval
+is the time from picture to picture, too. Under 'watch' it prints one picture, which 'watch' repeats. The exit code is 3
+if the last picture had no GPU that can be read.
+With --prometheus: the whole cluster, as a Prometheus knows it that scrapes the nodes' exporters.
+"""
 
 from __future__ import annotations
 

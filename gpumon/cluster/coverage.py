@@ -1,7 +1,8 @@
-"""Questions that follow from answers: who was on nodes that were not seen in all of a period, and when these went.
+"""Parts of a period that an engine knows: those of which it has samples, and nodes that it did not see in all of it.
 
-They cost nothing where every node was seen. A counter of held time that grew in a period, or was not there at its
-beginning, is of a user who was on its node in it, also where it grew while nobody saw the node.
+Sums of a period are at least so much where a part is missing. Where that is a part of some nodes, those of the users
+who are known to have been on one of these in that period are; of who was on one only while it was not seen, and never
+told behind, nothing is known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Power, energy and time of a whole cluster as text."""
+"""The picture of a cluster: everything that is known of it at a moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs of the driver's calls: written from time to time for `status --verbose`, and one that turned slow is logged."""
+"""Storing ticks in a ring, for as long as its directory is ours."""
 
 from __future__ import annotations
 

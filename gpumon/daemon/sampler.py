@@ -1,4 +1,8 @@
-"""Whether nothing goes on in a tick, so that the next one may come later."""
+"""The sampler: sources and tags into ticks, at absolute deadlines.
+
+A tick that is late by whole periods skips them and counts them; it never makes them up in a burst.
+Each tick carries the true time of its sample.
+"""
 
 from __future__ import annotations
 

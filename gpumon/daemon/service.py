@@ -1,4 +1,8 @@
-"""Memory of a daemon that lives for months: it looks for garbage seldom, and its threads share one heap."""
+"""A daemon that can be stopped whatever its driver does.
+
+A call into a driver that hangs never comes back to Python, so a signal handler of the thread that made it never runs.
+Sampling therefore has a thread of its own, and the main thread only waits: for a signal, or for the end of the work.
+"""
 
 from __future__ import annotations
 

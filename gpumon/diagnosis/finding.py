@@ -1,4 +1,4 @@
-"""Findings as data for programs and pages."""
+"""A finding: something about a GPU or a run that a person should know, and what to do about it."""
 
 from __future__ import annotations
 

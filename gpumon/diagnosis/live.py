@@ -1,4 +1,4 @@
-"""The time before a frame as rules take it: rates of counters now, and shares of the time of a run."""
+"""Contexts and findings of what a frame shows now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families of jobs and pods: whose work a GPU has, or was given to, for joins."""
+"""The native dialect: every name from the table of metrics, GPUs by `gpu` and `uuid` alone, all else by joins."""
 
 from __future__ import annotations
 

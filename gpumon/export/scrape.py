@@ -1,4 +1,4 @@
-"""The dialects in which a node can tell what it knows."""
+"""An exporter: each scrape reads the ring once, and asks no driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job of a GPU: the one to which the scheduler gave it, or else the one whose processes are on it."""
+"""One look at the ring: all facts that a scrape tells, and nothing that it does not know."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Cost of a command, added up from the frames that were taken while it ran.
-
-A device counts for as long as a process of the command holds it. A frame stands for the time since
-the one before; the first and the last stretch are cut to the command's own begin and end, and energy, from the
-driver's counter, with them.
-"""
+"""Cost of a command, as a few lines for a person."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The boards of a command's trainings, read by this process itself.
-
-A training may be over before a sampler took a frame of it. Its board stays for minutes, and holds its epochs
-and who began it.
-"""
+"""Looks on while a command runs, in a thread for which the command's end never waits long."""
 
 from __future__ import annotations
 

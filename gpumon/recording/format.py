@@ -1,10 +1,12 @@
-"""Columns of numbers as few bytes, exactly: what comes out is what went in, bit for bit.
+"""The bytes of a recording: a header, blocks of frames, an end. docs/recording.md has the same for people.
 
-A column of whole numbers is a line (a start and a step) and its residuals, or the residuals of its differences,
-whichever is smaller; residuals are zigzag, and stored by their bytes: all lowest ones, then all second ones. What is
-constant or linear so takes none, and what is left over suits zlib. Most floats that drivers give are decimals or
-fractions of powers of two: where whole numbers with a common divisor give every one of them back, these are stored.
-Any NaN is NaN.
+    0     magic, major, minor, length and CRC32 of what follows: `HEAD`, then that many bytes of JSON (`schema`)
+    then  blocks, one behind the other: `BLOCK` with a CRC32 of its own, then its body, compressed by zlib
+    last  a block of kind END; a file without one was cut, or its recorder killed
+
+Each block of frames stands alone, so that a reader may begin at any of them, and damage to one costs none before it.
+Lengths are checked against the limits here before anything is read or allocated, and nothing is decompressed beyond
+the length that its block gives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The facts of one moment of a recording: its origin as views show it, and how long it lasts."""
+"""The controls of a recording that plays: a view sets them, the source obeys, each in its own thread."""
 
 from __future__ import annotations
 

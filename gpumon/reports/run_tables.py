@@ -1,4 +1,4 @@
-"""Particulars of a run as text, for JSON and HTML: its tags, notes, parameters, and the program that it was."""
+"""The tables of one run as text: its epochs, their phases, and its ranks."""
 
 from __future__ import annotations
 

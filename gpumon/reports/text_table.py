@@ -1,4 +1,4 @@
-"""Text in the room of a terminal: parts wrapped to lines, and tables that share the height that there is."""
+"""Tables of plain text that fit a width: the least important columns go first."""
 
 from __future__ import annotations
 

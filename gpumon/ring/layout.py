@@ -1,7 +1,31 @@
-"""Numbers from a ring that a view may calculate with.
+"""The bytes of a ring file.
 
-A stranger's ring, or a damaged one whose CRC is right all the same, may hold infinities and numbers of three hundred
-digits. No metric comes near `LARGEST`; what does is missing when it is read, so that no view overflows.
+Everything is little-endian, and every offset is fixed for the life of the file. One process writes
+an inode, with one `pwrite` a record; readers use `pread` and judge only their private copy: a
+record is whole (its CRC says so) or it does not exist, on any CPU and under any crash.
+
+    0       superblock, immutable: `SUPERBLOCK`, then its CRC32
+    256     hot words, one 24-byte write each tick: `HOT`
+    4096    schema, JSON: {"rows", "gpu": [metric names], "host": [metric names], "wide": [those that are f8 in
+            slots of values], "values": slots of values, "events": slots of events, "sums": bytes}
+    dir_off directory, two copies of `dir_capacity` bytes, the newer one in copy `version & 1`:
+            `BLOB` (version, length, CRC32, 0) and JSON (devices by row, strings, runs, origin)
+    header_size, then areas of slots; the record with a number lies in slot `number % slots` of its area:
+            full    `n_slots` times: `SLOT`, rows[R], f8 metrics[M][R], f8 host[H], processes, runs, boundaries
+            values  `SLOT`, rows[R], f4 metrics and host, f8 metrics and host: see `values`
+            events  boundaries, and runs that began or ended, each with the number of its frame: see `events`
+    sums_at sums of the daemon's own ticks, two copies of `sums` bytes: see `sums`
+
+The newest frames are in both of the first areas. Older ones have only their values and their events: so an hour
+of them takes little room. A slot's CRC32 covers bytes 16 up to 16 + length. `number` counts frames from 1.
+Strings are never in a slot, only their ids. In full frames all values are f8, so that byte counts stay exact; in
+slots of values gauges are f4, while counters and bit masks are f8.
+
+Layouts have numbers. The writer knows the newest one; the reader knows all in `ROWS`, so that a view reads
+the ring of a daemon that has run since before an upgrade, and a new daemon takes its history over. The next
+layout adds a line to `ROWS` and to `PROCESSES`, and raises `MAJOR`; what else changes goes into properties of `Layout`,
+which knows its number. `tests/unit/test_ring_layouts.py` holds a file of each layout that was ever released. Until
+layout 2 there was no area but the full one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""A new file next to the one that it will replace, whatever a killed predecessor left there.
+"""One writer for a directory.
 
-A file is made as `PATH.PID` and then renamed to `PATH`. A process killed in between leaves it: up to a whole
-ring in memory, and in the way of a namesake, for in a container a daemon has the same pid each time.
+The lock is a file of its own, mode 0600, because a read-only descriptor is enough to take an
+exclusive `flock`. A daemon that was killed while a driver call hung keeps its lock for ever (its
+thread cannot die), so a newcomer takes over from an owner that is gone, a zombie, or silent: it
+renames a fresh file over the old one. The owner looks at the path each tick and stops when it no
+longer names its own inode.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""CPU time of a process and of those that it started, such as the workers of a loader.
-
-The kernel adds up the time of children that have ended; those that still live are asked for theirs, twice in a run.
-"""
+"""Samples per step, from the attributes of a loader: nothing is fetched from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Epoch and phase in force at a moment: a sample belongs to the epoch of its own time."""
+"""Devices that a run trains on: its claim, checked against the driver's process list.
+
+A user can name any GPU in a board of his own. So a claim holds only where the driver's process list does not speak
+against it, and for long only where it lists a process of that user: the first seconds of a training have none.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Round numbers of steps at which the rows of a training without epochs end.
+"""Numbers out of whatever a training logs, without ever waiting for a GPU.
 
-Rows become longer as it goes on, so that what is published grows with the logarithm of its length.
+`float(tensor)` of a CUDA tensor stops the training until the GPU has caught up. So the value is
+copied to pinned memory behind what is already queued, with an event after it, and taken
+when the event has passed, on a later call.
 """
 
 from __future__ import annotations

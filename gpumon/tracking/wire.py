@@ -1,6 +1,49 @@
-"""Reading the bytes of a board, which may be hostile: nothing counts that its CRC does not cover.
+"""The bytes of a tag board: the small file in which one training process publishes its tags.
 
-The layout, and the side that writes, are in `gpumon.tracking.wire`.
+A board is `tag.<uid>.<pid>.<8 hex>`, 122880 bytes, little-endian, all offsets fixed. The training
+writes it through its own mapping; others only ever `pread` it and trust nothing that its CRC does
+not cover. Measurements behind each choice: `docs/architecture.md`.
+
+| offset | bytes | what |
+|---|---|---|
+| 0 | 84 | header, written once, `<8sHHIIIQQQ16sQQI`: see `BoardHeader`; crc32 of 0..79 at 80 |
+| 256, 512 | 128 | state A (even numbers), B (odd) |
+| 768 | 8 | u64: number of the newest event, counted from 1 |
+| 800, 816 | 16 | headers of description A, B: `<IIII` = version, length, crc32, 0 |
+| 832, 848 | 16 | since 1.2: headers, as those, of particulars A, B |
+| 1024, 2432 | 1408 | framework memory A (even numbers), B (odd) |
+| 4096 | 512 x 136 | events; number n lies at 4096 + (n % 512) * 136 |
+| 73728, 81408 | 7680 | description A (even versions), B (odd): JSON, see `gpumon.tags.description` |
+| 90112 | 512 x 16 | since 1.1: supplements of events; that of number n lies at 90112 + (n % 512) * 16 |
+| 98304, 110592 | 12288 | since 1.2: particulars A (even versions), B: JSON, see `gpumon.run_about` |
+
+Header: magic `GPUMTAG\\x01`, major, minor, size, pid and parent pid (as the training sees them), start
+time (`/proc/self/stat` field 22), inodes of its pid and time namespaces, boot id, begin of the run on
+the monotonic and on the wall clock, crc32.
+
+State: u32 crc32 of what follows it, u32 length of what follows, then `<QQQqQQiHH` = number, monotonic,
+wall clock, step, time waited for data since the run began, begin of the epoch (monotonic, 0 for
+none), epoch, phase, flags; `<8d` metrics, the newest of each; since 1.1 `<II`: which of them are set, a bit for each
+from the lowest on, and 0. Before, what is not set is NaN, and so is what was logged as NaN. A record may grow in
+a later minor version: the length says so.
+
+Framework memory: u32 crc32 of what follows it, u32 length of what follows, `<QQ` = number, monotonic; then for
+each device `<II9Q` = the framework's own number of it, mark of its UUID (see `device_mark`; 0 where not
+known), allocated, reserved, peak, active, inactive split, requested: bytes; retries, out-of-memory errors: counts;
+largest free block: bytes; all ones where not known.
+
+Event: u32 crc32 of the 132 bytes that follow, seeded with its number; `<HHQQQqQiIQQ8d` = mark, phase,
+number, monotonic, wall clock, step, time waited, epoch, aux (of RUN_END: 1 when it failed, 2 when it was
+withdrawn, 5 when it was interrupted, 8 when it was stopped before its end; of OUT_OF_MEMORY: mark of the
+device), bytes asked for, bytes free (of OUT_OF_MEMORY), and what was logged in this epoch. The time waited,
+here and in a state, is 0 until it is measured and all ones where the training does not know it.
+
+Supplement: u32 crc32 of the 12 bytes that follow, seeded with the event's number; `<HHQ` = which of the event's
+metrics are set (as in a state), 0, the framework's peak of allocated bytes until then, over all devices (all ones
+where it was not read). It is written before its event.
+
+Times are nanoseconds. The phase is an index into the description's phase names. Two states, memory records and
+descriptions alternate, so that one of each is whole at every moment, whatever is being written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Epochs behind a figure of a report, as shapes."""
+"""A run on one device: utilization, memory, power, temperature and what was logged, on one time axis."""
 
 from __future__ import annotations
 

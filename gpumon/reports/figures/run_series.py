@@ -1,4 +1,7 @@
-"""The lines of a past run with finer points, where kept history still has any: for whoever zooms in."""
+"""The lines of a run on one device over time, as a report draws them.
+
+`run_series` is the one place that says where such lines come from: today the traces of the ledger.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Fields of nvmlDeviceGetFieldValues for each metric, by version of the driver.
-
-NVIDIA moved three ids within a branch. The sources are the constants of nvidia-ml-py, which is published with the
-drivers' own version numbers; the releases looked at are 11.450.129, 11.470.66, 11.525.150, 12.535.161, 12.550.52,
-12.550.89, 12.555.43, 12.560.30, 12.570.86, 12.570.172, 12.575.51, 13.580.65, 13.580.82, 13.580.126, 13.590.48,
-13.595.45 and 13.615.71.
-"""
+"""The batch of fields: what nvmlDeviceGetFieldValues gives with one driver call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that one device gives at one tick, be it a GPU or a MIG instance."""
+"""MIG: whether a GPU is divided, and the handles of its instances."""
 
 from __future__ import annotations
 

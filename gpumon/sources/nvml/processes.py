@@ -1,4 +1,4 @@
-"""The processes on one GPU: when to look for them, and whether the list is whole."""
+"""Processes that hold memory on a GPU."""
 
 from __future__ import annotations
 

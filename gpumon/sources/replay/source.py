@@ -1,4 +1,4 @@
-"""The last moment of a log, found beside its playing: nothing but its last lines tells."""
+"""The source that shows a log as if it were live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPUs of a log, from tick to tick."""
+"""Rows into ticks: which rows of a log were taken together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters of a simulated card beyond its load: performance, links, faults, and dips shorter than a sample."""
+"""One simulated GPU: its load as curves, and every metric that follows from it."""
 
 from __future__ import annotations
 

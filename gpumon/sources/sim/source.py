@@ -1,4 +1,4 @@
-"""The simulated host."""
+"""The simulated machine as a source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of a wall clock that was set: times before and after it do not fit together."""
+"""Events of GPUs and of the driver, from ticks in their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of a daemon until they are written, and what goes on."""
+"""Events into the file of history: each once, and nothing left open for ever."""
 
 from __future__ import annotations
 

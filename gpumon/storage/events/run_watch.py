@@ -1,4 +1,4 @@
-"""Events of more processes at once than history keeps."""
+"""Events of runs, from ticks in their order: all processes of a run on this machine are one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs as the file of kept history names them: by UUID, the index and the name that each had last."""
+"""GPUs of a window: those that a user names, and those that only the history knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one rule of when two ticks follow each other, so that the first one's values hold until the second."""
+"""Buckets of time: of one length, at fixed places in absolute time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Frames that are too old to be kept one by one, in cells of lowest value, mean and highest value.
-
-They are of a reader that has no file of history, such as a recording that is played. Cells get longer as there are more
-of them: all that was seen stays in sight at every rate, in memory of a few megabytes.
-"""
+"""The last frames by column, without numpy: what charts ask until there are tiers of longer history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Parts of kept history other than the tiers: each takes every tick, and writes tables of its own."""
+"""The follower that keeps history: it takes the values of each tick, and its own thread does everything else.
+
+Nothing here ever stops a daemon or delays a tick: where the file cannot be written it is said once, blocks wait in
+memory as far as there is room, and are tried again later.
+"""
 
 from __future__ import annotations
 

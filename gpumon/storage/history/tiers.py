@@ -1,7 +1,4 @@
-"""Limits of kept history: how long, and how large.
-
-The settings file has them as `history-days`, `history-size` and `account-days`.
-"""
+"""The tiers of kept history: how long their cells are, how many make a block, and how long blocks are kept."""
 
 from __future__ import annotations
 

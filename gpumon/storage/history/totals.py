@@ -1,4 +1,8 @@
-"""Cells of frames that no file has yet: those of the ring, made as the daemon will make them."""
+"""Totals of a window, for each GPU: energy, utilization, throttling, memory, links, errors; and how much is missing.
+
+Counters are kept, so sums are exact as long as the window was seen. Nothing is made up for what was not: a total is
+that of the seconds that are known, and says how many are missing.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Lengths of the cells in a window: those that decide how long its buckets are, and those that are longer than these.
-
-Cells of an older past are long. Where newer samples fill a good part of the window, too, these keep their own buckets:
-an outage of half a minute would vanish in a mean of five. The long cells then stand in many buckets each, and the
-answer says from when to when.
-"""
+"""The sum of one metric over a window, from cells of every length: the finest where they know as much as the coarse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The run that a person means: by its id, its name (the newest of that name), or the beginning of either."""
+"""The ledger as readers see it: read only, while a daemon may be writing.
+
+Each look is one read transaction, so that its parts belong together. Columns are read by name: a
+ledger of another version of gpumon may have more, and those it lacks are not known.
+"""
 
 from __future__ import annotations
 

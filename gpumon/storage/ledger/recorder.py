@@ -1,4 +1,8 @@
-"""Runs that another ledger has and that are not over: a new ledger continues them, as a daemon that starts does."""
+"""Keeps the ledger: takes every tick of a daemon and hands rows to the store.
+
+Boundaries become known with the tick after them at the latest. So with each tick everything up to the
+one before is settled, exactly, whatever epochs and phases began and ended in between.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,12 @@
-"""The ledger's tables as SQL: one script for each version, frozen once it was released.
+"""The ledger's measured columns as data; `migrations` has its tables as SQL.
 
-A new column is a script of its own at the end. Nothing here is made from a table of today: a ledger that is made
-now and one that comes from an older version must become the same.
+One SQLite file, `ledger.sqlite` in the state directory. Times are nanoseconds since 1970, durations
+seconds, everything else base units; NULL is "not known", never 0. A run has one row however many
+ranks it has; what was measured hangs on the rank (`rank.key`, the board's name) and the device (UUID).
+
+An epoch is known by `ordinal`, which counts the epochs that a rank began, from 0: a resumed or odd loop
+may use the same number twice. `usage` has one row for each rank, device, epoch and phase; `phase` ''
+stands for the whole epoch, `ordinal` -1 for the whole run and -2 for all of it that lies outside its epochs.
 """
 
 from __future__ import annotations

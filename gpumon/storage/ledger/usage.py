@@ -1,4 +1,9 @@
-"""Energy of the machine's CPU packages while a rank ran."""
+"""Usage of one device over some stretches of time: sums that can be added to, and added together.
+
+A tick's values hold until the next tick, and at most `HOLD` intervals: so a mean weighs each value
+with the time it held. Peaks are of the samples taken inside the stretches; only where none was, of the
+value that held. Counters are straight lines between two ticks.
+"""
 
 from __future__ import annotations
 

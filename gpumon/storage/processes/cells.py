@@ -1,4 +1,9 @@
-"""A cell of a process: what it used in a stretch of time."""
+"""The bytes of a block of the coarser tier: an hour of cells of all processes, compressed.
+
+Layout, little-endian, behind zlib: `u16` processes, `u32` rows; `i64` id and `u16` rows of each process; `u8` place of
+each row; then columns of `f4`: the seconds of a cell, and of each measure known seconds, lowest, mean and highest
+value. Of numbers, all first bytes come first, then the second ones. Rows stand by process, then by place.
+"""
 
 from __future__ import annotations
 

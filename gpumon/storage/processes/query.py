@@ -1,4 +1,4 @@
-"""Questions about processes as people put them: the window by its length or its ends, GPUs by index or UUID."""
+"""Processes of a window: who was on which GPU, from when to when, and what they used."""
 
 from __future__ import annotations
 

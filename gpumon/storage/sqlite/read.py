@@ -1,4 +1,4 @@
-"""Why there is no file to read: nothing is kept yet, or nothing can be."""
+"""A connection that reads a file that somebody else writes."""
 
 from __future__ import annotations
 

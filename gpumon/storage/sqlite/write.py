@@ -1,4 +1,4 @@
-"""Files that are broken: recognized, and moved aside."""
+"""A connection that writes: the file is made, brought to this version, or moved aside where it is damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts of users as those of their groups."""
+"""Accounts as they are read: of any window, added up by user, by device or by hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a group of accounts: that of one user, and that of all whose names are known."""
+"""Accounts of a window as views show them: one group for all, for each GPU, or for each hour, day, week or month."""
 
 from __future__ import annotations
 
