@@ -62,12 +62,9 @@ def measure(stage: Stage, effort: Effort) -> Result:
             (name, number(figures.median), spread, ratio, number(made[name]), f"{rss:.1f}", f"{pss:.1f}")
         )
     if NVITOP in cpu:
-        result.budgets.append(Budget("CPU beside nvitop", cpu[OURS].median / cpu[NVITOP].median, 0.1, "×"))
-    result.budgets.append(Budget("CPU beside the bare loop", cpu[OURS].median / cpu[BARE].median, 6, "×"))
+        result.budgets.append(Budget("CPU beside nvitop", cpu[OURS].median / cpu[NVITOP].median, 0.15, "×"))
     slow = _with_latencies(stage, effort, slices)
-    what = "CPU beside the bare loop, calls as slow as on a card"
-    result.budgets.append(Budget(what, slow[OURS] / slow[BARE], 6, "×"))
-    result.budgets.append(Budget("memory at the end (RSS)", sizes[OURS][0], 40, " MB"))
+    result.budgets.append(Budget("memory at the end (RSS)", sizes[OURS][0], 60, " MB"))
     grown = sizes[OURS][0] - at_start[0]
     result.notes.append(f"RSS {at_start[0]:.1f} MB after the first frame, {grown:+.2f} MB at the end of the window.")
     seen = ", ".join(f"{name.removeprefix('nvml')} {taken} µs" for name, taken in SEEN.items())

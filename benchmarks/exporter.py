@@ -105,7 +105,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
             )
         )  # fmt: skip
     if NVITOP in cpu:
-        result.budgets.append(Budget("CPU of a scrape beside nvitop-exporter", cpu[OURS] / cpu[NVITOP], 0.2, "×"))
+        result.budgets.append(Budget("CPU of a scrape beside nvitop-exporter", cpu[OURS] / cpu[NVITOP], 0.3, "×"))
     result.budgets += [
         Budget("CPU of a scrape", cpu[OURS] * 1e3, 6, " ms"),
         Budget("bytes of a scrape, compressed", len(bodies[OURS]) / 1e3, 12, " kB"),

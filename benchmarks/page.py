@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
 OURS, PLAIN = "gpumon web", "plain Dash"
-FIRST_PAINT = 1.5
+FIRST_PAINT = 0.8
 MOST_POINTS = 2000
 _ROW = '/[0-9]/.test(document.querySelector("#page-fleet tbody .big")?.textContent)'
 _TRACE = 'document.querySelector(".js-plotly-plot .scatterlayer .trace path")'
