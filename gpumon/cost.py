@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import floor, isfinite
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.common.config import Prices
 from gpumon.common.numbers import NAN, is_known
@@ -18,7 +18,9 @@ from gpumon.storage.ledger import aggregate
 from gpumon.storage.ledger.records import DeviceRow, Record
 from gpumon.storage.ledger.summary import EpochSummary
 from gpumon.storage.usage.account import Account
-from gpumon.storage.usage.query import HourUse, KnownDevice
+
+if TYPE_CHECKING:
+    from gpumon.storage.usage.query import HourUse, KnownDevice
 
 JOULES_PER_KWH = 3.6e6
 WHOLE = 0.99

@@ -87,7 +87,7 @@ def make_board(
     """
     import fcntl  # Windows has none
 
-    from gpumon.tracking.lifetime import sweep
+    from gpumon.tracking.sweep import sweep
 
     uid, pid = os.geteuid(), os.getpid()
     name = before[0] if before else f"tag.{uid}.{pid}.{os.urandom(4).hex()}"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import read_regular
 from gpumon.common.procfs import read_stat, start_time
-from gpumon.tracking.lifetime import lock_holder
+from gpumon.tracking.sweep import lock_holder
 from gpumon.tracking.wire import NAME, BoardHeader
 
 EVENTS = 512

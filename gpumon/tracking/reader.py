@@ -32,8 +32,8 @@ from gpumon.tracking.board_directory import (
     name_uid,
 )
 from gpumon.tracking.board_watch import Times, Watched
-from gpumon.tracking.lifetime import KEEP
 from gpumon.tracking.matching import Claim, Named, RunIds
+from gpumon.tracking.sweep import KEEP
 from gpumon.tracking.wire import Memory
 
 SHOWN_AFTER_END = round(SHOWN_FOR * SECOND)

@@ -13,10 +13,10 @@ from tests.programs import PATIENCE
 _THREADS = 6
 _PROGRAM = f"""
 import ctypes, sys, threading
-from gpumon.daemon import heap
+from gpumon.daemon import service
 
 if sys.argv[1] == "shared":
-    heap.share_one_arena()
+    service.share_one_arena()
 all_have = threading.Barrier({_THREADS})
 
 def take():

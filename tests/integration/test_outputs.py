@@ -102,7 +102,7 @@ def test_the_words_are_of_every_command() -> None:
 BATCH = """
 import json, os, runpy, sys
 from importlib import import_module
-from gpumon.cli import COMMANDS, parser
+from gpumon.cli import COMMANDS, options
 for name in COMMANDS:
     import_module(f"gpumon.cli.{name}")
 kept, free, commands = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])

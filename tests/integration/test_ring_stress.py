@@ -14,11 +14,11 @@ from tests.programs import PATIENCE
 
 WRITER = """
 import sys, time
-from gpumon.ring import layout, sizes, writer
+from gpumon.ring import layout, takeover, writer
 from gpumon.common.numbers import NAN
 from tests.builders import tick, sample, process, run, boundary
 writer.FRAME_LADDER = (int(sys.argv[3]),)  # few slots: every read races with the writer
-sizes.FULL_FRAMES = int(sys.argv[4])
+takeover.FULL_FRAMES = int(sys.argv[4])
 ring = writer.RingWriter.create(sys.argv[1], 8, 1)
 seconds = float(sys.argv[2])
 end = time.monotonic() + seconds

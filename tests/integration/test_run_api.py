@@ -1043,11 +1043,12 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     ours = {name for name in loaded if name.startswith("gpumon.")}
     assert ours <= {
         "gpumon.common", "gpumon.common.errors", "gpumon.common.paths", "gpumon.common.procfs", "gpumon.common.text",
-        "gpumon.model.run", "gpumon.model.steps", "gpumon.model.vendors", "gpumon.tracking",
+        "gpumon.model", "gpumon.model.run", "gpumon.model.steps", "gpumon.model.vendors", "gpumon.tracking",
         "gpumon.tracking.active_run", "gpumon.tracking.board", "gpumon.tracking.context",
         "gpumon.tracking.description", "gpumon.tracking.git", "gpumon.tracking.lifetime", "gpumon.tracking.loader",
         "gpumon.tracking.memory", "gpumon.tracking.metadata", "gpumon.tracking.out_of_memory",
-        "gpumon.tracking.run_tags", "gpumon.tracking.values", "gpumon.tracking.warn", "gpumon.tracking.wire",
+        "gpumon.tracking.parameters", "gpumon.tracking.run_tags", "gpumon.tracking.sweep", "gpumon.tracking.values",
+        "gpumon.tracking.warn", "gpumon.tracking.wire",
     }  # fmt: skip
 
 

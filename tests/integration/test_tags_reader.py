@@ -25,8 +25,8 @@ from gpumon.tracking import wire
 from gpumon.tracking.board import Board
 from gpumon.tracking.board_watch import Times, Watched
 from gpumon.tracking.description import Description
-from gpumon.tracking.lifetime import KEEP, lock_holder, sweep
 from gpumon.tracking.reader import SHOWN_AFTER_END, TagReader
+from gpumon.tracking.sweep import KEEP, lock_holder, sweep
 from gpumon.tracking.wire import unpack_state
 from tests.fakes import FakeClock
 from tests.programs import PATIENCE

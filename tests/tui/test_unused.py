@@ -54,11 +54,11 @@ def test_what_not_every_session_needs_is_imported_when_a_name_of_it_is_asked_for
         "import sys\n"
         "from gpumon_tui.unused import left_out\n"
         "with left_out():\n"
-        "    from gpumon.storage.history import kept_file\n"
-        "    within = kept_file.sqlite3.Error\n"
+        "    from gpumon.storage.history import file\n"
+        "    within = file.sqlite3.Error\n"
         "import sqlite3\n"
-        "print(within is sqlite3.Error is kept_file.sqlite3.Error, kept_file.sqlite3 is sys.modules['sqlite3'])\n"
-        "print(issubclass(kept_file.sqlite3.DatabaseError, sqlite3.Error))"
+        "print(within is sqlite3.Error is file.sqlite3.Error, file.sqlite3 is sys.modules['sqlite3'])\n"
+        "print(issubclass(file.sqlite3.DatabaseError, sqlite3.Error))"
     )
     assert said == ["True", "False", "True"], "a module that was imported before has the names of the real one"
 
