@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-import time
-from importlib import import_module
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -15,13 +11,11 @@ from textual.events import Key as Press
 from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.asked import Asked
 from gpumon_tui.keys import CHART, EVENTS, KEYS, OVERVIEW, PAGES, PROCESSES, RUNS, SELDOM, applying, offered, pressed
 from gpumon_tui.pages.page import COPIED, TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, page_class
 from gpumon_tui.renderables import footer
 from gpumon_tui.renderables.text_width import Line
-from gpumon_tui.replaced import CHANGED, OnlyAsInstalled, files
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 from tests.tui.fakes import recent
@@ -287,106 +281,3 @@ def test_what_a_key_did_is_said_whole_on_every_screen(said: str, cells: int) -> 
     assert text.endswith(f" {said} ")
     assert len(text) == cells
     assert ("6:39" in text) == (cells == 120), "which comes back"
-
-
-class Upgraded:
-    """A package of another version: one module has been removed, one is half written, one needs what is not there."""
-
-    def __init__(self, directory: Path) -> None:
-        for name, source in (
-            ("half", "class ChartPage(:"), ("newer", "from gpumon_tui.view import NoSuchView"),
-        ):  # fmt: skip
-            (directory / f"upgraded_{name}.py").write_text(source + "\n")
-        self.pages = {
-            **REGISTERED, CHART: "upgraded_half:ChartPage", PROCESSES: "upgraded_newer:ProcessesPage",
-            RUNS: "gpumon_tui.pages.removed:RunsPage",
-        }  # fmt: skip
-
-
-def test_a_view_outlives_an_upgrade_and_says_so_where_a_page_can_be_opened_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-
-    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        for key in "234":
-            await pilot.press(key)
-            await pilot.pause()
-            assert CHANGED in text(app)[-1]
-            assert app.page.name_shown == OVERVIEW
-        await pilot.press("5")
-        await pilot.pause()
-        assert app.page.name_shown == EVENTS, "what is as before goes on"
-        assert CHANGED not in text(app)[-1]
-
-    play(recent(), (120, 40), script, pages=Upgraded(tmp_path).pages)
-
-
-def test_a_page_of_another_version_that_would_be_imported_well_is_not_opened(tmp_path: Path) -> None:
-    """It fits nothing that runs: drawn, it would end the view."""
-    (tmp_path / "upgraded_misfit.py").write_text(
-        "from gpumon_tui.pages.page import TerminalPage\n"
-        "class Misfit(TerminalPage):\n"
-        "    drawn = property(lambda self: self.view.no_such_thing)\n"
-    )
-    installed = ["as it began"]
-    finder = OnlyAsInstalled(lambda: installed[0], {"upgraded_misfit"})
-    pages = {**REGISTERED, CHART: "upgraded_misfit:Misfit"}
-
-    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        installed[0] = "another"
-        await pilot.press("2")
-        await pilot.pause()
-        assert CHANGED in text(app)[-1]
-        assert app.page.name_shown == OVERVIEW
-        await pilot.press("3")
-        await pilot.pause()
-        assert app.page.name_shown == PROCESSES
-
-    sys.path.insert(0, str(tmp_path))
-    try:
-        with finder.watching():
-            play(recent(), (120, 40), script, pages=pages)
-    finally:
-        sys.path.remove(str(tmp_path))
-    assert finder not in sys.meta_path
-
-
-def test_a_part_of_another_version_that_is_drawn_later_leaves_what_is_on_screen(tmp_path: Path) -> None:
-    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        await pilot.press("5")
-        await pilot.pause()
-        before = text(app)[:-1]
-
-        def drawn() -> list[Any]:
-            raise ImportError(CHANGED)
-
-        for part in app.page.drawn:
-            part.lines = drawn  # type: ignore[method-assign]
-        app.draw()
-        await pilot.pause()
-        assert CHANGED in text(app)[-1]
-        assert text(app)[1:-1] == before[1:]
-
-    play(recent(), (120, 40), script)
-
-
-def test_files_of_an_installation_are_told_from_others_in_their_place() -> None:
-    assert files() == files()
-    finder = OnlyAsInstalled(packages={"gpumon_tui"})
-    assert finder.find_spec("gpumon_tui.nothing") is None
-    changed = OnlyAsInstalled(iter((1, 2, 2, 2)).__next__, {"gpumon_tui"})
-    with pytest.raises(ImportError, match="changed on disk"):
-        changed.find_spec("gpumon_tui.nothing")
-    assert changed.find_spec("gpumon_tuition") is None, "another package"
-
-
-def test_an_answer_from_files_of_another_version_says_that_they_are() -> None:
-    def answer() -> None:
-        import_module("gpumon_tui.run_reading.removed")
-
-    asked = Asked()
-    asked.ask("what", answer)
-    while not asked.is_idle:
-        time.sleep(0.001)
-    assert asked.known("what").problem == CHANGED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -12,9 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import gpumon
-import gpumon_tui
-from gpumon_tui.replaced import CHANGED
 from tests.integration.test_replay_truth import rows_of
 from tests.nvml import Stub
 from tests.programs import PATIENCE, command, daemon, environment, until
@@ -184,27 +180,6 @@ def test_a_view_outlives_its_daemon_and_finds_the_next_one(open_terminal, stub: 
     shown(terminal, "stopped")
     with daemon("--interval", "0.2", env=env):
         shown(terminal, "● live")
-
-
-def test_a_view_outlives_an_upgrade_to_a_version_whose_pages_fit_nothing_that_runs(  # type: ignore[no-untyped-def]
-    open_terminal, tmp_path: Path, live_dir: Path
-) -> None:
-    installed = tmp_path / "installed"
-    for package in (gpumon.__file__, gpumon_tui.__file__):
-        home = Path(package).parent
-        shutil.copytree(home, installed / home.name, ignore=shutil.ignore_patterns("__pycache__"))
-    env = environment(live_dir) | {"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}
-    terminal = open_terminal(env, "--source", "sim", size="120x40")
-    shown(terminal, "1 Overview", "Attention")
-    page = installed / "gpumon_tui" / "pages" / "events.py"
-    page.write_text(page.read_text() + "\n    drawn = property(lambda self: self.view.no_such_thing)\n")
-    newer = installed / "gpumon" / "newer.py"
-    newer.write_text((installed / "gpumon" / "__init__.py").read_text())
-    newer.replace(installed / "gpumon" / "__init__.py")
-    terminal.press("5")
-    shown(terminal, "1 Overview", CHANGED)
-    terminal.press("q")
-    until(terminal.is_over)
 
 
 def test_without_a_terminal_it_says_what_to_use(live_dir: Path) -> None:

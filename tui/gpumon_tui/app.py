@@ -31,7 +31,6 @@ from gpumon_tui.pages.process_typing import pasted
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
 from gpumon_tui.pictures.bars import FooterPicture, HeaderPicture, ReasonPicture, offered_now
 from gpumon_tui.renderables.footer import KEY_NAMES
-from gpumon_tui.replaced import while_as_installed
 from gpumon_tui.restarting import DaemonRestart
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
@@ -218,7 +217,6 @@ class GpumonApp(Stage):
     def _room(self, size: Size) -> Size:
         return Size(size.width, max(1, size.height - 2 - self.reason.display))
 
-    @while_as_installed
     def on_key(self, event: events.Key) -> None:
         """Do what the page or the app does on a key."""
         if not isinstance(self.screen, Scrolled):
@@ -235,7 +233,6 @@ class GpumonApp(Stage):
         else:
             await super().on_event(event)
 
-    @while_as_installed
     def press(self, name: str) -> None:
         """Do what a key does on the page on screen, if anything."""
         key = pressed(self.page.name_shown, name)
@@ -258,7 +255,6 @@ class GpumonApp(Stage):
         """A page has something new."""
         self.draw()
 
-    @while_as_installed
     def on_terminal_page_wanted(self, message: TerminalPage.Wanted) -> None:
         """A page leads to another one."""
         self.do_open_page(message.number, message.way_back)

@@ -10,7 +10,6 @@ from time import monotonic
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpumon.common.errors import GpumonError
-from gpumon_tui.replaced import CHANGED, NOT_AS_BEFORE
 
 T = TypeVar("T")
 
@@ -117,8 +116,6 @@ class Asked:
                 found, problem = answer(), ""
             except GpumonError as error:
                 found, problem = None, str(error)
-            except NOT_AS_BEFORE:
-                found, problem = None, CHANGED
             except Exception as error:  # a thread that is gone would leave the page waiting for ever
                 found, problem = None, f"cannot read it: {type(error).__name__}: {error}"
             took = monotonic() - began

@@ -15,7 +15,6 @@ from gpumon_tui.instead import FindDaemon, Past, RestartDaemon, Simulation
 from gpumon_tui.kept_runs import OpenLedgers
 from gpumon_tui.look import of_terminal
 from gpumon_tui.remembered import Remembered, path_of
-from gpumon_tui.replaced import OnlyAsInstalled
 from gpumon_tui.taken_terminal import TakenTerminal
 from gpumon_tui.terminal_news import TerminalNews, to_terminal
 from gpumon_tui.themes import BY_NAME as THEMES
@@ -66,7 +65,7 @@ def run(
     app.view.look = look._replace(theme=THEMES.get(app.view.remembered.get("theme"), look.theme))
     app.news = TerminalNews(os.environ, app.write_aside, notifies=notify)
     gc.freeze()  # modules stay: to walk through them again and again would find nothing, and hold up the keys
-    with OnlyAsInstalled().watching(), Guard(app.end, taken.modes if taken else None).watching():
+    with Guard(app.end, taken.modes if taken else None).watching():
         app.run()
     app.news.end(to_terminal)
     app.instead.close()

@@ -19,7 +19,6 @@ from textual.screen import Screen
 from gpumon.common.text import clean
 from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.pages.page import TerminalPage
-from gpumon_tui.replaced import CHANGED
 from gpumon_tui.screens.scrolled import Scrolled
 from gpumon_tui.taken_terminal import WIDTH_ASKED, TakenTerminal
 from gpumon_tui.terminal_news import TerminalNews
@@ -156,11 +155,6 @@ class Stage(App[None]):
             above.call_later(above.take, name)
             return
         self.screen.call_later(self.call_later, self.press, name)  # the way that these take
-
-    def tell_changed(self) -> None:
-        """Say that gpumon was changed on disk."""
-        self.view.say(CHANGED)
-        self.post_message(TerminalPage.Changed())
 
     def press(self, name: str) -> None:
         """Do what a key does, by Textual's name of it."""

@@ -15,7 +15,6 @@ from gpumon_tui.pictures.picture import Picture, Room
 from gpumon_tui.pictures.style_cache import StyleCache
 from gpumon_tui.renderables.difference import changed
 from gpumon_tui.renderables.text_width import Line, length
-from gpumon_tui.replaced import CHANGED, NOT_AS_BEFORE
 from gpumon_tui.textual_private.painter import Change
 from gpumon_tui.view import View
 
@@ -73,11 +72,7 @@ class Lines(Widget):
             self._style_cache.faded = self._dimmed
             self.refresh()
         old = self._lines
-        try:
-            new = self.lines()
-        except NOT_AS_BEFORE:  # of a part that is imported when it is drawn first: what is on screen stays
-            self.view.say(CHANGED)
-            return
+        new = self.lines()
         self._lines, self.drawn_size = new, self.size
         changes: list[Change] = []
         for row, (before, after) in enumerate(zip_longest(old[:rows], new[:rows], fillvalue=BLANK)):
