@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import NamedTuple
 
 from gpumon.cli import COMMANDS
-from gpumon.cli.options import SOURCES, parser_of
+from gpumon.cli.options import SOURCES
+from gpumon.cli.parser import parser_of
 from gpumon.common.privacy import WAYS
 from gpumon.sources.sim import SCENARIOS
 

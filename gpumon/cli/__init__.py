@@ -108,7 +108,7 @@ def _run(arguments: Sequence[str]) -> int:
         from gpumon.cli.options import defaults
 
         return int(command.run(defaults(command.add_options)))
-    from gpumon.cli.options import parser_of
+    from gpumon.cli.parser import parser_of
 
     parser = parser_of(name, command.__doc__)
     command.add_options(parser)

@@ -24,8 +24,6 @@ from gpumon.common.procfs import is_alive
 from gpumon.live import Live, follow, no_daemon
 from gpumon.model.origin import Capability
 from gpumon.ring.lock import Holder, holder_of
-from gpumon.storage.ledger.reader import NOTHING
-from gpumon.storage.sqlite.read import why_absent
 
 
 class FoundDaemon(NamedTuple):
@@ -100,6 +98,9 @@ _RUNNING = "the daemon writes within a minute of its start; after that, its log 
 
 def why_no_runs(where: Places) -> str:
     """One line for people: why no run was recorded."""
+    from gpumon.storage.ledger.reader import NOTHING  # views find their daemon without SQLite
+    from gpumon.storage.sqlite.read import why_absent
+
     return why_absent(ledger_path(where), NOTHING, "runs are not recorded", where.machine_state)
 
 
@@ -111,6 +112,8 @@ def why_no_history(where: Places, what: str = "history") -> str:
         return f"history is not being kept: {played}"
     to_do = _RUNNING if is_alive else "start 'gpumon daemon'"
     nothing = f"no {what} kept yet: {to_do}"
+    from gpumon.storage.sqlite.read import why_absent
+
     return why_absent(history_path(where), nothing, "history is not kept", where.machine_state)
 
 

@@ -10,7 +10,8 @@ from typing import NamedTuple, NoReturn
 
 from gpumon.cli.daemon_lookup import FoundDaemon, find_daemon
 from gpumon.cli.daemon_stop import end, environment_of, refuse
-from gpumon.cli.options import add_daemon, parser_of
+from gpumon.cli.options import add_daemon
+from gpumon.cli.parser import parser_of
 from gpumon.cli.streams import say
 from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.paths import Places, closed_rings

@@ -5,15 +5,12 @@ The file is `$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`) and holds
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 from collections.abc import Callable, Mapping
 from math import isfinite
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from gpumon.cli.streams import of_words, output_width, shortened
 from gpumon.common.clock import LONGEST, SHORTEST
 from gpumon.common.config import read_toml, settings_path
 from gpumon.common.errors import MissingPackage, UsageError
@@ -34,7 +31,7 @@ CLUSTER_TICK = 15.0
 PERIODS = ("day", "week", "month", "this-month", "last-month")
 
 
-def add_cluster(parser: argparse.ArgumentParser) -> None:
+def add_cluster(parser: ArgumentParser) -> None:
     """`--prometheus` and `--prometheus-config`."""
     group = parser.add_argument_group("cluster")
     group.add_argument(
@@ -48,7 +45,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def open_engine(arguments: argparse.Namespace) -> tuple[Engine, EngineAccess]:
+def open_engine(arguments: Namespace) -> tuple[Engine, EngineAccess]:
     """Return the engine of `--prometheus`, and how to reach it. Raises UsageError, MissingPackage without httpx."""
     if arguments.source is not None:
         raise UsageError("--prometheus shows other machines: leave out --source")
@@ -84,17 +81,19 @@ class _Defaults:
         setattr(self.values, name, False if action == "store_true" else default)
 
 
-def add_command(commands: Any, formatter: Any, name: str, text: str) -> argparse.ArgumentParser:
+def add_command(commands: Any, formatter: Any, name: str, text: str) -> ArgumentParser:
     """Add a subcommand whose help is `text`."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=argparse.SUPPRESS,
+    from argparse import SUPPRESS  # `gpumon status` reads these options without argparse
+
+    parser: ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=SUPPRESS,
         formatter_class=formatter,
     )  # fmt: skip
     parser.set_defaults(action=name)
     return parser
 
 
-def add_window_and_gpus(parser: argparse.ArgumentParser) -> None:
+def add_window_and_gpus(parser: ArgumentParser) -> None:
     """Add --since, --until and --gpu."""
     parser.add_argument(
         "--since", metavar="TIME", default="24h",
@@ -367,7 +366,7 @@ SUBCOMMANDS = {
 }
 
 
-def add_daemon(parser: argparse.ArgumentParser) -> None:
+def add_daemon(parser: ArgumentParser) -> None:
     """Add the options and the subcommands of `gpumon daemon`."""
     parser.set_defaults(action="")
     parser.add_argument(
@@ -389,64 +388,13 @@ def add_daemon(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_places(parser)
     commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
+    from argparse import SUPPRESS
+
     for name, text in SUBCOMMANDS.items():
         # What is not given must not hide what was given before the subcommand.
         below = commands.add_parser(
-            name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=argparse.SUPPRESS,
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=SUPPRESS,
             formatter_class=parser.formatter_class,
         )  # fmt: skip
         below.set_defaults(action=name)
         add_places(below)
-
-
-def parser_of(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser without options for a command of gpumon; `description` heads its help."""
-    return _Parser(prog=f"gpumon {name}", description=description, formatter_class=_Formatter)
-
-
-class _Parser(argparse.ArgumentParser):
-    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        # argparse of Python 3.11 takes the value in `--limit=--` for the end of the options, and gives an empty list.
-        if action.option_strings and action.nargs is None and arg_strings == ["--"]:
-            raise argparse.ArgumentError(action, "expected one argument")
-        return super()._get_values(action, arg_strings)
-
-    def error(self, message: str) -> NoReturn:
-        """Raise UsageError, with the option that was perhaps meant."""
-        message = shortened(message).replace("invalid float value", "not a number")
-        message = message.replace("invalid int value", "not a whole number")
-        wrong = message.rpartition(" ")[2] if message.startswith("unrecognized arguments: ") else ""
-        if wrong.startswith("-"):
-            from difflib import get_close_matches
-
-            known = [word for action in self._actions for word in action.option_strings]
-            close = get_close_matches(wrong.partition("=")[0], known, 1)
-            message += f". Did you mean '{close[0]}'?" if close else ""
-        raise UsageError(f"{message}{'' if message.endswith('?') else '.'} '{self.prog} --help' lists the options")
-
-    def print_help(self, file: Any = None) -> None:
-        """Write the help; raises OSError where argparse of Python 3.11 would lose both the text and the error."""
-        (file or sys.stdout).write(self.format_help())
-
-
-class _Formatter(argparse.HelpFormatter):
-    """Wraps paragraphs to the terminal. A line that is indented, or that ends a sentence, keeps its end.
-
-    Asks the terminal itself for its width: argparse imports shutil for it, each time, before any help is wanted.
-    """
-
-    def __init__(self, prog: str) -> None:
-        width = (output_width() or 80) - 2
-        super().__init__(prog, max_help_position=26, width=min(max(width, 40), 100))
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        lines: list[str] = []
-        goes_on = False
-        for line in text.splitlines():
-            is_prose = bool(line) and not line[0].isspace()
-            if goes_on and is_prose:
-                lines[-1] += f" {line}"
-            else:
-                lines.append(line)
-            goes_on = is_prose and not line.endswith((".", ":"))
-        return "".join(f"{indent}{line}\n" for line in of_words("\n".join(lines), width - len(indent)).split("\n"))

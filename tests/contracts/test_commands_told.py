@@ -16,7 +16,7 @@ import pytest
 
 from gpumon.cli import COMMANDS
 from gpumon.cli.completion import SHELLS
-from gpumon.cli.options import parser_of
+from gpumon.cli.parser import parser_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "gpumon.1"

@@ -14,7 +14,7 @@ import pytest
 
 from gpumon.cli import COMMANDS, main
 from gpumon.cli.completion import SHELLS
-from gpumon.cli.options import parser_of
+from gpumon.cli.parser import parser_of
 from gpumon.sources.registry import AUTO, KINDS, named
 from gpumon.sources.sim import SCENARIOS
 from tests.programs import environment

@@ -7,7 +7,8 @@ from importlib import import_module
 import pytest
 
 from gpumon.cli import _BRIEF
-from gpumon.cli.options import defaults, parser_of
+from gpumon.cli.options import defaults
+from gpumon.cli.parser import parser_of
 
 
 @pytest.mark.parametrize("name", _BRIEF)

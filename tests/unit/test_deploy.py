@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from gpumon.cli.export import PORTS
-from gpumon.cli.options import parser_of
+from gpumon.cli.parser import parser_of
 from gpumon.common.paths import make_private_dir
 from tests.conftest import ROOT
 
@@ -73,7 +73,7 @@ def test_gpumon_has_every_option_that_it_is_started_with(words: str) -> None:
 def test_the_unit_of_the_guide_is_the_one_that_is_shipped() -> None:
     guide = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     (told,) = re.findall(r"```ini\n(.*?)```", guide, re.DOTALL)
-    assert told == (DEPLOY / "systemd" / "gpumon.daemon.service").read_text(encoding="utf-8")
+    assert told == (DEPLOY / "systemd" / "gpumon.service").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=name)

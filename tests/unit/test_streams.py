@@ -14,7 +14,7 @@ from importlib import import_module
 import pytest
 
 from gpumon.cli import COMMANDS, main
-from gpumon.cli.options import parser_of
+from gpumon.cli.parser import parser_of
 from gpumon.cli.streams import of_words, shortened, terminal_size
 
 

@@ -75,7 +75,10 @@ def test_a_gpu_that_must_be_reset_says_how_where_its_maker_has_a_command() -> No
 
 
 def test_what_all_makers_share_has_the_words_of_none() -> None:
-    shared = ["metrics", "frame", "origin", "units", "panels", "sampler", "sources/base", "tags/matching"]
+    shared = [
+        "model/metrics", "model/frame", "model/origin", "model/units", "model/panels", "daemon/sampler", "sources/base",
+        "tracking/matching",
+    ]  # fmt: skip
     texts = {name: (ROOT / "gpumon" / f"{name}.py").read_text(encoding="utf-8") for name in shared}
     words = ["nvidia-smi", "libnvidia", '"GPU-', '"MIG-', *(f'"{vendor.name}' for vendor in VENDORS)]
     assert [(name, word) for name, text in texts.items() for word in words if word in text] == []

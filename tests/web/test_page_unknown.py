@@ -225,7 +225,7 @@ def test_a_window_longer_than_what_there_is_says_since_when_that_is(browser: Bro
             expect(page.get_by_role("button", name=button, exact=True)).to_have_attribute("aria-pressed", "true")
             cells = page.locator("#page-gpu .cells")
             expect(cells).to_contain_text(re.compile("samples|means"))
-            begun = page.evaluate("(begun) => gpumon.common.text.moment(begun)", TIME / 1e9 + 2)
+            begun = page.evaluate("(begun) => gpumon.text.moment(begun)", TIME / 1e9 + 2)
             if is_longer:
                 expect(cells).to_contain_text(f"; kept since {begun}")
             else:
@@ -240,7 +240,7 @@ def test_a_chart_that_is_saved_says_of_what_gpu_host_and_time_it_is(browser: Bro
         with page.expect_download() as saved:
             page.locator("#page-gpu .menu").get_by_role("button", name="SVG", exact=True).click()
         svg = Path(saved.value.path()).read_text(encoding="utf-8")
-        day = page.evaluate("gpumon.common.text.moment(gpumon.feed.now).slice(0, 10)")
+        day = page.evaluate("gpumon.text.moment(gpumon.feed.now).slice(0, 10)")
         *_, caption = re.findall("<text[^>]*>([^<]*)</text>", svg)
         assert caption.startswith(page.title())
         assert "GPU 0" in caption

@@ -23,7 +23,7 @@ function card(world, data) {
   const { gpumon } = world;
   const shown = [];
   const zoomed = {};
-  gpumon.model.panels = (place, go) => {
+  gpumon.panels = (place, go) => {
     zoomed.to = go;
     const chart = {
       doc: null, range: null, show(doc, range, now) { chart.doc = doc; shown.push({ doc, range: range && [...range], now: Boolean(now) }); },

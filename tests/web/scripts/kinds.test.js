@@ -104,7 +104,7 @@ test("once nothing new comes a label of now is left out, and a value gives way t
 
 test("a step that is a second but for its jitter is one of 1 s", () => {
   const { gpumon } = load(["00"]);
-  assert.deepStrictEqual([1.0004, 1, 1.5, 0.1, 0.25, 300].map(gpumon.common.text.short), ["1 s", "1 s", "1.5 s", "100 ms", "250 ms", "5 min"]);
+  assert.deepStrictEqual([1.0004, 1, 1.5, 0.1, 0.25, 300].map(gpumon.text.short), ["1 s", "1 s", "1.5 s", "100 ms", "250 ms", "5 min"]);
 });
 
 test("memory of an unknown total has no bar", () => {
@@ -131,7 +131,7 @@ test("what goes on is said to, and was last seen at a moment once nothing new co
     gpumon.feed.state = state;
     gpumon.show(node, "text", took);
     assert.ok(node.textContent.startsWith(`${wanted} `));
-    assert.strictEqual(node.attributes.title, gpumon.common.text.moment(moments[state]));
+    assert.strictEqual(node.attributes.title, gpumon.text.moment(moments[state]));
   }
 });
 
@@ -198,7 +198,7 @@ test("once nothing new comes no time left and no rate are told", () => {
 
 test("a sentence breaks no number from its unit", () => {
   const { gpumon } = load(["00", "20", "25"]);
-  const said = (text) => gpumon.common.text.unbroken(text).replaceAll("\u00a0", "_");
+  const said = (text) => gpumon.text.unbroken(text).replaceAll("\u00a0", "_");
   assert.strictEqual(said("idle for at least 2 h 15 min, 41.3 GiB held by dave"), "idle for at least 2_h 15_min, 41.3_GiB held by dave");
   assert.strictEqual(said("waits for data 49 % of its training"), "waits for data 49_% of its training");
   assert.strictEqual(said("8 of 16 lanes, 4 GPUs, epoch 3 was slow, 12 MiB/s"), "8 of 16 lanes, 4 GPUs, epoch 3 was slow, 12_MiB/s");
