@@ -94,7 +94,7 @@ def document(page: Page) -> dict[str, Any]:
             path = Path(directory) / "history.sqlite"
             keep(path, [tick(number, [sample(0, utilization=0.5)], [process(1)]) for number in range(1, 99)])
             found = events_document([str(path)], "", TIME / SECOND + 99)
-            return {**found, "group": "", "gpu": "", "user": "", "missing": ""}
+            return {**found, "group": "", "gpu": "", "user": "", "q": "", "missing": ""}
     if page.kept_of is Kept.COMPARED:
         with TemporaryDirectory() as directory, Book(Path(directory)) as book:
             for name in (RUN, "other-3c4d"):
