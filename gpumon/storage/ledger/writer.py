@@ -387,8 +387,8 @@ class Store:
                     self._file.connect()
                 elif self.known is None:
                     self.known = KnownRuns({}, set(), {})  # the file is made with the first run
-                    with self._changed:
-                        self._changed.notify_all()
+                with self._changed:
+                    self._changed.notify_all()  # also of a file that was there: `wait_until_open`
                 if self._write_next():
                     return
             except Exception as error:  # a damaged file may give anything, and this thread must outlive it
