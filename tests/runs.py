@@ -15,7 +15,8 @@ from typing import Any
 from gpumon.common.clock import SECOND
 from gpumon.common.paths import LEDGER
 from gpumon.model.frame import Mark, RunState
-from gpumon.storage.ledger.schema import MIGRATIONS, USAGE, VERSION, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.migrations import MIGRATIONS, VERSION
+from gpumon.storage.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
 
 BEGAN = 1_790_000_000
 """Seconds since 1970 at which a made-up run begins."""

@@ -10,9 +10,10 @@ from time import time as wall_clock
 
 from benchmarks.nodes.node import at, is_down
 from benchmarks.nodes.plan import SimulatedNode
-from gpumon.export.exposition import PLAIN, Renderer, compressed
+from gpumon.export.exposition import Renderer, compressed
 from gpumon.export.family import counter
 from gpumon.export.native import native_families
+from gpumon.export.negotiation import PLAIN
 from gpumon.export.scrape import bounded
 from gpumon.export.snapshot import UserNames
 

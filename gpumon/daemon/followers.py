@@ -15,7 +15,8 @@ from gpumon.model.frame import Tick
 from gpumon.storage.events.log import EventBook, close_unseen, last_written, write_events, write_unwritten
 from gpumon.storage.follower import LEDGER, Follower
 from gpumon.storage.sqlite.write import transaction
-from gpumon.storage.usage.hours import AccountBook, write_accounts
+from gpumon.storage.usage.hours import AccountBook
+from gpumon.storage.usage.rows import write_accounts
 
 _AT_ONCE = 10
 """Ticks taken together: after a second of sleep little of the code is in the CPU's caches, and one costs as much as

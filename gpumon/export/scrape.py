@@ -7,10 +7,11 @@ from threading import Lock
 from typing import NamedTuple
 
 from gpumon.export.dcgm import HOST_LABEL, dcgm_families
-from gpumon.export.exposition import PATIENCE, PLAIN, Renderer, accepts_gzip, compressed
+from gpumon.export.exposition import Renderer, compressed
 from gpumon.export.family import Family, counter
 from gpumon.export.jobstats import jobstats_families
 from gpumon.export.native import native_families, node_families
+from gpumon.export.negotiation import PATIENCE, PLAIN, accepts_gzip
 from gpumon.export.snapshot import Readable, Snapshot, UserNames, take
 
 

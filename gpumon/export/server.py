@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from gpumon.common.net import LOCAL
 from gpumon.export.auth import Doors, Opened, TooManyChecks, is_allowed
-from gpumon.export.exposition import TIMEOUT, patience_of
+from gpumon.export.negotiation import TIMEOUT, patience_of
 from gpumon.export.scrape import Exporter
 
 PATH = "/metrics"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 import gpumon
+from gpumon import cli
 from tests.order import LONG_FILES
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +78,18 @@ def test_the_terminal_view_loads_no_driver_and_no_numpy() -> None:
     loaded = loaded_by("import gpumon_tui.app")
     assert "textual" in loaded
     assert loaded & {"numpy", "psutil", "pynvml", "dash", "plotly", "torch"} == set()
+
+
+OPTIONAL = ("prometheus_client", "httpx", "yaml", "cryptography", "bcrypt", "pandas", "pyarrow", "polars", "torch")
+"""Packages of the extras: only the part that needs one may import it."""
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["gpumon_web.app", "gpumon_web.worker", "gpumon_tui.session", *(f"gpumon.cli.{name}" for name in cli.COMMANDS)],
+)
+def test_an_installation_without_extras_is_enough(module: str) -> None:
+    loaded_by(f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL})); import {module}")
 
 
 def test_the_changelog_tells_of_this_version() -> None:

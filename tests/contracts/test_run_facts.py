@@ -14,7 +14,7 @@ from gpumon.model.origin import Driver, Origin
 from gpumon.model.run import RUN_FACTS, Fact, RunFacts, facts_of_row, read_facts, row_of_facts
 from gpumon.reports.status_json import document
 from gpumon.ring.directory import Directory, unpack
-from gpumon.storage.ledger.schema import MIGRATIONS
+from gpumon.storage.ledger.migrations import MIGRATIONS
 from gpumon.tracking.description import Description, decode, encode
 from tests.builders import frame_of, tick
 

@@ -18,7 +18,7 @@ from gpumon.common.errors import GpumonError
 from gpumon.common.net import Address, listen
 from gpumon.export import server as server_module
 from gpumon.export.auth import Doors
-from gpumon.export.exposition import OPENMETRICS, PLAIN, accepted_format, accepts_gzip
+from gpumon.export.negotiation import OPENMETRICS, PLAIN, accepted_format, accepts_gzip
 from gpumon.export.scrape import Scraped
 from gpumon.export.server import ScrapeServer, patience_of
 from gpumon.export.textfile import keep_textfile, write_textfile

@@ -11,9 +11,9 @@ from gpumon.cli.export import PORTS
 from gpumon.common.clock import SECOND
 from gpumon.export.dcgm import ROWS as DCGM
 from gpumon.export.dcgm import XID
-from gpumon.export.exposition import OPENMETRICS
 from gpumon.export.jobstats import LABELS
 from gpumon.export.jobstats import ROWS as JOBSTATS
+from gpumon.export.negotiation import OPENMETRICS
 from gpumon.export.scrape import DIALECTS
 from gpumon.export.snapshot import UserNames, terms_of
 from gpumon.model.device import Device

@@ -10,9 +10,9 @@ from statistics import fmean
 
 import pytest
 
+from gpumon.storage.history.folded import FoldedFrames
 from gpumon.storage.history.grid import Grid
 from gpumon.storage.history.query import Query, Series
-from gpumon.storage.history.recent import FoldedFrames
 from gpumon.storage.history.tiered import LongHistory
 from tests.builders import TIME, device, frame_of, sample, tick
 

@@ -16,8 +16,9 @@ from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
 from gpumon.common.paths import places
 from gpumon.model.frame import Mark, RunState
+from gpumon.storage.ledger.migrations import VERSION
 from gpumon.storage.ledger.reader import NOTHING, Ledger, Ledgers, find
-from gpumon.storage.ledger.schema import VERSION, WHOLE_RUN
+from gpumon.storage.ledger.schema import WHOLE_RUN
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 from tests.strangers import as_nobody, foreign_directory
 

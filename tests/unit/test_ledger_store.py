@@ -23,8 +23,9 @@ from gpumon.model.frame import RunState
 from gpumon.reports.figures.run_series import thinned
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger import aggregate
+from gpumon.storage.ledger.migrations import LEDGER_FILE, MIGRATIONS, VERSION
 from gpumon.storage.ledger.reader import Ledger
-from gpumon.storage.ledger.schema import LEDGER_FILE, MIGRATIONS, USAGE, VERSION
+from gpumon.storage.ledger.schema import USAGE
 from gpumon.storage.ledger.trace import POINTS, TraceRecorder
 from gpumon.storage.ledger.writer import Batch, LateMetrics, LedgerRow, Store, write
 from gpumon.storage.sqlite.write import NewerFile, on_network, open_to_write

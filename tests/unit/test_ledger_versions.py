@@ -21,8 +21,8 @@ import pytest
 from gpumon.common.clock import SECOND
 from gpumon.reports.run_json import whole
 from gpumon.storage.ledger.change import LedgerChange
+from gpumon.storage.ledger.migrations import LEDGER_FILE, VERSION
 from gpumon.storage.ledger.reader import Ledger
-from gpumon.storage.ledger.schema import LEDGER_FILE, VERSION
 from gpumon.storage.sqlite.write import open_to_write
 from tests.builders import TIME
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from flask import Flask, Response, request
 
 from gpumon.common.errors import MissingPackage
-from gpumon.export.exposition import TIMEOUT, patience_of
+from gpumon.export.negotiation import TIMEOUT, patience_of
 from gpumon_web.feed import Feed
 from gpumon_web.plain_page import failure
 

@@ -18,8 +18,8 @@ from gpumon.common.errors import GpumonError, UsageError
 from gpumon.common.text import clean
 from gpumon.model.frame import RunState
 from gpumon.model.run import MOST_TAGS, NOTE_LENGTH, TAG_LENGTH
+from gpumon.storage.ledger.migrations import VERSION
 from gpumon.storage.ledger.records import RunRow
-from gpumon.storage.ledger.schema import VERSION
 from gpumon.storage.sqlite.read import words_of
 from gpumon.storage.sqlite.write import BUSY, require_regular_files, transaction
 

@@ -35,6 +35,7 @@ from gpumon.storage.ledger.decode import (
     usage_rows,
 )
 from gpumon.storage.ledger.metadata import about_conditions, named, tag_names
+from gpumon.storage.ledger.migrations import OUTSIDE_SINCE, VERSION
 from gpumon.storage.ledger.records import (
     AWAITED,
     USAGE_INDEX,
@@ -49,7 +50,7 @@ from gpumon.storage.ledger.records import (
     SettledEpochs,
     settled_epochs,
 )
-from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, OUTSIDE_SINCE, VERSION, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.storage.sqlite.read import open_to_read, words_of
 from gpumon.storage.sqlite.write import unreadable
 

@@ -22,8 +22,8 @@ from gpumon.ring.takeover import FULL_FRAMES
 from gpumon.storage.follower import LEDGER
 from gpumon.storage.history.counters import PAUSE
 from gpumon.storage.ledger.device import REMEMBERED, RecentSamples, device_sample
+from gpumon.storage.ledger.migrations import LEDGER_FILE, VERSION
 from gpumon.storage.ledger.rank import EarlierRound, RankRecorder, earlier_round
-from gpumon.storage.ledger.schema import LEDGER_FILE, VERSION
 from gpumon.storage.ledger.writer import KEYS, Batch, KnownRuns, OpenRank
 from gpumon.storage.sqlite.read import open_to_read
 from gpumon.storage.sqlite.write import open_to_write, transaction

@@ -14,7 +14,6 @@ was measured. Of an instance of which nobody knows whether it works, only who ho
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import add, itemgetter, mul
@@ -24,7 +23,6 @@ from gpumon.analysis.gpu_state import GpuState, working
 from gpumon.analysis.holders import HeldDevice
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.common.text import clean
 from gpumon.model.device import Device
 from gpumon.model.energy import FOLLOWS
 from gpumon.model.frame import Tick
@@ -36,14 +34,22 @@ from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS
 from gpumon.storage.usage.energy_meter import EnergyMeter
 
 _HOUR = HOUR * SECOND
+
 _ENERGY, _POWER, _LIMIT = (GPU_INDEX[f"gpu.{name}"] for name in ("energy", "power", "power_limit"))
+
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
 _OK, _ASLEEP = Availability.OK, Availability.ASLEEP
+
 _BUSY, _HELD, _ALLOCATED, _DIVIDED = GpuState.BUSY, GpuState.HELD, GpuState.ALLOCATED, GpuState.DIVIDED
+
 _KIND = itemgetter(*(HeldDevice._fields.index(name) for name in ("state", "held", "users", "is_identified")))
+
 _OF_DIVIDED = tuple(float(name in ("metered", "energy")) for name in DEVICE_COLUMNS)
+
 _UNJUDGED = (GpuState.UNKNOWN, GpuState.ASLEEP)
+
 _METERED, _JOULES, _FREE_JOULES = map(DEVICE_COLUMNS.index, ("metered", "energy", "free_energy"))
+
 _USER_METERED, _USER_JOULES = map(USER_COLUMNS.index, ("metered", "energy"))
 
 _Key = TypeVar("_Key")
@@ -365,32 +371,3 @@ def by_hour(begin: int, end: int) -> list[tuple[int, float]]:
         found.append((hour, (until - begin) / SECOND))
         begin = until
     return found
-
-
-_MOST_NAME = 100
-"""Characters of a name of a user or a device."""
-
-
-def _adding(table: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    places = ", ".join("?" * (len(keys) + len(columns)))
-    grown = ", ".join(f"{column} = {column} + excluded.{column}" for column in columns)
-    return (
-        f"INSERT INTO {table} ({', '.join((*keys, *columns))}) VALUES ({places})"
-        f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {grown}"
-    )
-
-
-_DEVICE = _adding("device_hour", ("hour", "device"), DEVICE_COLUMNS)
-_USER = _adding("account", ("hour", "device", "user"), USER_COLUMNS)
-
-
-def write_accounts(connection: sqlite3.Connection, book: AccountBook) -> None:
-    """Add the sums of `book` to the open transaction. Raises sqlite3.Error."""
-    connection.executemany(
-        "INSERT OR REPLACE INTO device (uuid, number, name) VALUES (?, ?, ?)",
-        [(uuid, device.index, clean(device.name, _MOST_NAME)) for uuid, device in book.names.items()],
-    )
-    connection.executemany(_DEVICE, [(*key, *sums) for key, sums in book.devices.items()])
-    connection.executemany(
-        _USER, [(key.hour, key.device, clean(key.user, _MOST_NAME), *sums) for key, sums in book.users.items()]
-    )
