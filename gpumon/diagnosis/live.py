@@ -19,12 +19,10 @@ from gpumon.diagnosis.gpu import GPU_RULES, THERMAL
 from gpumon.model.frame import ENDED_BADLY, Frame, RunState
 from gpumon.model.metrics import IDLE, Availability
 from gpumon.storage.history.query import Query
-from gpumon.storage.history.recent import RecentHistory
 
 if TYPE_CHECKING:
     from gpumon.analysis.epochs import Epochs
     from gpumon.analysis.progress import Progress
-    from gpumon.analysis.ranks import Ranks
     from gpumon.live import Live
     from gpumon.storage.history.recent import RecentHistory
 

@@ -25,7 +25,6 @@ from gpumon.tracking.wire import FRONT, BoardHeader, unpack_header
 if TYPE_CHECKING:
     from gpumon.launcher.command import CommandRun
     from gpumon.launcher.summary import CommandCost, CommandTrainings, DeviceCost, Training
-    from gpumon.model.frame import Run
 
 
 class Boards:

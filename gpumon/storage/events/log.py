@@ -17,7 +17,7 @@ from gpumon.model.frame import Tick
 from gpumon.storage.events.device_watch import QUIET, ClockWatch, DeviceWatch, XidWatch
 from gpumon.storage.events.run_watch import ProcessWatch, RunWatch
 from gpumon.storage.history.grid import longest
-from gpumon.storage.sqlite.read import typed_rows
+from gpumon.storage.sqlite.cells import typed_rows
 
 _MOST = 10_000
 """Events that wait while the file cannot be written; the oldest go first."""

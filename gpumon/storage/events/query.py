@@ -13,7 +13,7 @@ from gpumon.model.events import BY_NAME, XID, EventKind, EventSubject, details_o
 from gpumon.model.vendors import is_part, numbered
 from gpumon.model.xids import xid_of
 from gpumon.storage.history.read import reading
-from gpumon.storage.sqlite.read import REAL, typed_rows
+from gpumon.storage.sqlite.cells import REAL, typed_rows
 
 if TYPE_CHECKING:  # a view that reads no file does without
     import sqlite3

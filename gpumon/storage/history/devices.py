@@ -11,7 +11,7 @@ from gpumon.model.device import Device, by_number
 from gpumon.model.frame import Frame
 from gpumon.model.vendors import PARTS
 from gpumon.storage.history.read import OpenFile, reading
-from gpumon.storage.sqlite.read import typed_rows
+from gpumon.storage.sqlite.cells import typed_rows
 
 _MOST_NAME = 100
 """Characters of a name."""

@@ -19,7 +19,7 @@ from gpumon.storage.history.block import BadBlock, present, unpack
 from gpumon.storage.history.line import Line
 from gpumon.storage.history.read import open_file, why_unreadable
 from gpumon.storage.history.tiers import SHAPES, TierShape
-from gpumon.storage.sqlite.read import parse_names, typed_rows
+from gpumon.storage.sqlite.cells import parse_names, typed_rows
 from gpumon.storage.sqlite.write import NewerFile
 
 _LOOK = 2.0

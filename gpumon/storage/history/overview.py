@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gpumon.common.text import clean
 from gpumon.storage.history.read import OpenFile, reading
 from gpumon.storage.history.tiers import HOUR, PROCESS_SHAPES, SHAPES, TierShape
-from gpumon.storage.sqlite.read import typed_rows
+from gpumon.storage.sqlite.cells import typed_rows
 from gpumon.storage.sqlite.write import moved_aside
 
 _OTHERS = (

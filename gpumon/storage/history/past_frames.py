@@ -24,7 +24,7 @@ from gpumon.storage.history.devices import device_table
 from gpumon.storage.history.query import HOST
 from gpumon.storage.history.read import OpenFile, open_file
 from gpumon.storage.history.tiers import SHAPES, TierShape
-from gpumon.storage.sqlite.read import parse_names, typed_rows
+from gpumon.storage.sqlite.cells import parse_names, typed_rows
 from gpumon.storage.sqlite.write import NewerFile
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, floor, inf
 from typing import NamedTuple
 
-from gpumon.storage.history.coverage import TimeSlice
 from gpumon.storage.history.line import Line
 from gpumon.storage.history.query import CoarseCells
+from gpumon.storage.history.watched import TimeSlice
 
 _SHORT = 0.1
 """The share of a window below which its cells do not decide how long buckets are."""

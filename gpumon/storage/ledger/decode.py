@@ -32,7 +32,7 @@ from gpumon.storage.ledger.records import (
     UsageRow,
 )
 from gpumon.storage.ledger.schema import OUTSIDE_EPOCHS, USAGE, WHOLE_EPOCH
-from gpumon.storage.sqlite.read import parse_json
+from gpumon.storage.sqlite.cells import parse_json
 
 T = TypeVar("T", EpochRow, PhaseRow, StepRow, UsageRow)
 _SPANS = 64

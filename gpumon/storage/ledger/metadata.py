@@ -12,7 +12,7 @@ from gpumon.common.privacy import in_force
 from gpumon.model.run import NAME_LENGTH, NOTE_LENGTH, TAG_LENGTH, About, Parameter, bounded_text, bounded_value
 from gpumon.storage.ledger.decode import Cells
 from gpumon.storage.ledger.records import NoteRow, Particulars
-from gpumon.storage.sqlite.read import parse_json
+from gpumon.storage.sqlite.cells import parse_json
 
 if TYPE_CHECKING:
     from gpumon.storage.ledger.writer import LedgerRow

@@ -15,7 +15,7 @@ from gpumon.model.frame import EVALUATION, Mark, RunState
 from gpumon.model.run import Parameter, RunFacts
 from gpumon.storage.history.downsample import Envelope
 from gpumon.storage.ledger.schema import USAGE, WHOLE_EPOCH
-from gpumon.storage.sqlite.read import parse_json
+from gpumon.storage.sqlite.cells import parse_json
 
 AWAITED = 30 * SECOND
 """Nanoseconds behind the end of a rank after which no samples of it come any more, as a daemon waits for less."""

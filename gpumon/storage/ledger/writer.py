@@ -20,7 +20,7 @@ from gpumon.common.clock import SECOND
 from gpumon.model.frame import RunState
 from gpumon.storage.ledger.migrations import LEDGER_FILE
 from gpumon.storage.ledger.schema import STEP_ROWS
-from gpumon.storage.sqlite.read import REAL, parse_json, typed_rows
+from gpumon.storage.sqlite.cells import REAL, parse_json, typed_rows
 from gpumon.storage.sqlite.state_file import StateFile
 
 KEYS: dict[str, tuple[str, ...]] = {

@@ -34,7 +34,7 @@ from gpumon.storage.processes.reader import (
     reach,
     tier_spans,
 )
-from gpumon.storage.sqlite.read import typed_rows
+from gpumon.storage.sqlite.cells import typed_rows
 
 MOST = 20_000
 """Spans of a window, the newest."""

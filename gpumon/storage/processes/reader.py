@@ -20,7 +20,7 @@ from gpumon.storage.processes.measures import TEXTS, read_values
 from gpumon.storage.processes.rows import RESTARTED
 from gpumon.storage.processes.snapshot import UNKNOWN, Looks, ProcessLife, ProcessNumbers
 from gpumon.storage.processes.spans import BadProcessBlock
-from gpumon.storage.sqlite.read import REAL, typed_rows
+from gpumon.storage.sqlite.cells import REAL, typed_rows
 
 _FINE, _COARSE = PROCESS_SHAPES
 _BEHIND = 2 * HOUR

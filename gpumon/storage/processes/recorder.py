@@ -20,7 +20,7 @@ from gpumon.storage.processes.reader import last_end
 from gpumon.storage.processes.rows import ProcessRows
 from gpumon.storage.processes.snapshot import UNKNOWN, Look, Looks, ProcessLife, ProcessNumbers
 from gpumon.storage.processes.spans import MOST_ROWS, BadProcessBlock, SeenStretch, pack_spans, unpack_spans
-from gpumon.storage.sqlite.read import typed_rows
+from gpumon.storage.sqlite.cells import typed_rows
 from gpumon.storage.sqlite.write import transaction
 
 _FINE, _COARSE = PROCESS_SHAPES

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from types import UnionType
-from typing import Any
 from urllib.parse import quote
 
-from gpumon.common.numbers import LARGEST
 from gpumon.common.paths import open_regular
 from gpumon.storage.sqlite.write import require_regular_files, unreadable
 
@@ -57,44 +52,17 @@ def _nearest(directory: str) -> str:
     return directory or "."
 
 
-REAL = int | float
-"""The type of a number, for `typed_rows`."""
-_MOST_NAMES = 1024
-
-
-def typed_rows(rows: Iterable[Sequence[Any]], *types: type | UnionType) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows in which each cell is of its type, and no number beyond reason; the others are missing."""
-    for row in rows:
-        for cell, kind in zip(row, types, strict=True):
-            if not isinstance(cell, kind) or (isinstance(cell, float) and not -LARGEST < cell < LARGEST):
-                break
-        else:
-            yield tuple(row)
-
-
-def parse_json(cell: object) -> object:
-    """Return a cell as JSON; None for what is none."""
-    try:
-        return json.loads(cell) if isinstance(cell, str) else None
-    except (ValueError, RecursionError):
-        return None
-
-
-def parse_names(cell: object) -> tuple[str, ...]:
-    """Return a cell as a JSON list of names; empty for what is none."""
-    found = parse_json(cell)
-    if not isinstance(found, list) or len(found) > _MOST_NAMES or not all(isinstance(name, str) for name in found):
-        return ()
-    return tuple(found)
-
-
 LOCKED = "another program has locked it; try again once that has ended"
 """Why a file cannot be read, and what to do: a copy or a compaction of it may go on."""
+
 NO_LOCKS = "its file system has no locks; pass a --state-dir on a local disk, or mount it with locks"
+
 FULL = "its file system is full"
+
 _LEAST_ROOM = 64 * 1024
 """Bytes that SQLite wants for the index of a write-ahead log, which is 32 KiB, and a page: without them, it tells of
 an I/O error."""
+
 _OF_LOCKS = (
     "SQLITE_BUSY",
     "SQLITE_LOCKED",
@@ -103,10 +71,13 @@ _OF_LOCKS = (
     "SQLITE_IOERR_RDLOCK",
     "SQLITE_IOERR_SHMLOCK",
 )
+
 _NOWHERE = 1 << 62
 """An offset that no file reaches, nor SQLite locks."""
+
 _LOCKABLE: dict[str, int] = {}
 """Descriptors of files that were found to have locks, by path."""
+
 _CLOSED_TO_US = ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY", "SQLITE_READONLY_CANTINIT")
 
 

@@ -11,7 +11,7 @@ from gpumon.common.config import UserGroups
 from gpumon.common.privacy import in_force
 from gpumon.storage.history.read import reading
 from gpumon.storage.history.tiers import HOUR
-from gpumon.storage.sqlite.read import REAL, typed_rows
+from gpumon.storage.sqlite.cells import REAL, typed_rows
 from gpumon.storage.usage.account import DEVICE_COLUMNS, USER_COLUMNS, Account, DeviceUse
 
 _Key = TypeVar("_Key")

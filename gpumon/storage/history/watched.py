@@ -1,0 +1,102 @@
+"""Stretches of a window and who answers each; of a tier with coarse cells, those of which others know less.
+
+A coarse tier reaches over weeks in which nothing was sampled. There it would make all buckets of a window as long as
+its cells, and one of these, in which a daemon began, would be drawn over the minutes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil, floor
+from typing import NamedTuple
+
+from gpumon.storage.history.query import History, Query, Series, Tier, unknown
+
+_AS_MUCH = 0.98
+"""The share of the known seconds of a cell from which finer samples in it know all of it."""
+
+
+class TimeSlice(NamedTuple):
+    """The stretch of a window that one history answers, from `begin` to `end` (s since 1970)."""
+
+    history: History
+    step: float
+    """Seconds in each of its cells; 0 of frames, and where nothing was sampled."""
+    begin: float
+    end: float
+    tier: Tier | None = None
+    """The history, where it is a tier."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anything was sampled in it."""
+        return not isinstance(self.history, Unwatched)
+
+
+class Unwatched:
+    """The history of a time in which nothing was sampled."""
+
+    begin = end = float("nan")
+
+    def has(self, subject: str, metric: str) -> bool:
+        """Return that no value is known."""
+        return False
+
+    def query(self, query: Query) -> Mapping[str, Series]:
+        """Return a gap for each metric of the query, on its grid."""
+        assert query.grid is not None, "it has no samples"
+        return dict.fromkeys(query.metrics, unknown(query.grid))
+
+
+def unwatched(begin: float, end: float) -> TimeSlice:
+    """Return the stretch of a window in which nothing was sampled."""
+    return TimeSlice(Unwatched(), 0.0, begin, end)
+
+
+def watched(
+    spans: Sequence[TimeSlice], query: Query, wanted: float, frames: Callable[[float, float], float]
+) -> list[TimeSlice]:
+    """Return stretches, in the order of time, without what a tier with cells longer than `wanted` (s) does not know.
+
+    `frames` returns for how many seconds from one time to another there are frames.
+    """
+    return [part for span in spans for part in _parts(span, spans, query, wanted, frames)]
+
+
+def _parts(
+    span: TimeSlice, spans: Sequence[TimeSlice], query: Query, wanted: float, frames: Callable[[float, float], float]
+) -> Iterator[TimeSlice]:
+    if span.tier is None or span.step <= wanted:
+        yield span
+        return
+    seconds = list(span.tier.seconds(query, span.begin, span.end))
+    first = floor(span.begin / span.step)
+    for place in {0, len(seconds) - 1} if seconds else ():  # others may know a part of the outer cells
+        begin = (first + place) * span.step
+        finer = sum(_finer(one, query, begin, begin + span.step, frames) for one in spans if one.step < span.step)
+        if finer >= _AS_MUCH * seconds[place]:
+            seconds[place] = 0.0
+    known = [first + place for place, number in enumerate(seconds) if number]
+    begin = max(span.begin, known[0] * span.step) if known else span.end
+    end = min(span.end, (known[-1] + 1) * span.step) if known else span.end
+    if span.begin < begin:
+        yield unwatched(span.begin, begin)
+    if begin < end:
+        yield span._replace(begin=begin, end=end)
+    if end < span.end:
+        yield unwatched(end, span.end)
+
+
+def _finer(
+    span: TimeSlice, query: Query, begin: float, end: float, frames: Callable[[float, float], float]
+) -> float:  # fmt: skip
+    """Return the seconds that a stretch knows from `begin` to `end` (s since 1970)."""
+    begin, end = max(begin, span.begin), min(end, span.end)
+    if not begin < end:
+        return 0.0
+    return sum(span.tier.seconds(query, begin, end)) if span.tier else frames(begin, end)
+
+
+def cells_of(begin: float, end: float, step: float) -> range:
+    """Return the numbers since 1970 of the cells that lie in a stretch, or that it cuts."""
+    return range(floor(begin / step), ceil(end / step))
