@@ -58,7 +58,7 @@ def command(*arguments: object) -> list[str]:
 
 
 class Child(subprocess.Popen[AnyStr]):
-    """A process that a failed test ends: `Popen` would wait for one that nobody has told to end."""
+    """A child process that is killed when its test fails; `Popen` would wait for it to end by itself."""
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         if kind is not None:

@@ -125,7 +125,7 @@ def share_done(run: Run, duration: float, now: float) -> float:
 
 
 def seconds_since_begin(run: Run, now: float, monotonic_ns: int = 0) -> float:
-    """Return the seconds since a run began: by the clock that nobody sets, where both moments are known by it."""
+    """Return the seconds since a run began, by the monotonic clock where it knows both moments."""
     steady = monotonic_ns / SECOND - run.facts.begun
     return steady if monotonic_ns and run.facts.begun and steady > 0 else now - run.started
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 OFTEN = 10.0
 """Seconds for which an answer about what goes on is good: a daemon writes its ledger as often."""
 RETRY = 2.0
-"""Seconds until a question that had no answer is asked again: at once, a missing ledger would keep a core busy."""
+"""Seconds before a failed question is asked again: without a pause, a missing ledger would keep a core busy."""
 _REST = 20.0
 """The thread rests for so many times as long as an answer took."""
 _KEPT = 256

@@ -43,7 +43,7 @@ LONG = 2000
 """Epochs of a run up to which all are compared; of more, `SAMPLE` evenly spaced ones, which is said."""
 SAMPLE = 500
 LOSSES = 8
-"""Losses of a long run of which the lowest is looked for."""
+"""Losses of a long run that are searched for the lowest one."""
 
 
 class Found(NamedTuple):

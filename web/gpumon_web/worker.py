@@ -19,7 +19,7 @@ LOCKED_FOR = 0.25
 
 
 def serve(connection: Connection) -> None:
-    """Say that we are here, and do what is asked for until nobody is left who asks.
+    """Announce the worker, then run jobs until the server closes the connection.
 
     Garbage is collected after each answer: a run of thousands of epochs makes hundreds of thousands of objects that
     are all in use, and looking through them meanwhile takes as long as making them.

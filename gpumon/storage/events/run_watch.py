@@ -76,7 +76,7 @@ class _Process:
 
 
 def _lasted(processes: Iterable[_Process], end_ns: int) -> float:
-    """Seconds from the first begin to the last end, by the clock that nobody sets where it is known of all.
+    """Seconds from the first begin to the last end, by the monotonic clock where every epoch has it.
 
     `end_ns`: the end, ns since 1970.
     """

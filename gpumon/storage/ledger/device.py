@@ -119,7 +119,7 @@ class DeviceUsage:
         self._throttled: tuple[int, Sequence[float]] = 0, ()
         """The counters of throttling as they were read last, and when: ns, CLOCK_MONOTONIC."""
         self._unseen_at = 0
-        """ns, CLOCK_MONOTONIC: a moment in the newest gap in which nobody sampled this device."""
+        """ns, CLOCK_MONOTONIC: a moment within the newest gap in this device's samples."""
         self._busy_at = 0
         self._gap = 0, 0
         """The newest time without samples, ns, CLOCK_MONOTONIC; what a driver remembers of it does not count either."""

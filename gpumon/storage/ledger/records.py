@@ -149,7 +149,7 @@ class EpochTimes(NamedTuple):
 
 
 class RunNames(NamedTuple):
-    """A run of which no more is asked."""
+    """A run that needs no further query."""
 
     id: str
     user: str

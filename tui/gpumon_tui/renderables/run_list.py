@@ -82,7 +82,7 @@ UNSEEN = "unseen"
 def of_frame(
     ranks: Ranks, kept: ListedRun | None, epochs: Epochs, now: float, monotonic_ns: int = 0, *, is_old: bool = False
 ) -> ListedRun:  # fmt: skip
-    """A run as the frame on screen tells of it, with what a ledger knows besides; `is_old`: that is not of now.
+    """A run from the frame on screen, completed from a ledger; `is_old`: the frame is stale.
 
     `now` and `monotonic_ns` as of `progress`.
     """

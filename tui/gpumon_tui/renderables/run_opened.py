@@ -100,7 +100,7 @@ _MEASURED: Mapping[int, str] = {4: "steps/s", 5: "wait", 6: "util", 7: "idle", 8
 
 
 def row(one: StretchRow, scale: RowScale, *, is_old: bool = False) -> Row:
-    """An epoch in a row: one that goes on as far as its ledger has it, so that its values are of one moment.
+    """An epoch as a row. An open epoch ends where its ledger ends, so that all its values share one moment.
 
     `is_old`: the frames are not of now, so nobody knows whether the run still goes on.
     """

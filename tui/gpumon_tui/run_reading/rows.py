@@ -156,7 +156,7 @@ class OpenRun(NamedTuple):
     """A run with all its rows, oldest first."""
 
     record: Record
-    """Without epochs, phases and usage, of which the rows were made."""
+    """Without epochs, phases and usage: the rows already hold them."""
     state: str
     devices: str
     is_by_steps: bool

@@ -138,7 +138,7 @@ class OpenedRun:
         return view.running if is_told and run.state == RUNNING else run.state
 
     def _is_unseen(self, run: OpenRun) -> bool:
-        """Whether nobody knows if the run still goes on: the frames that show it are not of now."""
+        """True while the frames that show the run are stale: it may have ended."""
         return self.view.age > 0 and self._state(run) != run.state
 
     def _answer(self) -> Answer[OpenRun]:
@@ -236,6 +236,6 @@ def _about(run: OpenRun) -> Line:
 
 
 def _by_ordinal(found: Sequence[EpochSummary], ordinal: int) -> int:
-    """Place of an ordinal among those of stretches, which ascend; -1 where there is none."""
+    """Index of an ordinal in the ascending ordinals of `stretches`; -1 if it is not there."""
     place = bisect_left(found, ordinal, key=lambda one: one.ordinal)
     return place if place < len(found) and found[place].ordinal == ordinal else -1

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SOON, GOES_ON, IS_OVER = 2.0, 5.0, 600.0
 """Seconds between questions for a run: before the first sample, while it goes on, and else, as it may be resumed."""
 EPOCHS_READ = 400
-"""Epochs that a page reads a second: a longer run that goes on is asked for less often."""
+"""Epochs that a page may read per second: a longer live run is read less often."""
 AWAITED = "No sample has come yet, and no run that is kept has this id: whether one goes on is not known."
 SETTLES = 30.0
 """Seconds from the end of a run in which its ledger may yet get what was measured last."""
