@@ -86,7 +86,7 @@ def _simulated(count: int) -> Iterator[Recorded]:
     """Frames as a ring gives them."""
     clock = FakeClock()
     recorder = Recorder(make_sampler("sim", Places(), clock, 1.0), clock)
-    recorder.take_one()
+    recorder.sample_once()
     live = Live(recorder.open_ring)
     context = Context(live.origin(), live.driver(), live.hostname())
     newest = live.latest()
@@ -94,7 +94,7 @@ def _simulated(count: int) -> Iterator[Recorded]:
     chance = random.Random(1)
     for _ in range(count):
         clock.advance(1 + chance.gauss(0, 2e-4))
-        recorder.take_one()
+        recorder.sample_once()
         (frame,) = live.since(seen)
         seen = frame.number
         for part in (frame.samples, frame.host, frame.processes, frame.runs, frame.boundaries):

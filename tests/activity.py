@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.daemon.followers import ActivityPart
+from gpumon.daemon.followers import ActivityRecorder
 from gpumon.model.frame import Tick
 from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.sqlite.write import open_to_write
@@ -26,7 +26,7 @@ def keep(
 
     `stopped`: when it was told to, ns since 1970; `earlier`: what the ring has of the daemon before.
     """
-    part = ActivityPart(stopped, earlier=lambda _: earlier)
+    part = ActivityRecorder(stopped, earlier=lambda _: earlier)
     with closing(open_to_write(str(path), HISTORY_FILE, shared=False, uid=os.getuid(), log=pytest.fail)) as connection:
         written, is_opened = 0, False
         for tick in ticks:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpumon.common.clock import SECOND
-from gpumon.daemon.recorder import UseCounter
+from gpumon.daemon.recorder import UsageCounters
 from gpumon.export.scrape import DialectOptions, Exporter
 from gpumon.export.snapshot import UserNames
 from gpumon.live import Live, LiveState
@@ -40,7 +40,7 @@ class Node:
         self.ring = RingWriter.private(devices, SECOND, 64)
         self._generation = 0
         self.live = Heard(lambda: self.ring, generation=lambda: self._generation)
-        self._counter = UseCounter(lambda: self.ring)
+        self._counter = UsageCounters(lambda: self.ring)
 
     def add(self, ticks: Iterable[Tick]) -> None:
         for one in ticks:
@@ -53,7 +53,7 @@ class Node:
         self.ring = RingWriter.private(4, SECOND, 64, former=old.fd)
         old.close()
         self._generation += 1
-        self._counter = UseCounter(lambda: self.ring)
+        self._counter = UsageCounters(lambda: self.ring)
 
     def exporter(self, dialect: str = "native", users: UserNames = UserNames.NAME, **options: str) -> Exporter:
         return Exporter(self.live, dialect, DialectOptions(users, **options))

@@ -26,13 +26,13 @@ def simulated(frames: int, scenario: str = "sim") -> list[Recorded]:
     clock = FakeClock()
     recorder = Recorder(make_sampler(scenario, Places(), clock, 1.0), clock)
     try:
-        recorder.take_one()
+        recorder.sample_once()
         live = Live(recorder.open_ring)
         context = Context(live.origin(), live.driver(), live.hostname())
         found = []
         for i in range(frames):
             clock.advance(1 + (i * 7919 % 1000) / 1e6)
-            recorder.take_one()
+            recorder.sample_once()
             (frame,) = live.since(SIM_PAST + 1 + i)
             assert frame.is_full
             bits(frame)  # decoded while the ring is there

@@ -87,11 +87,11 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
         sampler = recorder.sampler
         where_to = f"sampled every {arguments.interval:g} s into {recorder.directory}"
         text = f"gpumon daemon {os.getpid()}: {sampler.found()}; {where_to}"
-        service.collect_seldom()
+        service.tune_garbage_collection()
         tell_of_another(where, recorder.directory or "")
         tell(text, recorder.directory or "")
 
-    service.share_one_arena()
+    service.limit_malloc_arenas()
     _allow_open_files()
     Service(open_recorder, started).run()
     return EXIT_OK
@@ -127,8 +127,8 @@ def _detach(where: Places, arguments: argparse.Namespace) -> int:
         os.waitpid(child, 0)
         if not select.select([told], [], [], _PATIENCE)[0]:
             say(
-                "gpumon: the driver has not answered yet. The daemon keeps waiting for it, even if you interrupt "
-                "this command"
+                "gpumon: no sample yet: the driver is slow to answer, or this machine is busy. The daemon keeps "
+                "waiting, even if you interrupt this command"
             )
         with os.fdopen(told, encoding="utf-8", errors="surrogateescape") as answer:
             verdict = answer.read()

@@ -80,12 +80,12 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     )
     recorder = Recorder(samples, clock)
     if playback is not None:
-        playback.renew = recorder.begin_anew
+        playback.renew = recorder.restart
     if ledger:
-        from gpumon.daemon.followers import runs_at
+        from gpumon.daemon.followers import lazy_ledger
 
-        runs = runs_at(
-            lambda: ledger_at(ledger, recorder.generation), where.uid, recorder.say,
+        runs = lazy_ledger(
+            lambda: ledger_at(ledger, recorder.generation), where.uid, recorder.log,
             waits=not reads_hardware(arguments),
             earlier=lambda: ledger_paths(where) if reads_hardware(arguments) else (),
         )  # fmt: skip
@@ -95,8 +95,8 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
             def renew() -> None:
                 # Runs as they were at another place are not told of at this one: what lies after it is yet to come.
                 former = ledger_at(ledger, recorder.generation)
-                runs.begin_anew()
-                recorder.begin_anew()
+                runs.restart()
+                recorder.restart()
                 for end in ("", "-wal", "-shm"):
                     with suppress(OSError):
                         os.unlink(former + end)
@@ -109,14 +109,14 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     waits = WAITING if reads_hardware(arguments) or is_recording(arguments) else CATCHING_UP
 
     def open_ring() -> int:
-        if not recorder.has_caught_up:
+        if not recorder.has_full_round:
             raise FileNotFoundError(2, waits)
         return recorder.open_ring()
 
     try:
         live = Live(open_ring, note, waits, lambda: recorder.generation, playback, where=where)
         live.has_failed = lambda: sampler.failure is not None
-        live.end_sampling = sampler.end_soon
+        live.end_sampling = sampler.request_stop
         yield live
     finally:
         sampler.stop()
@@ -188,11 +188,11 @@ def _sample(where: Places, arguments: Namespace, asks: Callable[[], object], sec
     )
     recorder = Recorder(sampler, clock, frames=_FRAMES)
     asks()
-    recorder.take_one()
+    recorder.sample_once()
     live, until = Live(recorder.open_ring), time.monotonic() + seconds
     while time.monotonic() < until and not _all_answer(live):
         time.sleep(_AGAIN)
-        recorder.take_one()
+        recorder.sample_once()
     return recorder.open_ring()
 
 

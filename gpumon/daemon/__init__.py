@@ -1,5 +1,4 @@
-"""The only place that knows both sides: a sampler's ticks go into a ring.
+"""The sampling loop: `Sampler` produces ticks, `Recorder` stores them in a ring and passes them to ledger and history.
 
-`Recorder` does it for a daemon, into a directory, and for a view without a daemon, into memory of
-its own process.
+A daemon records into a directory; a view without a daemon records into memory of its own process.
 """

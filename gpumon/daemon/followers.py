@@ -1,4 +1,4 @@
-"""The part of history that is about people: accounts of users, and the event log."""
+"""Followers of the recorder: `ActivityRecorder` keeps accounts of users and the event log, `LazyLedger` runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threading import Lock
 
 from gpumon.analysis.holders import HeldDevice, HolderWatch
 from gpumon.common.procfs import boot_id
-from gpumon.daemon.recovery import EarlierTicks, unwritten
+from gpumon.daemon.recovery import EarlierTicks, unwritten_activity
 from gpumon.model.frame import Tick
 from gpumon.storage.events.log import EventBook, close_unseen, last_written, write_events, write_unwritten
 from gpumon.storage.follower import LEDGER, Follower
@@ -18,16 +18,16 @@ from gpumon.storage.sqlite.write import transaction
 from gpumon.storage.usage.hours import AccountBook
 from gpumon.storage.usage.rows import write_accounts
 
-_AT_ONCE = 10
-"""Ticks taken together: after a second of sleep little of the code is in the CPU's caches, and one costs as much as
-two or three that follow another."""
+_BATCH_TICKS = 10
+"""Ticks processed together: after a second of sleep the CPU's caches are cold, so that a single tick costs as much as
+two or three in a batch."""
 
 
-class ActivityPart:
-    """Keeps accounts and events; a part of the history that a daemon keeps.
+class ActivityRecorder:
+    """Keeps accounts and events; a plugin of the history recorder.
 
-    `now`: ns since 1970; `holders` judges the ticks, maybe for others too; `earlier` gives those of a daemon that was
-    killed.
+    `now` returns ns since 1970. `holders` may be shared with other followers. `earlier` returns the ticks of a daemon
+    that was killed.
     """
 
     def __init__(
@@ -43,38 +43,37 @@ class ActivityPart:
         self._holders = holders or HolderWatch()
         self._accounts = AccountBook()
         self._events = EventBook()
-        self._waiting: list[tuple[Tick, Sequence[HeldDevice]]] = []
-        self._is_joined = False
-        """Whether what an earlier daemon left open is closed."""
+        self._pending: list[tuple[Tick, Sequence[HeldDevice]]] = []
+        self._is_recovered = False
+        """Whether the entries that an earlier daemon left open are closed."""
 
     def add(self, tick: Tick) -> None:
-        """Take a tick; they come in order."""
+        """Add a tick; ticks come in order."""
         judged = self._holders.judged(tick)
         self._first_ns = self._first_ns or tick.monotonic_ns
         with self._lock:
-            self._waiting.append((tick, judged))
-            if len(self._waiting) >= _AT_ONCE:
-                self._take()
+            self._pending.append((tick, judged))
+            if len(self._pending) >= _BATCH_TICKS:
+                self._process_pending()
 
     def opened(self, connection: sqlite3.Connection) -> None:
-        """Write what a daemon that was killed had not written, and close what it left open. Raises sqlite3.Error.
-
-        Accounts go on where it left them.
-        """
-        if not self._is_joined:
+        """Write what a killed daemon had not written, and close the entries it left open. Raises sqlite3.Error."""
+        if not self._is_recovered:
             written_ns = last_written(connection, self._boot)
-            found = unwritten(self._earlier(written_ns), written_ns, self._first_ns) if written_ns else None
+            unwritten = (
+                unwritten_activity(self._earlier(written_ns), written_ns, self._first_ns) if written_ns else None
+            )
             with transaction(connection):
-                if found:
-                    write_accounts(connection, found.accounts)
-                    write_unwritten(connection, found.events, self._boot)
+                if unwritten:
+                    write_accounts(connection, unwritten.accounts)
+                    write_unwritten(connection, unwritten.events, self._boot)
                 close_unseen(connection, (), self._boot, runs=False)
-            self._is_joined = True
+            self._is_recovered = True
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Write what has come since the last time. Raises sqlite3.Error."""
+        """Write the accounts and events since the last call. Raises sqlite3.Error."""
         with self._lock:
-            self._take()
+            self._process_pending()
             accounts, events = self._accounts.take(), self._events.take()
         try:
             with transaction(connection):
@@ -89,91 +88,93 @@ class ActivityPart:
             raise
 
     def finish(self) -> None:
-        """Note that the daemon stops."""
+        """Record that the daemon stops."""
         with self._lock:
-            self._take()
+            self._process_pending()
             self._events.finish(self._now())
 
-    def _take(self) -> None:
-        """Take what waits, in its order."""
-        waiting, self._waiting = self._waiting, []
-        for tick, judged in waiting:
+    def _process_pending(self) -> None:
+        pending, self._pending = self._pending, []
+        for tick, judged in pending:
             self._accounts.add(tick, judged)
             self._events.add(tick, judged)
 
 
-_OPENED = 2.0
-"""Seconds for which frames wait for their ledger to be opened, at most; on a machine that is not busy it takes ms."""
-_BEFORE = 8
-"""Newest ticks that are handed on with the first run: it may have begun before it was seen."""
+_OPEN_TIMEOUT_S = 2.0
+"""Seconds that frames wait for their ledger to be opened, at most; on an idle machine it takes milliseconds."""
+_EARLIER_TICKS = 8
+"""Ticks before the first one with a run that the ledger gets too: the run may have begun before it was seen."""
 
 
-class AwaitedRuns:
-    """Hands ticks to the ledger that `make` opens with the first one that tells of a run: it gets the keys of those."""
+class LazyLedger:
+    """Opens a ledger with the first tick that contains a run, and passes this and later ticks on.
+
+    `open_ledger` gets the keys of the runs of that tick.
+    """
 
     name = LEDGER
     writes = "records of runs"
 
-    def __init__(self, make: Callable[[Collection[str]], Follower]) -> None:
-        self._make = make
-        self._before: deque[Tick] = deque(maxlen=_BEFORE)
+    def __init__(self, open_ledger: Callable[[Collection[str]], Follower]) -> None:
+        self._open_ledger = open_ledger
+        self._earlier: deque[Tick] = deque(maxlen=_EARLIER_TICKS)
         self._ledger: Follower | None = None
 
     @property
     def problem(self) -> str:
-        """Why the file cannot be written just now, for people; else empty."""
+        """Why the file cannot be written now, for people; empty if it can."""
         return self._ledger.problem if self._ledger is not None else ""
 
     def add(self, tick: Tick) -> None:
-        """Take a tick."""
+        """Add a tick; ticks come in order."""
         if self._ledger is None:
-            self._before.append(tick)
+            self._earlier.append(tick)
             if not (tick.runs or tick.boundaries):
                 return
-            self._ledger = self._make({run.key for run in tick.runs})
-            for earlier in self._before:
+            self._ledger = self._open_ledger({run.key for run in tick.runs})
+            for earlier in self._earlier:
                 self._ledger.add(earlier)
-            self._before.clear()
+            self._earlier.clear()
         else:
             self._ledger.add(tick)
 
-    def begin_anew(self) -> None:
-        """Finish the ledger, and open another with the next run: what comes does not follow what is in it."""
+    def restart(self) -> None:
+        """Close the ledger and open another with the next run, because later ticks do not continue it (a seek)."""
         self.close()
         self._ledger = None
-        self._before.clear()
+        self._earlier.clear()
 
     def close(self) -> None:
-        """Finish the ledger, where one was opened."""
+        """Close the ledger if one was opened."""
         if self._ledger is not None:
             self._ledger.close()
 
 
-def runs_at(
-    path: Callable[[], str], uid: int, say: Callable[[str], object], *, waits: bool, shared: bool = False,
+def lazy_ledger(
+    path: Callable[[], str], uid: int, log: Callable[[str], object], *, waits: bool, shared: bool = False,
     earlier: Callable[[], Sequence[str]] = tuple,
-) -> AwaitedRuns:  # fmt: skip
-    """Runs that are kept in the ledger whose `path` is asked for with the first of them.
+) -> LazyLedger:  # fmt: skip
+    """Return a ledger at `path()` that is opened with the first run.
 
-    `waits`: frames wait for it to be opened, where minutes of them come at once; `shared`: others may read it; `say`
-    is told, in a line, what goes wrong. `earlier` gives ledgers that may have the same runs from before: these are
-    continued.
+    `waits`: frames wait until it is open, for sources that deliver minutes of frames at once. `shared`: other users may
+    read the file. `log` gets one line for each problem. `earlier` returns the paths of ledgers that may contain earlier
+    parts of the same runs; they are continued.
     """
 
-    def opened(keys: Collection[str]) -> Follower:
-        from gpumon.storage.ledger.recorder import LedgerRecorder  # SQLite: only who keeps runs needs it
+    def open_ledger(keys: Collection[str]) -> Follower:
+        from gpumon.storage.ledger.recorder import LedgerRecorder  # imports SQLite, needed only with a run
         from gpumon.storage.ledger.writer import Store
 
-        own = path()
+        file = path()
 
         def begin() -> None:
             from gpumon.storage.ledger.recorder import carry_over
 
-            carry_over(own, earlier(), keys, uid, say)
+            carry_over(file, earlier(), keys, uid, log)
 
-        store = Store(own, uid, say, shared=shared, begin=begin).start()
+        store = Store(file, uid, log, shared=shared, begin=begin).start()
         if waits:
-            store.wait_until_open(_OPENED)
+            store.wait_until_open(_OPEN_TIMEOUT_S)
         return LedgerRecorder(store, keep=True)
 
-    return AwaitedRuns(opened)
+    return LazyLedger(open_ledger)

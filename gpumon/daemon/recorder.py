@@ -1,4 +1,4 @@
-"""Storing ticks in a ring, for as long as its directory is ours."""
+"""Stores ticks in a ring and passes them to the followers, for as long as this daemon owns the directory."""
 
 from __future__ import annotations
 
@@ -28,104 +28,104 @@ from gpumon.sources.base import AsksDriver, Source
 from gpumon.storage.follower import HISTORY, LEDGER, Followers
 from gpumon.storage.usage.counters import UseMeter
 
-_FIRST, _EVERY = 2 * SECOND, 30 * SECOND
-"""ns: soon after the start, for who looks whether all is well, and then seldom."""
+_FIRST_WRITE, _WRITE_EVERY = 2 * SECOND, 30 * SECOND
+"""ns: soon after the start, when users check on the daemon; later at doubling intervals up to the second."""
 
 
-class CallsFile:
-    """Keeps the file of a daemon's directory."""
+class DriverCallFile:
+    """Writes the file with the durations of driver calls into the daemon's directory."""
 
-    def __init__(self, source: Source | AsksDriver, directory: str, say: Callable[[str], None]) -> None:
+    def __init__(self, source: Source | AsksDriver, directory: str, log: Callable[[str], None]) -> None:
         self._source = source
         self._directory = directory
-        self._say = say
+        self._log = log
         self._due = 0
-        self._wait = _FIRST
+        self._wait = _FIRST_WRITE
         self._slow: set[str] = set()
         self._is_failing = False
 
-    def round(self, now: int) -> None:
-        """Write it where it is time; `now` in ns. Never raises: it costs no sample."""
+    def update(self, now: int) -> None:
+        """Write the file if it is due; `now` in ns. Never raises: a failure must not cost a sample."""
         if now < self._due or not isinstance(self._source, AsksDriver):
             return
         self._due = now + self._wait
-        self._wait = min(_EVERY, 2 * self._wait)
+        self._wait = min(_WRITE_EVERY, 2 * self._wait)
         calls = self._source.driver_calls()
         for call in calls:
             if call.every and call.function not in self._slow:
                 self._slow.add(call.function)
-                self._say(slow(call))
+                self._log(slow_call_message(call))
         try:
             write_calls(self._directory, calls)
             self._is_failing = False
         except FileNotFoundError:
-            self._is_failing = True  # the directory is gone: the recorder says so, and stops
+            self._is_failing = True  # the directory is gone: the recorder reports that and stops
         except OSError as error:
             if not self._is_failing:
-                self._say(f"the costs of driver calls cannot be kept: {error.strerror or error}")
+                self._log(f"the durations of driver calls cannot be written: {error.strerror or error}")
             self._is_failing = True
 
     def close(self) -> None:
-        """Remove the file: what a daemon's calls cost is of that daemon."""
+        """Remove the file: it describes the calls of this daemon only."""
         with suppress(OSError):  # it was never written, or its directory is gone
             os.unlink(f"{self._directory}/{FILE}")
 
 
-def slow(call: DriverCall) -> str:
-    """Return a line on a call that has turned slow."""
+def slow_call_message(call: DriverCall) -> str:
+    """Return the log line for a driver call that has become slow."""
     return (
-        f"{call.function} takes {1000 * SHARE * call.every:.0f} ms and more for a GPU: it is made every "
+        f"{call.function} takes {1000 * SHARE * call.every:.0f} ms or more per GPU: it is made every "
         f"{call.every:.1f} s there instead of at each sample"
     )
 
 
-_MOST_REFUSALS = 100
+_MAX_REFUSALS_LOGGED = 100
 
 
 class DaemonLog:
-    """Lines for the daemon's log: frames that were lost, claims that were refused."""
+    """Logs lost frames and refused claims, each once."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._lost = 0
-        self._claims: set[str] = set()
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._lost_frames = 0
+        self._logged_runs: set[str] = set()
         """Keys of runs whose refusal was logged."""
 
-    def round(self, writer: RingWriter, refused: Mapping[str, str]) -> None:
-        """Log what is new after a round of sampling; `refused` as in `Sampler.refused`."""
-        if writer.is_failing and not self._lost:
-            self._say("frames cannot be stored, because the file system is full or failing; sampling continues")
-        elif self._lost and not writer.is_failing:
-            self._say(f"frames are stored again; {self._lost} were lost")
-        self._lost = writer.lost_writes if writer.is_failing else 0
+    def update(self, writer: RingWriter, refused: Mapping[str, str]) -> None:
+        """Log what has changed since the last round; `refused` as in `Sampler.refused`."""
+        if writer.is_failing and not self._lost_frames:
+            self._log("frames cannot be stored, because the file system is full or failing; sampling continues")
+        elif self._lost_frames and not writer.is_failing:
+            self._log(f"frames are stored again; {self._lost_frames} were lost")
+        self._lost_frames = writer.lost_writes if writer.is_failing else 0
         for key, reason in refused.items():
-            # Users make boards at will, and their claims are not to fill the log.
-            if key not in self._claims and len(self._claims) < _MOST_REFUSALS:
-                self._claims.add(key)
-                self._say(clean(f"run {key} is not assigned a GPU that it claims: {reason}", 512))
+            # Any user can create boards; their claims must not fill the log.
+            if key not in self._logged_runs and len(self._logged_runs) < _MAX_REFUSALS_LOGGED:
+                self._logged_runs.add(key)
+                self._log(clean(f"run {key} is not assigned a GPU that it claims: {reason}", 512))
 
 
-def say(text: str) -> None:
-    """Print a line of the daemon's log."""
+def log_line(text: str) -> None:
+    """Print a line of the daemon's log to stderr."""
     print(f"gpumon: {text}", file=sys.stderr, flush=True)
 
 
 _CHECK_EVERY = SECOND
 _RENEW_EVERY = 10 * SECOND
-"""ns between two tries to make a ring anew: each reads an hour of frames."""
-LAST_WORDS = 1.0
-"""Seconds for what the ledger has not yet written, where a driver that hangs must not delay the end."""
+"""ns between two attempts to replace a lost ring: each reads an hour of frames."""
+FINAL_WRITE_S = 1.0
+"""Seconds that the followers get for their last rows when a hanging driver must not delay the exit."""
 
 
 class LostDirectory(GpumonError):
-    """The directory is another daemon's now, or gone."""
+    """The directory was removed, or belongs to another daemon now."""
 
 
 class Recorder:
     """Stores ticks in a ring that it owns.
 
-    The ring is made with the first tick, when the number of devices is known, and made anew when
-    more devices come than it has rows, then with some to spare, or when somebody cut or removed the file.
+    The ring is created with the first tick, when the number of devices is known. It is replaced when more devices
+    appear than it has rows (then with spare rows), and when its file was removed or damaged.
     """
 
     def __init__(
@@ -135,42 +135,42 @@ class Recorder:
         self.sampler = sampler
         self.writer: RingWriter | None = None
         self.generation = 0
-        """Counts the private rings that were given up for another."""
-        self.say: Callable[[str], None] = say
-        self.followers = Followers(clock, self._tell)
+        """How many private rings were replaced."""
+        self.log: Callable[[str], None] = log_line
+        self.followers = Followers(clock, self._log_now)
         """Get every tick after the ring, and are closed with this recorder."""
         self._clock = clock
         self.directory = directory
         self._frames = frames
         self._for_command = for_command
-        self._lock = _lock(directory, for_command) if directory else None
+        self._lock = _acquire_lock(directory, for_command) if directory else None
         self._inode = inode_at(directory) if directory else NO_INODE
         self._check_at = self._renew_at = 0
-        self._told: set[str] = set()
-        """What is wrong with the directory, as the log has it; empty once all is well again."""
-        self._heard = 0
+        self._logged: set[str] = set()
+        """Problems of the directory that were logged; cleared when they are over."""
+        self._heartbeat_head = 0
         """Number of the newest frame at the last heartbeat."""
-        self._log = DaemonLog(lambda text: self.say(text))
-        self._calls = CallsFile(sampler.source, directory, self._tell) if directory else None
+        self._daemon_log = DaemonLog(self._log_now)
+        self._calls = DriverCallFile(sampler.source, directory, self._log_now) if directory else None
         self._publishes = True
-        """Whether a new ring has its name with its first frame."""
-        self._former: RingWriter | None = None
-        """A ring that has lost its place, for as long as it takes to make another."""
+        """Whether a new ring is given its name with its first frame."""
+        self._previous: RingWriter | None = None
+        """A ring that was removed or damaged, until it is replaced."""
         self._has_begun = False
         """Whether there was a first ring."""
-        self.has_caught_up = False
-        """Whether a whole round of ticks is stored: the first one of a simulation begins minutes before now."""
-        self._ended = -1
-        """A descriptor of a private ring that is closed: it has no name, and its readers may ask for it again."""
-        self.has_let_go = Event()
-        """Set once nothing is asked of the driver any more."""
+        self.has_full_round = False
+        """Whether a whole round of ticks is stored; that of a simulation begins minutes before now."""
+        self._closed_ring = -1
+        """A descriptor of a closed private ring: it has no name, and readers may still ask for it."""
+        self.driver_released = Event()
+        """Set when no driver call will be made any more."""
 
     def store(self, tick: Tick) -> None:
-        """Append a tick, in a new ring when it does not fit the old one.
+        """Append a tick, to a new ring if it does not fit into the present one.
 
-        Raises what keeps the first ring from being made; later, a frame that cannot be stored is lost.
+        Raises OSError or NoRoom if the first ring cannot be created; later, a frame that cannot be stored is lost.
         """
-        self.open_ring_for(tick)
+        self.ensure_ring(tick)
         if self.writer is not None:
             try:
                 self.writer.append(tick)
@@ -183,91 +183,92 @@ class Recorder:
                 self._publish(self.writer)
         self.followers.add(tick)
 
-    def open_ring_for(self, tick: Tick) -> None:
-        """Make the ring for a tick where there is none; it has its name once the tick is stored."""
+    def ensure_ring(self, tick: Tick) -> None:
+        """Create the ring for a tick if there is none; it is given its name once the tick is stored."""
         if self.writer is None and not self._has_begun:
-            self.writer = self._make(tick)
+            self.writer = self._create_ring(tick)
             self._has_begun = True
         elif self.writer is None:
             self._renew(tick)
 
     def heartbeat(self) -> None:
-        """After each round: tell readers that we live, and see that the directory is still ours.
+        """Publish a heartbeat after each round, and check once a second that the directory is still ours.
 
         Raises LostDirectory when another daemon took over, or the directory is gone.
         """
         writer, now = self.writer, self._clock.monotonic()
         if not self._has_begun:
             return
-        self.has_caught_up = True
+        self.has_full_round = True
         if writer is not None:
-            if writer.head == self._heard:  # else a new frame has said that we live
+            if writer.head == self._heartbeat_head:  # otherwise the new frame is the heartbeat
                 writer.heartbeat()
-            self._heard = writer.head
+            self._heartbeat_head = writer.head
             writer.tell_kept(self.followers.problem(LEDGER), self.followers.problem(HISTORY))
         if self._lock is None or now < self._check_at:
             return
         self._check_at = now + _CHECK_EVERY
         if writer is not None:
-            self._log.round(writer, self.sampler.refused)
+            self._daemon_log.update(writer, self.sampler.refused)
         try:
-            self._see_lock(self._lock)
+            self._check_lock(self._lock)
             if writer is not None and not (writer.is_at_path() and writer.intact()):
-                # Removed, replaced, cut or overwritten by somebody: the next tick starts a new file, with what is left.
-                self._former, self.writer = writer, None
-        except OSError as error:  # no permission, a disk or a network that fails: it says nothing of what is there
-            self._tell_once(f"{self.directory} cannot be checked ({error.strerror or error}): sampling continues")
+                # Removed, replaced, truncated or overwritten: the next tick creates a new file with what is readable.
+                self._previous, self.writer = writer, None
+        except OSError as error:  # no permission, a failing disk or network: the directory may well be intact
+            self._log_once(f"{self.directory} cannot be checked ({error.strerror or error}): sampling continues")
         else:
             if self.writer is not None:
-                self._told.clear()
+                self._logged.clear()
         if self._calls is not None:
-            self._calls.round(now)
+            self._calls.update(now)
 
-    def _see_lock(self, lock: WriterLock) -> None:
+    def _check_lock(self, lock: WriterLock) -> None:
+        """Take the lock again if only its file was removed. Raises LostDirectory if the directory is not ours."""
         if lock.is_mine():
             return
         assert self.directory is not None
-        found = inode_at(self.directory)
-        # Where the state directory lies in it, what we keep there made a directory of its name anew.
-        if found == NO_INODE or (lock.is_removed() and found != self._inode):
-            raise self._gone()
+        inode = inode_at(self.directory)
+        # A removed directory may exist again: writing a state file below it recreates it, with another inode.
+        if inode == NO_INODE or (lock.is_removed() and inode != self._inode):
+            raise self._directory_gone()
         if not lock.is_removed():
             raise LostDirectory(f"another daemon took over {self.directory}: this one stops")
         try:
-            self._lock = _lock(self.directory, self._for_command)  # only the lock was removed
+            self._lock = _acquire_lock(self.directory, self._for_command)  # only the lock was removed
         except AlreadyRunning as error:
             raise LostDirectory(f"another daemon took over {self.directory}: this one stops") from error
         except GpumonError as error:
-            self._tell_once(f"the lock of {self.directory} cannot be made anew ({error}): sampling continues")
+            self._log_once(f"the lock of {self.directory} cannot be created again ({error}): sampling continues")
             return
         lock.release()
 
-    def _gone(self) -> LostDirectory:
+    def _directory_gone(self) -> LostDirectory:
         return LostDirectory(
             f"{self.directory} is gone (removed, or its login session has ended): this daemon stops; "
             "start it again, or pass another --dir"
         )
 
     def run(self, stop: Sign) -> None:
-        """Sample until `stop` is set, then say so in the ring."""
+        """Sample until `stop` is set, then mark the ring as stopped."""
         try:
             self.sampler.run(self.store, stop, self.heartbeat)
         finally:
             self.close()
 
-    def _tell(self, line: str) -> None:
-        self.say(line)  # which is set later
+    def _log_now(self, line: str) -> None:
+        self.log(line)  # looked up at each call: `log` is set after the constructor
 
-    def _tell_once(self, line: str) -> None:
-        if line not in self._told:
-            self._told.add(line)
-            self.say(line)
+    def _log_once(self, line: str) -> None:
+        if line not in self._logged:
+            self._logged.add(line)
+            self.log(line)
 
-    def take_one(self, ticks: Iterable[Tick] | None = None) -> None:
-        """One round, without waiting; a new ring of what is no hardware is published once all of it is there.
+    def sample_once(self, ticks: Iterable[Tick] | None = None) -> None:
+        """Sample one round without waiting; `ticks` are those of a round that has begun already.
 
-        `ticks`: those of a round that has begun. A simulation begins with minutes that it makes up: who saw these come
-        would take them for now.
+        A simulation begins with minutes of invented past. Its ring is published only when they are all stored, or a
+        reader would take them for live samples.
         """
         self._publishes = Capability.LIVE in self.sampler.source.capabilities
         for tick in self.sampler.ticks() if ticks is None else ticks:
@@ -276,73 +277,73 @@ class Recorder:
         if self.writer is not None:
             self._publish(self.writer)
 
-    def begin_anew(self) -> None:
-        """Begin another private ring with the next tick: what comes does not follow what is there."""
+    def restart(self) -> None:
+        """Start another private ring with the next tick, because it does not continue the present one (a seek)."""
         if self.writer is not None and self.directory is None:
             self.writer.close()
             self.writer = None
             self.generation += 1
 
     def open_ring(self) -> int:
-        """A new descriptor of a private ring, closed or not. Raises FileNotFoundError before the first tick."""
-        ring = self.writer.fd if self.writer is not None else self._ended
+        """Return a new descriptor of a private ring, closed or not. Raises FileNotFoundError before the first tick."""
+        ring = self.writer.fd if self.writer is not None else self._closed_ring
         if ring < 0:
             raise FileNotFoundError(2, "no sample has been taken yet")
         return os.dup(ring)
 
     def close(self) -> None:
-        """Stop: let go of what is sampled, the ring and the lock. The ring's file stays."""
+        """Close the sampler, the ring and the lock. The ring's file stays."""
         self.sampler.close()
-        self.leave()
+        self.release()
 
-    def leave(self) -> None:
-        """Let go of the ring and the lock alone: sampling goes on elsewhere."""
-        self.has_let_go.set()
+    def release(self) -> None:
+        """Close the ring and release the lock, but not the sampler: sampling continues in another directory."""
+        self.driver_released.set()
         if self._calls is not None:
             self._calls.close()
-        self.followers.close()  # before the lock is let go: who comes next goes on from there
+        self.followers.close()  # before the lock is released: the next daemon continues their files
         if self.writer is not None:
             if self.directory is None:
-                self._ended = os.dup(self.writer.fd)
+                self._closed_ring = os.dup(self.writer.fd)
             self.writer.close()
             self.writer = None
-        if self._former is not None:
-            os.close(self._former.fd)
-            self._former = None
+        if self._previous is not None:
+            os.close(self._previous.fd)
+            self._previous = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def abandon(self) -> None:
-        """Stop from another thread, while the sampling one hangs in a driver call; the process ends right after.
+        """Stop from another thread while the sampling thread hangs in a driver call; the process exits right after.
 
-        The ring says that the writer stopped, and the lock is free: this process may not die before its driver call
-        does, and then would hold it.
+        The ring is marked as stopped and the lock released explicitly: the kernel may keep this process, and with it
+        the lock, until the driver call ends.
         """
         if self._calls is not None:
             self._calls.close()
-        self.followers.close_within(LAST_WORDS)
+        self.followers.close_within(FINAL_WRITE_S)
         if self.writer is not None:
             self.writer.heartbeat(STOPPED)
         if self._lock is not None:
             self._lock.release()
 
     def _renew(self, tick: Tick, spare: int = 0) -> bool:
-        """Put a new ring in the place of one that is lost or too small; false while that cannot be done."""
+        """Replace a ring that is lost or too small; return False if that is not possible now."""
         now = self._clock.monotonic()
         if now < self._renew_at:
             return False
         try:
-            self.writer = self._make(tick, spare)
+            self.writer = self._create_ring(tick, spare)
         except (OSError, NoRoom) as error:
             self._renew_at = now + _RENEW_EVERY
-            why = error.strerror if isinstance(error, OSError) else None
-            self._tell_once(f"{self.directory}/{RING} cannot be made anew ({why or error}): sampling continues")
+            reason = error.strerror if isinstance(error, OSError) else None
+            self._log_once(f"{self.directory}/{RING} cannot be created again ({reason or error}): sampling continues")
             return False
         return True
 
     def _publish(self, writer: RingWriter) -> None:
-        """Give a new ring its name; where that is not possible any more, the next check makes another."""
+        """Give a new ring its name; if that fails, the next check creates another."""
         try:
             writer.publish()
         except IsADirectoryError as error:
@@ -350,47 +351,47 @@ class Recorder:
                 f"{self.directory}/{RING} is a directory: this daemon stops; move it away, and start it again"
             ) from error
         except OSError as error:
-            if not self.has_caught_up:
-                raise  # it has just begun
-            self._tell_once(
-                f"{self.directory}/{RING} cannot be made anew ({error.strerror or error}): sampling continues"
+            if not self.has_full_round:
+                raise  # the daemon has only just started: report it to the user
+            self._log_once(
+                f"{self.directory}/{RING} cannot be created again ({error.strerror or error}): sampling continues"
             )
 
-    def _make(self, tick: Tick, spare: int = 0) -> RingWriter:
+    def _create_ring(self, tick: Tick, spare: int = 0) -> RingWriter:
         interval, origin = self.sampler.interval_ns, tick.origin
         uuids = {sample.device.uuid for sample in tick.samples}
         if self.directory is None:
-            former = self.writer
+            previous = self.writer
             writer = RingWriter.private(
                 len(uuids), interval, self._frames or FRAME_LADDER[0],
-                former=former.fd if former else None, uuids=uuids, spare=spare,
+                former=previous.fd if previous else None, uuids=uuids, spare=spare,
             )  # fmt: skip
-            if former is not None:
-                former.close()
+            if previous is not None:
+                previous.close()
             return writer
-        former = self.writer or self._former
-        # A recording begins anew each time, and a simulation with its runs; what was sampled from hardware goes on.
-        goes_on = Capability.LIVE in origin.capabilities or (former and Capability.NOW in origin.capabilities)
-        continues = origin.source if goes_on else None
+        previous = self.writer or self._previous
+        # A recording or a simulation starts over in a new ring; samples of hardware continue those of the earlier one.
+        is_continued = Capability.LIVE in origin.capabilities or (previous and Capability.NOW in origin.capabilities)
+        continues = origin.source if is_continued else None
         try:
             writer = RingWriter.create(
                 f"{self.directory}/{RING}", len(uuids), interval, continues=continues,
-                former=former.fd if former else None, uuids=uuids, spare=spare, publish=False,
+                former=previous.fd if previous else None, uuids=uuids, spare=spare, publish=False,
             )  # fmt: skip
         except FileNotFoundError as error:
-            raise self._gone() from error
-        self._former = None
-        if former is not None:
-            os.close(former.fd)
+            raise self._directory_gone() from error
+        self._previous = None
+        if previous is not None:
+            os.close(previous.fd)
         return writer
 
 
-def _lock(directory: str, for_command: bool) -> WriterLock:
+def _acquire_lock(directory: str, for_command: bool) -> WriterLock:
     return WriterLock(f"{directory}/{LOCK}", lambda: _heartbeat_age(f"{directory}/{RING}"), for_command=for_command)
 
 
 def _heartbeat_age(path: str) -> float:
-    """Seconds since the ring's writer was heard; 0 when there is no ring to tell."""
+    """Seconds since the last heartbeat in the ring; 0 if there is no ring."""
     try:
         reader = RingReader.open(path)
     except (OSError, RingError):
@@ -403,10 +404,10 @@ def _heartbeat_age(path: str) -> float:
         reader.close()
 
 
-class UseCounter:
-    """Follows every tick. `writer` gives the ring that is written now, with the sums of the one before it.
+class UsageCounters:
+    """Adds up the usage of users and GPUs tick by tick, in the area of the ring that outlives a restart.
 
-    `holders` judges the ticks, maybe for others too.
+    `writer` returns the ring that is written now. `holders` may be shared with other followers.
     """
 
     name = "use"
@@ -418,7 +419,7 @@ class UseCounter:
         self._meter: UseMeter | None = None
         self._problem = ""
         self._layout: Layout | None = None
-        """Of the ring that `_place` is in."""
+        """Layout of the ring that `_place` belongs to."""
         self._place = SumPlace(0, 0)
 
     @property
@@ -447,4 +448,4 @@ class UseCounter:
             self._problem = f"counters of use cannot be stored: {error.strerror or error}"
 
     def close(self) -> None:
-        """Leave the ring as it is: the daemon that comes next goes on from its sums."""
+        """Leave the ring unchanged: the next daemon continues its sums."""

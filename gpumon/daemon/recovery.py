@@ -1,4 +1,4 @@
-"""Frames of the ring from before this daemon: it has taken them over from one of the same boot."""
+"""Recovers what a killed daemon of the same boot had sampled but not yet written, from the frames in its ring."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from gpumon.ring.takeover import tick_of
 from gpumon.storage.events.log import EventBatch, EventBook
 from gpumon.storage.usage.hours import AccountBook
 
-_AT_ONCE = 64
-"""Frames that are read together, so that an hour of them is never in memory."""
+_BATCH_FRAMES = 64
+"""Frames read at a time, so that an hour of them is never in memory at once."""
 
 
-def newest_frames(path: str, most: int, now: int) -> list[Frame]:
-    """Return the newest frames of a ring of this boot that are not of the future; none where there is no ring.
+def newest_frames(path: str, limit: int, now: int) -> list[Frame]:
+    """Return up to `limit` of the newest frames of a ring written since this boot; empty if there is no such ring.
 
-    `now`: ns, CLOCK_MONOTONIC.
+    Frames with a time after `now` (ns, CLOCK_MONOTONIC) are left out.
     """
     try:
         with closing(RingReader.open(path)) as reader:
             newest = reader.newest()
             if newest is None or reader.written_by.boot_id != boot_id():
                 return []
-            frames = reader.since(newest.number - most, most)
+            frames = reader.since(newest.number - limit, limit)
     except (OSError, RingError):
         return []
     return [frame for frame in frames if frame.monotonic_ns <= now]
 
 
 def frames_since(path: str, since_ns: int) -> Iterator[Frame]:
-    """Yield the frames of a ring in their order, from one before `since_ns` (CLOCK_MONOTONIC) on, as far as it has any.
+    """Yield the frames of a ring in order, starting at or shortly before `since_ns` (CLOCK_MONOTONIC).
 
-    A ring that cannot be read ends here: what it had is lost.
+    Ends early if the ring becomes unreadable.
     """
     try:
         with closing(RingReader.open(path)) as reader:
@@ -49,82 +49,83 @@ def frames_since(path: str, since_ns: int) -> Iterator[Frame]:
             if newest is None:
                 return
             first = begin = max(1, newest.number - reader.layout.frames + 1)
-            for number in range(newest.number, first, -_AT_ONCE):
+            for number in range(newest.number, first, -_BATCH_FRAMES):
                 if any(frame.monotonic_ns < since_ns for frame in reader.frames([number])):
                     begin = number
                     break
-            for number in range(begin, newest.number + 1, _AT_ONCE):
-                yield from reader.frames(range(number, min(number + _AT_ONCE, newest.number + 1)))
+            for number in range(begin, newest.number + 1, _BATCH_FRAMES):
+                yield from reader.frames(range(number, min(number + _BATCH_FRAMES, newest.number + 1)))
     except (OSError, RingError):
         return
 
 
-_SAME = SECOND // 1000
-"""ns by which the time of a tick in the ring may differ from what it was: the ring has seconds as a float."""
+_SAME_TICK_NS = SECOND // 1000
+"""Tolerance for the time of a tick read back from the ring, which stores seconds as a float."""
 EarlierTicks = Callable[[int], Iterable[Tick]]
-"""Ticks of the ring in their order, from some before the one of a time (ns since 1970) on."""
+"""Returns ticks of the ring in order, starting some ticks before the given time (ns since 1970)."""
 
 
-class Unwritten(NamedTuple):
-    """Sums and events of ticks that the file does not have."""
+class UnwrittenActivity(NamedTuple):
+    """Accounts and events of ticks that were never written to the history file."""
 
     accounts: AccountBook
     events: EventBatch
 
 
 def ticks_since(path: str, since_ns: int) -> Iterator[Tick]:
-    """Yield ticks of a ring from `since_ns` (ns since 1970) on, and before it those by which a GPU is judged there.
+    """Yield the ticks of a ring from `since_ns` (ns since 1970) on, preceded by those that the idle rules look back at.
 
-    Those of which the ring has no processes any more are left out: they say nothing of people.
+    Frames whose process list has been overwritten are left out: accounts cannot be computed from them.
     """
-    at_ns = _taken_at(path, since_ns)
+    at_ns = _monotonic_time_of(path, since_ns)
     if at_ns is None:
         at_ns = time.monotonic_ns() - (time.time_ns() - since_ns)
     try:
         with closing(RingReader.open(path)) as reader:
-            known = reader.directory()
+            directory = reader.directory()
     except (OSError, RingError):
         return
     for frame in frames_since(path, at_ns - round(PAUSE * SECOND)):
         if frame.is_full:
-            yield tick_of(frame, known)
+            yield tick_of(frame, directory)
 
 
-def _taken_at(path: str, time_ns: int) -> int | None:
-    """When (ns, CLOCK_MONOTONIC) the newest frame of a time (ns since 1970) was taken; None where there is none.
+def _monotonic_time_of(path: str, time_ns: int) -> int | None:
+    """Return the monotonic time (ns) of the newest frame with a given wall-clock time (ns since 1970), or None.
 
-    The clock that this time is of may have been set since.
+    The wall clock may have been set in the meantime, so that the two cannot be converted by the present offset.
     """
-    taken_at = None
+    monotonic_ns = None
     for frame in frames_since(path, 0):
-        if _is_same(frame.time * SECOND, time_ns):
-            taken_at = frame.monotonic_ns
-    return taken_at
+        if _is_same_tick(frame.time * SECOND, time_ns):
+            monotonic_ns = frame.monotonic_ns
+    return monotonic_ns
 
 
-def _is_same(time_ns: float, other_ns: float) -> bool:
-    return abs(time_ns - other_ns) <= _SAME
+def _is_same_tick(time_ns: float, other_ns: float) -> bool:
+    return abs(time_ns - other_ns) <= _SAME_TICK_NS
 
 
-def unwritten(ticks: Iterable[Tick], written_ns: int, until_ns: int) -> Unwritten | None:
-    """Return what ticks after `written_ns` (ns since 1970) and before `until_ns` (CLOCK_MONOTONIC) say; None: no tick.
+def unwritten_activity(ticks: Iterable[Tick], written_ns: int, until_ns: int) -> UnwrittenActivity | None:
+    """Return accounts and events of the ticks after `written_ns` and before `until_ns`; None if there are none.
 
-    Ticks before these tell in which state everything was. All that follow the tick of `written_ns` are after it,
-    whatever the clock says: it may have been set. Where that tick is missing, the clock alone tells.
+    `written_ns` is ns since 1970, `until_ns` ns of CLOCK_MONOTONIC. Earlier ticks only establish the state of each GPU
+    and user. Every tick that follows the one of `written_ns` counts, whatever its wall-clock time: the clock may have
+    been set. Only if that tick is missing does the wall clock decide.
     """
     holders, accounts, events = HolderWatch(), AccountBook(), EventBook()
     count, is_past_written = 0, False
     for tick in ticks:
         if tick.monotonic_ns >= until_ns:
             break
-        if _is_same(tick.time_ns, written_ns):
+        if _is_same_tick(tick.time_ns, written_ns):
             count, is_past_written = 0, True
         elif is_past_written or tick.time_ns > written_ns:
-            if not count:  # all so far is in the file
+            if not count:  # everything up to here is in the file
                 accounts.take()
                 events.take()
             count += 1
         judged = holders.judged(tick)
         accounts.add(tick, judged)
         events.add(tick, judged)
-    return Unwritten(accounts.take(), events.take()) if count else None
+    return UnwrittenActivity(accounts.take(), events.take()) if count else None

@@ -1,7 +1,7 @@
-"""The sampler: sources and tags into ticks, at absolute deadlines.
+"""The sampler: joins the readings of a source with the host and the runs into ticks, at absolute deadlines.
 
-A tick that is late by whole periods skips them and counts them; it never makes them up in a burst.
-Each tick carries the true time of its sample.
+A round that is late by whole periods skips and counts them instead of catching up in a burst. Each tick carries the
+time at which it was actually sampled.
 """
 
 from __future__ import annotations
@@ -27,79 +27,80 @@ _UTILIZATION = GPU_INDEX["gpu.utilization"]
 _OK, _ASLEEP = Availability.OK, Availability.ASLEEP
 
 
-def _is_still(sample: Sample) -> bool:
-    """Whether it is known to do nothing; of a MIG instance, on which nothing runs without a process, by its list."""
-    is_still = sample.values[_UTILIZATION] == 0 or sample.device.is_instance
-    return is_still and PROCESSES not in sample.device.missing
+def _is_unused(sample: Sample) -> bool:
+    """Whether a GPU is known to run no kernel; a MIG instance has no utilization, only a process list."""
+    is_unused = sample.values[_UTILIZATION] == 0 or sample.device.is_instance
+    return is_unused and PROCESSES not in sample.device.missing
 
 
 def is_idle(tick: Tick) -> bool:
-    """Return whether every GPU is known to do nothing, and to have no process and no run; False without any GPU."""
+    """Return whether every GPU is known to be idle, with no process and no run; False without any GPU."""
     if not tick.samples or tick.processes or any(run.state is RunState.RUNNING for run in tick.runs):
         return False
     return all(
-        sample.state is _ASLEEP or (sample.state is _OK and (sample.device.is_divided or _is_still(sample)))
+        sample.state is _ASLEEP or (sample.state is _OK and (sample.device.is_divided or _is_unused(sample)))
         for sample in tick.samples
     )
 
 
-_HELD_BACK = 16384
-"""Boundaries of runs that the next tick has first: more than several users may add in one poll (`tags.budget`)."""
+_MAX_PENDING_BOUNDARIES = 16384
+"""Boundaries kept for the next tick: more than several users together may add in one poll."""
 _NO_BOARDS = Poll([], [], {})
 _NO_HOST = (NAN,) * len(HOST_METRICS)
 
 
 class Sampler:
-    """Takes ticks from a source and joins them with the host and the tags.
+    """Makes ticks of a source's readings, and joins them with the host and the runs.
 
-    `host` and `tags` belong to this machine, now; a recording or a simulation brings its own.
+    `host` and `tags` are those of this machine; a recording or a simulation brings its own.
     """
 
     def __init__(
         self, source: Source, clock: Clock, interval: float = 1.0, host: HostSource | None = None,
         tags: TagReader | None = None, idle_interval: float = 0.0, allocations: Allocations | None = None,
     ) -> None:  # fmt: skip
-        """`idle_interval`: seconds between ticks while no GPU does anything; no more than `interval` is none."""
+        """`idle_interval`: seconds between ticks while every GPU is idle; no effect unless larger than `interval`."""
         self.source = source
         self.interval_ns = round(interval * SECOND)
         self._rounds_idle = max(1, round(idle_interval / interval))
-        """Rounds from one tick to the next while no GPU does anything."""
+        """Rounds from one tick to the next while every GPU is idle."""
         self._rounds = 0
         """Rounds since the last tick."""
         self.skipped_ticks = 0
         self.refused: Mapping[str, str] = {}
-        """Why a run is not on a device that it claims, by its key; of the newest tick."""
+        """Why a run is not assigned a device that it claims, by the run's key, at the newest tick."""
         self._latest: Tick | None = None
         self._live = Capability.LIVE in source.capabilities
         self._clock = clock
         self._host = host
-        self._around = host.surroundings if host else Surroundings()
+        self._sandbox = host.surroundings if host else Surroundings()
         self._tags = tags
         self._allocations = allocations
         self._unproven = UnprovenClaims()
-        self._boundaries: list[Boundary] = []
-        self._processes: tuple[Sequence[Process], tuple[Any, ...], Sequence[Process]] = ((), (), ())
+        self._pending_boundaries: list[Boundary] = []
+        self._tagged_processes: tuple[Sequence[Process], tuple[Any, ...], Sequence[Process]] = ((), (), ())
+        """The last result of `_tag_processes`, with its arguments."""
 
     def ticks(self) -> Iterator[Tick]:
-        """Return the ticks to store now: one of a live source, all that are due of a recording."""
+        """Yield the ticks to store now: one of a live source, all that are due of a recording."""
         for reading in self.source.read():
             self._latest = self._tick(reading)
             yield self._latest
 
     def found(self) -> str:
-        """The devices that the source has found, in a line; empty before the first tick."""
+        """Return one line on the devices of the source; empty before the first tick."""
         tick = self._latest
         return found(tick.origin, tick.driver, tick.samples) if tick else ""
 
-    def run(self, store: Callable[[Tick], object], stop: Sign, each_round: Callable[[], object]) -> None:
-        """Sample until `stop` is set; `each_round` is called after every round, with or without a tick."""
+    def run(self, store: Callable[[Tick], object], stop: Sign, after_round: Callable[[], object]) -> None:
+        """Sample until `stop` is set, and call `after_round` after every round, with or without a tick."""
         deadline = self._clock.monotonic()
         while True:
             if self._is_due():
                 for tick in self.ticks():
                     store(tick)
                 self._rounds = 0
-            each_round()
+            after_round()
             deadline += self.interval_ns
             behind = self._clock.monotonic() - deadline
             if behind >= 0:
@@ -110,13 +111,13 @@ class Sampler:
                 return
 
     def _is_due(self) -> bool:
-        """Whether this round has a tick. While nothing goes on, rounds without one go by, in which we show our life."""
+        """Whether this round has a tick; while every GPU is idle, some rounds only publish a heartbeat."""
         self._rounds += 1
         latest = self._latest
         return self._rounds >= self._rounds_idle or latest is None or not is_idle(latest)
 
     def close(self) -> None:
-        """Let go of the source, the host's files and the boards."""
+        """Close the source, the host's files and the boards."""
         self.source.close()
         if self._host is not None:
             self._host.close()
@@ -130,14 +131,14 @@ class Sampler:
         samples, processes, runs, boundaries = reading.samples, reading.processes, reading.runs, reading.boundaries
         if self._allocations is not None:
             samples = self._allocations.given(samples)
-        seen = _NO_BOARDS
+        poll = _NO_BOARDS
         if self._tags is not None:
-            # After the sample: a boundary that lies before it has then been published.
-            seen = self._tags.poll()
-            runs, boundaries = self._runs_at(reading, seen)
+            # After the reading, so that every boundary before it has been published.
+            poll = self._tags.poll()
+            runs, boundaries = self._runs_at(reading, poll)
             if runs:
-                samples = with_holdings(self._stamped(samples, reading, runs, seen), runs, seen.memory, processes)
-            processes = self._with_runs(processes, runs, samples)
+                samples = with_holdings(self._tag_samples(samples, reading, runs, poll), runs, poll.memory, processes)
+            processes = self._tag_processes(processes, runs, samples)
         pace = reading.pace or self._pace(reading)
         return Tick(
             monotonic_ns=reading.monotonic_ns,
@@ -154,27 +155,27 @@ class Sampler:
             sample_duration_ns=pace.sample_duration_ns,
             skipped_ticks=pace.skipped_ticks,
             utilization_samples=reading.utilization_samples,
-            withdrawn=seen.withdrawn,
-            about=seen.about,
-            unread=seen.unread + pace.dropped_runs,
+            withdrawn=poll.withdrawn,
+            about=poll.about,
+            unread=poll.unread + pace.dropped_runs,
             dropped=pace.dropped,
             xids=reading.xids,
         )
 
     def _origin(self) -> Origin:
-        """Where the numbers come from, and what of processes cannot be seen here."""
+        """The source, with a notice if some processes cannot be seen from here, as inside a container."""
         origin = self.source.origin()
-        return origin._replace(notice=self._around.notice) if self._around.notice else origin
+        return origin._replace(notice=self._sandbox.notice) if self._sandbox.notice else origin
 
-    def _is_here(self, process: Process) -> bool:
-        """Whether its pid is known to be a pid of this place."""
-        return not self._around.has_own_pids or is_known(process.started)
+    def _has_local_pid(self, process: Process) -> bool:
+        """Whether its pid is known to belong to our own pid namespace."""
+        return not self._sandbox.has_own_pids or is_known(process.started)
 
-    def _identified(self, processes: Sequence[Process]) -> Sequence[Process]:
-        return list(filter(self._is_here, processes)) if self._around.has_own_pids else processes
+    def _local_processes(self, processes: Sequence[Process]) -> Sequence[Process]:
+        return list(filter(self._has_local_pid, processes)) if self._sandbox.has_own_pids else processes
 
     def _pace(self, reading: Reading) -> Pace:
-        """Timing of a reading of now."""
+        """Return the timing of a live reading."""
         duration = max(0, self._clock.monotonic() - reading.monotonic_ns) if self._live else 0
         return Pace(
             interval_ns=self.interval_ns * max(1, self._rounds),
@@ -184,19 +185,19 @@ class Sampler:
             dropped_runs=0,
         )
 
-    def _runs_at(self, reading: Reading, seen: Poll) -> tuple[list[Run], list[Boundary]]:
-        """The runs as they were when the sample was taken, on their devices, and what is new of them."""
+    def _runs_at(self, reading: Reading, poll: Poll) -> tuple[list[Run], list[Boundary]]:
+        """Return the runs at the time of the reading, assigned to their devices, and their new boundaries."""
         assert self._tags is not None
-        if not (seen.claims or seen.boundaries or self._boundaries):  # nobody trains with gpumon
+        if not (poll.claims or poll.boundaries or self._pending_boundaries):  # no run publishes anything
             self.refused = {}
             return [], []
-        devices, processes = [sample.device for sample in reading.samples], self._identified(reading.processes)
+        devices, processes = [sample.device for sample in reading.samples], self._local_processes(reading.processes)
         runs, refused = [], {}
         self._unproven.forget(reading.monotonic_ns)
         for run in self._tags.at(reading.monotonic_ns):
-            claim = seen.claims[run.key]
+            claim = poll.claims[run.key]
             doubted = self._unproven.doubted(claim.uid)
-            match = devices_of(claim, devices, processes, doubted, is_listed_whole=self._around.lists_all)
+            match = devices_of(claim, devices, processes, doubted, is_listed_whole=self._sandbox.lists_all)
             if run.state is RunState.RUNNING:
                 self._unproven.take(claim.uid, match, reading.monotonic_ns)
             claimed = sum(uuid not in match.devices for uuid in match.unproven)
@@ -204,44 +205,45 @@ class Sampler:
             if match.refused:
                 refused[run.key] = match.refused
         self.refused = refused
-        # A run that began after the sample is in the next tick, and its boundaries with it.
-        known = {run.key for run in runs}
-        waiting = self._boundaries + seen.boundaries
-        self._boundaries = [boundary for boundary in waiting if boundary.run not in known][-_HELD_BACK:]
-        return runs, [boundary for boundary in waiting if boundary.run in known]
+        # A run that began after the reading appears in the next tick, together with its boundaries.
+        keys = {run.key for run in runs}
+        boundaries = self._pending_boundaries + poll.boundaries
+        pending = [boundary for boundary in boundaries if boundary.run not in keys]
+        self._pending_boundaries = pending[-_MAX_PENDING_BOUNDARIES:]
+        return runs, [boundary for boundary in boundaries if boundary.run in keys]
 
-    def _stamped(
-        self, samples: Sequence[Sample], reading: Reading, runs: Sequence[Run], seen: Poll
+    def _tag_samples(
+        self, samples: Sequence[Sample], reading: Reading, runs: Sequence[Run], poll: Poll
     ) -> list[Sample]:  # fmt: skip
-        """The samples, each with the run that was in force on its device when that device was read."""
+        """Tag each sample with the run that used its device when that device was read."""
         assert self._tags is not None
         ends = [
-            b.monotonic_ns for b in seen.boundaries if b.mark is Mark.RUN_END and b.monotonic_ns > reading.monotonic_ns
+            b.monotonic_ns for b in poll.boundaries if b.mark is Mark.RUN_END and b.monotonic_ns > reading.monotonic_ns
         ]
         if not ends or all(sample.monotonic_ns < min(ends) for sample in samples):
             return stamp(samples, runs)
-        stamped: list[Sample] = []
-        for sample in samples:  # a driver's call took long, and a run ended before the next device was read
-            then = {run.key: run.state for run in self._tags.at(max(sample.monotonic_ns, reading.monotonic_ns))}
-            stamped += stamp([sample], [run._replace(state=then.get(run.key, run.state)) for run in runs])
-        return stamped
+        tagged: list[Sample] = []
+        for sample in samples:  # a driver call was slow, and a run ended before the next device was read
+            states = {run.key: run.state for run in self._tags.at(max(sample.monotonic_ns, reading.monotonic_ns))}
+            tagged += stamp([sample], [run._replace(state=states.get(run.key, run.state)) for run in runs])
+        return tagged
 
-    def _with_runs(
+    def _tag_processes(
         self, processes: Sequence[Process], runs: Sequence[Run], samples: Sequence[Sample]
     ) -> Sequence[Process]:  # fmt: skip
-        """Processes with the run each publishes, and its job; the same object as long as nothing changed."""
+        """Tag each process with its run and job; returns the same object as long as nothing changed."""
         pids = tuple(sorted((run.pid, run.key, run.facts.job) for run in runs))
-        given = tuple((sample.device.uuid, sample.device.job) for sample in samples if sample.device.job)
-        seen, seen_of, known = self._processes
-        if seen is processes and seen_of == (pids, given):
-            return known
-        of_run = {pid: (key, job) for pid, key, job in pids}
-        joined: list[Process] = []
-        for process in with_jobs(processes, dict(given)):
-            if process.pid in of_run and self._is_here(process):
-                key, job = of_run[process.pid]
-                joined.append(process._replace(run=key, job=process.job or job))
+        device_jobs = tuple((sample.device.uuid, sample.device.job) for sample in samples if sample.device.job)
+        last_processes, last_tags, last_result = self._tagged_processes
+        if last_processes is processes and last_tags == (pids, device_jobs):
+            return last_result
+        run_of_pid = {pid: (key, job) for pid, key, job in pids}
+        tagged: list[Process] = []
+        for process in with_jobs(processes, dict(device_jobs)):
+            if process.pid in run_of_pid and self._has_local_pid(process):
+                key, job = run_of_pid[process.pid]
+                tagged.append(process._replace(run=key, job=process.job or job))
             else:
-                joined.append(process)
-        self._processes = (processes, (pids, given), joined)
-        return joined
+                tagged.append(process)
+        self._tagged_processes = (processes, (pids, device_jobs), tagged)
+        return tagged

@@ -1,4 +1,4 @@
-"""The sampler for `--source`."""
+"""Builds the sampler for `--source`: the source, and for the hardware of this machine its host, boards and jobs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from gpumon.tracking.reader import TagReader
 if TYPE_CHECKING:
     from gpumon.recording.playback import Playback
 
-_SMOOTH = 0.1
+_SMOOTH_INTERVAL = 0.1
+"""Seconds between looks at a recording or simulation, so that a fast one moves smoothly."""
 
 
 def make_sampler(
     spec: str,
-    where: Places,
+    places: Places,
     clock: Clock,
     interval: float,
     speed: float = 1.0,
@@ -34,10 +35,11 @@ def make_sampler(
     idle_interval: float = 0.0,
     job_dir: str = "",
 ) -> Sampler:
-    """A sampler for `--source`. Host and tags belong to it when the source is this machine, now.
+    """Return the sampler for `--source`; with host and boards if the source is this machine's hardware.
 
-    `past`: also the runs that were over long before, once, for a ledger; `playback`: of a recording; `gpm`: whether the
-    GPUs' performance counters are read; `job_dir`: files that name the jobs of GPUs, as for dcgm-exporter.
+    `past`: report also, once, runs that ended long ago, for a ledger. `playback`: position and speed of a recording.
+    `gpm`: read the GPUs' performance counters (GPM). `job_dir`: directory of files that map GPUs to jobs, as for
+    dcgm-exporter. Raises UsageError for an interval out of range, and SourceError.
     """
     if not SHORTEST <= interval <= LONGEST:
         raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")
@@ -45,9 +47,7 @@ def make_sampler(
     request = Request("", clock, host.processes.describe, interval, speed, playback=playback, gpm=gpm)
     source = open_source(spec, request)
     if Capability.LIVE not in source.capabilities:
-        # Often enough that a fast recording moves smoothly; every tick of it is stored all the same.
-        return Sampler(
-            source, clock, min(interval, max(_SMOOTH, source.tick_period)) if source.tick_period else interval
-        )
-    tags = TagReader(where, clock=clock, past=past)
+        period = source.tick_period
+        return Sampler(source, clock, min(interval, max(_SMOOTH_INTERVAL, period)) if period else interval)
+    tags = TagReader(places, clock=clock, past=past)
     return Sampler(source, clock, interval, host, tags, idle_interval, Allocations(clock, job_dir))

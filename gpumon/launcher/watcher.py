@@ -199,7 +199,7 @@ class Sampling:
     def _sample_once(self) -> None:
         if self._recorder is not None:
             try:
-                self._recorder.take_one()
+                self._recorder.sample_once()
             except Exception as error:
                 self.problem = f"sampling ended: {error}"
 
@@ -311,7 +311,7 @@ class Watcher:
         clock = SystemClock()
         sampling = Sampling(
             follow(where),
-            lambda say: open_daemon(where, source, interval, speed, clock, say=say, gpm=gpm, for_command=True),
+            lambda log: open_daemon(where, source, interval, speed, clock, log=log, gpm=gpm, for_command=True),
         )
         frames = sampling.frames(self._began)
         # A run's energy is known where it lies between two readings of the counter: with a sampler of our own,

@@ -18,7 +18,7 @@ from gpumon.common.paths import places
 
 def rounds(count):
     for _ in range(count):
-        recorder.take_one()
+        recorder.sample_once()
         recorder.heartbeat()
 
 recorder = open_daemon(places(), "nvml", 0.01, 1.0, SystemClock())

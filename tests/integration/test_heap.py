@@ -16,7 +16,7 @@ import ctypes, sys, threading
 from gpumon.daemon import service
 
 if sys.argv[1] == "shared":
-    service.share_one_arena()
+    service.limit_malloc_arenas()
 all_have = threading.Barrier({_THREADS})
 
 def take():

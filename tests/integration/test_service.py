@@ -22,7 +22,7 @@ from gpumon.daemon.service import Service
 def opened():
     clock = SystemClock()
     recorder = Recorder(make_sampler("sim", places(), clock, 0.1), clock, frames=4)
-    recorder.take_one()
+    recorder.sample_once()
     return recorder
 
 # `started` runs in the thread that samples: the signal goes to that one, and the main thread is not woken by it.

@@ -13,7 +13,7 @@ import pytest
 from gpumon.analysis.holders import HolderWatch
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
-from gpumon.daemon.followers import ActivityPart
+from gpumon.daemon.followers import ActivityRecorder
 from gpumon.model.frame import RunState, Sample, Tick
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.model.process import Process
@@ -255,7 +255,7 @@ def test_energy_is_split_at_midnight_however_seldom_the_counter_is_read(path: Pa
 
 
 def test_what_was_written_before_its_energy_was_known_has_it_later() -> None:
-    part, connection = ActivityPart(), sqlite3.connect(":memory:", isolation_level=None)
+    part, connection = ActivityRecorder(), sqlite3.connect(":memory:", isolation_level=None)
     for script in MIGRATIONS:
         connection.executescript(script)
     for s in range(31):
@@ -362,7 +362,7 @@ def test_the_last_minute_of_a_daemon_that_was_killed_after_the_clock_was_set_is_
 
 
 def test_what_could_not_be_written_is_written_later(path: Path) -> None:
-    part = ActivityPart()
+    part = ActivityRecorder()
     for s in range(11):
         part.add(at(s, [busy()], processes=[process()]))
     closed = sqlite3.connect(":memory:")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.common.numbers import is_known
-from gpumon.daemon.followers import runs_at
+from gpumon.daemon.followers import lazy_ledger
 from gpumon.model.frame import Boundary, Mark, Tick
 from gpumon.storage.ledger.reader import Ledger
 from gpumon.storage.ledger.recorder import carry_over
@@ -52,7 +52,7 @@ def ticks(begin: int, end: int) -> list[Tick]:
 
 
 def kept(path: str, of: Sequence[Tick], earlier: Sequence[str] = ()) -> Record:
-    follower = runs_at(lambda: path, os.getuid(), print, waits=True, earlier=lambda: earlier)
+    follower = lazy_ledger(lambda: path, os.getuid(), print, waits=True, earlier=lambda: earlier)
     for one in of:
         follower.add(one)
     follower.close()

@@ -38,7 +38,7 @@ def recorder(tmp_path: Path) -> Recorder:
 
 def logged(recorder: Recorder, rounds: int) -> Sequence[str]:
     said: list[str] = []
-    recorder.say = said.append
+    recorder.log = said.append
     for number in range(rounds):
         recorder.store(tick(number + 1))
         recorder._clock.advance(1.0)  # type: ignore[attr-defined]

@@ -68,7 +68,7 @@ def daemon_in(directory: Path) -> Recorder:
     clock = FakeClock()
     recorder = Recorder(Sampler(FakeSource(clock), clock), clock, str(directory))
     recorder.said = []  # type: ignore[attr-defined]
-    recorder.say = recorder.said.append  # type: ignore[attr-defined]
+    recorder.log = recorder.said.append  # type: ignore[attr-defined]
     return recorder
 
 
@@ -118,7 +118,7 @@ class TestKilled:
 
     def test_publishes_no_ring_without_a_frame(self, tmp_path: Path) -> None:
         recorder = daemon_in(tmp_path)
-        recorder.open_ring_for(tick(1, origin=LIVE))
+        recorder.ensure_ring(tick(1, origin=LIVE))
         assert not (tmp_path / "ring").exists()
         recorder.store(tick(1, origin=LIVE))
         assert len(frames_at(tmp_path)) == 1
@@ -234,7 +234,7 @@ class TestFullDirectory:
             return real(fd, *more)
 
         monkeypatch.setattr(os, call, write)
-        return service.open_daemon(machine, "nvml", 1.0, 1.0, clock, say=lambda _: None), source, closed
+        return service.open_daemon(machine, "nvml", 1.0, 1.0, clock, log=lambda _: None), source, closed
 
     @pytest.mark.parametrize("call", ["posix_fallocate", "pwrite"], ids=["tiny", "full"])
     @pytest.mark.parametrize("last", [1, 2])

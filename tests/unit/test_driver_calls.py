@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.driver_calls import FILE, SHARE, DriverCall, read_calls, write_calls
-from gpumon.daemon.recorder import CallsFile, slow
+from gpumon.daemon.recorder import DriverCallFile, slow_call_message
 from gpumon.sources.nvml.values import LONGEST_WAIT, CallCost, summed
 from tests.fakes import CostlyDriver, FakeClock
 
@@ -73,7 +73,7 @@ def test_the_log_says_how_slow_a_call_is_for_the_gpu_where_it_is() -> None:
     asked(here, 0.0001, times=1000)
     asked(there, 0.02, times=4)
     (call,) = summed([here, there], tick=0.1)
-    assert slow(call) == "f takes 20 ms and more for a GPU: it is made every 0.4 s there instead of at each sample"
+    assert slow_call_message(call).startswith("f takes 20 ms or more per GPU: it is made every 0.4 s")
 
 
 def test_the_file_gives_what_was_written(tmp_path: Path) -> None:
@@ -122,18 +122,18 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
 
 def test_that_the_directory_is_gone_is_left_for_the_recorder_to_say(tmp_path: Path) -> None:
     told: list[str] = []
-    kept = CallsFile(CostlyDriver(CALLS), str(tmp_path / "gone"), told.append)
-    kept.round(0)
-    assert told == [slow(CALLS[1])]
+    kept = DriverCallFile(CostlyDriver(CALLS), str(tmp_path / "gone"), told.append)
+    kept.update(0)
+    assert told == [slow_call_message(CALLS[1])]
 
 
 def test_that_the_costs_cannot_be_kept_is_said_once_until_they_can(tmp_path: Path) -> None:
     told: list[str] = []
     (tmp_path / f"{FILE}.new").mkdir()  # nobody may write this file, not even root
-    kept = CallsFile(CostlyDriver(CALLS[:1]), str(tmp_path), told.append)
+    kept = DriverCallFile(CostlyDriver(CALLS[:1]), str(tmp_path), told.append)
     for now in (0, 100 * SECOND):
-        kept.round(now)
-    assert told == ["the costs of driver calls cannot be kept: Is a directory"]
+        kept.update(now)
+    assert told == ["the durations of driver calls cannot be written: Is a directory"]
     (tmp_path / f"{FILE}.new").rmdir()
-    kept.round(200 * SECOND)
+    kept.update(200 * SECOND)
     assert read_calls(str(tmp_path)) == tuple(CALLS[:1])

@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import GpumonError
-from gpumon.daemon.followers import ActivityPart
+from gpumon.daemon.followers import ActivityRecorder
 from gpumon.model.events import BY_NAME, EVENT_KINDS, LASTING
 from gpumon.model.frame import Mark, Run, RunState, Sample, Tick
 from gpumon.model.metrics import Availability
@@ -493,7 +493,7 @@ def test_a_file_of_the_first_version_has_no_events_and_a_newer_one_is_left_alone
 
 
 def test_a_write_that_fails_loses_no_event(path: Path) -> None:
-    part = ActivityPart()
+    part = ActivityRecorder()
     part.add(at(0))
     with closing(sqlite3.connect(":memory:")) as empty, pytest.raises(sqlite3.OperationalError):
         part.write(empty)

@@ -14,7 +14,7 @@ import pytest
 
 from gpumon.cli import main
 from gpumon.common.clock import SECOND
-from gpumon.daemon.followers import ActivityPart
+from gpumon.daemon.followers import ActivityRecorder
 from gpumon.model.events import EVENT_KINDS
 from gpumon.model.frame import Mark, RunState, Sample, Tick, XidEvent
 from gpumon.model.metrics import Availability
@@ -71,7 +71,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
 
     # Through the follower, as a daemon does it: the others here take a shorter way.
     history = HistoryRecorder(
-        str(path), os.getuid(), pytest.fail, parts=[ActivityPart(lambda: round((begin + 3600) * SECOND))]
+        str(path), os.getuid(), pytest.fail, parts=[ActivityRecorder(lambda: round((begin + 3600) * SECOND))]
     ).start()
     for s in range(0, 3601, 2):
         history.add(at(s))

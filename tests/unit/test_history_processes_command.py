@@ -20,7 +20,7 @@ from gpumon.cli import main
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import UsageError
 from gpumon.common.text import text_width
-from gpumon.daemon.followers import ActivityPart
+from gpumon.daemon.followers import ActivityRecorder
 from gpumon.live import connect
 from gpumon.reports.processes import FIELDS
 from gpumon.ring.writer import RingWriter
@@ -60,7 +60,7 @@ def filled(path: Path) -> float:
     bob = process(2, 1, started=begin + 100, user="bob", name="训练" * 20, memory_used=nan)
     half = bob._replace(sm_utilization=0.5)
     # Through the follower, as a daemon does it.
-    parts = [ActivityPart(), ProcessPart()]
+    parts = [ActivityRecorder(), ProcessPart()]
     history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=parts).start()
     for s in range(0, 601, 2):
         there = [alice, bob if s < 160 else half] if 100 <= s < 220 else [alice]

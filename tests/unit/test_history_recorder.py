@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.daemon.followers import ActivityPart
+from gpumon.daemon.followers import ActivityRecorder
 from gpumon.storage.follower import Follower
 from gpumon.storage.history import recorder as recorder_module
 from gpumon.storage.history.recorder import BATCH, HistoryRecorder
@@ -214,7 +214,7 @@ def test_a_clock_that_was_set_to_another_year_removes_nothing(path: Path) -> Non
 
 
 def test_what_begins_with_the_first_tick_is_written_at_once(path: Path) -> None:
-    history = HistoryRecorder(str(path), UID, pytest.fail, parts=[ActivityPart()]).start()
+    history = HistoryRecorder(str(path), UID, pytest.fail, parts=[ActivityRecorder()]).start()
     feed(history, 1, 2)
     wait_for(lambda: "daemon_started" in kinds(path))  # as of one that is killed before its second sample
 

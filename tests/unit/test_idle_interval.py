@@ -73,13 +73,13 @@ def ticks_of(source: Source, clock: FakeClock, rounds: int, idle_interval: float
     """The ticks of so many rounds, and how often the daemon showed its life."""
     stop, ticks, beats = Event(), list[Tick](), 0
 
-    def each_round() -> None:
+    def after_round() -> None:
         nonlocal beats
         beats += 1
         if beats == rounds:
             stop.set()
 
-    Sampler(source, clock, 1.0, idle_interval=idle_interval).run(ticks.append, stop, each_round)
+    Sampler(source, clock, 1.0, idle_interval=idle_interval).run(ticks.append, stop, after_round)
     return ticks, beats
 
 

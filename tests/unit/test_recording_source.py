@@ -45,13 +45,13 @@ class Player:
         self.playback = Playback(Portion(**portion))
         sampler = make_sampler(f"replay:{path}", Places(), self.clock, 1.0, speed, playback=self.playback)
         self.recorder = Recorder(sampler, self.clock)
-        self.playback.renew = self.recorder.begin_anew
+        self.playback.renew = self.recorder.restart
         self.live = Live(self.recorder.open_ring, generation=lambda: self.recorder.generation)
 
     def after(self, seconds: float) -> list[Frame]:
         """All frames of the ring so many seconds later."""
         self.clock.advance(seconds)
-        self.recorder.take_one()
+        self.recorder.sample_once()
         return self.live.since(0)
 
     def numbers(self, seconds: float, recorded: list[Recorded]) -> list[int]:

@@ -93,12 +93,12 @@ def sampled(sampler: Sampler, rounds: int) -> list[Tick]:
     """The ticks of so many rounds of `run`."""
     stop, ticks, done = Event(), [], []
 
-    def each_round() -> None:
+    def after_round() -> None:
         done.append(1)
         if len(done) == rounds:
             stop.set()
 
-    sampler.run(ticks.append, stop, each_round)
+    sampler.run(ticks.append, stop, after_round)
     assert len(done) == rounds
     return ticks
 
@@ -314,8 +314,8 @@ def test_boundaries_of_a_run_that_never_shows_do_not_pile_up(clock: FakeClock) -
     flood = [[builders.boundary(100 * i + j, key="never") for j in range(100)] for i in range(200)]
     sampler = make(FakeSource(clock), clock, tags=FakeTags(boundaries=flood))
     sampled(sampler, 200)
-    assert len(sampler._boundaries) == 16384
-    assert sampler._boundaries[-1].number == 19999, "the newest are kept"
+    assert len(sampler._pending_boundaries) == 16384
+    assert sampler._pending_boundaries[-1].number == 19999, "the newest are kept"
 
 
 def test_the_processes_are_the_same_object_while_nothing_changed(clock: FakeClock) -> None:

@@ -66,7 +66,7 @@ def test_it_says_that_it_is_simulated() -> None:
 def test_it_runs_on_a_machine_that_has_been_up_for_a_minute() -> None:
     clock = FakeClock(60 * SECOND)
     recorder = Recorder(make_sampler("sim", Places(), clock, 1.0), clock)
-    recorder.take_one()
+    recorder.sample_once()
     live = Live(recorder.open_ring)
     frames = live.since(0)
     assert (len(frames), frames[0].monotonic_ns, frames[-1].monotonic_ns) == (601, -540 * SECOND, 60 * SECOND)
@@ -93,7 +93,7 @@ def test_a_follower_never_takes_the_made_up_minutes_for_now(tmp_path: Path) -> N
             pass
 
     recorder.followers.append(Looks())
-    recorder.take_one()
+    recorder.sample_once()
     newest = live.latest()
     assert (len(seen), set(seen)) == (601, {None})
     assert newest is not None

@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.clock import SECOND
-from gpumon.daemon.recorder import UseCounter
+from gpumon.daemon.recorder import UsageCounters
 from gpumon.model.frame import Sample, Tick, XidEvent
 from gpumon.model.metrics import Availability
 from gpumon.model.process import Process
@@ -263,9 +263,9 @@ def test_devices_with_long_names_leave_no_record_that_is_too_large(tmp_path: Pat
     assert totals(meter).dropped > 0
 
 
-def follower(path: Path, continues: str | None = "nvml") -> tuple[UseCounter, RingWriter]:
+def follower(path: Path, continues: str | None = "nvml") -> tuple[UsageCounters, RingWriter]:
     ring = RingWriter.create(str(path), 1, SECOND, continues=continues)
-    return UseCounter(lambda: ring), ring
+    return UsageCounters(lambda: ring), ring
 
 
 def read(path: Path) -> Totals | None:
@@ -311,7 +311,7 @@ def test_counters_of_another_source_begin_at_nothing(tmp_path: Path) -> None:
 def test_a_ring_without_a_place_for_sums_is_left_alone(tmp_path: Path) -> None:
     ring = RingWriter.create(str(tmp_path / "ring"), 1, SECOND)
     ring.layout = ring.layout._replace(sums=0)
-    counter = UseCounter(lambda: ring)
+    counter = UsageCounters(lambda: ring)
     counter.add(tick())
     assert counter.problem == ""
     assert read(tmp_path / "ring") is None
@@ -320,7 +320,7 @@ def test_a_ring_without_a_place_for_sums_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_told_and_stops_nothing(tmp_path: Path) -> None:
     ring = RingWriter.create(str(tmp_path / "ring"), 1, SECOND)
-    counter = UseCounter(lambda: ring)
+    counter = UsageCounters(lambda: ring)
     counter.add(tick(1))
     ring.layout = plan(1, 8)._replace(sums=64)
     counter.add(tick(2))

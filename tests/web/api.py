@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from gpumon.common.clock import SECOND
-from gpumon.daemon.followers import ActivityPart
+from gpumon.daemon.followers import ActivityRecorder
 from gpumon.model.frame import RunState, Sample, Tick
 from gpumon.model.metrics import Availability
 from gpumon.storage.history.recorder import HistoryRecorder
@@ -62,7 +62,7 @@ def make(directory: Path, days: int = 32, **more: Any) -> Served:
         book.run("bare-4d5e", state=RunState.FAILED)
     path = str(directory / "history.sqlite")
     recorder = HistoryRecorder(
-        path, os.getuid(), pytest.fail, parts=[ActivityPart(lambda: round((NOW + 120) * SECOND))]
+        path, os.getuid(), pytest.fail, parts=[ActivityRecorder(lambda: round((NOW + 120) * SECOND))]
     ).start()
     for one in ticks:
         recorder.add(one)

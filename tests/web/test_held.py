@@ -14,7 +14,7 @@ import pytest
 from gpumon.analysis.epochs import Epochs
 from gpumon.common.clock import SECOND
 from gpumon.common.privacy import HIDDEN, People, under
-from gpumon.daemon.followers import ActivityPart
+from gpumon.daemon.followers import ActivityRecorder
 from gpumon.model.process import Process
 from gpumon.storage.history.schema import HISTORY_FILE
 from gpumon.storage.processes.recorder import ProcessPart
@@ -31,7 +31,7 @@ Stretch = tuple[int, int, Sequence[Process]]
 
 def kept(path: Path, *stretches: Stretch, every: int = 1) -> str:
     """The file that a daemon keeps of them; gives its path."""
-    parts = (ActivityPart(lambda: 0), ProcessPart())
+    parts = (ActivityRecorder(lambda: 0), ProcessPart())
     with closing(open_to_write(str(path), HISTORY_FILE, shared=False, uid=os.getuid(), log=pytest.fail)) as connection:
         for part in parts:
             part.opened(connection)

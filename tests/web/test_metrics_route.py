@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpumon.common.privacy import HASHED, HIDDEN, SHOWN, SOMEBODY, People
-from gpumon.daemon.recorder import UseCounter
+from gpumon.daemon.recorder import UsageCounters
 from tests.builders import device, process, run, sample, tick
 from tests.exported import Page
 from tests.web.served import Served
@@ -29,7 +29,7 @@ TICKS = [
 def served(people: People) -> Served:
     """A server whose daemon keeps counters of use."""
     found = Served(people=people)
-    counter = UseCounter(lambda: found.writer)
+    counter = UsageCounters(lambda: found.writer)
     for one in TICKS:
         found.writer.append(one)
         counter.add(one)

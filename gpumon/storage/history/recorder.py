@@ -26,7 +26,7 @@ from gpumon.storage.history.write import SealedBlock, Taken, seal, taken_until, 
 from gpumon.storage.sqlite.state_file import StateFile
 
 
-class HistoryPart(Protocol):
+class HistoryPlugin(Protocol):
     """Takes ticks in the thread that samples, so it only adds up; all else happens in history's own thread."""
 
     def add(self, tick: Tick) -> None:
@@ -64,7 +64,7 @@ _LAST = 4.0
 
 def start_history(
     where: Places, say: Callable[[str], object], limits: HistoryLimits, directory: str, earlier: EarlierFrames,
-    parts: Sequence[HistoryPart] = (),
+    parts: Sequence[HistoryPlugin] = (),
 ) -> HistoryRecorder:  # fmt: skip
     """Return a follower that keeps history for a daemon of this user, at work already.
 
@@ -86,7 +86,7 @@ class HistoryRecorder:
     def __init__(
         self, path: str, uid: int, say: Callable[[str], object], *, shared: bool = False,
         limits: HistoryLimits = USUAL_LIMITS, directory: str = "", earlier: EarlierFrames = lambda _: iter(()),
-        parts: Sequence[HistoryPart] = (),
+        parts: Sequence[HistoryPlugin] = (),
     ) -> None:  # fmt: skip
         self._file = StateFile(path, HISTORY_FILE, uid, say, shared=shared, opened=self._recover)
         self._say = say

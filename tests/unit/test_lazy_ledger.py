@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gpumon.common.clock import SECOND
-from gpumon.daemon.followers import AwaitedRuns
+from gpumon.daemon.followers import LazyLedger
 from gpumon.model.frame import Tick
 from tests.builders import run, tick
 
@@ -34,7 +34,7 @@ def test_nothing_is_opened_without_a_run_and_the_ticks_before_the_first_come_wit
         made.append(Noted())
         return made[-1]
 
-    awaited = AwaitedRuns(make)
+    awaited = LazyLedger(make)
     without = [tick(second) for second in range(20)]
     for one in without:
         awaited.add(one)
