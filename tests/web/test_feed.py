@@ -481,6 +481,13 @@ class TestFullRing:
             served.writer.append(tick(2))
             until(lambda: served.feed.newest == 2)
 
+    def test_new_frames_of_a_recording_are_read_while_nobody_asks(self) -> None:
+        played = Origin("replay", "R", capabilities=RECORDED, speed=1000.0)
+        served = Served([tick(1, origin=played)])
+        with followed(served.feed):
+            served.writer.append(tick(2, origin=played))
+            until(lambda: served.feed.newest == 2)
+
     def test_what_is_played_is_read_at_once(self) -> None:
         ticks = [one._replace(origin=Origin("replay", "R", capabilities=RECORDED)) for one in long_ring()]
         served = Served(ticks)

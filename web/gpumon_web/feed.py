@@ -1,14 +1,15 @@
 """The ring as pages read it: its newest frame, who is on which GPU, and lines of what is new.
 
 The first question of a tick takes the new frames in. A full ring takes seconds to read: a thread of `followed` reads
-the older frames while the newest are already answered with, and keeps up with the ring while nobody asks. Frames have
-numbers; `boot` tells that they begin anew.
+the older frames while the newest are already answered with, and keeps up with the ring while nobody asks. Of a
+recording it only keeps up. Frames have numbers; `boot` tells that they begin anew.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
+import time
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +49,8 @@ PART = 30
 """Frames that the thread takes in between two looks at what has changed."""
 KEEPS_UP = 10.0
 """Seconds after which the thread takes in new frames that nobody has asked for."""
+PAUSE = 4.0
+"""Pause of the thread at least, as a multiple of the time that it read for: a recording can be played at any speed."""
 READING = "the last hour is still being read: charts and idle times begin {ago} ago"
 ABOUT_EVERY = 5.0
 """Seconds after which what moves slowly is told again; at once when somebody comes, goes, or an epoch ends."""
@@ -275,7 +278,7 @@ class Feed:
             self._begin_anew()
         if is_anew or self.frame is None:
             self._first = Point(frames[0].number, frames[0].time)
-            if len(frames) > AT_ONCE and self._is_followed():
+            if len(frames) > AT_ONCE and self._is_deferred():
                 self._unread = deque(frames)
                 self._wakes.set()
                 frames = frames[-AT_ONCE:]
@@ -321,15 +324,16 @@ class Feed:
         """Read the older frames of the ring, and new ones while nobody asks, until `ended`."""
         while not ended.is_set():
             with self.lock:
-                if self._is_followed():
-                    self.refresh()
-                interval = self.frame.interval if self.frame else 1.0
+                began = time.perf_counter()
+                self.refresh()
+                took = time.perf_counter() - began
+                interval = self.frame.interval / max(1.0, self.live.origin().speed) if self.frame else 1.0
             self._read_older(ended)
-            self._wakes.wait(min(KEEPS_UP, AT_ONCE / 2 * interval))
+            self._wakes.wait(max(PAUSE * took, min(KEEPS_UP, AT_ONCE / 2 * interval)))
             self._wakes.clear()
 
-    def _is_followed(self) -> bool:
-        """Whether a thread reads the ring besides; what is played may come faster than it reads."""
+    def _is_deferred(self) -> bool:
+        """Whether the thread reads older frames; those of a recording may come faster than it reads."""
         return self._defers and Capability.NOW in self.live.origin().capabilities
 
     def _read_older(self, ended: Event) -> None:
