@@ -56,7 +56,8 @@ def test_layout_and_values_name_the_same(page: Page) -> None:
     layout, told = page.layout(), page.live(known(page), args(page))
     bound = {getattr(one, name) for name in (*NAMING, "data-needs") for one in parts(layout, name)} - {""}
     tables = {getattr(one, "data-rows") for one in parts(layout, "data-rows")}
-    assert bound == {name for name, value in told.items() if not isinstance(value, Rows)}
+    of_the_tab = {"tab"}
+    assert bound == {name for name, value in told.items() if not isinstance(value, Rows)} - of_the_tab
     assert tables == {name for name, value in told.items() if isinstance(value, Rows)}
     assert {getattr(one, "data-kind") for one in parts(layout, "data-kind")} <= KINDS
     assert len(parts(layout)) <= MOST_PARTS
@@ -597,6 +598,29 @@ def test_no_gpu_is_counted_as_taken_where_no_node_tells_any() -> None:
     assert (values["free"], values["idle"]) == ("–", "–")
 
 
+def test_gpus_of_no_known_number_are_not_0() -> None:
+    silent, without = cluster(3), cluster(3)
+    silent["seen"] = [one._replace(value=NOW - 600) for one in silent["seen"]]
+    without["seen_before"] = [one._replace(value=NOW - 30) for one in without["seen"]]
+    without["gpus"] = []
+    titles = [Cluster(TableEngine(answers)).after(0.0).values()["map_title"] for answers in (silent, without)]
+    assert [title.partition(", ")[2] for title in titles] == ["GPUs unknown, 3 silent", "GPUs unknown, 1 silent"]
+
+
+def test_the_bar_of_a_run_is_not_full_while_its_last_epoch_goes_on() -> None:
+    answers = cluster(3)
+    answers["epochs"], answers["planned"] = [row(3.0, run="r1")], [row(3.0, run="r1")]
+    (run,) = Cluster(TableEngine(answers)).after(0.0).rows("runs")
+    _, done = run["epoch"][0]["line"]
+    assert done["bar"][0]["share"] == pytest.approx(2 / 3, abs=0.01)
+
+
+def test_the_tab_says_what_is_free_or_whose_page_it_is() -> None:
+    served = Cluster(TableEngine(cluster(3))).after(0.0)
+    tabs = [served.values(page, id=id)["tab"]["text"] for page, id in (("node", "gn001"), ("person", "ada"))]
+    assert [served.values()["tab"]["text"], *tabs] == ["4 of 16 free", "gn001", "ada"]
+
+
 def test_a_run_that_is_not_listed_has_its_epoch_on_the_page_of_its_user() -> None:
     """Of a large cluster those on the most GPUs are listed."""
     answers = cluster(3)
@@ -604,7 +628,7 @@ def test_a_run_that_is_not_listed_has_its_epoch_on_the_page_of_its_user() -> Non
     served = Cluster(TableEngine(answers)).after(0.0)
     served.page("person", id="ada")
     (run,) = served.after(15.0).rows("runs", "person", id="ada")
-    assert run["epoch"][0]["line"][0]["text"] == "epoch 4 of 40"
+    assert run["epoch"][0]["line"][0]["text"] == "epoch 4, 40 planned"
 
 
 def test_no_run_is_without_epochs_before_the_engine_said_so() -> None:

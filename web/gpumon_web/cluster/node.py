@@ -69,6 +69,7 @@ def live(now: Now, args: Args) -> Cells:
     slots = gpu_slots(answers, "node_", f" {name}").get(name, {}) if is_told else {}
     by_number = states(node, slots) if node else {}
     return {
+        "tab": {"text": name, "old": name},
         "node": name if node or name in known.unseen() else "No such node",
         "facts": _facts(node, answers) if node else [],
         "own": _own(known, name) if node else None,

@@ -11,6 +11,7 @@ from gpumon.cluster.period_queries import days
 from gpumon.cluster.picture import NEVER
 from gpumon.cluster.problems import unseen_nodes, what_is_wrong
 from gpumon.cluster.queries import OF_GPUS, Period
+from gpumon.model import units
 from gpumon.reports.charges import explained
 from gpumon_web.cluster import tables
 from gpumon_web.cluster.known import not_of_now, of, states_not_of_now
@@ -117,7 +118,8 @@ def live(now: Now, args: Args) -> Cells:
     idle = model.idle_holders(answers)
     wrong = what_is_wrong(nodes, answers, tells_states=not picture.is_dcgm)
     silent = sum(1 for node in nodes if node.silent)
-    gpus, unseen = sum(node.total for node in nodes if not node.silent), len(unseen_nodes(nodes, answers))
+    counted = [node for node in nodes if not node.silent and node.gpus is not None]
+    unseen = len(unseen_nodes(nodes, answers))
     costs = [one.name for one in cost.cost_questions(known.prices, periods=(period,))]
     away = [name for name in picture.kept if name.startswith(f"away_users_{period} ")]
     of_users = (*_OF_USERS, *(f"{name}_{period}" for name in _OF_PERIOD), *costs, *away)
@@ -139,12 +141,15 @@ def live(now: Now, args: Args) -> Cells:
     )  # fmt: skip
     is_told = not picture.unanswered and not model.has_no_series(answers)
     well = {"text": "Nothing is known to be wrong.", "old": "Not known."} if is_told else {"text": "Not known."}
+    gpus = f"{sum(node.total for node in counted):,} GPUs" if counted else "GPUs unknown"
+    headlines = summary(answers, now_told, is_dcgm=picture.is_dcgm)
     return {
-        **summary(answers, now_told, is_dcgm=picture.is_dcgm),
+        **headlines,
+        "tab": {"text": f"{headlines['free']} free", "old": ""} if headlines["free"] != units.MISSING else None,
         "doubts": doubts(known, nodes) or None,
         "map": node_map(now_told, {} if picture.unanswered else answers),
         "map_title": (
-            f"{len(nodes):,} nodes, {gpus:,} GPUs{f', {silent:,} silent' if silent else ''}"
+            f"{len(nodes):,} nodes, {gpus}{f', {silent:,} silent' if silent else ''}"
             f"{f'; {unseen:,} more not answering' if unseen else ''}"
         ) if nodes else "",
         "wrong": problems(wrong, idle) or [well],

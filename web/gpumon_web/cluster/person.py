@@ -81,6 +81,7 @@ def live(now: Now, args: Args) -> Cells:
     busy = {one.name: one.busy for one in nodes}
     rows = sorted(places, key=lambda row: (-row.value, in_order(row.labels.get("instance", ""))))
     return {
+        "tab": {"text": name, "old": name},
         "user": name,
         "about": _about(known, answers, name),
         "user_age": not_of_now(known, [one.name for one in of_user(name)]) or _explained(known, name),

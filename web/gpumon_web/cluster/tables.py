@@ -195,13 +195,16 @@ def run_rows(found: Sequence[ClusterRun]) -> Rows:
 
 
 def epoch(one: ClusterRun) -> list[Cells]:
-    """The epoch of a run, as its framework counts, and the share of those that it plans."""
+    """The epoch of a run, as its framework counts, how many it plans, and the share that is done at least.
+
+    The engine does not tell whether the framework counts from 0 or from 1: `epoch 2 of 3` may be the last one.
+    """
     if not is_known(one.epoch):
         return [line(text("no epochs logged" if one.tells_epochs else units.MISSING, "mut"))]
     if not is_known(one.planned) or one.planned <= 0:
         return [line(text(f"epoch {units.whole(one.epoch)}"))]
-    done = bar(share(one.epoch / one.planned, user=one.user), css="bar thin")
-    return [line(text(f"epoch {units.whole(one.epoch)} of {units.whole(one.planned)}"), done, css="progress")]
+    done = bar(share(max(0.0, one.epoch - 1) / one.planned, user=one.user), css="bar thin")
+    return [line(text(f"epoch {units.whole(one.epoch)}, {units.whole(one.planned)} planned"), done, css="progress")]
 
 
 def marked(rows: Rows) -> Rows:
