@@ -400,6 +400,21 @@ def test_the_keyboard_reaches_everything_and_the_first_key_skips_the_head(browse
         assert "/gpu/0" in page.url
 
 
+def test_states_bars_and_what_is_chosen_are_seen_with_colors_of_the_system(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated, forced_colors="active") as visitor:
+        page = visitor.open("#/fleet")
+        drawn_by_color = page.locator("#page-fleet tbody :is(.state, .bar)")
+        expect(drawn_by_color.first).to_be_attached()
+        adjusts = "(all) => all.map((one) => getComputedStyle(one).forcedColorAdjust)"
+        assert set(drawn_by_color.evaluate_all(adjusts)) == {"none"}
+        background = "(one) => getComputedStyle(one).backgroundColor"
+        for chosen, other in (
+            ("[aria-current=page]", ".tabs a:not([aria-current])"),
+            ("#page-fleet [aria-pressed=true]", "#page-fleet [aria-pressed=false]"),
+        ):
+            assert page.locator(chosen).first.evaluate(background) != page.locator(other).first.evaluate(background)
+
+
 def test_a_browser_without_the_token_sees_a_page_that_says_what_to_do(browser: Browser, simulated: str) -> None:
     with visit(browser, simulated.partition("?")[0], strict=False) as visitor:
         visitor.page.goto(visitor.link)

@@ -19,6 +19,7 @@ from gpumon.model.origin import RECORDED, SIMULATED, Capability, Origin
 from gpumon.storage.history.tiers import SHAPES
 from gpumon.storage.ledger.migrations import VERSION
 from gpumon.storage.sqlite.read import LOCKED, Patience, open_to_read
+from gpumon_web.not_kept import why_none_listed
 from gpumon_web.work import WorkerProcess
 from gpumon_web.worker import LOCKED_FOR
 from tests.builders import device, process, run, sample, tick
@@ -305,6 +306,11 @@ def test_a_recording_without_runs_invites_to_nothing(capabilities: Capability, e
     assert found["picked"]["words"] == ""
     assert served.json("/api/kept?page=runs&state=running")["values"]["nothing"] == "No matching runs."
     assert served.json("/api/kept?page=none")["values"]["newest"] == [{"text": words}]
+
+
+def test_a_moment_of_a_recording_without_runs_says_nothing_of_the_others() -> None:
+    words = why_none_listed(Origin("replay", "REPLAY a.gpumon", capabilities=RECORDED), is_moment=True)
+    assert words == "This recording does not tell of runs at this moment."
 
 
 def test_hardware_without_runs_says_how_one_comes_and_not_to_tick_some() -> None:

@@ -27,7 +27,7 @@ def why_none_listed(origin: Origin, *, is_moment: bool) -> str:
     if Capability.NOW in origin.capabilities:
         return ""
     if Capability.PROCESSES not in origin.capabilities:  # as a log
-        return "This recording does not tell of runs."
+        return f"This recording does not tell of runs{' at this moment' if is_moment else ''}."
     if is_moment:
         return "No run at this moment of the recording."
     return "This recording has no runs." if origin.ended else "No runs in this recording so far."

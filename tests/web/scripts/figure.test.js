@@ -612,7 +612,7 @@ test("a chart as a file breaks no number from its unit and from its word", () =>
   assert.deepStrictEqual(told, ["Device memory", "40.0 GiB", "of\u00a080.0\u00a0GiB\u00a0·", "peak\u00a068.4\u00a0GiB"]);
 });
 
-test("a ribbon of many epochs has numbers, and none lies on another", () => {
+test("a ribbon of many epochs has numbers, none lies on another, and none is cut at an edge", () => {
   for (const [count, first] of [[50, 0], [400, 0], [400, 9000], [5000, 0], [5000, 95000]]) {
     const { gpumon } = load(["00", "10", "12", "20", "50", "51", "53"]);
     const drawn = [];
@@ -621,5 +621,6 @@ test("a ribbon of many epochs has numbers, and none lies on another", () => {
     gpumon.ribbon(pen, { bands, phases: [] }, 0, { x: (time) => (time / count) * 1000, from: 0, to: count, left: 0, right: 1000 }, () => "#000");
     assert.ok(drawn.length >= 5, `${count} epochs have ${drawn.length} numbers`);
     drawn.slice(1).forEach(({ text, x }, at) => assert.ok(x - drawn[at].x >= 6 * text.length, text));
+    drawn.forEach(({ text, x }) => assert.ok(x - 3 * text.length >= 0 && x + 3 * text.length <= 1000, text));
   }
 });

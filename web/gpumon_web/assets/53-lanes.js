@@ -50,11 +50,15 @@
     pen.textBaseline = "middle";
     pen.fillStyle = g.theme.color("ink");
     const widest = bands.length ? pen.measureText(bands[bands.length - 1].text).width + 8 : 0;
-    const wide = bands.length ? (right(bands[bands.length - 1].end) - left(bands[0].begin)) / bands.length : 0;
-    const every = EVERY.find((one) => one * wide >= widest) || EVERY[EVERY.length - 1];
+    const each = bands.length ? (right(bands[bands.length - 1].end) - left(bands[0].begin)) / bands.length : 0;
+    const every = EVERY.find((one) => one * each >= widest) || EVERY[EVERY.length - 1];
     bands.forEach((band, at) => {
-      const fits = right(band.end) - left(band.begin) >= pen.measureText(band.text).width + 6;
-      if (every === 1 ? fits : isEach ? band.number % every === 0 : at % every === 0) { pen.fillText(band.text, (left(band.begin) + right(band.end)) / 2, top + RIBBON / 2 + 0.5); }
+      const wide = pen.measureText(band.text).width;
+      const [begin, end] = [left(band.begin), right(band.end)];
+      const middle = (begin + end) / 2;
+      if (every === 1 ? end - begin < wide + 6 : (isEach ? band.number : at) % every !== 0) { return; }
+      // Cut at an edge, "0–19" would be "-19".
+      if (middle - wide / 2 >= area.left && middle + wide / 2 <= area.right) { pen.fillText(band.text, middle, top + RIBBON / 2 + 0.5); }
     });
     pen.restore();
     return isEach;
