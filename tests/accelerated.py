@@ -31,7 +31,7 @@ from tests.nvml.truth import driver_value
 from tests.programs import PATIENCE
 
 
-class Stretch(NamedTuple):
+class EpochSpan(NamedTuple):
     """A time in which a daemon runs without an interruption; times in seconds since 1970."""
 
     begin: float
@@ -62,7 +62,7 @@ class ShortLimits(HistoryLimits):
         return {**super().keep(), **_KEPT}
 
 
-def play(stub: Stub, directory: Path, plan: Sequence[Stretch]) -> RingWriter:
+def play(stub: Stub, directory: Path, plan: Sequence[EpochSpan]) -> RingWriter:
     """Sample every stretch of the plan; the last daemon goes on."""
     where, state = directory / "live", directory / "state"
     where.mkdir(mode=0o700)
@@ -118,14 +118,14 @@ def _set_counters(stub: Stub, wraps: Sequence[tuple[str, int, int]]) -> None:
             stub.set_value(metric, (start + grown) % 2**bits, gpu)
 
 
-def _ends(plan: Sequence[Stretch], stretch: Stretch) -> bool:
+def _ends(plan: Sequence[EpochSpan], stretch: EpochSpan) -> bool:
     """Whether the daemon ends with it."""
     return plan[plan.index(stretch) + 1].is_new
 
 
 def main() -> None:
     stub, directory, plan = Stub.attach(Path(sys.argv[1])), Path(sys.argv[2]), json.loads(sys.argv[3])
-    ring = play(stub, directory, [Stretch(*row[:-1], lost=tuple(row[-1])) for row in plan])
+    ring = play(stub, directory, [EpochSpan(*row[:-1], lost=tuple(row[-1])) for row in plan])
     print("over", flush=True)
     while not select([sys.stdin], [], [], 0.5)[0]:
         ring.heartbeat()

@@ -1,4 +1,4 @@
-"""Epochs by device and time, from the boundaries that trainings publish."""
+"""Epochs, phases and steps of the runs on each device, from the boundaries that trainings publish."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from itertools import islice, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
-from gpumon.analysis.rank_epochs import KnownEpoch, RankEpochs, Span, Waited
+from gpumon.analysis.rank_epochs import DataWait, RankEpoch, RankEpochs, Span
 from gpumon.analysis.thresholds import OVERDUE
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import Boundary, Frame, Mark, Run, RunState
 from gpumon.model.steps import row_size
 
 RUNS = 64
-"""Runs remembered of each device."""
+"""Runs remembered per device."""
 INFINITY = float("inf")
 RECENT, LATELY, MOST = 10, 10.0, 500
-"""The usual duration of an epoch is that of the last finished ones: so many, or those of so many seconds, if they are
-more, up to the third. A few epochs of milliseconds tell little of the thousands to come."""
-_DRAWINGS = 64
+"""The usual duration of an epoch is the mean of the last `RECENT` finished ones, or of those in the last `LATELY`
+seconds if they are more, up to `MOST`: a few epochs of milliseconds are not representative."""
+_CACHED_MARKS = 64
 """Sets of runs whose marks are kept up to date."""
 
 
@@ -30,14 +30,14 @@ class EpochMark(NamedTuple):
     time: float
     epoch: int
     run: str
-    """The run's id, which all its ranks share."""
+    """Id of the run, shared by its ranks."""
 
 
 _mark_time = attrgetter("time")
 
 
-class Stretch(NamedTuple):
-    """An epoch from its begin to its end, or until now."""
+class EpochSpan(NamedTuple):
+    """An epoch from its begin to its end, or to now; s since 1970."""
 
     epoch: int
     begin: float
@@ -46,10 +46,10 @@ class Stretch(NamedTuple):
 
 
 class StepSpan(NamedTuple):
-    """Some steps behind each other of a run without epochs."""
+    """Consecutive steps of a run without epochs; times in s since 1970."""
 
     first: int
-    """Steps that were made before."""
+    """Number of steps before these."""
     last: int
     begin: float
     end: float
@@ -57,26 +57,23 @@ class StepSpan(NamedTuple):
 
 
 def marks_within(marks: Sequence[EpochMark], begin: float, end: float, more: int = 0) -> Sequence[EpochMark]:
-    """Return the marks from `begin` to `end` (s since 1970), by bisection, and so many `more` on each side.
-
-    `marks` are oldest first.
-    """
+    """Return the marks from `begin` to `end` (s since 1970) and `more` on each side; `marks` are oldest first."""
     first, last = bisect_left(marks, begin, key=_mark_time), bisect_right(marks, end, key=_mark_time)
     return marks[max(0, first - more) : last + more]
 
 
-class Drawn(NamedTuple):
-    """The epochs of some runs, as charts show them."""
+class EpochMarks(NamedTuple):
+    """Epoch begins, phases and out-of-memory errors of some runs, for charts."""
 
     marks: list[EpochMark]
     """Oldest first."""
     spans: list[Sequence[Span]]
-    """Of each rank, oldest first."""
+    """Phases of each rank, oldest first."""
     faults: list[Boundary]
     """Out-of-memory errors."""
 
     def spans_within(self, begin: float, end: float) -> list[Span]:
-        """Return the spans of all ranks that have a part between two times (s since 1970), by bisection."""
+        """Return the spans of all ranks that overlap the time from `begin` to `end` (s since 1970)."""
         return [
             span
             for spans in self.spans
@@ -89,37 +86,37 @@ class Drawn(NamedTuple):
 
 
 class StepMoments:
-    """Moments at which the steps of a run are known: (s since 1970, steps made), oldest first.
+    """A sequence of (time in s since 1970, steps done so far) of a run, oldest first.
 
-    Each is made when it is looked at: most of thousands are not.
+    Entries are computed on access: of thousands, only a few are used.
     """
 
     def __init__(self, boundaries: Sequence[Boundary], newest: Sequence[tuple[float, int]]) -> None:
         self._boundaries = boundaries
         self._newest = newest
-        """Those after the boundaries."""
+        """Entries after the boundaries."""
 
     def __len__(self) -> int:
         return len(self._boundaries) + len(self._newest)
 
-    def __getitem__(self, place: int) -> tuple[float, int]:
-        """Return the moment at a place; those below 0 count from the end."""
-        at = range(len(self))[place] - len(self._boundaries)
-        if at >= 0:
-            return self._newest[at]
-        boundary = self._boundaries[at]
+    def __getitem__(self, index: int) -> tuple[float, int]:
+        """Return an entry; negative indexes count from the end."""
+        offset = range(len(self))[index] - len(self._boundaries)
+        if offset >= 0:
+            return self._newest[offset]
+        boundary = self._boundaries[offset]
         return boundary.time_ns / 1e9, boundary.step
 
 
-class _Drawing:
-    """Marks, spans and faults of the ranks of some runs, which take in only what is new."""
+class _MarkCache:
+    """The epoch marks of the ranks of some runs, updated incrementally."""
 
     def __init__(self, ranks: Sequence[tuple[str, RankEpochs]]) -> None:
         self._ranks = ranks
-        """The id of the run of each rank, and the epochs of the rank."""
+        """For each rank the id of its run, and its epochs."""
         self._rewritten = [rank.rewritten for _, rank in ranks]
-        self._taken = [len(rank.epochs) for _, rank in ranks]
-        """Epochs of each rank that are among the marks."""
+        self._consumed = [len(rank.epochs) for _, rank in ranks]
+        """Number of epochs of each rank that are in the marks."""
         self._by_number: dict[tuple[str, int], EpochMark] = {}
         for run, rank in ranks:
             for number, begin in rank.begins.items():
@@ -128,46 +125,46 @@ class _Drawing:
                     self._by_number[run, number] = EpochMark(begin, number, run)
         self._marks = sorted(self._by_number.values())
 
-    def is_of(self, ranks: Sequence[tuple[str, RankEpochs]]) -> bool:
-        """Whether this is of these ranks, and nothing that was taken from them has changed."""
+    def is_valid_for(self, ranks: Sequence[tuple[str, RankEpochs]]) -> bool:
+        """Whether this was computed from these ranks, and none of their epochs was rewritten since."""
         return len(ranks) == len(self._ranks) and all(
-            one[0] == other[0] and one[1] is other[1] and one[1].rewritten == rewritten
-            for one, other, rewritten in zip(ranks, self._ranks, self._rewritten, strict=True)
+            run == own_run and rank is own_rank and rank.rewritten == rewritten
+            for (run, rank), (own_run, own_rank), rewritten in zip(ranks, self._ranks, self._rewritten, strict=True)
         )
 
-    def marks(self, open_ones: Iterable[EpochMark]) -> list[EpochMark]:
-        """Return the begins of epochs, oldest first, with those that only boards tell of."""
-        for place, (run, rank) in enumerate(self._ranks):
-            for epoch in rank.epochs[self._taken[place] :]:
-                _put(self._marks, self._by_number, EpochMark(epoch.begin, epoch.number, run))
-            self._taken[place] = len(rank.epochs)
+    def marks(self, open_epochs: Iterable[EpochMark]) -> list[EpochMark]:
+        """Return the begins of epochs, oldest first, including open epochs that are known only from boards."""
+        for index, (run, rank) in enumerate(self._ranks):
+            for epoch in rank.epochs[self._consumed[index] :]:
+                _insert(self._marks, self._by_number, EpochMark(epoch.begin, epoch.number, run))
+            self._consumed[index] = len(rank.epochs)
         marks, by_number = list(self._marks), dict[tuple[str, int], EpochMark]()
-        for mark in open_ones:
+        for mark in open_epochs:
             known = self._by_number.get((mark.run, mark.epoch))
             if known is not None:
                 by_number.setdefault((mark.run, mark.epoch), known)
-            _put(marks, by_number, mark)
+            _insert(marks, by_number, mark)
         return marks
 
 
 class Epochs:
-    """Boundaries by run; they may come late, twice, or not at all."""
+    """Epochs, phases and steps by run; boundaries may arrive late, twice, or not at all."""
 
     def __init__(self) -> None:
         self._ranks: dict[str, RankEpochs] = {}
         self._runs: dict[str, Run] = {}
-        self._on: dict[str, dict[str, None]] = {}
-        self._drawn: dict[tuple[str, ...], Drawn] = {}
-        """By keys, until something comes that may change them."""
-        self._drawings: dict[tuple[str, ...], _Drawing] = {}
+        self._runs_by_uuid: dict[str, dict[str, None]] = {}
+        self._chart_marks: dict[tuple[str, ...], EpochMarks] = {}
+        """By keys of runs; cleared when a boundary or a run changes."""
+        self._mark_caches: dict[tuple[str, ...], _MarkCache] = {}
 
     def add(self, frame: Frame) -> None:
-        """Take in what a frame tells of runs."""
-        self.take(frame.boundaries)
+        """Add the runs and boundaries of a frame."""
+        self.add_boundaries(frame.boundaries)
         for run in frame.runs:
-            before = self._runs.get(run.key)
-            if before is None or _drawn_of(before) != _drawn_of(run):
-                self._drawn = {}
+            previous = self._runs.get(run.key)
+            if previous is None or _mark_inputs(previous) != _mark_inputs(run):
+                self._chart_marks = {}
             self._runs[run.key] = run
             for uuid in run.gpus:
                 self._remember(uuid, run.key)
@@ -177,160 +174,159 @@ class Epochs:
         if max(len(self._runs), len(self._ranks)) > 16 * RUNS:
             self._forget({run.key for run in frame.runs})
 
-    def take(self, boundaries: Iterable[Boundary]) -> None:
-        """Take in boundaries of any runs."""
+    def add_boundaries(self, boundaries: Iterable[Boundary]) -> None:
+        """Add boundaries of any runs."""
         for boundary in boundaries:
             rank = self._ranks.get(boundary.run)
             if rank is None:
                 rank = self._ranks[boundary.run] = RankEpochs()
             if rank.add(boundary):
-                self._drawn = {}
+                self._chart_marks = {}
 
-    def only(self, uuid: str) -> Epochs:
-        """Copy what ran on a device, for somebody who reads it while frames come."""
+    def copy_for(self, uuid: str) -> Epochs:
+        """Return a copy with the runs of one device, for a reader in another thread."""
         keys = self.runs_on(uuid)
-        found = Epochs()
-        found._ranks = {key: self._ranks[key].copy() for key in keys if key in self._ranks}
-        found._runs = {key: self._runs[key] for key in keys if key in self._runs}
-        found._on = {uuid: dict.fromkeys(keys)}
-        return found
+        copy = Epochs()
+        copy._ranks = {key: self._ranks[key].copy() for key in keys if key in self._ranks}
+        copy._runs = {key: self._runs[key] for key in keys if key in self._runs}
+        copy._runs_by_uuid = {uuid: dict.fromkeys(keys)}
+        return copy
 
     def run(self, key: str) -> Run | None:
-        """The run as it was last seen."""
+        """Return a run as last seen."""
         return self._runs.get(key)
 
     def runs_on(self, uuid: str) -> list[str]:
-        """Keys of the runs seen on a device; on the host (empty) all runs."""
-        return list(self._on.get(uuid, ())) if uuid else list(self._runs)
+        """Return the keys of the runs seen on a device; of all runs for the host (empty UUID)."""
+        return list(self._runs_by_uuid.get(uuid, ())) if uuid else list(self._runs)
 
-    def drawn(self, keys: Iterable[str]) -> Drawn:
-        """Marks, spans and faults of some runs: the very same lists until one of them changes."""
-        place = tuple(keys)
-        known = self._drawn.get(place)
-        if known is None:
-            known = self._drawn[place] = Drawn(self.marks(place), self.spans(place), self.faults(place))
-        return known
+    def chart_marks(self, keys: Iterable[str]) -> EpochMarks:
+        """Return marks, phases and errors of some runs; the same object until one of them changes."""
+        runs = tuple(keys)
+        marks = self._chart_marks.get(runs)
+        if marks is None:
+            marks = self._chart_marks[runs] = EpochMarks(self.marks(runs), self.spans(runs), self.faults(runs))
+        return marks
 
     def marks(self, keys: Iterable[str]) -> list[EpochMark]:
-        """Begins of epochs, oldest first; ranks of one run give one mark for each epoch."""
-        place = tuple(keys)
-        # Ranks of which frames tell no boundary have their epoch from their board alone.
-        ranks = [(self._id(key), self._ranks.get(key, _NOTHING)) for key in place]
-        drawing = self._drawings.get(place)
-        if drawing is None or not drawing.is_of(ranks):
-            if len(self._drawings) >= _DRAWINGS:
-                self._drawings.clear()
-            drawing = self._drawings[place] = _Drawing(ranks)
-        found = [(self._id(key), self._open_epoch(key)) for key in place]
-        return drawing.marks(EpochMark(one.begin, one.number, run) for run, one in found if one is not None)
+        """Return the begins of epochs, oldest first; the ranks of a run share one mark per epoch."""
+        runs = tuple(keys)
+        # A rank without boundaries has only the epoch of its board.
+        ranks = [(self._id(key), self._ranks.get(key, _NO_EPOCHS)) for key in runs]
+        cache = self._mark_caches.get(runs)
+        if cache is None or not cache.is_valid_for(ranks):
+            if len(self._mark_caches) >= _CACHED_MARKS:
+                self._mark_caches.clear()
+            cache = self._mark_caches[runs] = _MarkCache(ranks)
+        open_epochs = [(self._id(key), self._open_epoch(key)) for key in runs]
+        return cache.marks(EpochMark(epoch.begin, epoch.number, run) for run, epoch in open_epochs if epoch is not None)
 
     def faults(self, keys: Iterable[str]) -> list[Boundary]:
-        """Out-of-memory errors, oldest first."""
-        found = [boundary for key in keys if key in self._ranks for boundary in self._ranks[key].faults]
-        return sorted(found, key=attrgetter("time_ns"))
+        """Return the out-of-memory errors of some runs, oldest first."""
+        faults = [boundary for key in keys if key in self._ranks for boundary in self._ranks[key].faults]
+        return sorted(faults, key=attrgetter("time_ns"))
 
     def spans(self, keys: Iterable[str]) -> list[Sequence[Span]]:
-        """Stretches of validation, test, checkpoint and the like, by rank; one that goes on ends at infinity."""
+        """Return the phases other than training, by rank, oldest first; an open one ends at infinity."""
         return [self._ranks[key].spans + self.open_span(key) for key in keys if key in self._ranks]
 
     def open_span(self, key: str) -> list[Span]:
-        """Return the newest phase of a run, unless it is training; it ends at infinity while the run goes on."""
+        """Return the newest phase of a run unless it is training; it ends at infinity while the run is running."""
         rank, run = self._ranks.get(key), self._runs.get(key)
         end = INFINITY if run is None or run.state is RunState.RUNNING else run.updated
         return rank.open_span(end) if rank is not None else []
 
     def spans_since(self, key: str, time: float) -> list[Span]:
-        """Return the spans of a run that end after a time (s since 1970), by bisection; oldest first."""
+        """Return the phases of a run that end after `time` (s since 1970), oldest first."""
         rank = self._ranks.get(key)
         closed = rank.spans[bisect_right(rank.spans, time, key=attrgetter("end")) :] if rank is not None else []
         return closed + self.open_span(key)
 
-    def lasted(self, keys: Iterable[str]) -> tuple[float, float]:
-        """Begin and end of some ranks of a run, from what is kept of them; the end is infinite while one runs.
+    def time_range(self, keys: Iterable[str]) -> tuple[float, float]:
+        """Return begin and end of some ranks (s since 1970), as far as known; the end is infinite while one runs.
 
-        NaN, which compares with nothing, where neither is known.
+        Both are NaN if nothing is known.
         """
         times: list[float] = []
         for key in keys:
-            run = self._runs.get(key)
-            times += [boundary.time_ns / 1e9 for boundary in (*self._of(key)[:1], *self._of(key)[-1:])]
+            run, boundaries = self._runs.get(key), self._boundaries(key)
+            times += [boundary.time_ns / 1e9 for boundary in (*boundaries[:1], *boundaries[-1:])]
             if run is not None:
                 times += [run.started, run.updated if run.state is not RunState.RUNNING else INFINITY]
         known = [time for time in times if is_known(time)]
         return (min(known), max(known)) if known else (NAN, NAN)
 
     def epoch_count(self, key: str) -> int:
-        """Return how many epochs of a run are known."""
-        return len(self._known(key))
+        """Return the number of known epochs of a run."""
+        return len(self._epochs_of(key))
 
     def count_above(self, key: str, number: int) -> int:
-        """Return how many of the newest epochs of a run have a higher number, up to the newest that has none."""
-        return sum(1 for _ in takewhile(lambda epoch: epoch.number > number, reversed(self._known(key))))
+        """Return how many of the newest epochs in a row have a higher number."""
+        return sum(1 for _ in takewhile(lambda epoch: epoch.number > number, reversed(self._epochs_of(key))))
 
     def begin_above(self, key: str, number: int) -> float:
-        """Return when the first epoch with a higher number began (s since 1970); NaN where none is known."""
-        return next((epoch.begin for epoch in self._known(key) if epoch.number > number), NAN)
+        """Return when the first epoch with a higher number began (s since 1970); NaN if there is none."""
+        return next((epoch.begin for epoch in self._epochs_of(key) if epoch.number > number), NAN)
 
-    def stretches(self, key: str, now: float, places: slice = slice(None)) -> list[Stretch]:
-        """Return epochs of a run, oldest first, of all or of some `places` among them.
-
-        One without a known end lasts until the run ended, or `now`.
-        """
+    def epoch_spans(self, key: str, now: float, selection: slice = slice(None)) -> list[EpochSpan]:
+        """Return selected epochs of a run, oldest first; one without a known end lasts to `now` or the end."""
         run = self._runs.get(key)
         over = run is not None and run.state is not RunState.RUNNING
         until = run.updated if run is not None and over else now
         return [
-            Stretch(epoch.number, epoch.begin, epoch.end if is_known(epoch.end) else until, epoch.finished)
-            for epoch in self._known(key)[places]
+            EpochSpan(epoch.number, epoch.begin, epoch.end if is_known(epoch.end) else until, epoch.finished)
+            for epoch in self._epochs_of(key)[selection]
         ]
 
     def steps(self, key: str, now: float) -> list[StepSpan]:
-        """Return rows of the steps of a run without epochs, oldest first, as the ledger joins them; the last one open.
+        """Return the steps of a run without epochs in the same rows as the ledger, oldest first; the last one is open.
 
-        They begin with the oldest boundary that is known. Empty where it marks no steps.
+        The first row begins with the oldest known boundary. Empty if the run marks no steps.
         """
         run = self._runs.get(key)
-        if run is None or run.epoch >= 0 or self._known(key):
+        if run is None or run.epoch >= 0 or self._epochs_of(key):
             return []
         size = row_size(run.step)
-        known = [(boundary.step, boundary.time_ns / 1e9, boundary.mark is Mark.STEPS) for boundary in self._of(key)]
-        found: list[StepSpan] = []
-        for step, time, is_mark in known:
-            if not found or (is_mark and step % size == 0 and step > found[-1].first):
-                if found:
-                    found[-1] = found[-1]._replace(last=step, end=time, finished=True)
-                found.append(StepSpan(step, run.step, time, NAN, finished=False))
-        if len(found) < 2 and not any(is_mark for _, _, is_mark in known):
+        moments = [
+            (boundary.step, boundary.time_ns / 1e9, boundary.mark is Mark.STEPS) for boundary in self._boundaries(key)
+        ]
+        rows: list[StepSpan] = []
+        for step, time, is_mark in moments:
+            if not rows or (is_mark and step % size == 0 and step > rows[-1].first):
+                if rows:
+                    rows[-1] = rows[-1]._replace(last=step, end=time, finished=True)
+                rows.append(StepSpan(step, run.step, time, NAN, finished=False))
+        if len(rows) < 2 and not any(is_mark for _, _, is_mark in moments):
             return []
         until = now if run.state is RunState.RUNNING else run.updated
-        open_one = found.pop()
-        return [*found, open_one._replace(end=until)] if run.step > open_one.first else found
+        open_row = rows.pop()
+        return [*rows, open_row._replace(end=until)] if run.step > open_row.first else rows
 
-    def steps_known(self, key: str) -> StepMoments:
-        """Return the moments at which it is known how many steps a run had made, oldest first."""
-        run, boundaries = self._runs.get(key), self._of(key)
+    def step_moments(self, key: str) -> StepMoments:
+        """Return the moments at which the step count of a run is known, oldest first."""
+        run, boundaries = self._runs.get(key), self._boundaries(key)
         is_newer = run is not None and is_known(run.updated) and (
             not boundaries or run.updated > boundaries[-1].time_ns / 1e9
         )  # fmt: skip
         return StepMoments(boundaries, [(run.updated, run.step)] if run is not None and is_newer else [])
 
     def duration(self, key: str) -> float:
-        """Return the usual seconds from begin to begin of the last finished epochs of a run, or NaN.
+        """Return the usual seconds of a run's recent epochs, from begin to begin; NaN if none has finished.
 
-        The first of a process compiles and fills caches: it counts only until another one is over. One that took far
-        longer than most, as when the machine was suspended, tells nothing of those to come; one that validates does.
+        The first epoch of a process, which compiles and fills caches, counts only until another has finished. Outliers
+        (such as a suspended machine) are left out; validation within the usual range is included.
         """
         run = self._runs.get(key)
         begins: dict[int, float] = {}
         later: list[float] = []
         first: list[float] = []
-        lasted = 0.0
-        for epoch in reversed(self._known(key)):
+        total = 0.0
+        for epoch in reversed(self._epochs_of(key)):
             if epoch.finished:
                 seconds = begins.get(epoch.number + 1, epoch.end) - epoch.begin
                 (later if run is None or epoch.number != run.first_epoch else first).append(seconds)
-                lasted += seconds
-                if len(later) >= RECENT and (lasted >= LATELY or len(later) == MOST):
+                total += seconds
+                if len(later) >= RECENT and (total >= LATELY or len(later) == MOST):
                     break
             begins.setdefault(epoch.number, epoch.begin)
         recent = later or first[:RECENT]
@@ -340,64 +336,64 @@ class Epochs:
         usual = [seconds for seconds in recent if seconds <= OVERDUE * median]
         return sum(usual) / len(usual) if usual else median
 
-    def waited(self, key: str, now: float, monotonic_ns: int = 0) -> Waited:
-        """Return the wait for data in the epochs of a run that goes on, as far as its boundaries are kept.
+    def data_wait(self, key: str, now: float, monotonic_ns: int = 0) -> DataWait:
+        """Return the time that a running run has waited for data, within the epochs whose boundaries are kept.
 
-        `now` in s since 1970, `monotonic_ns` the same by the clock that nobody sets, 0 where it is unknown.
+        `now` is s since 1970, `monotonic_ns` the same moment by CLOCK_MONOTONIC or 0 if unknown.
         """
         rank, run = self._ranks.get(key), self._runs.get(key)
-        return Waited() if rank is None or run is None else rank.waits.until(rank.in_force, run, now, monotonic_ns)
+        return DataWait() if rank is None or run is None else rank.waits.until(rank.in_force, run, now, monotonic_ns)
 
-    def waited_in_epoch(self, keys: Iterable[str], now: float) -> Waited:
-        """Return the wait for data in the epoch in which a run is, the sum of those of its ranks."""
+    def data_wait_in_epoch(self, keys: Iterable[str], now: float) -> DataWait:
+        """Return the time waited for data in the open epoch, summed over the ranks `keys`."""
         known = [(rank, run) for key in keys if (rank := self._ranks.get(key)) and (run := self._runs.get(key))]
-        found = [rank.waits.open_until(rank.in_force, run, now) for rank, run in known]
-        return Waited(sum(one.wait for one in found), sum(one.of for one in found))
+        waits = [rank.waits.open_until(rank.in_force, run, now) for rank, run in known]
+        return DataWait(sum(wait.seconds for wait in waits), sum(wait.measured for wait in waits))
 
     def _id(self, key: str) -> str:
         run = self._runs.get(key)
         return run.id if run else key
 
-    def _known(self, key: str) -> Sequence[KnownEpoch]:
-        """The epochs of a rank, oldest first."""
-        rank, found = self._ranks.get(key, _NOTHING), self._open_epoch(key)
-        if found is None:
+    def _epochs_of(self, key: str) -> Sequence[RankEpoch]:
+        """Return the epochs of a rank, oldest first."""
+        rank, open_epoch = self._ranks.get(key, _NO_EPOCHS), self._open_epoch(key)
+        if open_epoch is None:
             return rank.epochs
         epochs = list(rank.epochs)
-        insort(epochs, found)
+        insort(epochs, open_epoch)
         return epochs
 
-    def _open_epoch(self, key: str) -> KnownEpoch | None:
-        """The epoch of which the board of a rank tells, and no boundary: that may have been overwritten unread."""
-        rank, run = self._ranks.get(key, _NOTHING), self._runs.get(key)
+    def _open_epoch(self, key: str) -> RankEpoch | None:
+        """Return the epoch on the rank's board if its boundary is missing, because it was overwritten unread."""
+        rank, run = self._ranks.get(key, _NO_EPOCHS), self._runs.get(key)
         if run is None or run.epoch < 0 or not is_known(run.epoch_started) or run.epoch in rank.begins:
             return None
-        return rank.ends.get(run.epoch, KnownEpoch(NAN, run.epoch))._replace(begin=run.epoch_started)
+        return rank.ends.get(run.epoch, RankEpoch(NAN, run.epoch))._replace(begin=run.epoch_started)
 
-    def _of(self, key: str) -> Sequence[Boundary]:
+    def _boundaries(self, key: str) -> Sequence[Boundary]:
         rank = self._ranks.get(key)
         return rank.boundaries if rank is not None else ()
 
     def _remember(self, uuid: str, key: str) -> None:
-        keys = self._on.setdefault(uuid, {})
+        keys = self._runs_by_uuid.setdefault(uuid, {})
         if key not in keys:
             keys[key] = None
             if len(keys) > RUNS:
                 del keys[next(iter(keys))]
 
     def _forget(self, present: set[str]) -> None:
-        on_devices = {key for keys in self._on.values() for key in keys}
+        on_devices = {key for keys in self._runs_by_uuid.values() for key in keys}
         for key in (self._runs.keys() | self._ranks.keys()) - present - on_devices:
             self._runs.pop(key, None)
             self._ranks.pop(key, None)
 
 
-_NOTHING = RankEpochs()
-"""Of a rank of which no boundary has come; nothing is added to it."""
+_NO_EPOCHS = RankEpochs()
+"""Stands for a rank without boundaries; never modified."""
 
 
-def _put(marks: list[EpochMark], by_number: dict[tuple[str, int], EpochMark], mark: EpochMark) -> None:
-    """Put a mark in its place, in that of a later one of the same epoch if there is one."""
+def _insert(marks: list[EpochMark], by_number: dict[tuple[str, int], EpochMark], mark: EpochMark) -> None:
+    """Insert a mark in order; it replaces a later mark of the same epoch."""
     known = by_number.get((mark.run, mark.epoch))
     if known is not None and known.time <= mark.time:
         return
@@ -407,7 +403,7 @@ def _put(marks: list[EpochMark], by_number: dict[tuple[str, int], EpochMark], ma
     by_number[mark.run, mark.epoch] = mark
 
 
-def _drawn_of(run: Run) -> tuple[object, ...]:
-    """Everything that marks and spans depend on; the start of no epoch is NaN, which equals nothing."""
+def _mark_inputs(run: Run) -> tuple[object, ...]:
+    """Return what marks and spans of a run depend on; leaves out a NaN start, which would never compare equal."""
     running = run.state is RunState.RUNNING
     return run.id, running, running or run.updated, run.epoch, run.epoch >= 0 and run.epoch_started

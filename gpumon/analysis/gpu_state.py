@@ -1,13 +1,12 @@
 """The one judgment of a GPU: busy, allocated, allocated but idle, idle, free, divided, asleep, unknown, stale or lost.
 
-A state is claimed only where the frames prove it. `FREE` is the strongest claim: the GPU answers,
-does nothing, lists no process, and its memory is empty. Where one of these is unknown, so is
-whether it is free, and the state is `IDLE` at most. `HELD` takes a minute of watching: one frame
-cannot tell idleness from a pause, so it proves `ALLOCATED` and no more.
+A state is claimed only if the frames prove it. `FREE` is the strongest claim: the GPU answers, runs no kernel, lists no
+process, and its memory is empty. If one of these is unknown, the state is at most `IDLE`. `HELD` requires a minute of
+samples: one frame cannot distinguish an idle process from a pause between two steps, and proves only `ALLOCATED`.
 
-A GPU in MIG mode is `DIVIDED`, and nothing else: its instances are what is busy or free. Of an instance no driver
-tells the utilization. GPM's graphics activity stands for it where there is GPM; else an instance that nobody holds is
-`FREE`, because nothing runs without a process, and one that is held is `ALLOCATED`: nobody knows whether it works.
+A GPU in MIG mode is always `DIVIDED`: its instances are busy or free. Drivers report no utilization of an instance.
+GPM's graphics activity is used instead where available; without it, an instance without processes is `FREE`, and one
+with processes is `ALLOCATED`, because it is unknown whether they run kernels.
 """
 
 import math
@@ -35,79 +34,78 @@ from gpumon.model.process import Process
 
 
 class Load(Enum):
-    """The work of a GPU that counts as busy; the value is the word for people."""
+    """How much a busy GPU works; the value is the word that views show."""
 
     PAUSING = "pausing"
     LIGHT = "light load"
     BUSY = "busy"
 
 
-def load_of(share: float) -> Load:
-    """Return the load of one sample: "busy" next to 0 % reads as an error, next to 5 % too."""
+def classify_load(share: float) -> Load:
+    """Return the load of one sample with this utilization; "busy" next to 0 % or 5 % would read as an error."""
     return Load.BUSY if not share < LIGHT else Load.LIGHT if share >= IDLE else Load.PAUSING
 
 
-class _Course(NamedTuple):
-    """The load of a GPU as it is said, and what speaks against it since when."""
+class _TrackedLoad(NamedTuple):
+    """The reported load of a GPU, and the evidence for another one."""
 
     load: Load
     worked_ns: int
-    """When it last did anything, ns, CLOCK_MONOTONIC."""
-    since_ns: int = 0
-    """Since when all samples are of another load; 0 while the newest is not."""
+    """Time of the last sample with work, ns, CLOCK_MONOTONIC."""
+    changed_ns: int = 0
+    """Since when all samples have indicated another load; 0 if the newest does not."""
     work: float = 0.0
-    """Work since then: shares times ns."""
+    """Work since then: utilization times ns."""
 
 
-class Loads:
-    """Remembers the load of each GPU, from samples in their order.
+class LoadTracker:
+    """Tracks the load of each GPU over samples in order, with hysteresis.
 
-    A GPU that begins to work is busy at once. One that was busy is said to work less, once all samples of some seconds
-    say so, and any to pause once in such a time no kernel ran; one that pauses is said to have a light load, or the
-    reverse, once those of a longer time say so.
+    A GPU that starts to work is busy at once. A busy GPU gets a lower load when all samples of `LETS_UP` seconds
+    indicate it, and pauses when no kernel ran for as long. Between pausing and light load, it takes `STEADY` seconds.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, _Course] = {}
+        self._tracked: dict[str, _TrackedLoad] = {}
 
-    def take(self, uuid: str, share: float, monotonic_ns: int, passed: int) -> None:
-        """Take in the share of time in which a GPU worked, at a moment, `passed` ns after the one before."""
-        load, known = load_of(share), self._known.get(uuid)
+    def update(self, uuid: str, share: float, monotonic_ns: int, elapsed_ns: int) -> None:
+        """Add the utilization of a GPU at a moment, `elapsed_ns` after its previous sample."""
+        load, tracked = classify_load(share), self._tracked.get(uuid)
         is_work = share >= IDLE
-        worked = monotonic_ns if is_work or known is None else known.worked_ns
+        worked = monotonic_ns if is_work or tracked is None else tracked.worked_ns
         if (
-            known is None
+            tracked is None
             or load is Load.BUSY
-            or load is known.load
-            or (is_work and monotonic_ns - known.worked_ns >= PAUSE * SECOND)
+            or load is tracked.load
+            or (is_work and monotonic_ns - tracked.worked_ns >= PAUSE * SECOND)
         ):
-            self._known[uuid] = _Course(load, worked)
+            self._tracked[uuid] = _TrackedLoad(load, worked)
             return
-        since = known.since_ns or monotonic_ns - passed
-        work = known.work + share * passed
-        lasted = max(1, monotonic_ns - since)
-        share = work / lasted
-        if lasted >= (LETS_UP if known.load is Load.BUSY or share < NO_KERNEL else STEADY) * SECOND:
-            self._known[uuid] = _Course(load_of(share), worked)
+        since = tracked.changed_ns or monotonic_ns - elapsed_ns
+        work = tracked.work + share * elapsed_ns
+        duration = max(1, monotonic_ns - since)
+        share = work / duration
+        if duration >= (LETS_UP if tracked.load is Load.BUSY or share < NO_KERNEL else STEADY) * SECOND:
+            self._tracked[uuid] = _TrackedLoad(classify_load(share), worked)
         else:
-            self._known[uuid] = _Course(known.load, worked, since, work)
+            self._tracked[uuid] = _TrackedLoad(tracked.load, worked, since, work)
 
-    def forget(self, uuid: str) -> None:
-        """Forget a GPU that nobody holds, or whose work is not known: its next load is none that changed."""
-        self._known.pop(uuid, None)
+    def reset(self, uuid: str) -> None:
+        """Forget a GPU that is free or whose work is unknown, so that its next load counts at once."""
+        self._tracked.pop(uuid, None)
 
     def clear(self) -> None:
-        """Forget all, as after a gap."""
-        self._known.clear()
+        """Forget all GPUs, as after a gap."""
+        self._tracked.clear()
 
-    def keep(self, uuids: Container[str]) -> None:
+    def retain(self, uuids: Container[str]) -> None:
         """Forget devices other than these."""
-        self._known = {uuid: known for uuid, known in self._known.items() if uuid in uuids}
+        self._tracked = {uuid: tracked for uuid, tracked in self._tracked.items() if uuid in uuids}
 
-    def of(self, uuid: str) -> Load | None:
-        """Return the load of a GPU at the newest sample; None where that is not known."""
-        known = self._known.get(uuid)
-        return known.load if known else None
+    def load(self, uuid: str) -> Load | None:
+        """Return the load of a GPU at the newest sample; None if unknown."""
+        tracked = self._tracked.get(uuid)
+        return tracked.load if tracked else None
 
 
 _UTILIZATION, _ACTIVITY = GPU_INDEX["gpu.utilization"], GPU_INDEX["gpu.graphics_activity"]
@@ -115,7 +113,7 @@ _MEMORY_USED, _MEMORY_TOTAL = GPU_INDEX["gpu.memory_used"], GPU_INDEX["gpu.memor
 
 
 class GpuState(Enum):
-    """The value is the name in the views' data; `title` is for people."""
+    """State of a GPU. The value is its name in JSON and the API; `title` is for people."""
 
     BUSY = "busy"
     ALLOCATED = "allocated"
@@ -130,7 +128,7 @@ class GpuState(Enum):
     UNREADABLE = "unreadable"
 
     __hash__ = object.__hash__
-    """By identity, as members are compared: the hash of an Enum is that of its name, in Python."""
+    """By identity, as members are compared: Enum's own hash is computed in Python from the name."""
 
     @property
     def title(self) -> str:
@@ -138,28 +136,28 @@ class GpuState(Enum):
         return _TITLES.get(self, self.value)
 
 
-# To look a member up in its class takes longer than all else that is done with it, for each device at each frame.
+# Looking a member up in its Enum is slow, and these are used for each device at each frame.
 _OK, _STALE, _ASLEEP, _LOST = Availability.OK, Availability.STALE, Availability.ASLEEP, Availability.LOST
 _BUSY, _ALLOCATED, _HELD = GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD
 FREE_OR_NOT = frozenset((_BUSY, _ALLOCATED, _HELD, GpuState.ASLEEP, GpuState.FREE, GpuState.DIVIDED))
-"""States of GPUs of which it is known whether they are free: that none is, is said only where all are such."""
+"""States that prove whether a GPU is free. "No GPU is free" is claimed only if every GPU is in one of them."""
 _TITLES = {GpuState.HELD: "allocated, idle", GpuState.UNKNOWN: "state unknown", GpuState.DIVIDED: "divided by MIG"}
 
 
 class Observed(NamedTuple):
-    """The seconds before a frame, as far as somebody watched; NaN where nobody did."""
+    """What samples before a frame prove about a GPU, in seconds; NaN if there were none."""
 
     since_work: float = NAN
-    """Since the GPU was last seen working."""
+    """Since the last sample with work."""
     idle: float = NAN
-    """For which it was watched without a gap and did nothing, held or free as it is now."""
+    """Idle time without a gap in the samples, since it was last taken or released."""
 
 
 UNOBSERVED = Observed()
 
 
-def working(sample: Sample) -> float:
-    """Return the share of time in which it works: the utilization, or else what GPM tells of a MIG instance."""
+def work_share(sample: Sample) -> float:
+    """Return the share of time in which kernels run: the utilization, or GPM's graphics activity of a MIG instance."""
     utilization = sample.values[_UTILIZATION]
     if math.isfinite(utilization) or not sample.device.is_instance:
         return utilization
@@ -169,8 +167,8 @@ def working(sample: Sample) -> float:
 def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, live: bool = True) -> GpuState:
     """Return the state of a GPU.
 
-    `held` as from `is_held`; `observed` is what was seen before; `live` is false where the frame is the
-    last one of a source that went silent.
+    `held` as returned by `is_held`; `observed` describes the samples before this one; `live` is False if the frame is
+    the last one of a source that stopped sampling.
     """
     if sample.state is _LOST:
         return GpuState.LOST
@@ -184,7 +182,7 @@ def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, li
     if not math.isfinite(utilization):
         if sample.device.is_divided:
             return GpuState.DIVIDED
-        utilization = working(sample)
+        utilization = work_share(sample)
         if not math.isfinite(utilization):
             return _unmeasured(sample, held)
     if utilization >= IDLE:
@@ -199,29 +197,29 @@ def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, li
 
 
 def _unmeasured(sample: Sample, held: bool | None) -> GpuState:
-    """Return the state of a device that answers, and of which nobody knows whether it works."""
+    """Return the state of a device that answers but reports no utilization."""
     if held is None or not sample.device.is_instance:
         return GpuState.UNKNOWN
     return _ALLOCATED if held else GpuState.FREE
 
 
 def is_late(sample: Sample, interval: float) -> bool:
-    """Return whether a GPU only did not answer in time, and was seen no longer ago than frames may lie apart."""
+    """Return whether a GPU missed a deadline but has a sample recent enough not to count as a gap."""
     return sample.state is _STALE and 0.0 < sample.age <= GAP * max(interval, WATCHED)
 
 
 def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool | None:
-    """Return whether a process holds the GPU; None where that cannot be known, or MIG divides it.
+    """Return whether a process holds the GPU; None if unknown or if MIG divides it.
 
-    `processes` are those on this device. Memory in use proves a holder whom the process list does
-    not show, as in another container or under MPS.
+    `processes` are those on this device. Memory in use proves a process that the list does not show, for example one
+    in another container or under MPS.
     """
     if processes or has_run:
         return True
     used, total = sample.values[_MEMORY_USED], sample.values[_MEMORY_TOTAL]
     if not math.isfinite(used):
         return None
-    if used > _empty(sample, total):
+    if used > _unused_limit(sample, total):
         return None if sample.device.is_divided else True
     if not math.isfinite(total):
         return None
@@ -233,67 +231,67 @@ def has_unlisted_holder(sample: Sample, processes: Sequence[Process]) -> bool:
     return not processes and is_held(sample, (), False) is True
 
 
-def _empty(sample: Sample, total: float) -> float:
-    """Bytes that an empty GPU may have in use; the most of any GPU where `total` is unknown."""
+def _unused_limit(sample: Sample, total: float) -> float:
+    """Bytes that may be in use on an empty GPU; the upper limit for all GPUs if `total` is NaN."""
     if math.isfinite(sample.value("gpu.memory_reserved")):
         return CONTEXT
-    return max(CONTEXT, min(RESERVED_MOST, RESERVED_SHARE * total))  # of NaN, min returns what stands before it
+    return max(CONTEXT, min(RESERVED_MOST, RESERVED_SHARE * total))  # min(x, NaN) returns x
 
 
-class IdleSince(NamedTuple):
-    """Since when a GPU has done nothing."""
+class IdleTime(NamedTuple):
+    """How long a GPU has been idle."""
 
     time: float
-    """Seconds since 1970."""
+    """When that began, seconds since 1970."""
     seconds: float
-    """Until the newest frame, by the monotonic clock."""
+    """Duration until the newest frame, by the monotonic clock."""
     at_least: bool
-    """It was idle when first seen, so it may have been idle for longer."""
+    """True if it was already idle when first sampled, so that it may have been idle for longer."""
 
 
-class _Quiet(NamedTuple):
-    """A time without work."""
+class _IdlePeriod(NamedTuple):
+    """A period without work."""
 
-    begun_ns: int
-    """When it was first seen, ns, CLOCK_MONOTONIC."""
+    first_seen_ns: int
+    """Its first sample, ns, CLOCK_MONOTONIC."""
     time: float
     """The same, seconds since 1970."""
     at_least: bool
-    """Nobody saw it begin."""
-    counted_ns: int
-    """From when on it did nothing: the frame of work before, where there was one."""
+    """True if its beginning was not sampled."""
+    begin_ns: int
+    """The last sample with work before it, if there was one; else as `first_seen_ns`."""
 
 
 class Activity:
-    """Remembers when each GPU last worked, from frames in their order. A gap is not idleness.
+    """Tracks when each GPU last worked, over frames in order. A gap in the samples does not count as idle time.
 
-    Of a GPU that was taken or released since, it also tells for how long it has done nothing as it is held now: a
-    holder is not idle for the time before they came.
+    For a GPU that was taken or released meanwhile, it also gives the idle time since then: a process is not idle for
+    the time before it started.
     """
 
     def __init__(self) -> None:
         self._now = 0
         self._worked: dict[str, int] = {}
-        self._idle: dict[str, tuple[_Quiet, _Quiet]] = {}
-        """The whole time without work, and that in which the GPU was held, or was free, as it is now."""
+        self._idle: dict[str, tuple[_IdlePeriod, _IdlePeriod]] = {}
+        """The whole idle period, and the part of it since the GPU was last taken or released."""
         self._free: dict[str, bool] = {}
-        """Whether a GPU that does nothing was free when that was last known."""
-        self._loads = Loads()
-        """Of views, which take in frames: who only counts has no use for words."""
+        """Whether an idle GPU was free when that was last known."""
+        self._loads = LoadTracker()
+        """Updated by `add` only: callers of `watch` do not show loads."""
         self._count = 0
-        """Devices of the last frame."""
+        """Number of devices in the last frame."""
 
     def add(self, frame: Frame) -> None:
-        """Take in a frame; one that is older than the last begins anew."""
+        """Add a frame; one that is older than the last resets everything."""
         now = frame.monotonic_ns
-        passed = now - self._now
+        elapsed_ns = now - self._now
         self.watch(frame.samples, monotonic_ns=now, time=frame.time, interval=frame.interval)
         for sample in frame.samples:
-            share = working(sample)
+            share = work_share(sample)
             if sample.state is _OK and (share >= IDLE or (share < IDLE and is_held(sample, (), bool(sample.run)))):
-                self._loads.take(sample.device.uuid, share, now, passed)
+                self._loads.update(sample.device.uuid, share, now, elapsed_ns)
             else:
-                self._loads.forget(sample.device.uuid)
+                self._loads.reset(sample.device.uuid)
 
     def watch(
         self,
@@ -304,30 +302,31 @@ class Activity:
         interval: float,
         holders: Container[str] = (),
     ) -> None:
-        """Take in what a frame has: when it was taken (ns, CLOCK_MONOTONIC; s since 1970), and its seconds as planned.
+        """Add the samples of a frame.
 
-        `holders` has the UUIDs that somebody is known to hold, besides what samples prove: most frames of a ring tell
-        of no processes. A frame that is older than the last begins anew.
+        `monotonic_ns` (CLOCK_MONOTONIC) and `time` (s since 1970) are when it was taken, `interval` the planned seconds
+        between frames. `holders` contains the UUIDs known to be held for other reasons than the samples: most frames of
+        a ring carry no process list. A frame that is older than the last resets everything.
         """
-        passed = monotonic_ns - self._now
-        if passed < 0:
+        elapsed_ns = monotonic_ns - self._now
+        if elapsed_ns < 0:
             self._worked.clear()
             self._idle.clear()
             self._free.clear()
             self._loads.clear()
-        is_gap = passed > GAP * max(interval, WATCHED) * SECOND
-        if is_gap:  # work before it proves no pause: whoever worked may be gone
+        is_gap = elapsed_ns > GAP * max(interval, WATCHED) * SECOND
+        if is_gap:  # work before the gap proves nothing about now: the process may be gone
             self._idle.clear()
             self._worked.clear()
             self._loads.clear()
         self._now = monotonic_ns
         worked, idle, count = self._worked, self._idle, len(samples)
         if count != self._count or len(worked) > count or len(idle) > count:
-            self._forget_gone(samples)
+            self._forget_removed(samples)
         for sample in samples:
             uuid, utilization = sample.device.uuid, sample.values[_UTILIZATION]
             if not math.isfinite(utilization):
-                utilization = working(sample)
+                utilization = work_share(sample)
             if sample.state is not _OK or not math.isfinite(utilization):
                 if not is_late(sample, interval):
                     idle.pop(uuid, None)
@@ -337,45 +336,45 @@ class Activity:
                     idle.pop(uuid, None)
             else:
                 held = is_held(sample, (), bool(sample.run) or uuid in holders)
-                known = idle.get(uuid)
-                if known is None:
-                    seen_ending = worked.get(uuid) == monotonic_ns - passed and passed > 0 and not is_gap
-                    counted = monotonic_ns - passed if seen_ending else monotonic_ns
-                    quiet = _Quiet(monotonic_ns, time, not seen_ending, counted)
-                    idle[uuid] = quiet, quiet
+                periods = idle.get(uuid)
+                if periods is None:
+                    was_working = worked.get(uuid) == monotonic_ns - elapsed_ns and elapsed_ns > 0 and not is_gap
+                    begin = monotonic_ns - elapsed_ns if was_working else monotonic_ns
+                    period = _IdlePeriod(monotonic_ns, time, not was_working, begin)
+                    idle[uuid] = period, period
                 elif held is not None and self._free.get(uuid, not held) is held:
-                    idle[uuid] = known[0], _Quiet(monotonic_ns, time, False, monotonic_ns)
+                    idle[uuid] = periods[0], _IdlePeriod(monotonic_ns, time, False, monotonic_ns)
                 if held is not None:
                     self._free[uuid] = not held
 
-    def _forget_gone(self, samples: Sequence[Sample]) -> None:
-        """Forget devices without a row, as MIG instances that are gone: nobody watches them."""
+    def _forget_removed(self, samples: Sequence[Sample]) -> None:
+        """Forget devices that are not in the frame any more, such as removed MIG instances."""
         self._count = len(samples)
-        there = {sample.device.uuid for sample in samples}
-        for of_all in (self._worked, self._idle, self._free):
-            for uuid in of_all.keys() - there:
-                del of_all[uuid]
-        self._loads.keep(there)
+        present = {sample.device.uuid for sample in samples}
+        for by_uuid in (self._worked, self._idle, self._free):
+            for uuid in by_uuid.keys() - present:
+                del by_uuid[uuid]
+        self._loads.retain(present)
 
     def observed(self, uuid: str) -> Observed:
-        """Return the seconds before the newest frame, as far as the GPU was watched."""
-        worked, found = self._worked.get(uuid), self._idle.get(uuid)
+        """Return what the samples up to the newest frame prove about a GPU."""
+        worked, periods = self._worked.get(uuid), self._idle.get(uuid)
         since_work = NAN if worked is None else (self._now - worked) / SECOND
-        return Observed(since_work, NAN if found is None else (self._now - found[1].counted_ns) / SECOND)
+        return Observed(since_work, NAN if periods is None else (self._now - periods[1].begin_ns) / SECOND)
 
     def load(self, uuid: str) -> Load | None:
-        """Return how much a GPU works at the newest frame, for some seconds; None where that is not known."""
-        return self._loads.of(uuid)
+        """Return the load of a GPU at the newest frame; None if unknown."""
+        return self._loads.load(uuid)
 
-    def idle_since(self, uuid: str) -> IdleSince | None:
-        """Since when it has done nothing without a gap; None where it works or that is unknown."""
-        found = self._idle.get(uuid)
-        return self._since(found[0]) if found else None
+    def idle_since(self, uuid: str) -> IdleTime | None:
+        """Return how long a GPU has been idle without a gap; None if it works or that is unknown."""
+        periods = self._idle.get(uuid)
+        return self._idle_time(periods[0]) if periods else None
 
-    def idle_as_held(self, uuid: str) -> IdleSince | None:
-        """The same, but not from before it was taken, or released, last."""
-        found = self._idle.get(uuid)
-        return self._since(found[1]) if found else None
+    def idle_as_held(self, uuid: str) -> IdleTime | None:
+        """Return the same, but only the time since the GPU was last taken or released."""
+        periods = self._idle.get(uuid)
+        return self._idle_time(periods[1]) if periods else None
 
-    def _since(self, quiet: _Quiet) -> IdleSince:
-        return IdleSince(quiet.time, (self._now - quiet.begun_ns) / SECOND, quiet.at_least)
+    def _idle_time(self, period: _IdlePeriod) -> IdleTime:
+        return IdleTime(period.time, (self._now - period.first_seen_ns) / SECOND, period.at_least)

@@ -1,4 +1,4 @@
-"""One GPU of a frame as every view shows it: its state, who holds it, and since when it does nothing; or why none."""
+"""One GPU of a frame as every view shows it: its state, its processes and runs, and how long it has been idle."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import NamedTuple
 from gpumon.analysis.gpu_state import (
     Activity,
     GpuState,
-    IdleSince,
+    IdleTime,
     Load,
+    classify_load,
     has_unlisted_holder,
     is_held,
     judge,
-    load_of,
-    working,
+    work_share,
 )
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import is_known
@@ -29,7 +29,7 @@ from gpumon.model.vendors import clock_events, maker
 
 
 def clock_event_reasons(sample: Sample) -> tuple[str, ...] | None:
-    """Return the reasons for which the clocks of a GPU are below their highest, in words; None where unknown."""
+    """Return why the clocks of a GPU are below their maximum, in words; None if unknown."""
     mask = sample.value("gpu.event_reasons")
     vendor = maker(sample.device.name, sample.device.uuid)
     known = vendor is not None and bool(vendor.clock_events) and is_known(mask) and 0 <= mask < 2**64
@@ -37,58 +37,58 @@ def clock_event_reasons(sample: Sample) -> tuple[str, ...] | None:
 
 
 IDLE = "idle"
-"""A reason that every view shows as the state of the GPU already."""
+"""The reason that every view shows already as the state of the GPU."""
 HOT = frozenset(("heat (driver)", "heat (hardware)", "hardware slowdown", "power brake"))
-"""Reasons that need a look: something other than the work or the power limit holds the clocks."""
+"""Reasons that need attention: neither the workload nor the power limit keeps the clocks down."""
 
 
 ANSWERS = (Availability.OK, Availability.ASLEEP)
-"""States of a GPU that nothing is wrong with."""
-_DOES_NOTHING = (GpuState.ALLOCATED, GpuState.HELD, GpuState.IDLE, GpuState.FREE)
+"""Availabilities of a GPU without a fault."""
+_NOT_WORKING = (GpuState.ALLOCATED, GpuState.HELD, GpuState.IDLE, GpuState.FREE)
 
 
 class GpuStatus(NamedTuple):
-    """A GPU, judged. All views read the state here, so that they agree."""
+    """A GPU with its judged state. All views take the state from here, so that they agree."""
 
     sample: Sample
     state: GpuState
     held: bool | None
-    """Whether a process holds it; None where that cannot be known."""
+    """Whether a process holds it; None if unknown."""
     is_unlisted: bool
-    """Whether its holder is one that the process list does not show."""
+    """Whether it is held by a process that the process list does not show."""
     processes: tuple[Process, ...]
-    """Those on it."""
+    """The processes on it."""
     runs: tuple[Ranks, ...]
-    """The run in force first, then those of its processes, then those that report that they use it."""
-    since: IdleSince | None
-    """Since when it has done nothing, held or free as it is now; None where it works or that is unknown."""
+    """The run of its sample first, then those of its processes, then those that claim it."""
+    since: IdleTime | None
+    """Idle time since it was last taken or released; None if it works or that is unknown."""
     load: Load | None = None
-    """Its work over some seconds; None where its sample alone is known."""
+    """Its load over some seconds; None if only one sample is known."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is known that nothing holds it."""
+        """Whether it is known that no process holds it."""
         return self.held is False and self.state in (GpuState.FREE, GpuState.UNKNOWN)
 
     def word(self, age: float = 0.0) -> str:
-        """Return the state for people: `busy`, `allocated, idle`, `stale 12 s`; `age` is that of the frame, seconds."""
-        if self.state is GpuState.STALE:  # older by the age of the frame
-            ages = [one for one in (self.sample.age, age) if isfinite(one)]
+        """Return the state for people: `busy`, `allocated, idle`, `stale 12 s`; `age` is the age of the frame, s."""
+        if self.state is GpuState.STALE:
+            ages = [seconds for seconds in (self.sample.age, age) if isfinite(seconds)]
             return f"stale {units.duration(sum(ages))}" if ages else "stale"
         if self.state is GpuState.UNREADABLE:
             return self.sample.reason
         if self.state is GpuState.BUSY:
-            return (self.load or load_of(working(self.sample))).value
+            return (self.load or classify_load(work_share(self.sample))).value
         return self.state.title
 
 
 def is_unreadable(frame: Frame) -> bool:
-    """Return whether no GPU answers."""
+    """Return whether no GPU of the frame answers."""
     return not any(sample.state in ANSWERS for sample in frame.samples)
 
 
-def why_none(frame: Frame, problem: str) -> str:
-    """Return why no GPU of a frame can be read; `problem` is that of its origin, empty where it has none."""
+def no_gpu_reason(frame: Frame, problem: str) -> str:
+    """Return why no GPU of a frame can be read; `problem` is the problem of its origin, empty if there is none."""
     if problem:
         return problem if frame.samples else f"{problem}. For a simulation: gpumon status --source sim"
     return "no GPU can be read: " + ", ".join(
@@ -96,16 +96,16 @@ def why_none(frame: Frame, problem: str) -> str:
     )
 
 
-def counted_statuses(statuses: Sequence[GpuStatus]) -> list[GpuStatus]:
-    """Return those of what counts as a GPU: of one that MIG divides, its instances."""
+def countable_statuses(statuses: Sequence[GpuStatus]) -> list[GpuStatus]:
+    """Return the statuses that count as a GPU: instead of a GPU in MIG mode, its instances."""
     devices = counted([status.sample.device for status in statuses])
     return [status for status in statuses if status.sample.device.uuid in devices]
 
 
 def busy_counts(statuses: Iterable[GpuStatus], *, is_brief: bool = False) -> list[tuple[int, str]]:
-    """Return the numbers of the GPUs that count as busy by the words that their rows have, those at work first.
+    """Return how many busy GPUs there are for each word in their rows, the busiest word first; at least `(0, "busy")`.
 
-    In brief they are one number: with the word of all if they have the same, else `in use`. None is `0 busy`.
+    `is_brief`: one number only, with their common word or else `in use`.
     """
     words = Counter(status.word() for status in statuses if status.state is GpuState.BUSY)
     if is_brief and len(words) > 1:
@@ -114,12 +114,12 @@ def busy_counts(statuses: Iterable[GpuStatus], *, is_brief: bool = False) -> lis
 
 
 def gpu_statuses(
-    frame: Frame, joined: Sequence[Ranks], activity: Activity | None = None, live: bool = True
+    frame: Frame, ranks: Sequence[Ranks], activity: Activity | None = None, live: bool = True
 ) -> tuple[GpuStatus, ...]:
-    """Judge the GPUs of `frame`, in the order of its samples.
+    """Judge the GPUs of a frame, in the order of its samples.
 
-    `joined` are the runs of the frame by `ranks_of`; `activity` has taken in the frames until this
-    one; `live` is false where the frame is the last one of a source that went silent.
+    `ranks` are the runs of the frame as returned by `ranks_of`. `activity` contains the frames up to this one. `live`
+    is False if the frame is the last one of a source that stopped sampling.
     """
     if activity is None:
         activity = Activity()
@@ -128,22 +128,22 @@ def gpu_statuses(
     for process in frame.processes:
         processes.setdefault(process.uuid, []).append(process)
     return tuple(
-        _status(sample, processes.get(sample.device.uuid, ()), joined, activity, live, frame.time)
+        _status(sample, processes.get(sample.device.uuid, ()), ranks, activity, live, frame.time)
         for sample in frame.samples
     )
 
 
 def _status(
-    sample: Sample, processes: Sequence[Process], joined: Sequence[Ranks], activity: Activity, live: bool, now: float
+    sample: Sample, processes: Sequence[Process], ranks: Sequence[Ranks], activity: Activity, live: bool, now: float
 ) -> GpuStatus:
     uuid = sample.device.uuid
-    runs = runs_on(sample, processes, joined)
+    runs = runs_on(sample, processes, ranks)
     held = is_held(sample, processes, bool(runs))
     observed, since = activity.observed(uuid), activity.idle_as_held(uuid)
     held_for = longest_held(processes, now)
     if since is not None and since.seconds > held_for:
         observed = observed._replace(idle=held_for)
-        since = IdleSince(now - held_for, held_for, at_least=False)
+        since = IdleTime(now - held_for, held_for, at_least=False)
     state = judge(sample, held, observed, live)
     return GpuStatus(
         sample=sample,
@@ -152,29 +152,29 @@ def _status(
         is_unlisted=has_unlisted_holder(sample, processes),
         processes=tuple(processes),
         runs=runs,
-        since=since if state in _DOES_NOTHING else None,
+        since=since if state in _NOT_WORKING else None,
         load=activity.load(uuid),
     )
 
 
 def longest_held(processes: Sequence[Process], now: float) -> float:
-    """Return the seconds for which processes on a GPU can hold it at most: the age of the oldest one.
+    """Return the longest time for which these processes can have held their GPU, in seconds: the age of the oldest.
 
-    Infinite where nobody is listed, or when one began is not known; what they do not use is theirs from then on.
+    Infinite without processes, or if the start of one is unknown. Idle time counts for them from their start on.
     """
     ages = [now - process.started for process in processes]
     return max(0.0, *ages) if ages and all(map(isfinite, ages)) else inf
 
 
-def runs_on(sample: Sample, processes: Sequence[Process], joined: Sequence[Ranks]) -> tuple[Ranks, ...]:
+def runs_on(sample: Sample, processes: Sequence[Process], ranks: Sequence[Ranks]) -> tuple[Ranks, ...]:
     """Return the runs on a GPU, in the order of `GpuStatus.runs`."""
     keys = [sample.run, *(process.run for process in processes)]
 
-    def place(ranks: Ranks) -> int | None:
-        found = [keys.index(run.key) for run in ranks.all if run.key in keys]
-        if found:
-            return min(found)
-        return len(keys) if ranks.state is RunState.RUNNING and sample.device.uuid in ranks.gpus else None
+    def priority(candidate: Ranks) -> int | None:
+        positions = [keys.index(run.key) for run in candidate.all if run.key in keys]
+        if positions:
+            return min(positions)
+        return len(keys) if candidate.state is RunState.RUNNING and sample.device.uuid in candidate.gpus else None
 
-    placed = [(at, number, ranks) for number, ranks in enumerate(joined) if (at := place(ranks)) is not None]
-    return tuple(ranks for _, _, ranks in sorted(placed, key=lambda one: one[:2]))
+    ordered = [(key, number, run) for number, run in enumerate(ranks) if (key := priority(run)) is not None]
+    return tuple(run for _, _, run in sorted(ordered, key=lambda entry: entry[:2]))

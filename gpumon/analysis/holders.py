@@ -1,4 +1,4 @@
-"""Users who hold each GPU of a tick, and its state: the judgment of `gpu_state`, for what is kept of users."""
+"""Who holds each GPU at each tick, and its state: `gpu_state` applied by the daemon, for accounts, events and sums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import inf
 from operator import itemgetter
 from typing import NamedTuple
 
-from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, is_held, judge
+from gpumon.analysis.gpu_state import Activity, GpuState, IdleTime, is_held, judge
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.common.clock import SECOND
@@ -19,58 +19,58 @@ from gpumon.model.process import Process
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
 _KERNEL_TIME = itemgetter(*(Process._fields.index(name) for name in ("uuid", "user", "sm_utilization")))
-# For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
+# Looking a member up in its Enum is slow, and these are used for each device at each tick.
 _OK, _RUNNING = Availability.OK, RunState.RUNNING
 _BUSY, _ALLOCATED, _HELD = GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD
 _PAUSE_NS = round(PAUSE * SECOND)
-_NEVER: Mapping[str, int] = {}
-NOBODY_KNOWN = ""
-"""The name of a user who is not known."""
-_NOBODY: Mapping[str, float] = {}
-_SOMEBODY: Mapping[str, float] = {NOBODY_KNOWN: NAN}
+_NO_TIMES: Mapping[str, int] = {}
+UNKNOWN_USER = ""
+"""The name that stands for a user who is not known."""
+_NO_USERS: Mapping[str, float] = {}
+_UNKNOWN_USERS: Mapping[str, float] = {UNKNOWN_USER: NAN}
 
 
 class HeldDevice(NamedTuple):
-    """A GPU at a tick."""
+    """A GPU at a tick, with its state and users."""
 
     sample: Sample
     state: GpuState
     held: bool | None
-    """Whether somebody holds it; None where that cannot be known."""
+    """Whether a process holds it; None if unknown."""
     users: Mapping[str, float]
-    """The kernel time of each user's processes on it, ratio; NaN where the driver does not tell. The same object as at
-    the tick before where nothing of it changed."""
+    """Share of time in which kernels of each user's processes ran on it; NaN if the driver does not report it. The same
+    object as at the previous tick if nothing changed."""
     since: Mapping[str, int]
-    """When each of them was first seen to hold it without a break, ns, CLOCK_MONOTONIC."""
+    """When each user was first seen to hold it without interruption, ns, CLOCK_MONOTONIC."""
     is_identified: bool
-    """Whether these are all who hold it."""
-    idle: IdleSince | None = None
-    """Since when it has done nothing; None where it works, or nobody knows."""
-    idle_as_held: IdleSince | None = None
-    """The same, but not from before it was taken, or released, last."""
+    """Whether `users` is complete."""
+    idle: IdleTime | None = None
+    """How long it has been idle; None if it works or that is unknown."""
+    idle_as_held: IdleTime | None = None
+    """The same, but only since it was last taken or released."""
 
 
 class HolderWatch:
-    """Judges the GPUs of ticks, which come in order: each once, whoever asks, and however many do.
+    """Judges the GPUs of ticks in order, each tick once however many followers ask.
 
-    Looks for users only in lists of processes that are new.
-    A user holds a GPU while a process of theirs is on it, or a running run of theirs claims it.
+    A user holds a GPU while one of their processes is on it, or one of their running runs claims it. Users are
+    determined again only when the process list or the claims have changed.
     """
 
     def __init__(self) -> None:
         self.activity = Activity()
-        """Work of the GPUs, up to the last tick."""
+        """Activity of the GPUs up to the last tick."""
         self._processes: Sequence[Process] = ()
         self._claims: list[tuple[str, tuple[str, ...]]] = []
         self._users: dict[str, Mapping[str, float]] = {}
-        """By UUID, where there are any."""
+        """Users by UUID; devices without users are missing."""
         self._since: dict[str, dict[str, int]] = {}
-        """By UUID, as `HeldDevice.since`."""
+        """`HeldDevice.since` by UUID."""
         self._tick: Tick | None = None
         self._judged: Sequence[HeldDevice] = ()
 
     def judged(self, tick: Tick) -> Sequence[HeldDevice]:
-        """Return the GPUs of a tick, judged; of the newest one, they are judged already where somebody has asked."""
+        """Return the judged GPUs of a tick; asking again for the newest tick costs nothing."""
         if tick is not self._tick:
             self._judged, self._tick = self._judge(tick), tick
         return self._judged
@@ -78,74 +78,73 @@ class HolderWatch:
     def _judge(self, tick: Tick) -> list[HeldDevice]:
         claims = [(run.user, run.gpus) for run in tick.runs if run.state is _RUNNING]
         if tick.processes is not self._processes or claims != self._claims:
-            self._look(tick.processes, claims)
-            self._date(tick.monotonic_ns)
+            self._update_users(tick.processes, claims)
+            self._update_since(tick.monotonic_ns)
         activity = self.activity
         activity.watch(
             tick.samples, monotonic_ns=tick.monotonic_ns, time=tick.time_ns / SECOND,
             interval=tick.interval_ns / SECOND, holders=self._users,
         )  # fmt: skip
         users_of = self._users.get
-        found = []
-        for sample in tick.samples:  # in place: for each device at each tick
+        devices = []
+        for sample in tick.samples:  # inlined: runs for each device at each tick
             uuid, utilization = sample.device.uuid, sample.values[_UTILIZATION]
-            users = users_of(uuid, _NOBODY)
+            users = users_of(uuid, _NO_USERS)
             held = True if users else is_held(sample, (), False)
-            identified = held is not None and NOBODY_KNOWN not in users and PROCESSES not in sample.device.missing
+            identified = held is not None and UNKNOWN_USER not in users and PROCESSES not in sample.device.missing
             if held and not users:
-                users, identified = _SOMEBODY, False
-            # At work it is busy, whatever was before.
+                users, identified = _UNKNOWN_USERS, False
+            # A working GPU is busy, whatever came before.
             is_busy = IDLE <= utilization < inf and sample.state is _OK
-            since = self._since.get(uuid, _NEVER)
+            since = self._since.get(uuid, _NO_TIMES)
             if is_busy:
-                found.append(HeldDevice(sample, _BUSY, held, users, since, identified))
+                devices.append(HeldDevice(sample, _BUSY, held, users, since, identified))
                 continue
             state = judge(sample, held, activity.observed(uuid))
             if state is _HELD and since and tick.monotonic_ns - min(since.values()) < _PAUSE_NS:
-                state = _ALLOCATED  # others held it before: what it did not do then is not theirs
+                state = _ALLOCATED  # the earlier idle time belongs to earlier holders
             idle, as_held = activity.idle_since(uuid), activity.idle_as_held(uuid)
-            found.append(HeldDevice(sample, state, held, users, since, identified, idle, as_held))
-        return found
+            devices.append(HeldDevice(sample, state, held, users, since, identified, idle, as_held))
+        return devices
 
-    def _date(self, now_ns: int) -> None:
-        """Note who holds each device since when."""
+    def _update_since(self, now_ns: int) -> None:
         self._since = {
-            uuid: {user: before.get(user, now_ns) for user in users}
+            uuid: {user: times.get(user, now_ns) for user in users}
             for uuid, users in self._users.items()
-            for before in [self._since.get(uuid, _NEVER)]
+            for times in [self._since.get(uuid, _NO_TIMES)]
         }
 
-    def _look(self, processes: Sequence[Process], claims: list[tuple[str, tuple[str, ...]]]) -> None:
-        """Find the users of each device; those that are as before stay the same objects."""
-        on_it: dict[str, dict[str, float]] = {}
+    def _update_users(self, processes: Sequence[Process], claims: list[tuple[str, tuple[str, ...]]]) -> None:
+        """Determine the users of each device; unchanged mappings stay the same objects."""
+        by_process: dict[str, dict[str, float]] = {}
         for uuid, user, share in map(_KERNEL_TIME, processes):
-            users = on_it.get(uuid)
+            users = by_process.get(uuid)
             if users is None:
-                on_it[uuid] = {user: 0.0 + share}
+                by_process[uuid] = {user: 0.0 + share}
             else:
                 users[user] = users.get(user, 0.0) + share
-        found: dict[str, dict[str, float]] = {}
+        by_uuid: dict[str, dict[str, float]] = {}
         for user, uuids in claims:
             for uuid in uuids:
-                found.setdefault(uuid, {})[user] = NAN
-        for uuid, users in on_it.items():
-            claimed = found.get(uuid)
-            found[uuid] = {**claimed, **users} if claimed else users
-        before = self._users
+                by_uuid.setdefault(uuid, {})[user] = NAN
+        for uuid, users in by_process.items():
+            claimed = by_uuid.get(uuid)
+            by_uuid[uuid] = {**claimed, **users} if claimed else users
+        previous = self._users
         self._users = {
-            uuid: known if (known := before.get(uuid)) == users and known is not None else users
-            for uuid, users in found.items()
+            uuid: known if (known := previous.get(uuid)) == users and known is not None else users
+            for uuid, users in by_uuid.items()
         }
         self._processes, self._claims = processes, claims
 
 
-def held_now(statuses: Iterable[GpuStatus]) -> Mapping[str, Sequence[Device]]:
-    """Return the devices of each user, and as those of "" the ones that may have a holder who is not known."""
-    found: dict[str, list[Device]] = {"": []}
+def devices_by_user(statuses: Iterable[GpuStatus]) -> Mapping[str, Sequence[Device]]:
+    """Return the devices that each user holds; under the name "" those that may have an unknown holder."""
+    devices: dict[str, list[Device]] = {"": []}
     for status in statuses:
-        users = {process.user for process in status.processes} | {one.first.user for one in status.runs}
+        users = {process.user for process in status.processes} | {run.first.user for run in status.runs}
         may_be_held = status.held is not False and status.state is not GpuState.DIVIDED
         unknown = {""} if status.is_unlisted or (may_be_held and not users) else set()
         for user in sorted(users | unknown):
-            found.setdefault(user, []).append(status.sample.device)
-    return found
+            devices.setdefault(user, []).append(status.sample.device)
+    return devices

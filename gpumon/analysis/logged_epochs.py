@@ -1,4 +1,4 @@
-"""The values that trainings logged, by epoch: as frames told of them, the last ones of each."""
+"""The last values that trainings logged in each epoch, as seen in frames."""
 
 from __future__ import annotations
 
@@ -10,103 +10,104 @@ from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import Frame, Mark, Run
 
 EPOCHS, RUNS = 64, 64
-"""Epochs kept of each run, and runs."""
-_ALIKE = 1e-6
-"""Share by which one number may differ in a frame and in the ledger."""
+"""Epochs kept per run, and number of runs."""
+_REL_TOLERANCE = 1e-6
+"""Relative difference between a number in a frame and the same number in the ledger."""
 _ENDS = (Mark.EPOCH_END, Mark.EPOCH_ABORTED)
-_TELLING = (*_ENDS, Mark.LOG)
-"""Boundaries that tell what was logged in the epoch whose number they have. That of a run tells the last once more."""
+_MARKS_WITH_VALUES = (*_ENDS, Mark.LOG)
+"""Boundaries whose values were logged in their own epoch; the end of a run repeats earlier ones."""
 
 
-class _Board(NamedTuple):
-    """The values of a run as its board shows them, those of earlier epochs among them."""
+class _EpochStart(NamedTuple):
+    """The values on a run's board when an epoch was first seen; they may belong to the epoch before."""
 
     epoch: int
-    begun: Mapping[str, float]
-    """As they were when this epoch was first seen: of it, or of the end of the one before."""
+    values: Mapping[str, float]
 
 
 class LoggedEpochs:
-    """Values by run, epoch and name; of a distributed run those of its first rank.
+    """Values by run, epoch and name; of a distributed run, the values of its first rank.
 
-    A board shows what was logged last of each name, and not when: a value is one of the epoch in which it was seen to
-    change, and of one that has ended only if its end tells it, too. Of epochs shorter than a tick, and of values that
-    are logged with every step, the ledger alone knows the last.
+    A board shows the last value of each name without its time. A value therefore belongs to the epoch in which it was
+    seen to change, and to a finished epoch only if the boundary of its end carries it. For epochs shorter than a tick,
+    and for values logged at every step, only the ledger knows the last one.
     """
 
     def __init__(self) -> None:
-        self._of: dict[str, dict[int, Mapping[str, float]]] = {}
-        self._boards: dict[str, _Board] = {}
-        self._seen = 0
-        """Number of the last frame that told of runs."""
+        self._values: dict[str, dict[int, Mapping[str, float]]] = {}
+        """By run id and epoch."""
+        self._starts: dict[str, _EpochStart] = {}
+        """By run id, of its present epoch."""
+        self._last_frame = 0
+        """Number of the last frame that contained runs."""
 
     def add(self, frame: Frame) -> None:
-        """Take in what the runs of a frame logged."""
-        told = [one for one in frame.boundaries if one.epoch >= 0 and one.mark in _TELLING]
-        follows = frame.is_full and 0 <= frame.number - self._seen <= 1
+        """Add the values that the runs of a frame logged."""
+        logged = [bound for bound in frame.boundaries if bound.epoch >= 0 and bound.mark in _MARKS_WITH_VALUES]
+        is_next = frame.is_full and 0 <= frame.number - self._last_frame <= 1
         if frame.is_full:
-            self._seen = frame.number
+            self._last_frame = frame.number
         for run in frame.runs:
             if run.rank or run.epoch < 0:
                 continue
-            of = self._of.setdefault(run.id, {})
-            before = self._boards.get(run.id)
-            if not follows and before is not None and before.epoch != run.epoch:
-                # Its end was not seen: what was logged last before is not what it ended with.
-                of.pop(before.epoch, None)
-            board = self._boards[run.id] = self._turned(run)
-            known = of.get(run.epoch, {})
-            of[run.epoch] = {
+            epochs = self._values.setdefault(run.id, {})
+            previous = self._starts.get(run.id)
+            if not is_next and previous is not None and previous.epoch != run.epoch:
+                # The end of that epoch was missed: its last seen values may not be its final ones.
+                epochs.pop(previous.epoch, None)
+            start = self._starts[run.id] = self._epoch_start(run)
+            known = epochs.get(run.epoch, {})
+            epochs[run.epoch] = {
                 name: value for name, value in run.metrics.items()
-                if name in known or not _is_same(value, board.begun.get(name))
+                if name in known or not _is_same(value, start.values.get(name))
             }  # fmt: skip
-            for boundary in told:
+            for boundary in logged:
                 if boundary.run == run.key:
-                    # The frame before an end is up to a tick older: more may have been logged until then.
-                    before_it = {} if boundary.mark in _ENDS else of.get(boundary.epoch, {})
-                    of[boundary.epoch] = {**before_it, **boundary.metrics}
-            while len(of) > EPOCHS:
-                del of[min(of)]
-            if len(self._of) > RUNS:
-                gone = next(iter(self._of))
-                del self._of[gone], self._boards[gone]
+                    # Values of the frame before an end may be outdated: more may have been logged since.
+                    earlier = {} if boundary.mark in _ENDS else epochs.get(boundary.epoch, {})
+                    epochs[boundary.epoch] = {**earlier, **boundary.metrics}
+            while len(epochs) > EPOCHS:
+                del epochs[min(epochs)]
+            if len(self._values) > RUNS:
+                oldest = next(iter(self._values))
+                del self._values[oldest], self._starts[oldest]
 
-    def _turned(self, run: Run) -> _Board:
-        """The board of a run in its present epoch."""
-        last = self._boards.get(run.id)
+    def _epoch_start(self, run: Run) -> _EpochStart:
+        last = self._starts.get(run.id)
         if last is not None and last.epoch == run.epoch:
             return last
-        begun = {} if run.epoch == run.first_epoch else run.metrics  # nothing was logged before the first
-        return _Board(run.epoch, begun)
+        values = {} if run.epoch == run.first_epoch else run.metrics  # nothing was logged before the first
+        return _EpochStart(run.epoch, values)
 
-    def of(self, run_id: str, epoch: int) -> Mapping[str, float]:
-        """Return the last values of an epoch by name; empty where nothing is known of it."""
-        return self._of.get(run_id, {}).get(epoch, {})
+    def values(self, run_id: str, epoch: int) -> Mapping[str, float]:
+        """Return the last values of an epoch by name; empty if unknown."""
+        return self._values.get(run_id, {}).get(epoch, {})
 
     def value(self, run_id: str, epoch: int, name: str) -> float:
         """Return the last value of an epoch, or NaN."""
-        return self.of(run_id, epoch).get(name, NAN)
+        return self.values(run_id, epoch).get(name, NAN)
 
     def change(self, run: Run, name: str, kept: Callable[[int], float] = lambda epoch: NAN) -> float:
-        """Return how a value differs from the last one of the epoch before its own, as a share; NaN if unknown.
+        """Return the relative change of a value against the final one of the epoch before its own; NaN if unknown.
 
-        A value that the present epoch has not logged yet is of the one before. It is the change against the row of an
-        epoch: `kept` gives its value in the ledger by its number, NaN where that has none.
+        A value that the present epoch has not logged yet belongs to the epoch before. `kept` returns the final value of
+        an epoch in the ledger, NaN if it has none, so that this agrees with the table of epochs.
         """
-        value, before = run.metrics.get(name, NAN), self._last(run, name, run.epoch - 1, kept)
-        if isclose(value, before, rel_tol=_ALIKE) and not is_known(self.value(run.id, run.epoch, name)):
-            before = self._last(run, name, run.epoch - 2, kept)
-        # Across zero a share of what was before says nothing.
-        return (value - before) / abs(before) if isfinite(value) and isfinite(before) and value * before > 0 else NAN
+        value, previous = run.metrics.get(name, NAN), self._final(run, name, run.epoch - 1, kept)
+        if isclose(value, previous, rel_tol=_REL_TOLERANCE) and not is_known(self.value(run.id, run.epoch, name)):
+            previous = self._final(run, name, run.epoch - 2, kept)
+        # A relative change across zero is meaningless.
+        is_defined = isfinite(value) and isfinite(previous) and value * previous > 0
+        return (value - previous) / abs(previous) if is_defined else NAN
 
-    def _last(self, run: Run, name: str, epoch: int, kept: Callable[[int], float]) -> float:
-        """The value with which an epoch of a run ended."""
+    def _final(self, run: Run, name: str, epoch: int, kept: Callable[[int], float]) -> float:
+        """Return the value with which an epoch of a run ended."""
         if epoch < run.first_epoch:
             return NAN
-        found = kept(epoch)
-        return found if is_known(found) else self.value(run.id, epoch, name)
+        value = kept(epoch)
+        return value if is_known(value) else self.value(run.id, epoch, name)
 
 
-def _is_same(value: float, before: float | None) -> bool:
-    """Whether two numbers are equal; NaN, which equals nothing, counts as NaN."""
-    return before is not None and (value == before or not (is_known(value) or is_known(before)))
+def _is_same(value: float, other: float | None) -> bool:
+    """Whether two numbers are equal, where NaN equals NaN."""
+    return other is not None and (value == other or not (is_known(value) or is_known(other)))

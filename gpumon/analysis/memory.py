@@ -1,4 +1,4 @@
-"""Memory breakdown of a device, and the fragmentation of a framework's share."""
+"""Breakdown of a device's memory into parts, and fragmentation of the memory that a framework reserved."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from gpumon.model.frame import FrameworkMemory, Sample
 
 
 class MemoryBreakdown(NamedTuple):
-    """The device's memory in parts, bytes. What is known adds up to the total; the rest is NaN."""
+    """The parts of a device's memory, bytes. Known parts add up to the total; unknown ones are NaN."""
 
     allocated: float
-    """In live tensors of the run in force here, as its framework tells."""
+    """In live tensors of the run on this device, as reported by its framework."""
     cached: float
-    """Taken from the driver by the framework, and in no tensor now."""
+    """Reserved by the framework but in no tensor now."""
     context: float
-    """Of the run's processes, beside what their framework tells of: CUDA contexts and libraries. Where it tells of
-    nothing, all that they have; see `titles`."""
+    """Used by the run's processes outside the framework's allocator: CUDA contexts and libraries. If the framework
+    reports nothing, all memory of these processes; see `titles`."""
     others: float
-    """Of all processes that are not the run's, and of none that the driver lists."""
+    """Used by processes of other runs and users, and memory that belongs to no listed process."""
     free: float
     driver: float
-    """Kept by driver and firmware for themselves."""
+    """Reserved by driver and firmware."""
 
 
 class MemoryPart(NamedTuple):
-    """A row of `PARTS`."""
+    """A part of the breakdown with its title."""
 
     name: str
-    """The field of `MemoryBreakdown`."""
+    """Field of `MemoryBreakdown`."""
     title: str
 
 
@@ -42,15 +42,15 @@ PARTS: tuple[MemoryPart, ...] = (
     MemoryPart("free", "free"),
     MemoryPart("driver", "reserved by driver"),
 )
-"""The parts in the order in which they are shown: that of `MemoryBreakdown`."""
+"""The parts in display order, which is the order of the fields of `MemoryBreakdown`."""
 
 
 IN_USE = "in use"
-"""Title of the part `others` without a known run: some of it may be of no process that the driver lists."""
+"""Title of `others` without a run: some of it may belong to no listed process."""
 THIS_RUN = "this run"
-"""Title of the part `context` if the run's framework reports nothing: it is then all memory of the run."""
+"""Title of `context` if the run's framework reports nothing: it is then all memory of the run."""
 WITH_CONTEXT = "context and others"
-"""Title of the part `others` where it is unknown how much the run's processes have besides their framework's memory."""
+"""Title of `others` if the memory of the run's processes outside their framework is unknown."""
 BREAKDOWN_METRICS = tuple(
     f"gpu.{key}"
     for key in ("memory_total", "memory_used", "memory_reserved", "run_allocated", "run_reserved", "run_used")
@@ -59,32 +59,32 @@ BREAKDOWN_METRICS = tuple(
 
 
 class Fragmentation(NamedTuple):
-    """Shares of what a framework holds, each NaN where it is not known."""
+    """Shares of a framework's memory, 0 to 1; NaN if unknown."""
 
     slack: float
-    """Of what it took from the driver, what is in no tensor: (reserved - allocated) / reserved."""
+    """Reserved memory in no tensor: (reserved - allocated) / reserved."""
     fragments: float
-    """Of what it took from the driver, what it cannot give back: inactive split / reserved, parts of blocks in use."""
+    """Reserved memory that cannot be returned to the driver, in blocks partly in use: inactive split / reserved."""
     rounding: float
-    """Of what is in tensors, what nobody asked for: (allocated - requested) / allocated, the allocator rounds up."""
+    """Allocated memory beyond what was requested, from rounding up: (allocated - requested) / allocated."""
     scattered: float
-    """Of what is free in its pool, what is not in the largest block: 1 - largest free / (reserved - allocated)."""
+    """Free memory of the pool outside its largest block: 1 - largest free / (reserved - allocated)."""
 
 
 def breakdown_of(sample: Sample) -> MemoryBreakdown | None:
-    """Return the `memory_breakdown` of a sample's device; None of a GPU that MIG divides: its instances have it."""
+    """Return the breakdown of a sample's device; None for a GPU in MIG mode, where each instance has its own."""
     if sample.device.is_divided:
-        return None  # what is in none of them is free to nobody
+        return None  # memory outside the instances is usable by no process
     return memory_breakdown(*(sample.value(name) for name in BREAKDOWN_METRICS))
 
 
 def memory_breakdown(
     total: float, used: float, kept: float, allocated: float, held: float, own: float
 ) -> MemoryBreakdown | None:
-    """Divide a device's memory by the metrics of `BREAKDOWN_METRICS`; None where its use is unknown.
+    """Return the breakdown for the values of `BREAKDOWN_METRICS`; None if the used memory is unknown.
 
-    The framework's numbers are up to half a second older than the driver's: where they are larger, the
-    driver's hold. Without them the run's memory is one part, `context`, and called otherwise.
+    The framework's numbers are up to half a second older than the driver's and are capped by them. Without them, all
+    memory of the run is `context`, under another title.
     """
     if not 0 <= used <= total:
         return None
@@ -100,35 +100,35 @@ def memory_breakdown(
     cached = taken - live if live >= 0 else taken
     context = run - (taken if taken >= 0 else 0.0)
     if not own >= 0 or (not held >= 0 and context == 0):
-        context = NAN  # nobody tells of it
+        context = NAN  # not reported
     return MemoryBreakdown(allocated=live, cached=cached, context=context, others=used - run, free=free, driver=driver)
 
 
-def titles(divided: Iterable[MemoryBreakdown]) -> dict[str, str]:
-    """Return the title of each part, by its name, for breakdowns that are shown together."""
-    found = {part.name: part.title for part in PARTS}
-    splits = list(divided)
-    if not any(is_known(value) for one in splits for value in one[:2]):
-        found["context"] = THIS_RUN
-        if not any(is_known(one.context) for one in splits):
-            found["others"] = IN_USE
-    elif not any(is_known(one.context) for one in splits):
-        found["others"] = WITH_CONTEXT
-    return found
+def titles(breakdowns: Iterable[MemoryBreakdown]) -> dict[str, str]:
+    """Return the title of each part by its name, for breakdowns that are shown together."""
+    by_name = {part.name: part.title for part in PARTS}
+    shown = list(breakdowns)
+    if not any(is_known(value) for breakdown in shown for value in breakdown[:2]):
+        by_name["context"] = THIS_RUN
+        if not any(is_known(breakdown.context) for breakdown in shown):
+            by_name["others"] = IN_USE
+    elif not any(is_known(breakdown.context) for breakdown in shown):
+        by_name["others"] = WITH_CONTEXT
+    return by_name
 
 
-def known_parts(divided: MemoryBreakdown) -> list[tuple[MemoryPart, float]]:
-    """The parts that are known, each under its title here."""
-    names = titles([divided])
+def known_parts(breakdown: MemoryBreakdown) -> list[tuple[MemoryPart, float]]:
+    """Return the known parts with their values, each under its title for this breakdown."""
+    names = titles([breakdown])
     return [
         (part._replace(title=names[part.name]), value)
-        for part, value in zip(PARTS, divided, strict=True)
+        for part, value in zip(PARTS, breakdown, strict=True)
         if is_known(value)
     ]
 
 
 def fragmentation(memory: FrameworkMemory) -> Fragmentation:
-    """Return the fragmentation of reserved memory, as four shares."""
+    """Return the fragmentation of a framework's memory."""
     return Fragmentation(
         _share(memory.reserved - memory.allocated, memory.reserved),
         _share(memory.inactive_split, memory.reserved),

@@ -1,4 +1,4 @@
-"""Reasons why values of a process are not known, in words."""
+"""What views show of a process beyond its columns: reasons for missing values, its job or container."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from gpumon.common.numbers import is_known
 from gpumon.model.process import Process, pod_parts
 
 
-def unknown_of(process: Process) -> str:
-    """Return why some values are missing, such as `the driver has no sample of its work`; empty where none is."""
+def missing_value_reasons(process: Process) -> str:
+    """Return why values are missing, such as `the driver has no sample of its work`; empty if none is missing."""
     shares = (
         process.sm_utilization, process.memory_utilization, process.encoder_utilization, process.decoder_utilization,
     )  # fmt: skip
@@ -17,7 +17,7 @@ def unknown_of(process: Process) -> str:
         "its process cannot be seen from where gpumon samples, or has ended": not is_known(process.started),
         "the driver does not report its memory": not is_known(process.memory_used),
         "the driver has no sample of its work": not any(map(is_known, shares)),
-        "its CPU use is known from the next look on": is_known(process.started)
+        "its CPU use is known from the next sample on": is_known(process.started)
         and not is_known(process.cpu_utilization),
     }
     return "; ".join(reason for reason, holds in reasons.items() if holds)
@@ -26,18 +26,18 @@ def unknown_of(process: Process) -> str:
 TITLES = "Encoder", "Decoder"
 
 
-def use_video(processes: Iterable[Process]) -> bool:
-    """Whether one of them is known to use a video encoder or decoder; trainings seldom do."""
+def uses_video(processes: Iterable[Process]) -> bool:
+    """Return whether a process is known to use a video encoder or decoder; few trainings do."""
     return any(process.encoder_utilization > 0 or process.decoder_utilization > 0 for process in processes)
 
 
 TITLE = "Job or container"
 _UID = 8
-"""Letters of a pod's UID that tell it from others on a machine."""
+"""Characters of a pod's UID that identify it on a machine."""
 
 
-def whereabouts(process: Process) -> str:
-    """Return such as `job 4242`, or `pod ml/train-0 · containerd 3f2a9c1b04de`; empty where none of them is known."""
+def job_or_container(process: Process) -> str:
+    """Return for example `job 4242` or `pod ml/train-0 · containerd 3f2a9c1b04de`; empty if nothing is known."""
     if not (process.job or process.pod or process.container):
         return ""
     job = f"job {process.job}" if process.job else ""

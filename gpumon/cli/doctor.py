@@ -98,11 +98,11 @@ def _sections(arguments: Namespace) -> list[CheckSection]:
         settings.append(Check(_SETTINGS, Condition.FAULT, str(error), "views and daemon refuse to start until then"))
         where, arguments = places(flags.dir, flags.state_dir), resolve_options(flags, {})[1]
     gpus = find_gpus(where, arguments)
-    daemon, why_none = found_daemon(where)
+    daemon, no_gpu_reason = found_daemon(where)
     files = file_checks(where, arguments.history_size, daemon)
     return [
         CheckSection("GPUs", [*examined(gpus.read), *gpus.checks]),
-        CheckSection("Daemon and files", [*settings, *daemon_checks(where, daemon, why_none), *files]),
+        CheckSection("Daemon and files", [*settings, *daemon_checks(where, daemon, no_gpu_reason), *files]),
         CheckSection("Packages", package_checks(gpus.read > 0, encoding=sys.stdout.encoding or "")),
     ]
 

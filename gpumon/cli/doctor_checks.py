@@ -239,12 +239,12 @@ def found_daemon(where: Places) -> tuple[FoundDaemon | None, str]:
         return None, str(error)
 
 
-def daemon_checks(where: Places, found: FoundDaemon | None, why_none: str) -> Iterator[Check]:
+def daemon_checks(where: Places, found: FoundDaemon | None, no_gpu_reason: str) -> Iterator[Check]:
     """Check the daemon that commands of this user read."""
     name = "daemon"
     if found is None:
-        text, _, remedy = why_none.partition(": ")
-        none = why_none.startswith(NO_DAEMON)
+        text, _, remedy = no_gpu_reason.partition(": ")
+        none = no_gpu_reason.startswith(NO_DAEMON)
         yield Check(name, Condition.NOTE if none else Condition.WARNING, text, remedy)
         return
     yield _daemon_check(name, found, where.uid)

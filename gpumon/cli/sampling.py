@@ -46,7 +46,7 @@ class FollowedFrames:
         after = kept[-1].number if kept else max(0, newest.number - LOOK_BACK)
         if not kept:
             self.epochs = Epochs()
-            self.epochs.take(self._live.boundaries())
+            self.epochs.add_boundaries(self._live.boundaries())
         if after < newest.number:
             new = [frame for frame in self._live.since(after) if frame.number > after]
             for frame in new:

@@ -9,14 +9,14 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpumon.analysis.gpu_status import is_unreadable, why_none
+from gpumon.analysis.gpu_status import is_unreadable, no_gpu_reason
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_name
 from gpumon.cli.streams import say, terminal_width
 from gpumon.common.clock import SECOND
 from gpumon.common.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.common.numbers import NAN
 from gpumon.common.paths import Places, closed_rings, dir_option, ring_paths, without_daemon
-from gpumon.diagnosis.live import earlier_frames, kept_epochs
+from gpumon.diagnosis.live import earlier_frames, epochs_from_boundaries
 from gpumon.live import Live, follow
 from gpumon.model.frame import nothing
 from gpumon.model.origin import Capability, Driver, Origin
@@ -67,13 +67,13 @@ def run(arguments: "Namespace") -> int:
     is_live = not (stale or origin.ended or origin.unanswered)
     of_now = Capability.NOW in origin.capabilities
     age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND) if of_now else NAN
-    before, epochs = (earlier_frames(live, frame), kept_epochs(live, frame)) if live else ((), None)
+    before, epochs = (earlier_frames(live, frame), epochs_from_boundaries(live, frame)) if live else ((), None)
     if arguments.json:
         import json
 
         from gpumon.reports.status_json import document
 
-        problem = why_none(frame, origin.problem) if is_unreadable(frame) else ""
+        problem = no_gpu_reason(frame, origin.problem) if is_unreadable(frame) else ""
         origin = origin._replace(problem=origin.problem or problem)
         found = document(frame, origin, driver, hostname, daemon, live=is_live, age=age, before=before, epochs=epochs)
         json.dump(found, sys.stdout, allow_nan=False)
@@ -100,7 +100,7 @@ def run(arguments: "Namespace") -> int:
         return EXIT_OK
     if not arguments.json:
         sys.stdout.flush()
-        say(f"gpumon: {stale or why_none(frame, origin.problem)}")
+        say(f"gpumon: {stale or no_gpu_reason(frame, origin.problem)}")
     return EXIT_NO_GPU
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from gpumon.analysis.gpu_status import ANSWERS, why_none
+from gpumon.analysis.gpu_status import ANSWERS, no_gpu_reason
 from gpumon.cli.options import (
     CLUSTER_TICK,
     DEFAULT_SOURCE,
@@ -240,7 +240,7 @@ def _picture(live: Live, earlier: FollowedFrames, width: int | None = None) -> t
     )
     if state.live and not origin.problem and any(sample.state in ANSWERS for sample in frame.samples):
         return text, EXIT_OK
-    why = state.text if not state.live else why_none(frame, origin.problem)
+    why = state.text if not state.live else no_gpu_reason(frame, origin.problem)
     return [*text, f"gpumon: {why}"], EXIT_OK if origin.ended else EXIT_NO_GPU
 
 

@@ -31,7 +31,7 @@ def _slower_than_possible(sample: Sample, link: Mapping[str, float]) -> list[tup
     return [(metric, has, most) for metric, has, most in found if 0 < has < most]
 
 
-class LoadedLink(NamedTuple):
+class LinkUnderLoad(NamedTuple):
     """The PCIe link of a GPU at the end of the last time in which it was loaded for `thresholds.LOADED_FOR`."""
 
     load: float = NAN
@@ -48,7 +48,7 @@ class GpuContext(NamedTuple):
     """Seconds since 1970."""
     rates: Mapping[str, float] = {}
     """Rates of counters by metric, where they are known: shares of the time."""
-    loaded: LoadedLink = LoadedLink()
+    loaded: LinkUnderLoad = LinkUnderLoad()
     """Its PCIe link when it was last under load."""
     peer_links: float = NAN
     """The most NVLink links that are up on another GPU of the same model in this machine; NaN without one."""

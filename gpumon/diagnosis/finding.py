@@ -110,7 +110,7 @@ def grouped(findings: Iterable[Finding]) -> list[FindingGroup]:
     return [FindingGroup(tuple(alike)) for alike in found.values()]
 
 
-def each_subject_first(groups: Iterable[FindingGroup]) -> list[FindingGroup]:
+def one_per_subject_first(groups: Iterable[FindingGroup]) -> list[FindingGroup]:
     """Return groups with one of each GPU and run first, in their order, then the further ones."""
     first: list[FindingGroup] = []
     further: list[FindingGroup] = []

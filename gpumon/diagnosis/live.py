@@ -13,7 +13,7 @@ from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import JUDGED_FROM, JUDGED_OVER, PAUSE, RECENT, WHOLE
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
-from gpumon.diagnosis.context import GpuContext, LoadedLink, RunContext, diagnose, has_slow_link
+from gpumon.diagnosis.context import GpuContext, LinkUnderLoad, RunContext, diagnose, has_slow_link
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.diagnosis.gpu import GPU_RULES, THERMAL
 from gpumon.model.frame import ENDED_BADLY, Frame, RunState
@@ -85,7 +85,7 @@ def findings(
     now: float,
     history: RecentHistory | None = None,
     rates: Mapping[str, Mapping[str, float]] = {},
-    loaded: Mapping[str, LoadedLink] = {},
+    loaded: Mapping[str, LinkUnderLoad] = {},
     monotonic_ns: int = 0,
 ) -> list[Finding]:
     """Return all findings about the GPUs and runs of a frame, the most severe first.
@@ -107,7 +107,7 @@ def findings(
     return sorted(found, key=lambda finding: -finding.severity)
 
 
-def is_news(finding: Finding) -> bool:
+def is_recent(finding: Finding) -> bool:
     """Return whether what befell a run did so lately; other findings are about now."""
     return "age" not in finding.evidence or finding.evidence["age"] < RECENT
 
@@ -117,14 +117,16 @@ def _gpu(
     now: float,
     history: RecentHistory | None,
     known: Mapping[str, Mapping[str, float]],
-    loaded: Mapping[str, LoadedLink],
+    loaded: Mapping[str, LinkUnderLoad],
 ) -> GpuContext:
     uuid = status.sample.device.uuid
     if history is None or status.sample.state is not Availability.OK:
-        return GpuContext(status, now, known.get(uuid, {}), loaded.get(uuid, LoadedLink()))
-    from gpumon.diagnosis.pcie_link import course_of_history, last_loaded
+        return GpuContext(status, now, known.get(uuid, {}), loaded.get(uuid, LinkUnderLoad()))
+    from gpumon.diagnosis.pcie_link import link_series_from_history, link_under_load
 
-    link = last_loaded(course_of_history(history, uuid, now), now) if has_slow_link(status) else LoadedLink()
+    link = (
+        link_under_load(link_series_from_history(history, uuid, now), now) if has_slow_link(status) else LinkUnderLoad()
+    )
     return GpuContext(status, now, rates(history, uuid, now), link)
 
 
@@ -161,7 +163,7 @@ def live_run(
     # In its first epoch a training compiles and fills caches.
     lasted = seconds_since_begin(run, now, monotonic_ns)
     settled = running and run.epoch > run.first_epoch and lasted > 0
-    waited = epochs.waited(run.key, now, monotonic_ns)
+    waited = epochs.data_wait(run.key, now, monotonic_ns)
     throttled, idle = _shares(ranks, now, history) if settled and history is not None else (NAN, NAN)
     return RunContext(
         subject=Subject("run", run.id, run.name.strip() or run.id),
@@ -173,8 +175,8 @@ def live_run(
         asked=faults[-1].asked if faults else NAN,
         free=faults[-1].free if faults else NAN,
         # By the board alone, where no boundary is kept: then nobody knows what of the time was no training.
-        wait_share=NAN if not settled else waited.share if waited.of > 0 else run.wait / lasted,
-        waits_in_part=lasted > WHOLE * waited.of > 0,
+        wait_share=NAN if not settled else waited.share if waited.measured > 0 else run.wait / lasted,
+        waits_in_part=lasted > WHOLE * waited.measured > 0,
         throttled_share=throttled,
         idle_share=idle,
         diverged=sorted({name for one in ranks.all for name, value in one.metrics.items() if not isfinite(value)}),
@@ -196,7 +198,7 @@ _SPARE = 3
 """More frames than a minute has: a tick may be early."""
 
 
-class Judged:
+class JudgedFrame:
     """A frame with what follows from it and from `before`, earlier frames as far as they are known, oldest first.
 
     What only concerns runs is imported once there is one: `gpumon status` is to be quick.
@@ -213,7 +215,7 @@ class Judged:
         self.runs = ranks_of(frame.runs)
         self.gpus: tuple[GpuStatus, ...] = gpu_statuses(frame, self.runs, None, live)
         """In the order of its samples."""
-        if self._before and needs_past(self.gpus):
+        if self._before and needs_earlier_frames(self.gpus):
             activity = Activity()
             for one in (*self._before, frame):
                 activity.add(one)
@@ -227,7 +229,7 @@ class Judged:
 
             self._epochs = self._known_epochs or Epochs()
             for one in self._before:
-                self._epochs.take(one.boundaries)
+                self._epochs.add_boundaries(one.boundaries)
             self._epochs.add(self._frame)
         return self._epochs
 
@@ -248,18 +250,18 @@ class Judged:
         loaded = self._loaded_links()
         return findings(self.gpus, self.runs, epochs, frame.time, rates=rates, loaded=loaded, monotonic_ns=now)
 
-    def _loaded_links(self) -> dict[str, LoadedLink]:
+    def _loaded_links(self) -> dict[str, LinkUnderLoad]:
         """The links that are slow now, when they were last under load."""
         slow = [status.sample.device.uuid for status in self.gpus if has_slow_link(status)]
         if not slow or not self._before:
             return {}
-        from gpumon.diagnosis.pcie_link import course_of_frames, last_loaded
+        from gpumon.diagnosis.pcie_link import link_series_from_frames, link_under_load
 
         frames, now = (*self._before, self._frame), self._frame.time
-        return {uuid: last_loaded(course_of_frames(frames, uuid), now) for uuid in slow}
+        return {uuid: link_under_load(link_series_from_frames(frames, uuid), now) for uuid in slow}
 
 
-def needs_past(statuses: Sequence[GpuStatus]) -> bool:
+def needs_earlier_frames(statuses: Sequence[GpuStatus]) -> bool:
     """Return whether frames before this one may change what is judged, or the word for it.
 
     One alone cannot tell a pause from idleness, nor a sample between two steps from a light load.
@@ -279,16 +281,16 @@ def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
     ended_badly = any(run.memory.ooms > 0 or run.state in ENDED_BADLY for run in newest.runs)
     statuses = gpu_statuses(newest, ranks_of(newest.runs))
     if not ended_badly and not any(map(has_slow_link, statuses)):
-        if not needs_past(statuses):
+        if not needs_earlier_frames(statuses):
             return live.since(max(0, newest.number - _RATE_OF))
         few = min(LOOK_BACK, ceil(PAUSE / max(newest.interval, 0.01)) + _SPARE)
         minute = live.since(max(0, newest.number - few))
-        if not any(status.state is GpuState.HELD for status in Judged(newest, minute).gpus):
+        if not any(status.state is GpuState.HELD for status in JudgedFrame(newest, minute).gpus):
             return minute
     return live.since(max(0, newest.number - LOOK_BACK))
 
 
-def kept_epochs(live: Live, newest: Frame) -> Epochs | None:
+def epochs_from_boundaries(live: Live, newest: Frame) -> Epochs | None:
     """Return the epochs by every boundary that is kept, where a run has any: what is left of it hangs on the last ones.
 
     So it is the time that a view tells, which has all frames. None without such a run.
@@ -298,5 +300,5 @@ def kept_epochs(live: Live, newest: Frame) -> Epochs | None:
     from gpumon.analysis.epochs import Epochs
 
     found = Epochs()
-    found.take(live.boundaries())
+    found.add_boundaries(live.boundaries())
     return found

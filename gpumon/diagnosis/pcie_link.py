@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.analysis.thresholds import JUDGED_OVER, LOADED, LOADED_FOR
 from gpumon.common.numbers import NAN, is_known
-from gpumon.diagnosis.context import LoadedLink
+from gpumon.diagnosis.context import LinkUnderLoad
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import PCIE_LINK, Availability
 from gpumon.storage.history.grid import longest
@@ -33,7 +33,7 @@ _ALL = 1 << 20
 _UNKNOWN = (NAN,) * (1 + len(PCIE_LINK))
 
 
-class LinkCourse(NamedTuple):
+class LinkSeries(NamedTuple):
     """Samples of a GPU, oldest first; a row of NaN stands where nobody sampled."""
 
     times: Sequence[float]
@@ -44,16 +44,16 @@ class LinkCourse(NamedTuple):
     """The values of `PCIE_LINK`."""
 
 
-def course_of_history(history: RecentHistory, uuid: str, now: float) -> LinkCourse:
+def link_series_from_history(history: RecentHistory, uuid: str, now: float) -> LinkSeries:
     """Return what a history has of a GPU."""
     from gpumon.storage.history.query import Query  # a look at frames does without
 
     found = history.query(Query(uuid, (_UTILIZATION, *PCIE_LINK), now - JUDGED_OVER, now, points=_ALL))
     load = found[_UTILIZATION]
-    return LinkCourse(load.times, load.mean, {metric: found[metric].mean for metric in PCIE_LINK})
+    return LinkSeries(load.times, load.mean, {metric: found[metric].mean for metric in PCIE_LINK})
 
 
-def course_of_frames(frames: Iterable[Frame], uuid: str) -> LinkCourse:
+def link_series_from_frames(frames: Iterable[Frame], uuid: str) -> LinkSeries:
     """Return what frames, oldest first, tell of a GPU."""
     rows: list[tuple[float, ...]] = []
     before = NAN
@@ -66,23 +66,23 @@ def course_of_frames(frames: Iterable[Frame], uuid: str) -> LinkCourse:
         rows.append((frame.time, *told))
         before = frame.time
     times, load, *links = zip(*rows, strict=True) if rows else [()] * (2 + len(PCIE_LINK))
-    return LinkCourse(times, load, dict(zip(PCIE_LINK, links, strict=True)))
+    return LinkSeries(times, load, dict(zip(PCIE_LINK, links, strict=True)))
 
 
-def last_loaded(course: LinkCourse, now: float) -> LoadedLink:
+def link_under_load(course: LinkSeries, now: float) -> LinkUnderLoad:
     """Return the PCIe link of a GPU at the end of the last time under load, if that was lately."""
     if not any(share >= LOADED for share in course.load):
-        return LoadedLink()
+        return LinkUnderLoad()
     means = _means(course, floor(now / _PART) - _LOOKED_AT + 1)
     for last in range(_LOOKED_AT - 1, _PARTS - 2, -1):
         lowest = min(mean if is_known(mean) else -1.0 for mean in means[last - _PARTS + 1 : last + 1])
         if lowest >= LOADED:
             end = (floor(now / _PART) - _LOOKED_AT + 2 + last) * _PART
-            return LoadedLink(lowest, {metric: _highest(course, metric, end) for metric in PCIE_LINK})
-    return LoadedLink()
+            return LinkUnderLoad(lowest, {metric: _highest(course, metric, end) for metric in PCIE_LINK})
+    return LinkUnderLoad()
 
 
-def _means(course: LinkCourse, first: int) -> list[float]:
+def _means(course: LinkSeries, first: int) -> list[float]:
     """The mean load of each part of the time from the part `first` on; NaN where it is unknown."""
     parts: list[list[float]] = [[] for _ in range(_LOOKED_AT)]
     before, stood, since = NAN, NAN, 0
@@ -108,7 +108,7 @@ def _hold(parts: Sequence[list[float]], share: float, without: Iterable[int]) ->
             parts[part].append(share)
 
 
-def _highest(course: LinkCourse, metric: str, end: float) -> float:
+def _highest(course: LinkSeries, metric: str, end: float) -> float:
     """The highest value of the last part of a time: of a link that got well meanwhile nothing is claimed."""
     rows = range(bisect_left(course.times, end - _HOLD - _PART), bisect_left(course.times, end))
     known = [(course.times[row], course.links[metric][row]) for row in rows if is_known(course.links[metric][row])]

@@ -10,7 +10,7 @@ from math import floor, inf
 from typing import NamedTuple, Protocol
 
 from gpumon.analysis.gpu_state import Activity, GpuState
-from gpumon.analysis.gpu_status import ANSWERS, GpuStatus, gpu_statuses, is_unreadable, why_none
+from gpumon.analysis.gpu_status import ANSWERS, GpuStatus, gpu_statuses, is_unreadable, no_gpu_reason
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.thresholds import GAP
 from gpumon.common.clock import SECOND
@@ -167,7 +167,7 @@ def take(live: Readable) -> Snapshot:
         totals=totals,
         devices=devices,
         origin=origin,
-        problem=origin.problem or (why_none(frame, "") if is_unreadable(frame) else ""),
+        problem=origin.problem or (no_gpu_reason(frame, "") if is_unreadable(frame) else ""),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpumon.analysis.gpu_status import clock_event_reasons
-from gpumon.analysis.processes import whereabouts
+from gpumon.analysis.processes import job_or_container
 from gpumon.common.driver_calls import DriverCall
 from gpumon.common.text import clean
 from gpumon.model import units
@@ -96,5 +96,5 @@ def _row(process: Process, label: str) -> tuple[str, ...]:
     return (
         label or units.MISSING, str(process.pid), clean(process.user) or units.MISSING,
         clean(process.name) or units.MISSING, process.kind, units.bytes_binary(process.memory_used),
-        *map(units.percent, shares), units.bytes_binary(process.host_memory), clean(whereabouts(process)),
+        *map(units.percent, shares), units.bytes_binary(process.host_memory), clean(job_or_container(process)),
     )  # fmt: skip

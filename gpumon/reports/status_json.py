@@ -13,11 +13,11 @@ from typing import Any
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_status import GpuStatus, clock_event_reasons
 from gpumon.analysis.memory import THIS_RUN, breakdown_of, fragmentation, titles
-from gpumon.analysis.processes import unknown_of
+from gpumon.analysis.processes import missing_value_reasons
 from gpumon.analysis.progress import Progress
 from gpumon.common.numbers import NAN, logged
 from gpumon.diagnosis.finding import finding_json
-from gpumon.diagnosis.live import Judged
+from gpumon.diagnosis.live import JudgedFrame
 from gpumon.model.device import job_parts
 from gpumon.model.frame import Frame, Run, Sample
 from gpumon.model.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
@@ -39,7 +39,7 @@ def document(
     `live` is false where the values are the last known ones; `age` is for how many seconds they are.
     """
     runs = {run.key: run for run in frame.runs}
-    found = Judged(frame, before, live, epochs)
+    found = JudgedFrame(frame, before, live, epochs)
     far = {run.key: found.progress(ranks) for ranks in found.runs for run in ranks.all}
     told = {
         "schema": SCHEMA,
@@ -158,7 +158,7 @@ def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:
         "pod": pod or None,
         "pod_name": pod_name or None,
         "job": process.job or None,
-        "problem": unknown_of(process) or None,
+        "problem": missing_value_reasons(process) or None,
     }
 
 

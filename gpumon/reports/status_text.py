@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.analysis.ranks import Ranks, memory_of
+from gpumon.analysis.ranks import Ranks, run_memory
 from gpumon.common.numbers import is_known
 from gpumon.common.text import cut, text_width
 from gpumon.diagnosis.finding import grouped
-from gpumon.diagnosis.live import Judged
+from gpumon.diagnosis.live import JudgedFrame
 from gpumon.model import units
 from gpumon.model.frame import Frame, Run, RunState, Sample
 from gpumon.model.metrics import BY_NAME, HOST_INDEX, Availability
@@ -114,7 +114,7 @@ def _told(
 ) -> Iterator[str | GpuRow | MemoryLine | RunLine]:  # fmt: skip
     yield _title(frame, origin, driver, hostname, note)
     runs = {run.key: run for run in frame.runs}
-    found = Judged(frame, before, live, epochs)
+    found = JudgedFrame(frame, before, live, epochs)
     for status in found.gpus:
         run = runs.get(status.sample.run)
         others = [ranks for ranks in status.runs if run is not None and all(one.key != run.key for one in ranks.all)]
@@ -230,7 +230,7 @@ def _run(ranks: Ranks, frame: Frame, far: Progress) -> RunLine:
         left = f", {units.duration(far.left)} left" if is_known(far.left) else ""
         kept.append(f"{units.percent(far.done)} done{left}")
         parts.append(kept[-1])
-    memory = memory_of(ranks.all, frame.processes)
+    memory = run_memory(ranks.all, frame.processes)
     if is_known(memory):
         parts.append(f"memory {units.bytes_binary(memory)}")
     if ranks.is_distributed:
@@ -245,7 +245,7 @@ def _rank(run: Run, labels: Mapping[str, str], frame: Frame) -> RunLine:
     gpus = ", ".join(f"GPU {labels[uuid]}" for uuid in run.gpus if uuid in labels)
     kept = [f"rank {run.rank}", gpus, _epoch(run)]
     parts = [*kept, _step(run), run.phase]
-    memory = memory_of((run,), frame.processes)
+    memory = run_memory((run,), frame.processes)
     if is_known(memory):
         parts.append(units.bytes_binary(memory))
     if run.state is not RunState.RUNNING:

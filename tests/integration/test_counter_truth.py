@@ -21,7 +21,7 @@ from gpumon.live import Live, follow
 from gpumon.model.frame import Frame
 from gpumon.model.metrics import Availability
 from gpumon.storage.history.counters import counted_at, rates_between
-from tests.accelerated import Stretch
+from tests.accelerated import EpochSpan
 from tests.nvml import COUNTERS, Stub, truth
 from tests.nvml.truth import driver_value
 from tests.programs import Child, environment
@@ -47,7 +47,7 @@ def at_the_end(metric: str, bits: int) -> tuple[str, int, int]:
 def played(stub: Stub, directory: Path, interval: float, wraps: Sequence[tuple[str, int, int]] = ()) -> Iterator[Live]:
     """Frames and history of a daemon that watched the window, and some seconds before it."""
     begin = time.time() // 300 * 300 - 600
-    stretch = Stretch(begin - BEFORE, begin + LENGTH + 2, begin - 2 * BEFORE, interval, wraps=tuple(wraps))
+    stretch = EpochSpan(begin - BEFORE, begin + LENGTH + 2, begin - 2 * BEFORE, interval, wraps=tuple(wraps))
     words = [sys.executable, "-m", "tests.accelerated", str(stub.path), str(directory), json.dumps([stretch])]
     env = environment(directory, stub.env())
     with Child(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

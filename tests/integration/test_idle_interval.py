@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpumon.analysis.thresholds import SILENT
 from gpumon.common.paths import Places
-from gpumon.diagnosis.live import Judged
+from gpumon.diagnosis.live import JudgedFrame
 from gpumon.live import follow
 from gpumon.model.metrics import Availability
 from tests.nvml import Process, Stub, sleepers
@@ -52,5 +52,5 @@ def test_a_gpu_that_answers_a_second_late_after_a_pause_is_no_driver_that_has_no
         late = [frame for frame in live.since(0) if frame.samples[1].state is Availability.STALE]
     assert [frame for frame in late if frame.samples[1].age > SILENT], "its values are old"
     assert [
-        finding.summary for frame in late for finding in Judged(frame).findings() if "answer" in finding.summary
+        finding.summary for frame in late for finding in JudgedFrame(frame).findings() if "answer" in finding.summary
     ] == []

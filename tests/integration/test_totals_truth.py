@@ -16,7 +16,7 @@ import pytest
 from gpumon.common.paths import Places
 from gpumon.live import Live, follow
 from gpumon.storage.history.totals import Total, WindowTotals
-from tests.accelerated import Stretch
+from tests.accelerated import EpochSpan
 from tests.nvml import Stub
 from tests.nvml.truth import truth
 from tests.programs import Child, environment
@@ -38,12 +38,12 @@ COUNTED = {
 SHARES = ("throttled_sw_power", "throttled_hw_thermal")
 
 
-def plan(begin: float) -> list[Stretch]:
+def plan(begin: float) -> list[EpochSpan]:
     """Seven hours: a daemon that ends, is killed, has its driver reset, and a machine that starts again."""
     boot = begin - 1000 - _PHASE
 
-    def stretch(first: float, last: float, driver: float = boot, interval: float = 1.0, **more: bool) -> Stretch:
-        return Stretch(begin + first, begin + last, driver, interval, **more)
+    def stretch(first: float, last: float, driver: float = boot, interval: float = 1.0, **more: bool) -> EpochSpan:
+        return EpochSpan(begin + first, begin + last, driver, interval, **more)
 
     return [
         stretch(0, 7000, interval=2.0),
@@ -70,7 +70,7 @@ class History(NamedTuple):
 
     live: Live
     begin: float
-    stretches: list[Stretch]
+    stretches: list[EpochSpan]
 
     asked: dict[tuple[float, float], WindowTotals]
     """Answers: the past stands still, and each takes a while."""
@@ -100,7 +100,7 @@ def history(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> I
             assert process.wait(60) == 0
 
 
-def driver_times(stretches: list[Stretch], first: float, last: float, gpu: int) -> Iterator[tuple[float, float]]:
+def driver_times(stretches: list[EpochSpan], first: float, last: float, gpu: int) -> Iterator[tuple[float, float]]:
     """The times of the driver's own clock of which a window has samples, each up to a reset or a gap."""
     for stretch in stretches:
         begin, end = max(first, stretch.begin), min(last, stretch.end)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import Drawn, EpochMark
+from gpumon.analysis.epochs import EpochMark, EpochMarks
 from gpumon.analysis.rank_epochs import Span
 from gpumon.model.frame import Boundary, Frame, Mark
 from gpumon.model.metrics import BY_NAME, GPU_INDEX, Metric, Unit
@@ -401,12 +401,12 @@ def test_names_of_epochs_do_not_come_and_go_while_they_move() -> None:
     lambda drawn, grid: phases_below(drawn.spans_within(grid.begin, grid.end), grid, grid.end),
     lambda drawn, grid: epoch_ticks(gpu_columns(160), grid, drawn.marks, "vit"),
 ], ids=["above a chart", "phases", "below strips"])  # fmt: skip
-def test_marks_of_a_window_take_as_long_after_thousands_of_epochs(work: Callable[[Drawn, Grid], object]) -> None:
+def test_marks_of_a_window_take_as_long_after_thousands_of_epochs(work: Callable[[EpochMarks, Grid], object]) -> None:
     spent = []
     for epochs in (1_100, 110_000):
         marks = [EpochMark(10.0 * number, number, "run") for number in range(epochs)]
         spans = [Span(10.0 * number + 8.0, 10.0 * number + 10.0, "validate") for number in range(epochs)]
-        drawn, grid = Drawn(marks, [spans], []), Grid(10 * epochs - 5400, 1.0, 80)
+        drawn, grid = EpochMarks(marks, [spans], []), Grid(10 * epochs - 5400, 1.0, 80)
         work(drawn, grid)
         spent.append(instructions(lambda drawn=drawn, grid=grid: work(drawn, grid)))  # type: ignore[misc]
     assert spent[1] < 1.5 * spent[0] + 300, "a bisection takes a few steps more"
@@ -414,7 +414,7 @@ def test_marks_of_a_window_take_as_long_after_thousands_of_epochs(work: Callable
 
 def test_spans_of_a_window_are_those_that_have_a_part_in_it() -> None:
     spans = [Span(10.0 * number, 10.0 * number + 4.0, "validate") for number in range(9)]
-    drawn = Drawn([], [spans, [Span(85.0, inf, "test")]], [])
+    drawn = EpochMarks([], [spans, [Span(85.0, inf, "test")]], [])
     assert [span.begin for span in drawn.spans_within(12.0, 31.0)] == [10.0, 20.0, 30.0]
     assert [span.begin for span in drawn.spans_within(90.0, 95.0)] == [85.0]
     assert [span.begin for span in drawn.spans_within(-inf, inf)] == [*(span.begin for span in spans), 85.0]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.analysis.gpu_state import IdleSince
+from gpumon.analysis.gpu_state import IdleTime
 from gpumon.common.config import read_prices
 from gpumon.model.frame import RunState
 from gpumon.model.process import Process
@@ -149,16 +149,16 @@ def test_a_filter_takes_words_fields_and_numbers_that_all_hold() -> None:
     assert matched("sm<60", processes) == [2]
     assert matched("time>1h", processes) == [3]
     assert matched("time>90m", processes) == [3]
-    idle = FACTS._replace(idle={"GPU-0001": IdleSince(0.0, 700.0, at_least=False)})
+    idle = FACTS._replace(idle={"GPU-0001": IdleTime(0.0, 700.0, at_least=False)})
     assert matched("idle>10m", processes, idle) == [3], "its GPU is allocated and does nothing"
     assert matched("!idle>10m", processes, idle) == [1, 2]
     assert matched("idle<10m", processes, idle) == [], "a GPU that works is not idle for a short time"
 
 
 def test_idleness_that_may_have_begun_before_it_was_watched_is_told_as_a_least() -> None:
-    assert about_idle(IdleSince(0.0, 11400.0, at_least=False)) == "idle 3 h"
-    assert about_idle(IdleSince(0.0, 11400.0, at_least=True)) == "idle > 3 h"
-    assert about_idle(IdleSince(0.0, 59.0, at_least=True)) == about_idle(None) == ""
+    assert about_idle(IdleTime(0.0, 11400.0, at_least=False)) == "idle 3 h"
+    assert about_idle(IdleTime(0.0, 11400.0, at_least=True)) == "idle > 3 h"
+    assert about_idle(IdleTime(0.0, 59.0, at_least=True)) == about_idle(None) == ""
 
 
 @pytest.mark.parametrize("text", ["mem>", "user:", "!", "!gpu:", "mem"[:0]])

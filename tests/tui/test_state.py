@@ -11,7 +11,7 @@ import pytest
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.progress import progress, share_done, time_left
-from gpumon.analysis.ranks import Ranks, memory_of, ranks_of
+from gpumon.analysis.ranks import Ranks, ranks_of, run_memory
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis.finding import Severity
 from gpumon.diagnosis.runs import notes
@@ -146,7 +146,7 @@ def test_an_epoch_that_was_left_is_over_and_says_nothing_of_how_long_epochs_take
     ends = (boundary(4, 1, 13, Mark.EPOCH_END),) if told_before else ()
     left = boundary(5, 1, 13, Mark.EPOCH_ABORTED)
     epochs.add(frame_with((boundary(1, 0, 0), boundary(2, 0, 10, Mark.EPOCH_END), boundary(3, 1, 10), *ends, left)))
-    found = [(s.epoch, s.begin - START, s.end - START, s.finished) for s in epochs.stretches("r", START + 99)]
+    found = [(s.epoch, s.begin - START, s.end - START, s.finished) for s in epochs.epoch_spans("r", START + 99)]
     assert found == [(0, 0, 10, True), (1, 10, 13, False)]
     assert epochs.duration("r") == 10
 
@@ -271,10 +271,10 @@ def test_a_row_shows_the_slowest_rank_all_gpus_and_the_memory_of_all() -> None:
     (over,) = ranks_of([RUN._replace(state=RunState.DIED, gpus=())])
     assert of_frame(over, kept, Epochs(), START).gpus == 3, "it holds none any more, and its ledger knows how many"
     assert (joined.present, joined.slowest.step) == ("3/4", 88), "one has not been seen yet"
-    assert memory_of(joined.all, ()) == 9 * GIB
+    assert run_memory(joined.all, ()) == 9 * GIB
     used = tuple(Process(1, "GPU-0", "compute", "python", "alice", memory_used=4 * GIB, run=f"r{n}") for n in range(2))
-    assert memory_of(joined.all, used) == 8 * GIB, "the driver knows of contexts too"
-    assert memory_of((RUN,), ()) != memory_of((RUN,), ()), "unknown is not 0"
+    assert run_memory(joined.all, used) == 8 * GIB, "the driver knows of contexts too"
+    assert run_memory((RUN,), ()) != run_memory((RUN,), ()), "unknown is not 0"
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.clock import SECOND
 from gpumon.diagnosis import comparison, faults, gpu, runs
-from gpumon.diagnosis.context import GpuContext, LoadedLink, RunContext, diagnose
+from gpumon.diagnosis.context import GpuContext, LinkUnderLoad, RunContext, diagnose
 from gpumon.diagnosis.faults import FAULT_RULES
 from gpumon.diagnosis.finding import Finding, Severity, Subject, finding_json
 from gpumon.diagnosis.gpu import GPU_RULES
-from gpumon.diagnosis.live import Judged, findings, live_run
+from gpumon.diagnosis.live import JudgedFrame, findings, live_run
 from gpumon.diagnosis.past import epoch_findings
 from gpumon.diagnosis.runs import RUN_RULES
 from gpumon.model import units
@@ -368,10 +368,12 @@ def test_a_fault_is_found_with_what_to_do(fault: dict[str, float], kind: str, se
 def test_a_lost_gpu_whose_number_another_one_has_is_told_by_its_uuid() -> None:
     gone = sample(7, Availability.LOST)
     gone = gone._replace(device=gone.device._replace(uuid="GPU-ff"))
-    (found,) = [one for one in Judged(frame_of(tick(1, [sample(7), gone]))).findings() if one.kind == "unavailable"]
+    (found,) = [
+        one for one in JudgedFrame(frame_of(tick(1, [sample(7), gone]))).findings() if one.kind == "unavailable"
+    ]
     assert found.subject == ("gpu", "GPU-ff", "GPU 7")
     assert found.summary == "the driver lost this GPU: GPU-ff, whose number another one has now"
-    (found,) = Judged(frame_of(tick(1, [sample(6), gone]))).findings()
+    (found,) = JudgedFrame(frame_of(tick(1, [sample(6), gone]))).findings()
     assert found.summary == "the driver lost this GPU"
 
 
@@ -423,7 +425,7 @@ def test_a_pcie_link_is_judged_under_load_only_and_where_the_load_is_known() -> 
 def test_a_slow_link_says_what_it_has_and_could_have() -> None:
     one = sample(0, **{**HEALTHY, "pcie_generation": 3.0, "pcie_width": 8.0, "utilization": 0.9})
     (status,) = gpu_statuses(frame_of(tick(1, [one])), [])
-    loaded = LoadedLink(0.9, {"gpu.pcie_generation": 3.0, "gpu.pcie_width": 8.0})
+    loaded = LinkUnderLoad(0.9, {"gpu.pcie_generation": 3.0, "gpu.pcie_width": 8.0})
     (finding,) = diagnose(GPU_RULES, [GpuContext(status=status, now=0.0, loaded=loaded)])
     assert finding.summary == "under load its PCIe link has generation 3 where 4 is possible and 8 of 16 lanes"
     assert finding.evidence == {"utilization": 0.9, "pcie_generation": 3.0, "pcie_width": 8.0}

@@ -102,7 +102,7 @@ def by_views(boundaries: list[Boundary]) -> Seen:
         epochs.add(frame_of(tick(boundaries=part, runs=[RUN])))
     return [
         (one.epoch, round(one.begin * SECOND), round(one.end * SECOND) if one.finished else None)
-        for one in epochs.stretches("r", NAN)
+        for one in epochs.epoch_spans("r", NAN)
     ]
 
 

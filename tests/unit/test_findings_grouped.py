@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.diagnosis.finding import Finding, Severity, Subject, each_subject_first, grouped, ranges
+from gpumon.diagnosis.finding import Finding, Severity, Subject, grouped, one_per_subject_first, ranges
 from gpumon.diagnosis.gpu import not_judged, nothing_found
 from gpumon.model.device import Device
 from gpumon.model.frame import Sample
@@ -82,7 +82,7 @@ def test_gpus_in_one_group_keep_a_remedy_each() -> None:
 
 def test_one_finding_of_each_gpu_and_run_comes_first() -> None:
     found = [gone("3", "hot"), gone("3", "slow link"), gone("3", "full"), gone("1", "hot"), gone("net", kind="run")]
-    ordered = each_subject_first(grouped(found))
+    ordered = one_per_subject_first(grouped(found))
     assert [(group.title, group.first.summary) for group in ordered] == [
         ("GPU 1, 3", "hot"), ("net", "no GPU driver answers"), ("GPU 3", "slow link"), ("GPU 3", "full"),
     ]  # fmt: skip

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gpumon.analysis.gpu_state import Activity, GpuState, judge
-from gpumon.analysis.gpu_status import counted_statuses, gpu_statuses
+from gpumon.analysis.gpu_status import countable_statuses, gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.clock import SECOND
 from gpumon.daemon.sampler import is_idle
-from gpumon.diagnosis.live import Judged
+from gpumon.diagnosis.live import JudgedFrame
 from gpumon.model.device import Device, by_number
 from gpumon.model.frame import Frame, Sample, Tick
 from gpumon.model.metrics import PROCESSES, Availability
@@ -158,7 +158,7 @@ def test_a_run_is_on_the_instance_and_never_on_the_gpu() -> None:
 
 def test_a_gpu_without_an_instance_is_told_of_and_one_with_some_is_not() -> None:
     def kinds(one: Sample) -> list[str]:
-        return [finding.kind for finding in Judged(frame_of(tick(1, [one])), (), True).findings()]
+        return [finding.kind for finding in JudgedFrame(frame_of(tick(1, [one])), (), True).findings()]
 
     assert kinds(gpu(instances=2.0)) == []
     assert kinds(gpu(instances=0.0)) == ["divided"]
@@ -171,7 +171,7 @@ def lost(one: Sample) -> Sample:
 
 
 def told_lost(*samples: Sample) -> list[tuple[str, str]]:
-    found = Judged(frame_of(tick(1, [*samples, WHOLE]))).findings()
+    found = JudgedFrame(frame_of(tick(1, [*samples, WHOLE]))).findings()
     return [(one.subject.title, one.summary) for one in found if one.kind == "unavailable"]
 
 
@@ -182,9 +182,9 @@ def test_an_instance_that_is_lost_alone_is_told_of_and_one_that_is_lost_with_its
 
 def test_a_gpu_that_is_lost_with_its_instances_counts_once() -> None:
     frame = frame_of(tick(1, [lost(gpu()), lost(FIRST), lost(SECOND_PART), WHOLE]))
-    assert [one.sample.device.label for one in counted_statuses(gpu_statuses(frame, ()))] == ["0", "1"]
+    assert [one.sample.device.label for one in countable_statuses(gpu_statuses(frame, ()))] == ["0", "1"]
     alone = frame_of(tick(1, [gpu(), lost(FIRST), SECOND_PART, WHOLE]))
-    assert [one.sample.device.label for one in counted_statuses(gpu_statuses(alone, ()))] == ["0:0", "0:1", "1"]
+    assert [one.sample.device.label for one in countable_statuses(gpu_statuses(alone, ()))] == ["0:0", "0:1", "1"]
 
 
 def test_a_machine_with_empty_instances_is_idle() -> None:

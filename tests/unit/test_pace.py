@@ -32,7 +32,7 @@ def run(step: int, updated: float, epoch: int = -1, rank: int = 0, **metrics: fl
 def known(*boundaries: Boundary, of: Run) -> Epochs:
     epochs = Epochs()
     epochs.add(frame(runs=(of,)))
-    epochs.take(boundaries)
+    epochs.add_boundaries(boundaries)
     return epochs
 
 
@@ -101,8 +101,8 @@ def test_a_value_that_a_board_still_shows_of_the_epoch_before_is_none_of_this_on
     logged = LoggedEpochs()
     for epoch, loss, val in ((0, 2.0, 2.5), (1, 2.0, 2.5), (1, 1.5, 2.5), (1, 2.0, 2.5)):
         logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss, val_loss=val),)))
-    assert logged.of("id", 0) == {"loss": 2.0, "val_loss": 2.5}
-    assert logged.of("id", 1) == {"loss": 2.0}, "it was another one meanwhile"
+    assert logged.values("id", 0) == {"loss": 2.0, "val_loss": 2.5}
+    assert logged.values("id", 1) == {"loss": 2.0}, "it was another one meanwhile"
 
 
 def test_a_value_logged_between_two_frames_at_the_end_of_an_epoch_is_not_one_of_the_next() -> None:
@@ -110,7 +110,7 @@ def test_a_value_logged_between_two_frames_at_the_end_of_an_epoch_is_not_one_of_
     logged.add(frame(runs=(run(1, 1.0, 0),)))
     for epoch, loss in ((1, 2.0), (1, 2.0), (2, 1.0)):
         logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss),)))
-    assert [logged.of("id", epoch) for epoch in (0, 1, 2)] == [{}, {}, {}], "of which it is only the ledger knows"
+    assert [logged.values("id", epoch) for epoch in (0, 1, 2)] == [{}, {}, {}], "of which it is only the ledger knows"
     assert isnan(logged.change(run(1, 1.0, 2, loss=1.0), "loss")), "nor any change against it"
 
 
@@ -123,17 +123,17 @@ def test_a_value_that_the_end_of_an_epoch_tells_is_of_that_epoch() -> None:
         logged.add(frame(runs=(run(1, 1.0, epoch, loss=loss),), boundaries=(end, of_a_row)))
     late = boundary(8, 1.0, 9, Mark.LOG)._replace(epoch=0, metrics={"val_loss": 2.5})
     logged.add(frame(runs=(run(1, 1.0, 2, loss=1.0, val_loss=2.5),), boundaries=(late,)))
-    assert [logged.of("id", epoch) for epoch in (0, 1)] == [{"loss": 2.0, "val_loss": 2.5}, {"loss": 1.0}]
+    assert [logged.values("id", epoch) for epoch in (0, 1)] == [{"loss": 2.0, "val_loss": 2.5}, {"loss": 1.0}]
 
 
 def test_a_value_that_the_end_of_an_epoch_does_not_tell_is_not_the_last_of_it() -> None:
     logged = LoggedEpochs()
     logged.add(frame(runs=(run(1, 1.0, 0, loss=2.0, val_loss=2.5),)))
     logged.add(frame(runs=(run(2, 2.0, 0, loss=1.9, val_loss=2.4),)))
-    assert logged.of("id", 0) == {"loss": 1.9, "val_loss": 2.4}
+    assert logged.values("id", 0) == {"loss": 1.9, "val_loss": 2.4}
     end = boundary(9, 2.5, 9, Mark.EPOCH_END)._replace(epoch=0, metrics={"val_loss": 2.3})
     logged.add(frame(runs=(run(3, 3.0, 1, loss=1.7, val_loss=2.3),), boundaries=(end,)))
-    assert logged.of("id", 0) == {"val_loss": 2.3}, "steps between the two frames logged other losses"
+    assert logged.values("id", 0) == {"val_loss": 2.3}, "steps between the two frames logged other losses"
     assert isnan(logged.change(run(3, 3.0, 1, loss=1.7), "loss"))
     assert logged.change(run(3, 3.0, 1, val_loss=2.07), "val_loss") == pytest.approx(-0.1), "against what its end told"
 
@@ -144,8 +144,8 @@ def test_an_epoch_whose_end_was_not_seen_has_no_last_value() -> None:
         logged.add(frame_of(tick(runs=(run(1, 1.0, epoch, loss=loss),)), number=number))
         if epoch == 1:
             assert isnan(logged.change(run(1, 1.0, 1, loss=loss), "loss")), "with what it ended nobody saw"
-    assert logged.of("id", 0) == {}, "it went on for some frames that nobody saw"
-    assert logged.of("id", 1) == {"loss": 1.4}
+    assert logged.values("id", 0) == {}, "it went on for some frames that nobody saw"
+    assert logged.values("id", 1) == {"loss": 1.4}
 
 
 def test_of_long_runs_the_last_epochs_are_kept() -> None:
@@ -183,7 +183,7 @@ def test_an_epoch_that_goes_on_has_no_steps_per_second_in_its_first_seconds() ->
 def quick(epochs: int) -> tuple[Epochs, int]:
     """A run of epochs of a second with a validation, and the number of its last boundary."""
     known = Epochs()
-    known.take(
+    known.add_boundaries(
         Boundary("a", 2 * n + k + 1, mark, n, 10 * n + 8 * k, phase, *[int((n + 0.8 * k) * 1e9)] * 2)
         for n in range(epochs)
         for k, (mark, phase) in enumerate([(Mark.EPOCH_BEGIN, "train"), (Mark.PHASE, "validate")])
@@ -196,16 +196,18 @@ def quick(epochs: int) -> tuple[Epochs, int]:
     lambda known, end: recent_pace(known, "a", end),
     lambda known, end: steps_per_second_in(known, "a", end - 5.0, end - 4.0),
     lambda known, end: known.duration("a"),
-    lambda known, end: known.stretches("a", end, slice(-30, None)),
+    lambda known, end: known.epoch_spans("a", end, slice(-30, None)),
     lambda known, end: known.epoch_count("a"),
-    lambda known, end: known.drawn(["a"]),
+    lambda known, end: known.chart_marks(["a"]),
 ], ids=["recent pace", "pace of an epoch", "duration", "newest epochs", "count", "marks"])  # fmt: skip
 def test_what_is_told_of_a_run_takes_as_long_after_thousands_of_epochs(work: Callable[[Epochs, float], object]) -> None:
     spent = []
     for epochs in (100, 1900):
         known, number = quick(epochs)
         work(known, float(epochs))
-        known.take([Boundary("a", number + 1, Mark.EPOCH_BEGIN, epochs, 10 * epochs, "train", *[epochs * 10**9] * 2)])
+        known.add_boundaries(
+            [Boundary("a", number + 1, Mark.EPOCH_BEGIN, epochs, 10 * epochs, "train", *[epochs * 10**9] * 2)]
+        )
         spent.append(instructions(lambda known=known, end=float(epochs): work(known, end)))  # type: ignore[misc]
     assert spent[1] < 1.5 * spent[0] + 300, "a bisection takes a few steps more"
 
@@ -220,12 +222,12 @@ def test_marks_that_are_added_are_those_of_all_at_once() -> None:
     ]
     ranks = [run(0, 0.0)._replace(key=key, epoch=5, epoch_started=9.0) for key in "ab"]
     for one in boundaries:
-        added.take([one])
+        added.add_boundaries([one])
         added.add(frame(tuple(ranks)))
-        assert added.drawn("ab").marks == sorted(set(added.drawn("ab").marks))
-    whole.take(boundaries)
+        assert added.chart_marks("ab").marks == sorted(set(added.chart_marks("ab").marks))
+    whole.add_boundaries(boundaries)
     whole.add(frame(tuple(ranks)))
-    assert added.drawn("ab") == whole.drawn("ab")
-    assert [(mark.epoch, mark.time) for mark in whole.drawn("ab").marks] == [
+    assert added.chart_marks("ab") == whole.chart_marks("ab")
+    assert [(mark.epoch, mark.time) for mark in whole.chart_marks("ab").marks] == [
         (0, -0.1), (2, 2.9), (3, 3.9), (1, 4.9), (4, 5.9), (5, 9.0)
     ]  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.analysis.processes import whereabouts
+from gpumon.analysis.processes import job_or_container
 from gpumon.model.origin import Driver, Origin
 from gpumon.model.process import pod_parts
 from gpumon.reports.status_json import document
@@ -104,13 +104,13 @@ def test_a_process_says_its_pod_by_name_and_programs_get_uid_and_name(
     table.close()
     assert (pod_parts(around.pod), node.looks) == ((UID, "ml/train-0"), 2)
     seen = process(container=around.container, pod=around.pod)
-    assert whereabouts(seen) == "pod ml/train-0 · containerd 3f2a9c1b04de"
+    assert job_or_container(seen) == "pod ml/train-0 · containerd 3f2a9c1b04de"
     told = document(frame_of(tick(1, [sample(0)], [seen])), Origin("nvml"), Driver(), "node1", None)
     (one,) = told["gpus"][0]["processes"]
     assert (one["pod"], one["pod_name"]) == (UID, "ml/train-0")
 
 
 def test_a_pod_without_a_name_is_known_by_its_uid() -> None:
-    assert whereabouts(process(pod=UID)) == "pod 0a1b2c3d"
+    assert job_or_container(process(pod=UID)) == "pod 0a1b2c3d"
     assert pod_parts(UID) == (UID, "")
     assert pod_parts("") == ("", "")

@@ -382,4 +382,4 @@ def test_a_view_that_opens_late_has_the_epochs_of_a_run_that_is_long_gone(path: 
     assert [(mark.epoch, mark.run, mark.time) for mark in marks] == [
         (number, "resnet50-1a2b", TIME / 1e9 + number) for number in range(1, 11)
     ], "one for both ranks, by the id that they share"
-    assert epochs.lasted(keys) == (TIME / 1e9 + 1, TIME / 1e9 + 10)
+    assert epochs.time_range(keys) == (TIME / 1e9 + 1, TIME / 1e9 + 10)

@@ -6,7 +6,7 @@ from typing import cast
 
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.common.clock import SECOND
-from gpumon.diagnosis.live import Judged, earlier_frames, findings
+from gpumon.diagnosis.live import JudgedFrame, earlier_frames, findings
 from gpumon.live import Live
 from gpumon.model.frame import Frame
 from gpumon.storage.history.recent import RecentHistory
@@ -49,7 +49,7 @@ def links_found(*parts: tuple[int, float, float], interval: int = 1, pause: int 
             [one.kind for one in judged]
             for judged in (
                 findings(gpu_statuses(frames[-1], []), [], None, frames[-1].time, history),
-                Judged(frames[-1], earlier_frames(cast("Live", Ring(frames)), frames[-1])).findings(),
+                JudgedFrame(frames[-1], earlier_frames(cast("Live", Ring(frames)), frames[-1])).findings(),
             )
         )
         assert ("slow_link" in told) == ("slow_link" in kinds), "status says what the views say"

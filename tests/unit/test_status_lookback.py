@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.common.clock import SECOND
-from gpumon.diagnosis.live import LOOK_BACK, Judged, earlier_frames, findings, kept_epochs
+from gpumon.diagnosis.live import LOOK_BACK, JudgedFrame, earlier_frames, epochs_from_boundaries, findings
 from gpumon.live import Live
 from gpumon.model.frame import Boundary, Frame, RunState
 from gpumon.storage.history.recent import RecentHistory
@@ -50,7 +50,7 @@ class Kept:
     def judged(self) -> GpuState:
         """The state that the command shows."""
         newest = self.frames[-1]
-        (status,) = Judged(newest, earlier_frames(cast("Live", self), newest)).gpus
+        (status,) = JudgedFrame(newest, earlier_frames(cast("Live", self), newest)).gpus
         return status.state
 
 
@@ -88,18 +88,18 @@ def test_the_time_left_goes_by_epochs_of_before_the_frames_that_are_read() -> No
         ring.frames[second - 1] = frame_of(tick(second, [sample(0)], (), [one], (begin,)), second)
     newest = ring.frames[-1] = frame_of(tick(900, [sample(0)], (), [one]), 900)
     live = cast("Live", ring)
-    judged = Judged(newest, earlier_frames(live, newest), epochs=kept_epochs(live, newest))
+    judged = JudgedFrame(newest, earlier_frames(live, newest), epochs=epochs_from_boundaries(live, newest))
     assert ring.read == 2
     assert judged.progress(judged.runs[0]).left == pytest.approx(15 * 10 + 9)
     idle = Kept(900)
-    assert kept_epochs(cast("Live", idle), idle.frames[-1]) is None, "nothing more is read without a run"
+    assert epochs_from_boundaries(cast("Live", idle), idle.frames[-1]) is None, "nothing more is read without a run"
 
 
 def test_frames_that_came_meanwhile_change_nothing() -> None:
     ring = Kept(839)
     shown, later = ring.frames[:-2], ring.frames
-    assert Judged(shown[-1], shown).gpus[0].state is GpuState.BUSY
-    assert Judged(shown[-1], later).gpus[0].state is GpuState.BUSY
+    assert JudgedFrame(shown[-1], shown).gpus[0].state is GpuState.BUSY
+    assert JudgedFrame(shown[-1], later).gpus[0].state is GpuState.BUSY
 
 
 def test_heat_that_lowers_the_clocks_is_found_by_two_frames_as_by_a_history() -> None:
@@ -109,16 +109,16 @@ def test_heat_that_lowers_the_clocks_is_found_by_two_frames_as_by_a_history() ->
     history = RecentHistory()
     for frame in (earlier, newest):
         history.add(frame)
-    (alone,) = Judged(newest, [earlier, newest]).findings()
-    statuses = Judged(newest, [earlier]).gpus
+    (alone,) = JudgedFrame(newest, [earlier, newest]).findings()
+    statuses = JudgedFrame(newest, [earlier]).gpus
     assert [alone] == findings(statuses, [], None, newest.time, history)
     assert (alone.kind, alone.evidence) == (
         "heat_throttled",
         {"throttled_hw_thermal": 1.0, "throttled_sw_thermal": 0.0},
     )
-    assert Judged(newest).findings() == [], "one frame tells no rate"
+    assert JudgedFrame(newest).findings() == [], "one frame tells no rate"
 
 
 def test_frames_with_a_gap_between_them_tell_no_rate() -> None:
     hot = [sample(0, utilization=0.9, **KNOWN, throttled_hw_thermal=float(second)) for second in range(2)]
-    assert Judged(frame_of(tick(9, hot[1:]), 2), [frame_of(tick(1, hot[:1]), 1)]).findings() == []
+    assert JudgedFrame(frame_of(tick(9, hot[1:]), 2), [frame_of(tick(1, hot[:1]), 1)]).findings() == []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpumon.common.numbers import NAN
-from gpumon.diagnosis.live import Judged
+from gpumon.diagnosis.live import JudgedFrame
 from gpumon.model.metrics import PROCESSES, Availability
 from gpumon.sources.nvml.processes import METRIC, give_unattributed
 from gpumon.sources.nvml.values import DeviceAnswers
@@ -60,6 +60,6 @@ def test_nothing_is_claimed_where_a_part_is_not_known() -> None:
 @pytest.mark.parametrize(("size", "is_told"), [(12 * GIB, True), (0.9 * GIB, False), (0.0, False), (NAN, False)])
 def test_it_is_a_finding_from_the_threshold_on(size: float, is_told: bool) -> None:
     of = sample(0, utilization=0.5, memory_used=40 * GIB, memory_total=80 * GIB, memory_unattributed=size)
-    found = Judged(frame_of(tick(1, [of], [process()])), (), True).findings()
+    found = JudgedFrame(frame_of(tick(1, [of], [process()])), (), True).findings()
     told = [finding for finding in found if finding.kind == "memory_unattributed"]
     assert [finding.summary for finding in told] == ["12.0 GiB held by no process that the driver lists"] * is_told

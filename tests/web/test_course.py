@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.analysis.epochs import Stretch
+from gpumon.analysis.epochs import EpochSpan
 from gpumon.common.clock import SECOND
 from gpumon.model.frame import Frame, Mark, Run, RunState, Tick
 from gpumon.recording.content import KnownParts
@@ -159,15 +159,15 @@ def test_a_short_open_epoch_does_not_end_as_the_one_before_it(tmp_path: Path) ->
             kept = aggregate.epochs(ledger.record("net-1a2b"))
     before, opened = kept[1:]
     ring = [
-        Stretch(before.epoch, before.begun, before.ended, finished=True),
-        Stretch(opened.epoch, opened.begun, opened.begun + 18.0, finished=False),
+        EpochSpan(before.epoch, before.begun, before.ended, finished=True),
+        EpochSpan(opened.epoch, opened.begun, opened.begun + 18.0, finished=False),
     ]
     found = with_newest(kept, ring)
     assert [one.epoch for one in found] == [0, 1, 2]
     assert found[-1].is_open
     assert found[-1].seconds == pytest.approx(18.0)
     later = [*ring[:1], ring[1]._replace(end=opened.begun + 0.3, finished=True),
-             Stretch(3, opened.begun + 0.3, opened.begun + 0.4, finished=False)]  # fmt: skip
+             EpochSpan(3, opened.begun + 0.3, opened.begun + 0.4, finished=False)]  # fmt: skip
     assert [(one.epoch, one.is_open, one.ordinal) for one in with_newest(kept, later)[-2:]] == [
         (2, False, 2), (3, True, 3),
     ]  # fmt: skip

@@ -25,11 +25,11 @@ from tests.builders import device, process, sample, tick
 HOUR = 3600
 BEGIN = 1_790_035_200
 """A border of an hour, s since 1970."""
-Stretch = tuple[int, int, Sequence[Process]]
+EpochSpan = tuple[int, int, Sequence[Process]]
 """From and to (s after `BEGIN`), and who is on the GPU."""
 
 
-def kept(path: Path, *stretches: Stretch, every: int = 1) -> str:
+def kept(path: Path, *stretches: EpochSpan, every: int = 1) -> str:
     """The file that a daemon keeps of them; gives its path."""
     parts = (ActivityRecorder(lambda: 0), ProcessPart())
     with closing(open_to_write(str(path), HISTORY_FILE, shared=False, uid=os.getuid(), log=pytest.fail)) as connection:

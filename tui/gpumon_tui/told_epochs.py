@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpumon.analysis.epochs import Drawn, Epochs
+from gpumon.analysis.epochs import EpochMarks, Epochs
 from gpumon.storage.history.query import HOST
 from gpumon_tui.renderables.text_width import safe
 
@@ -12,7 +12,7 @@ Groups = Mapping[str, Sequence[str]]
 """Keys of the ranks of each run, by its id."""
 
 
-def told_epochs(epochs: Epochs, subject: str, selected: str, newest: str) -> tuple[Drawn, str]:
+def told_epochs(epochs: Epochs, subject: str, selected: str, newest: str) -> tuple[EpochMarks, str]:
     """Return epochs for the charts of a subject; and the name of their run where several could be meant.
 
     On the host they are those of the run that is `selected` in the table (an id); on a GPU that several runs share
@@ -30,19 +30,19 @@ def told_epochs(epochs: Epochs, subject: str, selected: str, newest: str) -> tup
         run = epochs.run(newest) if newest else None
         return _one_at_a_time(epochs, groups, chosen or (run.id if run else list(groups)[-1]))
     keys = [key for group in groups.values() for key in group]
-    return epochs.drawn(keys), _name_of(epochs, chosen, groups) if subject == HOST else ""
+    return epochs.chart_marks(keys), _name_of(epochs, chosen, groups) if subject == HOST else ""
 
 
-def _one_at_a_time(epochs: Epochs, groups: Groups, chosen: str) -> tuple[Drawn, str]:
+def _one_at_a_time(epochs: Epochs, groups: Groups, chosen: str) -> tuple[EpochMarks, str]:
     """The chosen run, and of the others those that were over before the next began."""
-    taken = [epochs.lasted(groups[chosen])]
+    taken = [epochs.time_range(groups[chosen])]
     kept = list(groups[chosen])
     for name, keys in reversed([*groups.items()]):
-        begin, end = epochs.lasted(keys)
+        begin, end = epochs.time_range(keys)
         if name != chosen and all(end <= other[0] or begin >= other[1] for other in taken):
             taken.append((begin, end))
             kept += keys
-    return epochs.drawn(kept), _name_of(epochs, chosen, groups) if len(taken) < len(groups) else ""
+    return epochs.chart_marks(kept), _name_of(epochs, chosen, groups) if len(taken) < len(groups) else ""
 
 
 def _name_of(epochs: Epochs, chosen: str, groups: Groups) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, each_subject_first, grouped
-from gpumon.diagnosis.live import findings, is_news
+from gpumon.diagnosis.finding import Finding, FindingGroup, Severity, grouped, one_per_subject_first
+from gpumon.diagnosis.live import findings, is_recent
 from gpumon.model import units
 from gpumon.model.metrics import Availability
 from gpumon_tui.memo import Memo
@@ -42,7 +42,7 @@ class ToldFindings:
             all_found = findings(
                 statuses, view.ranks, view.epochs, frame.time, view.history, monotonic_ns=frame.monotonic_ns
             )
-            return [one for one in all_found if one.kind != _SHOWN_ELSEWHERE and is_news(one)]
+            return [one for one in all_found if one.kind != _SHOWN_ELSEWHERE and is_recent(one)]
 
         statuses = view.statuses
         runs = tuple((run.key, run.state, run.memory.ooms) for run in frame.runs)
@@ -60,7 +60,7 @@ class ToldFindings:
     def groups(self) -> list[FindingGroup]:
         """Return the same, one for those that say the same of several GPUs; one of each GPU and run comes first."""
         found = self.pressing()
-        return self._groups.get("pressing", found, lambda: each_subject_first(grouped(found)))
+        return self._groups.get("pressing", found, lambda: one_per_subject_first(grouped(found)))
 
     def notes(self) -> list[FindingGroup]:
         """Return those that are good to know, in the same way."""

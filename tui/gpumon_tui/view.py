@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpumon.analysis.epochs import Drawn, Epochs
+from gpumon.analysis.epochs import EpochMarks, Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.logged_epochs import LoggedEpochs
@@ -128,7 +128,7 @@ class View:
         self._counted: Sequence[GpuStatus] = ()
         self._counted_of: tuple[GpuStatus, ...] = ()
         self.found = ToldFindings(self)
-        self._led: Memo[Drawn] = Memo()
+        self._led: Memo[EpochMarks] = Memo()
         self._subject: str | None = None
 
     def say(self, text: str, now: float | None = None) -> None:
@@ -230,7 +230,7 @@ class View:
         return self._judged
 
     @property
-    def counted_statuses(self) -> Sequence[GpuStatus]:
+    def countable_statuses(self) -> Sequence[GpuStatus]:
         """The GPUs as the header counts them: what changes within a second is held for some, while frames come."""
         if self.paused or self.freshness.edge != NOW:
             return self.statuses
@@ -381,14 +381,14 @@ class View:
         """Put the cursor of the charts at a moment (s since 1970), and show a window that holds it."""
         self.shown.point(time, self.window, self.history.begin, self.now)
 
-    def epochs_drawn(self) -> tuple[Drawn, str]:
+    def epochs_drawn(self) -> tuple[EpochMarks, str]:
         """As `told_epochs`; those of the run that the chart was opened for, where frames tell of none of it."""
         sample, led = self.sample, self.way_back
         drawn, name = told_epochs(self.epochs, self.subject, self.selected_run, sample.run if sample else "")
         if led is None or self.subject not in led.devices or any(mark.run == led.run for mark in drawn.marks):
             return drawn, name
         marks = led.marks
-        return self._led.get(0, marks, lambda: Drawn(sorted(marks), [], [])), led.what
+        return self._led.get(0, marks, lambda: EpochMarks(sorted(marks), [], [])), led.what
 
     @property
     def subjects(self) -> list[str]:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from gpumon.analysis.gpu_status import gpu_statuses
-from gpumon.analysis.holders import held_now
+from gpumon.analysis.holders import devices_by_user
 from gpumon.analysis.ranks import ranks_of
 from gpumon.common.config import Prices, UserGroups
 from gpumon.common.numbers import NAN
@@ -95,5 +95,5 @@ class Accounts:
             frame = self._feed.frame
         if frame is None:
             return {}
-        found = held_now(gpu_statuses(frame, ranks_of(frame.runs)))
+        found = devices_by_user(gpu_statuses(frame, ranks_of(frame.runs)))
         return {user: (named(devices), tuple(device.uuid for device in devices)) for user, devices in found.items()}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
-from gpumon.analysis.epochs import Stretch
+from gpumon.analysis.epochs import EpochSpan
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import Frame
 from gpumon.reports.figures.run_series import RunSeries
@@ -182,7 +182,7 @@ def _nothing(count: int) -> Envelope:
     return Envelope([NAN] * count, [NAN] * count, [NAN] * count)
 
 
-def with_newest(epochs: Sequence[EpochSummary], newest: Iterable[Stretch]) -> list[EpochSummary]:
+def with_newest(epochs: Sequence[EpochSummary], newest: Iterable[EpochSpan]) -> list[EpochSummary]:
     """`epochs` of the ledger, the last ones as long as the ring knows them, and those that only the ring knows yet."""
     found = list(epochs)
     since = found[-1].begun - _SAME if found else -math.inf

@@ -14,7 +14,7 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.memory import PARTS, breakdown_of, known_parts
-from gpumon.analysis.processes import whereabouts
+from gpumon.analysis.processes import job_or_container
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.common.numbers import is_known
@@ -187,7 +187,7 @@ def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
         "cpu": known(round(process.cpu_utilization, 1)),
         "started": known(process.started),
         "run": _run_id(process, joined),
-        "where": whereabouts(process),
+        "where": job_or_container(process),
     }
 
 

@@ -111,7 +111,7 @@ def ribbons(
         groups.setdefault(run.id if run else key, []).append(key)
     found, cut = [], list[tuple[int, int, str]]()
     for name, group in groups.items():
-        first, drawn = epochs.run(group[0]), epochs.drawn(group)
+        first, drawn = epochs.run(group[0]), epochs.chart_marks(group)
         over = max((_over(epochs, key) for key in group), default=math.inf)
         ends = [mark.time for mark in drawn.marks[1:]] + [end]
         bands = [
@@ -151,7 +151,7 @@ def _events(epochs: Epochs, keys: Sequence[str], uuid: str, log: str, begin: flo
     found = [{**event(begin, "", f"{older:,} earlier events"), "count": older}] if older else []
     found += [event(one.time_ns / SECOND, _LEVELS.get(one.severity, ""), _words(one)) for one in logged]
     told = {round(one.time_ns / SECOND) for one in logged if one.kind.name == "out_of_memory"}
-    for fault in epochs.drawn(keys).faults:
+    for fault in epochs.chart_marks(keys).faults:
         time = fault.time_ns / SECOND
         if begin <= time <= end and round(time) not in told:
             found.append(event(time, "bad", "out of memory"))

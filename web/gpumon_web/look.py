@@ -12,7 +12,7 @@ from gpumon.diagnosis.context import GpuContext, diagnose
 from gpumon.diagnosis.faults import FAULT_RULES
 from gpumon.diagnosis.finding import Finding, FindingGroup, grouped, ranges
 from gpumon.diagnosis.gpu import idle_text
-from gpumon.diagnosis.live import findings, is_news
+from gpumon.diagnosis.live import findings, is_recent
 from gpumon.model.device import Device
 from gpumon.model.frame import Frame
 from gpumon.storage.history.recent import RecentHistory
@@ -27,7 +27,7 @@ def news_of(
 ) -> list[Finding]:
     """The findings about the GPUs and runs of a frame that are of now, the worst first."""
     all_found = findings(statuses, joined, epochs, frame.time, history, monotonic_ns=frame.monotonic_ns)
-    return [finding for finding in all_found if is_news(finding)]
+    return [finding for finding in all_found if is_recent(finding)]
 
 
 def worth_a_look(found: Sequence[Finding], statuses: Sequence[GpuStatus], now: float) -> list[dict[str, str]]:

@@ -130,7 +130,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
                 if first is None or last is None or not first < last:
                     oldest = known["begin"]
                     first, last = (max(oldest, newest - length) if length else oldest), newest
-                history, epochs = feed.history.whole(uuid), feed.epochs.only(uuid)
+                history, epochs = feed.history.whole(uuid), feed.epochs.copy_for(uuid)
                 processes = [one for one in frame.processes if one.uuid == uuid]
                 # A file that cannot be read now is not asked, and waited for, again by each part of the chart.
                 interval, log = frame.interval, "" if feed.history.problem else feed.live.history_file()

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpumon.analysis.epochs import Stretch as Seen
+from gpumon.analysis.epochs import EpochSpan as Seen
 from gpumon.analysis.rank_epochs import Span
 from gpumon.common.config import Prices
 from gpumon.common.errors import GpumonError

@@ -189,8 +189,8 @@ class Runs:
             keys = [one.key for one in ranks.all]
             return Ring(
                 feed.history.only(*self._devices_of(run, device), metrics=COURSE), feed.logged.only(keys),
-                {key: feed.epochs.stretches(key, frame.time) for key in keys[:1]},
-                {key: feed.epochs.drawn([key]).spans_within(-math.inf, math.inf) for key in keys[:1]},
+                {key: feed.epochs.epoch_spans(key, frame.time) for key in keys[:1]},
+                {key: feed.epochs.chart_marks([key]).spans_within(-math.inf, math.inf) for key in keys[:1]},
             )  # fmt: skip
 
     def _devices_of(self, run: str, device: str) -> Sequence[str]:

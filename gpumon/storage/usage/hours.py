@@ -19,7 +19,7 @@ from functools import partial
 from operator import add, itemgetter, mul
 from typing import NamedTuple, TypeVar
 
-from gpumon.analysis.gpu_state import GpuState, working
+from gpumon.analysis.gpu_state import GpuState, work_share
 from gpumon.analysis.holders import HeldDevice
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN, is_known
@@ -306,7 +306,7 @@ class AccountBook:
             return
         is_judged = state not in _UNJUDGED
         if not device.is_whole and state is _ALLOCATED:
-            is_judged = is_known(working(one.sample))
+            is_judged = is_known(work_share(one.sample))
         busy, idle, free = state is _BUSY, state is _HELD, held is False
         device.weights = tuple(
             map(float, (True, one.is_identified, is_judged, held is True, busy, idle, True, True, free, free))

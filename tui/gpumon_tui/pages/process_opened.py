@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpumon.analysis.processes import TITLE, unknown_of, whereabouts
+from gpumon.analysis.processes import TITLE, job_or_container, missing_value_reasons
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model import units
 from gpumon.model.frame import RunState
@@ -112,7 +112,7 @@ class ProcessDetail:
         if found and not said:
             said = found.problem or "no history of it in this window"
         run = facts.run(process)
-        marks = view.epochs.drawn([run.key]).marks if run else ()
+        marks = view.epochs.chart_marks([run.key]).marks if run else ()
         keys = [("Esc", "close")] if self.is_open else [(view.look.key("↵"), "open")]
         if view.can_signal:
             keys.insert(0, ("K", "end or signal…"))
@@ -150,7 +150,7 @@ class ProcessDetail:
         elif past := facts.runs.get(process.run):
             was = "was " if past.state in (RunState.INTERRUPTED, RunState.STOPPED) else ""
             found.append(KnownFact("run", f"was of {safe(past.name)}, which {was}{past.state.name.lower()}"))
-        if where := whereabouts(process):
+        if where := job_or_container(process):
             found.append(KnownFact(TITLE.split(" ")[0].lower(), safe(where)))
         if is_known(process.started):
             age = elapsed(view.now - process.started)
@@ -177,7 +177,7 @@ class ProcessDetail:
         above = self.rows.parents.above(process) if facts.me else ()
         if above:
             found.append(KnownFact("started by", f"{safe(above[0].name)} ({above[0].pid})"))
-        if unknown := unknown_of(process):
+        if unknown := missing_value_reasons(process):
             found.append(KnownFact("unknown", unknown, "dim", rows=2))
         if self._command:
             found.append(KnownFact("command", self._command, rows=COMMAND_ROWS))

@@ -274,7 +274,7 @@ class GpuTablePicture(Picture):
         ranks = next((one for one in view.ranks if one.first.id == view.selected_run), None)
         if ranks is None:
             return []
-        marks, name = view.epochs.drawn([run.key for run in ranks.all]).marks, safe(ranks.first.name)
+        marks, name = view.epochs.chart_marks([run.key for run in ranks.all]).marks, safe(ranks.first.name)
         shows = marks, name, columns, grid
         return self._rows.get("epochs", shows, lambda: gpu_heading.epoch_ticks(columns, grid, marks, name))
 

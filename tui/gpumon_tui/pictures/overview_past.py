@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import Stretch
+from gpumon.analysis.epochs import EpochSpan
 from gpumon.analysis.progress import steps_per_second_in
 from gpumon.analysis.ranks import Ranks
 from gpumon.common.numbers import NAN, is_known
@@ -196,7 +196,7 @@ class EpochPicture(SectionPicture):
 
     def _await_end(self, ranks: Ranks) -> None:
         """Ask the ledger anew for an epoch that has ended: it alone knows for sure with which values that was."""
-        newest = self.view.epochs.stretches(
+        newest = self.view.epochs.epoch_spans(
             ranks.first.key, self.view.now, slice(-min(self._live_count, AWAITED), None)
         ) if self._live_count else []  # fmt: skip
         ended = [one for one in newest if one.finished and one.end - one.begin >= OFTEN]
@@ -214,17 +214,17 @@ class EpochPicture(SectionPicture):
         shows = ranks.first.key, when, view.filling, ranks.gpus
         line, joules = self._read.get(f"e{one.epoch}", shows, partial(self._line, ranks, one, before))
         took = line.took if one.finished else one.end - one.begin
-        return _ToldEpoch(line._replace(took=took), joules, view.logged.of(ranks.first.id, one.epoch))
+        return _ToldEpoch(line._replace(took=took), joules, view.logged.values(ranks.first.id, one.epoch))
 
-    def _stretch(self, place: int) -> tuple[Stretch | None, Stretch]:
+    def _stretch(self, place: int) -> tuple[EpochSpan | None, EpochSpan]:
         """An epoch of frames, and the one before it if that is known; places count from the newest."""
         assert self._ranks is not None
         epochs, key = self.view.epochs, self._ranks.first.key
         at = epochs.epoch_count(key) - 1 - place
-        *before, one = epochs.stretches(key, self.view.now, slice(max(0, at - 1), at + 1))
+        *before, one = epochs.epoch_spans(key, self.view.now, slice(max(0, at - 1), at + 1))
         return (before[0] if before else None), one
 
-    def _line(self, ranks: Ranks, one: Stretch, before: Stretch | None) -> tuple[EpochLine, float]:
+    def _line(self, ranks: Ranks, one: EpochSpan, before: EpochSpan | None) -> tuple[EpochLine, float]:
         """A row that says nothing of what was logged nor of energy yet, and the energy (J)."""
         view, seconds = self.view, one.end - one.begin
         is_on = ranks.state is RunState.RUNNING
@@ -240,7 +240,7 @@ class EpochPicture(SectionPicture):
             power = sum(watts) if watts else NAN
         pace = steps_per_second_in(view.epochs, ranks.first.key, one.begin, one.end, is_open=not one.finished)
         goes_on = not one.finished and is_on
-        wait = view.epochs.waited_in_epoch([run.key for run in ranks.all], one.end).share if goes_on else NAN
+        wait = view.epochs.data_wait_in_epoch([run.key for run in ranks.all], one.end).share if goes_on else NAN
         line = EpochLine(f"e{one.epoch}", seconds, change, pace, wait, utilization, NAN, "", (), goes_on)
         return line, power * seconds
 

@@ -54,7 +54,7 @@ class RanksPicture(Picture):
         detail = f"utilization by rank, {window_texts(span, edge)[0]}"
         more = [Segment("2", theme.TITLE), Segment(" chart", theme.DIM)]
         head = section_head(safe(ranks.first.name), [Segment(detail, theme.DIM)], more, cells, 2)
-        drawn = view.epochs.drawn([run.key for run in ranks.all])
+        drawn = view.epochs.chart_marks([run.key for run in ranks.all])
         margin: Line = [Segment(" " * BEFORE)]
         lines: list[Line] = [head, margin + epochs_above(drawn.marks, grid, drawn.faults)]
         placed = [(run, uuid) for run in ranks.all for uuid in run.gpus]

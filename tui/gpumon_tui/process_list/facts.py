@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.analysis.gpu_state import IdleSince
+from gpumon.analysis.gpu_state import IdleTime
 from gpumon.model.device import Device
 from gpumon.model.frame import Run, RunState, Sample
 from gpumon.model.metrics import GPU_INDEX, Availability
@@ -25,7 +25,7 @@ class ProcessFacts(NamedTuple):
     """Memory of each GPU, bytes; NaN where the driver does not tell."""
     runs: Mapping[str, Run]
     """By key."""
-    idle: Mapping[str, IdleSince]
+    idle: Mapping[str, IdleTime]
     """Since when a GPU that is allocated has done nothing, by UUID; the others are not in it."""
     silent: Collection[str]
     """UUIDs of GPUs whose driver does not answer: their processes, and what these use, are those of before."""
@@ -57,7 +57,7 @@ class ProcessFacts(NamedTuple):
 
 def facts_of(
     samples: Sequence[Sample], runs: Iterable[Run], now: float, *,
-    idle: Mapping[str, IdleSince] | None = None, me: str = "", script: Callable[[Process], str] = lambda process: "",
+    idle: Mapping[str, IdleTime] | None = None, me: str = "", script: Callable[[Process], str] = lambda process: "",
 ) -> ProcessFacts:  # fmt: skip
     """Return the facts of a frame."""
     devices = {sample.device.uuid: sample.device for sample in samples}

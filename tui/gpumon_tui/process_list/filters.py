@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gpumon.analysis.processes import whereabouts
+from gpumon.analysis.processes import job_or_container
 from gpumon.common.numbers import NAN
 from gpumon.model.process import Process
 from gpumon_tui.process_list.facts import ProcessFacts
@@ -21,7 +21,7 @@ HINTS = ("user:", "gpu:", "run:", "mem>", "cpu>", "time>", "idle>")
 TEXTS: dict[str, Callable[[Process, ProcessFacts], str]] = {
     "user": lambda process, facts: process.user,
     "run": lambda process, facts: run.name if (run := facts.run(process)) else "",
-    "job": lambda process, facts: whereabouts(process),
+    "job": lambda process, facts: job_or_container(process),
     "program": lambda process, facts: facts.program(process),
 }
 """Fields of words, by the name in a filter: a term holds where its word is a part of the field."""

@@ -11,7 +11,7 @@ from rich.segment import Segment
 
 from gpumon.analysis.epochs import EpochMark, marks_within
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState
-from gpumon.analysis.gpu_status import GpuStatus, busy_counts, counted_statuses
+from gpumon.analysis.gpu_status import GpuStatus, busy_counts, countable_statuses
 from gpumon.model import units
 from gpumon.model.frame import Sample
 from gpumon.storage.history.grid import Grid
@@ -109,7 +109,7 @@ def answer(statuses: Sequence[GpuStatus], cells: int, edge: str = NOW) -> Line:
 
 
 def _answer(statuses: Sequence[GpuStatus], edge: str, *, is_brief: bool, has_size: bool) -> Line:
-    statuses = counted_statuses(statuses)
+    statuses = countable_statuses(statuses)
     counts: Counter[GpuState] = Counter(status.state for status in statuses)
     line: Line = [Segment(" ")] if edge == NOW else [Segment(f"  {edge} ", theme.WARN)]
     free = [status.sample for status in statuses if status.state is GpuState.FREE]

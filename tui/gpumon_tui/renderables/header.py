@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon.analysis.gpu_state import FREE_OR_NOT, GpuState, Load
-from gpumon.analysis.gpu_status import GpuStatus, busy_counts, counted_statuses
+from gpumon.analysis.gpu_status import GpuStatus, busy_counts, countable_statuses
 from gpumon.diagnosis.finding import ranges
 from gpumon.model import units
 from gpumon.model.metrics import Availability
@@ -92,9 +92,9 @@ def header(view: View, cells: int) -> Line:
 def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple[Line, Line, Line]:
     """Host and models, counts, power: as much of what stands left of the state as there is room for."""
     host, models = _host(view), _models(view)
-    full, brief = (_counts(view.counted_statuses, is_brief=is_brief) for is_brief in (False, True))
-    least = _counts(view.counted_statuses, is_brief=True, is_least=True)
-    free = _counts(view.counted_statuses, is_brief=True, of=frozenset((GpuState.FREE,)))
+    full, brief = (_counts(view.countable_statuses, is_brief=is_brief) for is_brief in (False, True))
+    least = _counts(view.countable_statuses, is_brief=True, is_least=True)
+    free = _counts(view.countable_statuses, is_brief=True, of=frozenset((GpuState.FREE,)))
     everything, hosted, bare = [*name, *host, *models, *chips], [*name, *host, *chips], [*name, *chips]
     if cells >= WIDE:
         power = _power(view)
@@ -125,7 +125,7 @@ def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple
 
 def _usual_counts(view: View) -> int:
     """Cells of the counts with the usual states of GPUs: whether there is room does not depend on those of now."""
-    count = len(counted_statuses(view.statuses))
+    count = len(countable_statuses(view.statuses))
     words = (Load.PAUSING.value, *(full for state, full, _, _ in _COUNTED if state in _USUAL))
     return length([_text(" · ".join(f"{count} {word}" for word in words), "dim")]) if count else 0
 
@@ -220,7 +220,7 @@ def _counts(
     """
     if not statuses:
         return []
-    statuses = counted_statuses(statuses)
+    statuses = countable_statuses(statuses)
     states = Counter(status.state for status in statuses)
     if states and set(states) <= {GpuState.UNREADABLE, GpuState.LOST}:
         return [_text("no GPU answers", "crit", bold=True)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from gpumon.analysis.gpu_state import IdleSince
-from gpumon.analysis.processes import use_video, whereabouts
+from gpumon.analysis.gpu_state import IdleTime
+from gpumon.analysis.processes import job_or_container, uses_video
 from gpumon.common.numbers import is_known
 from gpumon.model import units
 from gpumon.model.frame import Run
@@ -116,7 +116,7 @@ def _run(process: Process, facts: ProcessFacts) -> Cell:
     return Cell(text, _WARN) if text else Cell("", _RUN)
 
 
-def about_idle(idle: IdleSince | None) -> str:
+def about_idle(idle: IdleTime | None) -> str:
     """Return how long a GPU has been allocated and idle, by the first part of it: `idle 3 h`, `idle > 3 h`."""
     if idle is None or idle.seconds < IDLE_FROM:
         return ""
@@ -175,12 +175,12 @@ COLUMNS: tuple[ProcessColumn[Process], ...] = (
     ProcessColumn(
         "enc", "enc %", 5, 0.5, lambda p, f: p.encoder_utilization,
         lambda p, f: _gpu_share(p.encoder_utilization, p, f),
-        is_needed=use_video, brief="enc%",
+        is_needed=uses_video, brief="enc%",
     ),
     ProcessColumn(
         "dec", "dec %", 5, 0.5, lambda p, f: p.decoder_utilization,
         lambda p, f: _gpu_share(p.decoder_utilization, p, f),
-        is_needed=use_video, brief="dec%",
+        is_needed=uses_video, brief="dec%",
     ),
     ProcessColumn(
         "cpu", "CPU %", 5, 7, lambda p, f: p.cpu_utilization, lambda p, f: _share(p.cpu_utilization, p, f),
@@ -201,9 +201,9 @@ COLUMNS: tuple[ProcessColumn[Process], ...] = (
         is_needed=lambda processes: any(one.run for one in processes),
     ),
     ProcessColumn(
-        "job", "job or container", 22, 2.5, lambda p, f: whereabouts(p).casefold(),
-        lambda p, f: _base(p, f)._replace(text=safe(whereabouts(p))), False, False,
-        wide_cells=32, is_needed=lambda processes: any(map(whereabouts, processes)),
+        "job", "job or container", 22, 2.5, lambda p, f: job_or_container(p).casefold(),
+        lambda p, f: _base(p, f)._replace(text=safe(job_or_container(p))), False, False,
+        wide_cells=32, is_needed=lambda processes: any(map(job_or_container, processes)),
     ),
     ProcessColumn("program", "program", 0, 11, lambda p, f: f.program(p).casefold(), _program, False, False),
 )  # fmt: skip

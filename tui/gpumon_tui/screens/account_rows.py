@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from gpumon.analysis.holders import held_now
+from gpumon.analysis.holders import devices_by_user
 from gpumon.common.numbers import NAN
 from gpumon.cost import NO_CHARGE
 from gpumon.model import units
@@ -201,7 +201,7 @@ class AccountSelection:
         """The GPUs that each user holds now; empty where nobody knows."""
         view = self.view
         is_now = view.frame is not None and not view.age > 0 and not view.paused and not view.filling
-        return held_now(view.statuses) if self.is_of_now and is_now else {}
+        return devices_by_user(view.statuses) if self.is_of_now and is_now else {}
 
     def _now(self, row: AccountRow, holding: Mapping[str, Sequence[Device]]) -> tuple[str, float]:
         """The GPUs that are held now, in words, and how many they are."""

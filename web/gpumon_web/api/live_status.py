@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from gpumon.analysis.gpu_status import is_unreadable, why_none
+from gpumon.analysis.gpu_status import is_unreadable, no_gpu_reason
 from gpumon.common.clock import SECOND
 from gpumon.common.numbers import NAN
 from gpumon.diagnosis.live import earlier_frames
@@ -56,7 +56,7 @@ class LiveStatus:
             daemon = self._daemon(live, state)
             problem = origin.problem
             if not problem and is_unreadable(frame):
-                problem = why_none(frame, "") if frame.samples or state.live else state.text
+                problem = no_gpu_reason(frame, "") if frame.samples or state.live else state.text
             if not problem and daemon is None and not (state.live or origin.ended):
                 problem = state.text
         return {**aged(self._known, age), "problem": problem or None, "daemon": daemon}

@@ -7,7 +7,7 @@ from operator import attrgetter, itemgetter
 
 from rich.segment import Segment
 
-from gpumon.analysis.epochs import Drawn
+from gpumon.analysis.epochs import EpochMarks
 from gpumon.common.numbers import NAN, is_known
 from gpumon.model.frame import TRAINING, RunState
 from gpumon_tui import palette, theme
@@ -59,7 +59,7 @@ def _without_epoch(state: ChartState, time: float, until: float) -> Line:
     return [Segment(safe(run.name), theme.RUN), Segment("  begins" if run.started >= time else "", theme.DIM)]
 
 
-def _phase(drawn: Drawn, time: float) -> str:
+def _phase(drawn: EpochMarks, time: float) -> str:
     return next((span.phase for span in drawn.spans_within(time, time)), TRAINING)
 
 
@@ -68,7 +68,7 @@ def step_at(state: ChartState, key: str, time: float, newest: tuple[float, int] 
 
     `newest`: the time of the frame on screen, and the step that the run reports there.
     """
-    known = state.view.epochs.steps_known(key)
+    known = state.view.epochs.step_moments(key)
     if newest is not None and time >= newest[0]:
         return f"{newest[1]:,}"
     after = bisect_right(known, time, key=itemgetter(0))
