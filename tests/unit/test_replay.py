@@ -728,3 +728,31 @@ class TestRepeatedRows:
     def test_values_that_stay_are_rows_of_their_own(self, tmp_path: Path) -> None:
         still = "\n".join(["index, timestamp, power.draw [W]", *(f"0, {stamp(t * 500)}, 100" for t in range(9)), ""])
         assert len(replayed(tmp_path, still)) == 9
+
+    def test_as_the_whole_tick_whose_rows_are_a_millisecond_apart(self, tmp_path: Path) -> None:
+        head, *lines = [
+            "index, timestamp, power.draw [W]",
+            *(f"{gpu}, {stamp(t * 1000 + 250 + gpu)}, {100 + t}" for t in range(9) for gpu in (0, 1)),
+        ]
+        once = replayed(tmp_path, "\n".join([head, *lines, ""]))
+        again = replayed(tmp_path, "\n".join([head, *lines[:8], *lines[6:], ""]))
+        assert powers(again) == powers(once)
+
+    @pytest.mark.parametrize("gpus", [1, 2])
+    def test_where_rows_name_no_gpu(self, tmp_path: Path, gpus: int) -> None:
+        head, *lines = rows([t * 1000 + 250 + gpu for t in range(9) for gpu in range(gpus)]).splitlines()
+        again = replayed(tmp_path, "\n".join([head, *lines[: 4 * gpus], *lines[4 * gpus - 1 :], lines[-1], ""]))
+        assert powers(again) == powers(replayed(tmp_path, "\n".join([head, *lines, ""])))
+
+
+def test_gpus_of_one_number_on_two_machines_are_two(tmp_path: Path) -> None:
+    log = "\n".join(
+        [
+            "hostname, timestamp, index, power.draw [W]",
+            *(f"{host}, {stamp(t * 1000 + 250)}, 0, {watts}" for t in range(5) for host, watts in (("a", 1), ("b", 2))),
+            "",
+        ]
+    )
+    readings = replayed(tmp_path, log)
+    assert powers(readings) == [[1, 2]] * 5
+    assert len({sample.device.uuid for sample in readings[-1].samples}) == 2

@@ -159,6 +159,17 @@ class Row(NamedTuple):
     """The line could not be read and only holds its place."""
 
 
+def is_repeated(row: Row, other: Row, *, follows: bool) -> bool:
+    """Whether a row is an earlier one once more: it says the same of the same time.
+
+    Times of whole seconds may stand for several ticks; then only a row that `follows` the other at once is the same.
+    """
+    if row.time_ns is None or row.time_ns != other.time_ns or row.broken:
+        return False
+    is_same = row._replace(line=0, first=False) == other._replace(line=0, first=False)
+    return is_same and (follows or row.time_ns % SECOND != 0)
+
+
 class LogColumn(NamedTuple):
     """The conversion of a column of a log to a metric."""
 

@@ -8,7 +8,7 @@ import io
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from gpumon.common.errors import SourceError
 from gpumon.common.paths import open_regular
 from gpumon.common.text import clean
 from gpumon.sources.replay import dmon, query
-from gpumon.sources.replay.format import BadLine, Form, Row
+from gpumon.sources.replay.format import BadLine, Form, Row, is_repeated
 
 COMMAND = (
     "nvidia-smi --query-gpu=timestamp,index,uuid,name,utilization.gpu,memory.used,memory.total,power.draw,"
@@ -143,6 +143,7 @@ _FREE = 10
 _PREFACE = 20
 """Lines in front of a heading."""
 _SHARE = 100
+_MOST_NAMES = 1024
 _SLEW = SECOND
 """A clock that is set right may go back by so much; more is an error of the log."""
 _ADVICE = f"log with '{COMMAND}', or with 'nvidia-smi dmon -o DT'"
@@ -164,7 +165,7 @@ class LogRows:
         self._lines = 0
 
     def __iter__(self) -> Iterator[Row]:
-        return self._in_order(self._rows())
+        return self._in_order(_without_repeats(self._rows()))
 
     def checked(self, head: Sequence[Row]) -> Form:
         """The format; raises SourceError where `head`, the beginning of the log, holds nothing."""
@@ -263,6 +264,24 @@ class LogRows:
                 f"{self._log.name}: line {line}: {why}, and {self.skipped} of {self._lines} lines so far "
                 f"are unreadable: {_ADVICE}"
             )
+
+
+def _without_repeats(rows: Iterable[Row]) -> Iterator[Row]:
+    """Leave out the lines of named GPUs that stand in the log once more: the last of its GPU says the same of one time.
+
+    Times of whole seconds may stand for several ticks; then only the line right behind is one and the same.
+    """
+    last: dict[str, Row] = {}
+    before: Row | None = None
+    for row in rows:
+        name = row.names[0] if row.names else ""
+        other = last.get(name)
+        if name and other is not None and is_repeated(row, other, follows=other is before):
+            continue
+        before = row
+        if name and (len(last) < _MOST_NAMES or name in last):
+            last[name] = row
+        yield row
 
 
 def _behind(row: Row, other: Row) -> bool:

@@ -81,6 +81,8 @@ _UUIDS = ("uuid", "gpu_uuid")
 _BUSES = ("pci.bus_id", "gpu_bus_id")
 _INDEXES = ("index",)
 _MODELS = ("name", "gpu_name")
+_HOSTS = ("hostname", "host", "node")
+"""In logs of several machines, each with a GPU 0."""
 _DRIVERS = ("driver_version",)
 _KNOWN = {*COLUMNS, *_TIMES, *_UUIDS, *_BUSES, *_INDEXES, *_MODELS, *_DRIVERS}
 
@@ -108,6 +110,7 @@ class QueryForm:
         self._index = _place(names, _INDEXES)
         self._model = _place(names, _MODELS)
         self._driver = _place(names, _DRIVERS)
+        self._host = _place(names, _HOSTS)
         self.measures = bool(self._places)
         self.timed = self._time >= 0
         self.identified = max(self._uuid, self._bus, self._index) >= 0
@@ -121,8 +124,11 @@ class QueryForm:
         uuid, bus, index = (_word(cells, place) for place in (self._uuid, self._bus, self._index))
         if index and not re.fullmatch("[0-9]{1,4}", index, re.ASCII):
             raise BadLine(f"{index[:40]!r} is not an index")
-        names = tuple(
-            f"{kind} {word}" for kind, word in (("uuid", uuid), ("bus", bus.lower()), ("index", index)) if word
+        host = _word(cells, self._host)
+        numbers = (("bus", bus.lower()), ("index", index))
+        names = (
+            *((f"uuid {uuid}",) if uuid else ()),
+            *(f"{kind} {word}{host and f' of {host}'}" for kind, word in numbers if word),
         )
         if self.identified and not names:
             raise BadLine("it names no GPU")

@@ -16,7 +16,7 @@ from gpumon.model.device import MADE_UP, Device
 from gpumon.model.frame import Sample
 from gpumon.model.metrics import GPU_INDEX, Availability
 from gpumon.model.origin import Driver
-from gpumon.sources.replay.format import NOT_RECORDED, Row
+from gpumon.sources.replay.format import NOT_RECORDED, Row, is_repeated
 
 _MAX_NAME_LENGTH = 256
 
@@ -168,15 +168,8 @@ def _by_name(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
     tick: list[Row] = []
     highest = 0
     seen: set[str] = set()
-    last: dict[str, Row] = {}
-    before: Row | None = None
     for row in rows:
         names = row.names or ("",)
-        if _repeats(row, last.get(names[0]), before):
-            continue
-        before = row
-        if len(last) < _MAX_PATTERN or names[0] in last:
-            last[names[0]] = row
         again = len(tick) >= _MAX_PATTERN or not seen.isdisjoint(names)
         name = names[0]
         place = order.setdefault(name, len(order)) if len(order) < _MAX_PATTERN else order.get(name, 0)
@@ -188,17 +181,6 @@ def _by_name(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
         seen.update(names)
     if tick:
         yield tick
-
-
-def _repeats(row: Row, last: Row | None, before: Row | None) -> bool:
-    """Whether a line stands in the log once more: the last one of its GPU says the same of the same time.
-
-    Times of whole seconds may stand for several ticks; then only the line right behind is one and the same.
-    """
-    if last is None or row.time_ns is None or row.time_ns != last.time_ns or row.broken:
-        return False
-    is_same = row._replace(line=0, first=False) == last._replace(line=0, first=False)
-    return is_same and (last is before or row.time_ns % SECOND != 0)
 
 
 def _by_gap(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
@@ -223,6 +205,8 @@ def _by_gap(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
                 if len(tick) + following > layout.gpus:
                     break
             tick.append(ahead.popleft())
+        while len(tick) >= layout.gpus and fill(1) and any(is_repeated(ahead[0], row, follows=False) for row in tick):
+            ahead.popleft()
         yield tick
 
 
