@@ -18,7 +18,7 @@ from typing import Any
 from gpumon.cli import history_accounts, history_events, history_processes, history_totals
 from gpumon.cli.daemon_lookup import why_no_history
 from gpumon.cli.options import add_command, add_places, resolve_options
-from gpumon.cli.streams import say
+from gpumon.cli.streams import say, write_output
 from gpumon.common.clock import positive_seconds
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_paths
@@ -143,16 +143,8 @@ def _export_window(
         say(f"gpumon: no history in this window: {_WRITES}")
     rows = chain(() if first is None else (first,), rows)
     if arguments.format == "parquet":
-        _write(arguments.output, parquet(rows))
+        write_output(arguments.output, parquet(rows))
     elif arguments.output in ("", "-"):
         sys.stdout.writelines(lines(rows))
     else:
-        _write(arguments.output, "".join(lines(rows)).encode())
-
-
-def _write(path: str, made: bytes) -> None:
-    try:
-        with open(path, "wb") as file:
-            file.write(made)
-    except OSError as error:
-        raise GpumonError(f"cannot write {path}: {error.strerror or error}") from error
+        write_output(arguments.output, "".join(lines(rows)).encode())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpumon.cli.daemon_lookup import played_instead, why_no_runs
 from gpumon.cli.options import add_places, resolve_options
-from gpumon.cli.streams import output_width, say
+from gpumon.cli.streams import output_width, say, write_output
 from gpumon.common.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.common.paths import Places, history_beside, ledger_paths
 from gpumon.live import follow
@@ -356,11 +356,7 @@ def _write(path: str, made: bytes) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(made)
         return
-    try:
-        with open(path, "wb") as file:
-            file.write(made)
-    except OSError as error:
-        raise GpumonError(f"cannot write {path}: {error.strerror or error}") from error
+    write_output(path, made)
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -10,11 +10,13 @@ import codecs
 import errno
 import io
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
 
+from gpumon.common.errors import GpumonError
 from gpumon.common.paths import make_private_dir, places
 
 CRASH = "crash.txt"
@@ -131,6 +133,34 @@ def terminal_size(fd: int) -> tuple[int, int]:
     """
     size = os.get_terminal_size(fd)
     return size.columns or _USUAL_COLUMNS, size.lines or _USUAL_LINES
+
+
+def write_output(path: str, content: bytes) -> None:
+    """Write the output file of a command, as a whole: where that fails, a file of that name stays as it was.
+
+    A device, a pipe, and a file in a directory that cannot be written, are written in place. Raises GpumonError.
+    """
+    target = os.path.realpath(path)
+    beside = f"{target}.{os.getpid()}"
+    try:
+        is_replaced = not os.path.lexists(target) or os.path.isfile(target)
+        if not is_replaced or not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
+            with open(path, "wb") as file:
+                file.write(content)
+            return
+        mode = stat.S_IMODE(os.stat(target).st_mode) if os.path.exists(target) else None
+        try:
+            with open(beside, "xb") as file:
+                if mode is not None:
+                    os.fchmod(file.fileno(), mode)
+                file.write(content)
+            os.replace(beside, target)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(beside)
+            raise
+    except OSError as error:
+        raise GpumonError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def output_width() -> int:

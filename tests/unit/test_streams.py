@@ -6,16 +6,19 @@ import argparse
 import fcntl
 import os
 import pty
+import resource
 import struct
 import termios
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from gpumon.cli import COMMANDS, main
 from gpumon.cli.parser import parser_of
-from gpumon.cli.streams import of_words, shortened, terminal_size
+from gpumon.cli.streams import of_words, shortened, terminal_size, write_output
+from gpumon.common.errors import GpumonError
 
 
 def test_a_line_breaks_between_words_and_a_path_stays_whole() -> None:
@@ -88,3 +91,31 @@ class TestLongTexts:
     def test_in_an_option_are_not_echoed_whole(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         assert main(words) in (1, 2)
         assert len(capsys.readouterr().err) < 2500
+
+
+class TestOutputFile:
+    def test_stays_as_it_was_where_there_is_no_room_for_the_new_one(self, tmp_path: Path) -> None:
+        path = tmp_path / "report.html"
+        path.write_bytes(b"old")
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+        try:
+            with pytest.raises(GpumonError, match="cannot write"):
+                write_output(str(path), bytes(1 << 17))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert path.read_bytes() == b"old"
+        assert os.listdir(tmp_path) == ["report.html"]
+
+    def test_is_replaced_with_its_mode_behind_a_link(self, tmp_path: Path) -> None:
+        path, link = tmp_path / "report.html", tmp_path / "link"
+        path.write_bytes(b"old")
+        path.chmod(0o640)
+        link.symlink_to(path)
+        write_output(str(link), b"new")
+        assert (path.read_bytes(), path.stat().st_mode & 0o777, link.is_symlink()) == (b"new", 0o640, True)
+
+    def test_is_no_file_where_a_device_is_named(self) -> None:
+        write_output(os.devnull, b"nothing")
+        with pytest.raises(GpumonError, match="No space left"):
+            write_output("/dev/full", b"too much")
