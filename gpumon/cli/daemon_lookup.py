@@ -101,7 +101,7 @@ def why_no_runs(where: Places) -> str:
     from gpumon.storage.ledger.reader import NOTHING  # views find their daemon without SQLite
     from gpumon.storage.sqlite.read import why_absent
 
-    return why_absent(ledger_path(where), NOTHING, "runs are not recorded", where.machine_state)
+    return why_absent(where, ledger_path(where), NOTHING, "runs are not recorded")
 
 
 def why_no_history(where: Places, what: str = "history") -> str:
@@ -114,7 +114,7 @@ def why_no_history(where: Places, what: str = "history") -> str:
     nothing = f"no {what} kept yet: {to_do}"
     from gpumon.storage.sqlite.read import why_absent
 
-    return why_absent(history_path(where), nothing, "history is not kept", where.machine_state)
+    return why_absent(where, history_path(where), nothing, "history is not kept")
 
 
 def played_instead(live: Live) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -71,6 +72,11 @@ def test_it_lists_what_is_kept_from_when_and_how_large(filled: Path, capsys: pyt
 def test_before_any_daemon_each_command_says_in_a_line_what_to_start(
     history_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
+    live = Path(os.environ["GPUMON_DIR"])
+    assert main(["history", *words]) == (1 if words else 0)
+    (line,) = "".join(capsys.readouterr()).splitlines()
+    assert f"{live} does not exist" in line
+    live.mkdir(mode=0o700)
     assert main(["history", *words]) == (1 if words else 0)
     (line,) = "".join(capsys.readouterr()).splitlines()
     assert line.endswith(" kept yet: start 'gpumon daemon'")

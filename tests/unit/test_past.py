@@ -250,6 +250,11 @@ def test_a_ledger_whose_directory_cannot_be_looked_into_is_not_said_to_be_empty(
         open_ledger(str(tmp_path), str(tmp_path / "state"))
 
 
+def test_a_live_directory_that_was_named_and_is_missing_is_said_to_be_so(tmp_path: Path) -> None:
+    with pytest.raises(GpumonError, match="missing does not exist"):
+        open_ledger(str(tmp_path / "missing"), str(tmp_path / "state"))
+
+
 def test_import_gpumon_loads_neither_the_ledger_nor_sqlite() -> None:
     ask = "import gpumon, sys; gpumon.run; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -290,7 +290,7 @@ def open_ledger(directory: str | None = None, state_dir: str | None = None) -> P
     where = places(directory, state_dir)
     paths = ledger_paths(where)
     if not paths:
-        raise GpumonError(why_absent(ledger_path(where), NOTHING, "runs are not recorded", where.machine_state))
+        raise GpumonError(why_absent(where, ledger_path(where), NOTHING, "runs are not recorded"))
     return PastLedger(paths)
 
 

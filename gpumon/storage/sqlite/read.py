@@ -8,16 +8,18 @@ import os
 import sqlite3
 from urllib.parse import quote
 
-from gpumon.common.paths import open_regular
+from gpumon.common.paths import Places, dir_option, is_missing, open_regular
 from gpumon.storage.sqlite.write import require_regular_files, unreadable
 
 
-def why_absent(path: str, nothing: str, refused: str, machine: str = "") -> str:
+def why_absent(where: Places, path: str, nothing: str, refused: str) -> str:
     """One line for people: what is wrong with the place of a file, else `nothing`, which says how one comes to be.
 
     `refused` begins the lines about a place that cannot be written, such as "runs are not recorded".
-    `machine`: the directory of a daemon for all users, which may be closed to this one.
     """
+    if is_missing(where):
+        return f"{where.explicit} does not exist: check the path, or start 'gpumon daemon{dir_option(where)}'"
+    machine = where.machine_state
     if machine and _is_closed(machine):
         return f"no permission to look into {machine}, where the machine's daemon keeps them: ask the administrator"
     if not path:
