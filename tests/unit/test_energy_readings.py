@@ -130,6 +130,18 @@ def test_an_epoch_with_a_border_in_a_long_gap_of_readings_says_what_is_surely_it
         assert usage["energy_least"] == pytest.approx(used(59.0) - used(2.0))
 
 
+@pytest.mark.parametrize("more", [0.0, 200.0])
+def test_power_that_changes_at_a_border_between_ticks_of_five_seconds_is_not_taken_for_even(more: float) -> None:
+    """An epoch of 12 s ends at 32 s, when the card begins to draw `more` watts."""
+    every = [on(second, energy=9e6 + 300.0 * second + more * max(0, second - 32)) for second in range(0, 71, 5)]
+    every = [one._replace(interval_ns=5 * SECOND) for one in every]
+    ledger = Memory()
+    keep(ledger, spread(every, one_epoch(20.0, 32.0)))
+    usage = ledger.usage(0)
+    assert ("energy" in usage) == (not more)
+    assert usage["energy_least"] == pytest.approx(300.0 * (10.0 if more else 12.0))
+
+
 def test_a_counter_that_starts_over_is_believed_once_it_goes_on() -> None:
     readings, found = EnergyReadings(second=1.0), list[EnergyGrowth]()
     for second in range(20):

@@ -24,6 +24,11 @@ REMEMBERED = 30 * SECOND
 PATIENCE = 20 * SECOND
 """For so long the driver's own samples are waited for: it keeps no more than the last 16 to 20 s of them."""
 _FOLLOWS = round(FOLLOWS * SECOND)
+_EVEN = 2.0
+"""Seconds between two readings over which energy is taken to grow evenly, whatever came before."""
+_STEADY = 0.02
+"""Share by which the mean power of a longer time may differ from that before it. Beyond that it has changed within,
+perhaps at a border: how much was used on which side of one is unknown."""
 _APART = 10 * SECOND
 """A counter's stamp that is further than this from its read is none."""
 _ENERGY, _LIMIT = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power_limit"]
@@ -116,6 +121,8 @@ class DeviceUsage:
         """Of rows of steps, by number: what lies in them is also among `outside`."""
         self._last: DeviceSample | None = None
         self._energy = EnergyReadings()
+        self._power = NAN
+        """Mean power between the last two readings of energy, W."""
         self._throttled: tuple[int, Sequence[float]] = 0, ()
         """The counters of throttling as they were read last, and when: ns, CLOCK_MONOTONIC."""
         self._unseen_at = 0
@@ -208,23 +215,28 @@ class DeviceUsage:
 
         Counters of throttling come with one call: where one is missing, all wait for the next reading, as energy does.
         """
-        at, grown = b.counters_ns, dict[tuple[int, int], list[float]]()
+        at, grown, uneven = b.counters_ns, dict[tuple[int, int], list[float]](), set[tuple[int, int]]()
         for growth in self._energy.take(at, b.values[_ENERGY], b.values[_LIMIT]):
-            grown[round(growth.begin), round(growth.end)] = [growth.joules, *_NOT_COUNTED]
-        since, before = self._throttled
+            stretch = round(growth.begin), round(growth.end)
+            grown[stretch] = [growth.joules, *_NOT_COUNTED]
+            seconds = (growth.end - growth.begin) / SECOND
+            before, self._power = self._power, growth.joules / seconds if seconds > 0 else NAN
+            if seconds > _EVEN and not abs(self._power - before) <= _STEADY * before:
+                uneven.add(stretch)
+        since, throttled = self._throttled
         now = [b.values[place] for place in COUNTERS[1:]]
-        if not before or (at > since and (at - since > _FOLLOWS or not lacks(before, now))):
-            if before:
+        if not throttled or (at > since and (at - since > _FOLLOWS or not lacks(throttled, now))):
+            if throttled:
                 amounts = grown.setdefault((since, at), [NAN, *_NOT_COUNTED])
-                amounts[1:] = map(_grown, before, now)
+                amounts[1:] = map(_grown, throttled, now)
             self._throttled = at, now
         for (first, last), amounts in grown.items():
-            self._grow(first, last, amounts, timeline, begin, end)
+            self._grow(first, last, amounts, timeline, begin, end, is_even=(first, last) not in uneven)
 
     def _grow(
-        self, first: int, last: int, grown: list[float], timeline: EpochTimeline, begin: int, end: int
+        self, first: int, last: int, grown: list[float], timeline: EpochTimeline, begin: int, end: int, *, is_even: bool
     ) -> None:  # fmt: skip
-        """Counters grew so much from `first` to `last` (ns, CLOCK_MONOTONIC)."""
+        """Counters grew so much from `first` to `last` (ns, CLOCK_MONOTONIC); `is_even`: energy at one rate."""
         since, until, length = max(first, begin), min(last, end), last - first
         if since >= until:
             return
@@ -232,7 +244,7 @@ class DeviceUsage:
         pieces = list(timeline.pieces(since, until))
         is_cut = len(pieces) > 1 or (since, until) != (first, last)
         # It is unknown what came before a boundary and what after; the run has all that lies within it.
-        is_unsure = is_cut and (length > _FOLLOWS or first < self._unseen_at < last)
+        is_unsure = is_cut and (length > _FOLLOWS or not is_even or first < self._unseen_at < last)
         for begun, over, span in pieces:
             seconds = (over - begun) / SECOND
             if is_unsure:
