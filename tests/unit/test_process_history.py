@@ -104,6 +104,16 @@ def line(
     return found.series[name]
 
 
+@pytest.mark.parametrize("damage", ["UPDATE process SET id = ?", "UPDATE sqlite_sequence SET seq = ?"])
+def test_processes_are_kept_behind_a_row_with_the_largest_number(path: Path, damage: str) -> None:
+    keep(path, steady(0, 100, one(1)))
+    with connected(path) as connection:
+        connection.execute(damage, (2**63 - 1,))
+    keep(path, steady(200, 300, one(1), one(2)))
+    keep(path, steady(400, 500, one(3)))
+    assert {2, 3} <= {use.process.pid for use in uses(path)}
+
+
 def test_a_process_has_its_time_its_memory_and_its_share(path: Path) -> None:
     keep(path, steady(0, 100, one(memory_used=3 * GIB, sm_utilization=0.25, cpu_utilization=2.0, host_memory=GIB)))
     (use,) = uses(path)

@@ -25,6 +25,13 @@ from gpumon.storage.sqlite.write import transaction
 
 _FINE, _COARSE = PROCESS_SHAPES
 _HOUR = _COARSE.block * SECOND
+_MOST = 2**62
+"""More processes than any file has."""
+_IS_EXHAUSTED = (
+    "SELECT max(ifnull((SELECT max(id) FROM process), 0),"
+    " ifnull((SELECT max(seq) FROM sqlite_sequence WHERE name = 'process'), 0)) >= ?"
+)
+_COUNT_ON = "UPDATE sqlite_sequence SET seq = (SELECT ifnull(max(id), 0) FROM process) WHERE name = 'process'"
 PUT = "INSERT OR REPLACE INTO process_block (tier, begin, end, crc, data) VALUES (?, ?, ?, ?, ?)"
 _DUE = (
     "SELECT DISTINCT begin / ?1 FROM process_block WHERE tier = ?2 AND begin < ?4 AND begin >= ?3"
@@ -132,6 +139,10 @@ class ProcessPart:
         self._numbers.forget()
         self._hour = -1
         self._until_ns = last_end(connection)
+        if connection.execute(_IS_EXHAUSTED, (_MOST,)).fetchone()[0]:  # a damaged row: no new process would get an id
+            with transaction(connection):
+                connection.execute("DELETE FROM process WHERE id >= ?", (_MOST,))
+                connection.execute(_COUNT_ON)
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Write what has been seen since the last time. Raises sqlite3.Error."""
