@@ -239,8 +239,9 @@ def devices_of(
 
     First what the training claims; else where the driver lists its pid; else the numbers in
     CUDA_VISIBLE_DEVICES, where these count as the driver does. A device that only others
-    use is refused, and so is one of `doubted` on which its user has no process. `is_listed_whole`: a process that
-    does not stand among `processes` is not there, unlike in a container that cannot tell whose a pid is.
+    use is refused, and so is one on which its user has no process if it is one of `doubted`, or the driver lists the
+    training on others. `is_listed_whole`: a process that does not stand among `processes` is not there, unlike in a
+    container that cannot tell whose a pid is.
     """
     # What runs on a GPU that MIG divides runs on one of its instances: which one, the driver's list tells.
     whole = [device for device in devices if not device.is_divided]
@@ -255,6 +256,8 @@ def devices_of(
     whole_lists = {device.uuid for device in devices if is_listed_whole and PROCESSES not in device.missing}
     unproven = tuple(uuid for uuid in wanted if uuid in whole_lists and _is_unproven(uuid, claim, processes))
     reason = f"{', '.join(refused)}: in use, and by no process of {claim.user or f'uid {claim.uid}'}" if refused else ""
+    if listed and {*wanted} <= {*unproven}:  # it trains elsewhere, whatever it says
+        return Match(tuple(listed), reason, unproven)
     kept = [uuid for uuid in wanted if uuid not in refused and not (uuid in unproven and uuid in doubted)]
     return Match(tuple(dict.fromkeys(kept)) or tuple(listed), reason, unproven)
 

@@ -133,6 +133,13 @@ def test_a_doubted_claim_holds_only_where_its_user_has_or_may_have_a_process(
         assert bool(found.unproven) == (not expected)
 
 
+def test_a_claim_without_a_process_yields_to_what_the_driver_lists() -> None:
+    found = devices_of(claim(devices=(ONE,)), DEVICES, [process(7, TWO, "ann")])
+    assert (found.devices, found.unproven) == ((TWO,), (ONE,))
+    several = [process(7, TWO, "ann"), process(9, ONE, "ann")]
+    assert devices_of(claim(devices=(ONE,)), DEVICES, several).devices == (ONE,), "it may have started the other"
+
+
 def test_a_user_has_no_more_time_with_one_run_after_the_other_than_with_one() -> None:
     claims, alone = UnprovenClaims(), Match((ONE,), unproven=(ONE,))
     for second in range(0, 61, 20):
