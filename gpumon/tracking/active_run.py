@@ -35,7 +35,7 @@ from gpumon.model.run import LARGEST, RunFacts
 from gpumon.model.vendors import IDENTIFIERS, NVIDIA
 from gpumon.tracking import context
 from gpumon.tracking.board import Board
-from gpumon.tracking.context import default_name, find_devices, framework_of
+from gpumon.tracking.context import are_numbered_here, default_name, find_devices, framework_of, visible_uuids
 from gpumon.tracking.description import Description
 from gpumon.tracking.lifetime import keep
 from gpumon.tracking.metadata import Telling, telling
@@ -558,7 +558,8 @@ def _devices(devices: object, env: Mapping[str, str]) -> tuple[tuple[str, ...], 
             )
     uuids = tuple(device for device in found if device.startswith(IDENTIFIERS))
     numbers = [device for device in found if not device.startswith(IDENTIFIERS)]
-    return uuids, ",".join(numbers) or env.get(NVIDIA.numbers, "")
+    visible = ",".join(numbers) or env.get(NVIDIA.numbers, "")
+    return uuids, visible if are_numbered_here(env) or visible_uuids(visible) else ""
 
 
 def _number(device: object) -> int | None:

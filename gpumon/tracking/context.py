@@ -60,6 +60,18 @@ def visible_uuids(visible: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def are_numbered_here(env: Mapping[str, str]) -> bool:
+    """Whether numbers in CUDA_VISIBLE_DEVICES count all GPUs of the machine, as the driver does.
+
+    Those in a container count the GPUs that it was given. Those in a Slurm job with ConstrainDevices count the job's,
+    whose own numbers are others then (https://slurm.schedmd.com/gres.html).
+    """
+    if env.get("NVIDIA_VISIBLE_DEVICES", "all") not in ("", "all", "none", "void"):
+        return False
+    of_job = env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS")
+    return not of_job or of_job == env.get(NVIDIA.numbers)
+
+
 def torch_uuid(cuda: Any, index: int, visible: tuple[str, ...]) -> str:
     """The UUID of what torch calls device `index`; empty where torch does not report it.
 

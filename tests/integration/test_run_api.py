@@ -906,6 +906,13 @@ def test_a_number_that_makes_no_sense_in_a_running_training_is_left_aside(
     assert all(record.getMessage().startswith("gpumon: ") for record in caplog.records)
 
 
+def test_numbers_of_a_slurm_job_that_sees_only_its_own_gpus_are_left_to_the_daemon(look: Look) -> None:
+    env = {**os.environ, "SLURM_JOB_GPUS": "3", "CUDA_VISIBLE_DEVICES": "0"}
+    run = gpumon.run("net", devices=[0], env=env)
+    assert run._board.description.visible == ""
+    run.finish()
+
+
 def test_devices_of_a_framework_are_left_to_gpumon(look: Look, caplog: pytest.LogCaptureFixture) -> None:
     torch = pytest.importorskip("torch", reason="the CPU build of torch is not installed")
     with gpumon.run("net", devices=torch.device("cuda")):
