@@ -17,7 +17,7 @@ LONG_FILES = (
     "tui/test_chart_page.py", "tui/test_accounts.py", "integration/test_truth.py", "integration/test_run_api.py",
     "unit/test_history_columns.py", "tui/test_screen.py", "engines/test_node_gaps.py",
     "integration/test_examples_ranks.py", "tui/test_header.py", "engines/test_clock_changes.py",
-    "tui/test_first_picture.py", "tui/test_terminal.py", "integration/test_mig.py", "web/test_api.py",
+    "tui/test_terminal.py", "integration/test_mig.py", "web/test_api.py",
     "tui/test_processes_page.py", "integration/test_driver_faults.py", "integration/test_record.py",
     "unit/test_window.py", "integration/test_tagging.py", "unit/test_recording_positions.py", "unit/test_recording.py",
     "engines/test_cluster_reader.py", "integration/test_gpm.py", "tui/test_unknown_values.py",

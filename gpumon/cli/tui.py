@@ -9,7 +9,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from gpumon.cli.daemon_lookup import is_here, played_ledger
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from gpumon.storage.events.query import LoggedEvent
     from gpumon.storage.ledger.reader import Ledgers
     from gpumon.storage.ledger.records import RunSummary
-    from gpumon_tui.taken_terminal import TakenTerminal
 
 _MOST_EVENTS = 10_000
 """Events that are shown: the newest."""
@@ -138,41 +136,23 @@ def _show(
 
     simulated = Simulated(where) if reads_hardware(arguments) else None
     interval = min(max(interval, 0.25), 1.0)
-    with _begun(live, interval, arguments, None if daemon else restart) as taken:
-        with left_out():
-            from gpumon_tui import session
-
-        return session.run(
-            live,
-            interval=interval,
-            simulation=simulated.begin if simulated else None,
-            simulated_ledgers=simulated.ledgers if simulated else None,
-            past=lambda: _past(where),
-            daemon=found if daemon else None,
-            restart=restart,
-            player=live.playback,
-            ledgers=ledgers,
-            readonly=arguments.readonly,
-            read_events=lambda path: _events(where, path),
-            notify=arguments.notify,
-            taken=taken,
-            prices=arguments.prices,
-        )
-
-
-def _begun(
-    live: Live, interval: float, arguments: argparse.Namespace, restart: Callable[[], str] | None
-) -> AbstractContextManager[TakenTerminal | None]:
-    """The first picture beside a daemon; a sampler of one's own has nothing to show yet."""
-    if restart is None:
-        return nullcontext()
-    from gpumon_tui.unused import left_out
-
     with left_out():
-        from gpumon_tui.begin import begun
+        from gpumon_tui import session
 
-    return begun(
-        live, interval=interval, has_simulation=reads_hardware(arguments), readonly=arguments.readonly, restart=restart
+    return session.run(
+        live,
+        interval=interval,
+        simulation=simulated.begin if simulated else None,
+        simulated_ledgers=simulated.ledgers if simulated else None,
+        past=lambda: _past(where),
+        daemon=found if daemon else None,
+        restart=restart,
+        player=live.playback,
+        ledgers=ledgers,
+        readonly=arguments.readonly,
+        read_events=lambda path: _events(where, path),
+        notify=arguments.notify,
+        prices=arguments.prices,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import inf, isnan, nan
@@ -24,6 +25,8 @@ from gpumon.storage.history.recent import SLACK, RecentHistory
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import gpu_status
 from gpumon_tui.layout import overview_plan
+from gpumon_tui.pictures.overview import OverviewPicture
+from gpumon_tui.pictures.picture import Room
 from gpumon_tui.renderables import epoch_lines, run_list
 from gpumon_tui.renderables.bar import bar_text
 from gpumon_tui.renderables.gpu_numbers import numbers
@@ -35,6 +38,7 @@ from gpumon_tui.textual_private.flow_control import PATIENCE, FlowControl
 from gpumon_tui.view import View
 from tests.builders import frame_of, judged, sample, tick
 from tests.tui.fakes import GIB, START, FakeFeed
+from tests.tui.golden_scenes import machine
 
 
 def filled(feed: FakeFeed) -> RecentHistory:
@@ -515,3 +519,55 @@ def test_a_gpu_that_heat_slows_and_that_does_nothing_for_its_holder_keeps_the_wo
         "and the color says that something is wrong"
     )
     assert gpu_status(judged(one, GpuState.BUSY), history).word == "heat-throttled"
+
+
+class TestWhileFramesOfThePastAreRead:
+    """The newest frame is shown at once; those before it are read a few at a time."""
+
+    @staticmethod
+    def view(feed: FakeFeed, read: int) -> View:
+        view = View()
+        for frame in feed.frames[:read]:
+            view.add(frame)
+        view.frame = feed.frames[-1]
+        view.filling = True
+        view.last_minutes.take(feed.frames)
+        return view
+
+    def test_run_shows_the_epoch_of_the_newest_frame(self) -> None:
+        feed = FakeFeed()
+        view = self.view(feed, 1)
+        newest = {run.key: run.epoch for run in feed.frames[-1].runs}
+        shown = {sample.run: run.epoch for sample in view.samples if (run := view.run_on(sample))}
+        assert shown
+        assert all(newest[key] == epoch for key, epoch in shown.items())
+
+    def test_no_epoch_and_no_gap_is_claimed(self) -> None:
+        overview = OverviewPicture(self.view(machine(8), 5))
+        lines = []
+        for part, place in zip(overview.parts, overview.plan(200, 48), strict=True):
+            part.size = Room(place.cells, place.rows)
+            lines += ["".join(segment.text for segment in line) for line in part.lines() if place.rows > 0]
+        shown = "\n".join(lines)
+        assert "reading the last frames" in shown
+        assert "reading history" in shown
+        assert "···" not in shown, "that time was not watched is not known yet"
+        assert not re.search(r"e\d+ ▸", shown), "an epoch of long ago does not go on"
+
+    def test_gpus_are_judged_by_the_last_minutes(self) -> None:
+        feed = FakeFeed(seconds=400)
+        whole, view = View(), self.view(feed, 5)
+        for frame in feed.frames:
+            whole.add(frame)
+        whole.frame = feed.frames[-1]
+        states = [status.state for status in view.statuses]
+        assert GpuState.HELD in states
+        assert states == [status.state for status in whole.statuses]
+        feed.advance()
+        view.frame = feed.frames[-1]
+        view.last_minutes.take(feed.frames[-1:])
+        assert [status.state for status in view.statuses] == states, "frames that come meanwhile count too"
+        view.filling = False
+        for frame in feed.frames[5:]:
+            view.add(frame)
+        assert [status.state for status in view.statuses] == states

@@ -102,7 +102,6 @@ class GpumonApp(Stage):
     def on_mount(self) -> None:
         """Begin with what the feed has."""
         self._loop = asyncio.get_running_loop()
-        self.hold(self._is_drawn)
         self.ask_width()
         self.watch_places()
         self.paint_ground(self.screen)
@@ -111,10 +110,6 @@ class GpumonApp(Stage):
         self.poll()
         if self._live:
             self.set_timer(min(self.interval, 0.5), self._look)
-
-    def _is_drawn(self) -> bool:
-        parts = (self.header, self.footer, *self.page.drawn)
-        return self.page.is_laid_out and all(part.is_drawn for part in parts)
 
     def _look(self) -> None:
         """Look for the next frame, and again when another one is due."""

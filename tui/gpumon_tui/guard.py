@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread, Timer, main_thread
 from types import FrameType
-from typing import Any
 
 from gpumon.common.errors import GpumonError
 from gpumon_tui.program import program
@@ -47,19 +46,18 @@ def check() -> None:
 class Guard:
     """Ends the view on a signal and on a terminal that is gone; `end` is called once, with the exit code.
 
-    `end` is called from a signal handler or from another thread. `modes`: those to give back, where others are set.
+    `end` is called from a signal handler or from another thread.
     """
 
-    def __init__(self, end: Callable[[int], object], modes: list[Any] | None = None) -> None:
+    def __init__(self, end: Callable[[int], object]) -> None:
         self._end = end
-        self._modes = modes
         self._ended = False
         self._terminal = sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch for as long as the view has the terminal."""
-        modes = self._modes or termios.tcgetattr(self._terminal)
+        modes = termios.tcgetattr(self._terminal)
 
         def force(code: int) -> None:
             _restore(self._terminal, modes)

@@ -15,7 +15,6 @@ from gpumon_tui.instead import FindDaemon, Past, RestartDaemon, Simulation
 from gpumon_tui.kept_runs import OpenLedgers
 from gpumon_tui.look import of_terminal
 from gpumon_tui.remembered import Remembered, path_of
-from gpumon_tui.taken_terminal import TakenTerminal
 from gpumon_tui.terminal_news import TerminalNews, to_terminal
 from gpumon_tui.themes import BY_NAME as THEMES
 
@@ -38,7 +37,6 @@ def run(
     notify: bool = False,
     daemon: FindDaemon | None = None,
     restart: RestartDaemon | None = None,
-    taken: TakenTerminal | None = None,
     prices: Prices | None = None,
 ) -> int:  # fmt: skip
     """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
@@ -47,7 +45,6 @@ def run(
     `readonly`: no signal is sent to a process.
     `daemon` finds one that begins later: from then on it is shown.
     `restart` restarts the daemon that is shown, or that `daemon` found.
-    `taken`: the terminal, in which there is a first picture already.
     `prices`: what runs cost, where that is configured.
     `notify`: the terminal is asked to notify of runs that end and GPUs that become free.
     Raises what crashed the view; the terminal is given back before.
@@ -58,14 +55,14 @@ def run(
         read_events=read_events, daemon=daemon,
     )  # fmt: skip
     app.view.kept.prices, app.view.kept.simulated = prices, simulated_ledgers
-    app.view.is_readonly, app.restart.by, app.taken = readonly, restart, taken
+    app.view.is_readonly, app.restart.by = readonly, restart
     encoding = sys.__stderr__.encoding if sys.__stderr__ is not None else ""
     app.view.remembered = remembered or Remembered(path_of(os.environ))
     look = of_terminal(os.environ, app.console.color_system, encoding)
     app.view.look = look._replace(theme=THEMES.get(app.view.remembered.get("theme"), look.theme))
     app.news = TerminalNews(os.environ, app.write_aside, notifies=notify)
     gc.freeze()  # modules stay: to walk through them again and again would find nothing, and hold up the keys
-    with Guard(app.end, taken.modes if taken else None).watching():
+    with Guard(app.end).watching():
         app.run()
     app.news.end(to_terminal)
     app.instead.close()

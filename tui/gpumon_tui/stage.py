@@ -20,7 +20,6 @@ from gpumon.common.text import clean
 from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.screens.scrolled import Scrolled
-from gpumon_tui.taken_terminal import WIDTH_ASKED, TakenTerminal
 from gpumon_tui.terminal_news import TerminalNews
 from gpumon_tui.textual_private import missing, partial_updates, waiting_driver, write
 from gpumon_tui.textual_private.flow_control import FlowControl
@@ -30,13 +29,14 @@ from gpumon_tui.widgets.lines import Lines
 OF_TEXTUAL = ("tab", "shift+tab", "ctrl+c", "ctrl+z")
 """Keys that Textual would keep for itself."""
 HELD_FOR = 1.0
-"""Seconds after which a first picture gives way to whatever there is."""
+"""Seconds for which the screen waits at most until a page has been laid out again."""
 SCREENED = 0.6
 """Share of the ground over a page on which a window lies."""
 
-
+WIDTH_ASKED = "\x1b[2;1H●\x1b[6n"
+"""A letter of ambiguous width, and the question where the cursor is after it; the page is drawn over it."""
 _WIDE_AT = (2, 1)
-"""Column and row, from 0, of a cursor behind a letter that took two cells."""
+"""Column and row, from 0, of the cursor after a letter that took two cells."""
 MOST_COPIED = 16 * 1024
 """Letters that go to a clipboard; some terminals take no more."""
 
@@ -58,8 +58,6 @@ class Stage(App[None]):
         self.news = TerminalNews({}, self.write_aside)
         self.view.look = look or TerminalLook()
         self.flow = FlowControl()
-        self.taken: TakenTerminal | None = None
-        """The terminal with a first picture, until the driver takes it over."""
         self._holds = False
         self._changed_only = partial_updates()
         view.painter.is_able = not missing()
@@ -106,7 +104,7 @@ class Stage(App[None]):
 
     def ask_width(self) -> None:
         """Ask the terminal how wide it draws letters of ambiguous width; one that does not answer draws them narrow."""
-        if not self.view.look.is_ascii and self.taken is None:  # a first picture is written behind the same question
+        if not self.view.look.is_ascii:
             write(self, WIDTH_ASKED)
 
     def on_cursor_position(self, event: CursorPosition) -> None:
@@ -172,11 +170,6 @@ class Stage(App[None]):
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         if not self._holds:
             super()._display(screen, self._changed_only(renderable))
-
-    def hold(self, is_drawn: Callable[[], bool]) -> None:
-        """Leave the first picture on screen until the page is drawn: Textual shows an empty one before."""
-        if self.taken is not None:
-            self.hold_until(is_drawn)
 
     def hold_until(self, is_drawn: Callable[[], bool]) -> None:
         """Leave what is on screen there until something is drawn, for a moment at most."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 SAID_FOR = 4.0
 """Seconds for which a line for the user stands at the foot."""
 TAKES = 0.02
-"""Seconds that taking in history may hold up the keys, or the first picture."""
+"""Seconds for which reading history may hold up the keys."""
 RECENT = 120
 """Frames, some minutes, that a feed has with their processes."""
 GLANCE = WINDOWS[0].seconds

@@ -20,7 +20,6 @@ LOOK = 100
 _PIECE = 4096
 _ANSWERS = frozenset(b"\x1b[?2026;%d$y" % mode for mode in (1, 2, 3, 4))
 """Answers of a terminal that knows synchronized output; to take one apart cost as much as to draw a row."""
-_ALTERNATE = "\x1b[?1049h"
 
 
 class WaitingDriver(LinuxDriver):
@@ -29,19 +28,6 @@ class WaitingDriver(LinuxDriver):
     def __init__(self, *values: Any, **named: Any) -> None:
         super().__init__(*values, **named)
         self._woken, self._wakes = os.pipe()
-        self._has_picture = False
-
-    def start_application_mode(self) -> None:
-        """Begin; on a terminal with a first picture, go on from there."""
-        taken = getattr(self._app, "taken", None)
-        self._has_picture = taken is not None and taken.hand_over()
-        super().start_application_mode()  # type: ignore[no-untyped-call]
-        self._has_picture = False
-
-    def write(self, data: str) -> None:
-        """Write to the terminal; some clear the alternate screen when it is asked for again."""
-        if not (self._has_picture and data == _ALTERNATE):
-            super().write(data)
 
     def disable_input(self) -> None:
         """End the thread, as before the terminal is given back."""

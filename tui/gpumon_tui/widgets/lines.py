@@ -50,11 +50,6 @@ class Lines(Widget):
         """The whole widget: there is no border or padding that Textual would have to look for at each question."""
         return self.outer_size
 
-    @property
-    def is_drawn(self) -> bool:
-        """Whether there is nothing to draw any more that has room."""
-        return bool(self._lines) or not self.display
-
     def lines(self) -> list[Line]:
         """The picture for the widget's size."""
         if self.picture is None:
