@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from gpumon.cli.daemon_lookup import is_here, played_ledger
@@ -54,10 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from gpumon_tui.unused import left_out
-
-    with left_out():
-        from gpumon_tui.guard import check
+    from gpumon_tui.guard import check
 
     given = (("--dir", arguments.dir), ("--state-dir", arguments.state_dir))
 
@@ -71,9 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.source is None and live.has_writer():
         return _show(live, live.interval(), where, arguments, restart=restart)
     live.close()
-    with left_out():
-        from tempfile import TemporaryDirectory  # beside a daemon nothing of one's own is kept
-
     if told := _reading(arguments):
         say(told)  # the screen stays blank until then
     # Runs that a view sees by itself are gone with it: the real ledger belongs to daemons.
@@ -120,7 +115,7 @@ def _show(
     restart: Callable[[], str] | None = None,
 ) -> int:
     """Show frames until the user quits; `own` gives the ledger of those of a sampler of one's own, until `daemon`."""
-    from gpumon_tui.unused import left_out
+    from gpumon_tui import session
 
     shown = live
 
@@ -136,9 +131,6 @@ def _show(
 
     simulated = Simulated(where) if reads_hardware(arguments) else None
     interval = min(max(interval, 0.25), 1.0)
-    with left_out():
-        from gpumon_tui import session
-
     return session.run(
         live,
         interval=interval,
