@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 _MOST_EVENTS = 10_000
 """Events that are shown: the newest."""
-_PATIENCE = 60.0
-"""Seconds that a restart may take: the daemon that stops gets 15 s, and another one needs a while to begin."""
 _PAST = 20
 """Past runs that are asked for."""
 
@@ -57,17 +55,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from gpumon_tui.guard import check
 
-    given = (("--dir", arguments.dir), ("--state-dir", arguments.state_dir))
-
-    def restart() -> str:
-        return _restart(given)
-
     where, arguments = resolve_options(arguments)
     check()
     live = follow(where)
     # One that hangs in its driver has the last known values; to ask that driver here would hang as well.
     if arguments.source is None and live.has_writer():
-        return _show(live, live.interval(), where, arguments, restart=restart)
+        return _show(live, live.interval(), where, arguments)
     live.close()
     if told := _reading(arguments):
         say(told)  # the screen stays blank until then
@@ -76,10 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         ledger = f"{directory}/{LEDGER}"
         with private_sampler(where, arguments, ledger) as own:
             daemon = _looked_for(where, arguments, own)
-            return _show(
-                own, arguments.interval, where, arguments, lambda: ledger_at(ledger, own.generation), daemon,
-                restart if daemon else None,
-            )  # fmt: skip
+            return _show(own, arguments.interval, where, arguments, lambda: ledger_at(ledger, own.generation), daemon)
 
 
 def _reading(arguments: argparse.Namespace) -> str:
@@ -112,7 +102,6 @@ def _show(
     arguments: argparse.Namespace,
     own: Callable[[], str] | None = None,
     daemon: Callable[[], Live | None] | None = None,
-    restart: Callable[[], str] | None = None,
 ) -> int:
     """Show frames until the user quits; `own` gives the ledger of those of a sampler of one's own, until `daemon`."""
     from gpumon_tui import session
@@ -138,7 +127,6 @@ def _show(
         simulated_ledgers=simulated.ledgers if simulated else None,
         past=lambda: _past(where),
         daemon=found if daemon else None,
-        restart=restart,
         player=live.playback,
         ledgers=ledgers,
         readonly=arguments.readonly,
@@ -146,24 +134,6 @@ def _show(
         notify=arguments.notify,
         prices=arguments.prices,
     )
-
-
-def _restart(given: Sequence[tuple[str, str | None]]) -> str:
-    """Run `gpumon daemon restart` with the directories of this view; what it said last. Raises GpumonError."""
-    import subprocess
-
-    own = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
-    places = [word for option, value in given if value for word in (option, value)]
-    command = [sys.executable, *own, "daemon", "restart", *places]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise GpumonError(f"the daemon was not restarted: {error}") from None
-    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    said = lines[-1].removeprefix("gpumon: ") if lines else f"exit code {done.returncode}"
-    if done.returncode:
-        raise GpumonError(said)
-    return said
 
 
 def _ledgers(own: str, others: Sequence[str]) -> Ledgers:

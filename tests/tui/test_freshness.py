@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from gpumon_tui.renderables.processes import no_process
 from tests.builders import sample
 from tests.fakes import FakeClock
 from tests.runs import BEGAN, Book, training
-from tests.tui.fakes import START, FakeFeed, recent
+from tests.tui.fakes import START, FakeFeed, FakeWriter, recent
 from tests.tui.screen import appears, play, text
 
 SILENT = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
@@ -106,11 +107,28 @@ def test_a_silent_daemon_dims_the_whole_screen_and_dates_every_chart() -> None:
     screen = state_of(FakeFeed(live=SILENT), check)
     assert "○ stale 15 s  14:25:14" in screen[0], "the clock goes on"
     assert "8 stale" in screen[0]
-    assert "stale: last seen 14:24:59 (15 s ago).  The values below are from 14:24:59." in screen[1]
+    assert "stale: last seen 14:24:59 (15 s ago) · try " in screen[1]
+    assert "The values below are from 14:24:59." in screen[1]
     everything = "\n".join(screen)
     assert not re.search(r"\bnow\b", everything)
     assert "busy" not in everything
     assert "stale 15 s" in everything
+
+
+@pytest.mark.parametrize(
+    ("pid", "is_named"), [(4711, True), (os.getpid(), False)], ids=["daemon", "sampler of the view"]
+)
+def test_the_command_that_restarts_a_silent_daemon_is_named(pid: int, is_named: bool) -> None:
+    feed = FakeFeed(live=SILENT)
+    feed.made_by = FakeWriter(pid, 1)
+
+    async def hold(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("space")
+
+    for script in (None, hold):
+        assert ("daemon restart'" in play(feed, (120, 40), script)[1]) == is_named
+    feed.live = FakeFeed().live
+    assert "daemon restart" not in "\n".join(play(feed, (120, 40)))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +163,8 @@ def test_on_a_narrow_screen_nothing_of_what_is_said_of_a_stopped_daemon_is_cut_o
         assert re.search(r"Attention +(state )?unknown", attention)
         assert "…" not in attention
     lines = play(FakeFeed(gpus=2, live=live), (120, 40))
-    assert "the daemon stopped 5.9 s ago · last seen 14:24:59.  The values below are from 14:24:59." in lines[1]
+    assert "the daemon stopped 5.9 s ago · last seen 14:24:59 · try " in lines[1]
+    assert "The values below are from 14:24:59." in lines[1]
     assert "the current state is unknown" in "\n".join(lines)
 
 
@@ -236,7 +255,7 @@ def test_a_held_picture_of_a_daemon_that_went_silent_is_as_old_as_the_picture() 
 
     screen = play(feed, (200, 50), script)
     assert "‖ paused 10:00  14:24:59" in screen[0]
-    assert "paused at 14:24:59 · the daemon is no longer running: last seen 14:34:59 (15 s ago)." in screen[1]
+    assert "paused at 14:24:59 · the daemon is no longer running: last seen 14:34:59 (15 s ago) · try " in screen[1]
     everything = "\n".join(screen[2:])
     assert "15 s ago" not in everything, "the edge of a chart is the moment at which it was held"
     assert "stale 10:15" in everything

@@ -276,24 +276,6 @@ def test_a_view_goes_on_with_what_it_knows_of_hardware_once_another_daemon_sampl
     assert _begun_anew("nvml", "", 310) == [300, 310]
 
 
-def test_a_daemon_that_a_view_found_can_be_restarted_and_its_own_sampling_cannot() -> None:
-    own, clock = FakeFeed(seconds=5, source="nvml", label=""), FakeClock(start=2 * SECOND)
-    later = FakeFeed(gpus=6, seconds=12, source="nvml", label="")
-
-    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        app.restart.by = lambda: "restarted"
-        assert app.restart.why_not == "no daemon is shown: nothing to restart"
-        clock.advance(4)
-        app.poll()
-        assert app.restart.why_not == "the daemon answers: nothing to restart"
-        later.live = LiveState(False, "the daemon is no longer running: last seen 14:13:31 (15 s ago)", 1.0, 15.0)
-        app.poll()
-        await pilot.press("R")
-        assert any("Restart the daemon?" in line for line in text(app))
-
-    play(own, (120, 40), script, daemon=lambda: later, clock=clock)
-
-
 def test_a_recording_that_plays_faster_than_it_is_taken_in_shows_no_frame_before_its_history() -> None:
     feed = FakeFeed(seconds=60, source="replay", label="REPLAY x.csv ×30", speed=30.0)
 

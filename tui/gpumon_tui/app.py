@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -31,7 +32,6 @@ from gpumon_tui.pages.process_typing import pasted
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
 from gpumon_tui.pictures.bars import FooterPicture, HeaderPicture, ReasonPicture, offered_now
 from gpumon_tui.renderables.footer import KEY_NAMES
-from gpumon_tui.restarting import DaemonRestart
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
 from gpumon_tui.screens.scrolled import Scrolled
@@ -72,7 +72,6 @@ class GpumonApp(Stage):
         self.view.kept.asked.is_held = self.seeking.holds
         self.view.happened = Happened(self.view.kept.asked, read_events)
         self._player = self.view.player = player
-        self.restart = DaemonRestart(self.view, self._draw_soon, lambda: self.instead.has_daemon)
         self._live = live
         self._clock = clock or SystemClock()
         self._came = self._clock.monotonic()
@@ -344,16 +343,6 @@ class GpumonApp(Stage):
 
         self.put_above(partial(Commands, page=self.page.name_shown, pages=tuple(self._registered)))
 
-    def do_restart(self) -> None:
-        """Ask whether the daemon is to be restarted, where it has stopped or does not answer."""
-        if self.restart.is_offered:
-            from gpumon_tui.screens.restart import Restart  # most sessions never need it
-
-            self.put_above(partial(Restart, do=self.restart.begin))
-        else:
-            self.view.say(self.restart.why_not)
-            self.draw()
-
     def do_attention(self) -> None:
         """Show what needs attention."""
         self.put_above(Attention)
@@ -406,12 +395,17 @@ class GpumonApp(Stage):
         silence = self._silence()
         behind = self._latest.time - view.frame.time if self._latest and view.frame and not view.plays else 0.0
         before = view.freshness
-        judged = freshness(view.state, view.origin, view.frame, view.paused, silence, behind)
+        writer = self.instead.feed.writer()
+        is_of_daemon = writer is not None and writer.pid != os.getpid()
+        judged = freshness(
+            view.state, view.origin, view.frame, view.paused, silence, behind,
+            remedy="try 'gpumon daemon restart'" if is_of_daemon else "",
+        )  # fmt: skip
         view.freshness = self.seeking.judged(judged)
         view.has_simulation = self.instead.has_simulation and view.frame is not None and not view.samples
         self._offered = offered_now(
             view, self.page.name_shown, is_simulated=self.instead.is_simulated,
-            can_seek=bool(self._player and self._player.can_seek), can_restart=self.restart.is_offered,
+            can_seek=bool(self._player and self._player.can_seek),
         )  # fmt: skip
         return before[:2] != view.freshness[:2] or before.seconds != view.freshness.seconds
 

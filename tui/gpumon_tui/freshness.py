@@ -65,16 +65,19 @@ class Freshness(NamedTuple):
 
 
 def freshness(
-    state: LiveState, origin: Origin, frame: Frame | None, paused: bool, silence: float, behind: float = 0.0
-) -> Freshness:
+    state: LiveState, origin: Origin, frame: Frame | None, paused: bool, silence: float, behind: float = 0.0, *,
+    remedy: str = "",
+) -> Freshness:  # fmt: skip
     """Judge the frame on screen; `silence` is how long no frame has come, in seconds.
 
     Only data that are of now, of GPUs that answer, are called live. A picture that the user holds is of the moment
-    at which it was held, `behind` seconds before the newest frame.
+    at which it was held, `behind` seconds before the newest frame. `remedy` is what to do where a daemon is silent.
     """
     if frame is None:
         return _waiting(state, silence)
     found = _judged(state, origin, frame, silence)
+    if remedy and found.frame_age > 0:
+        found = found._replace(reason=f"{found.reason} · {remedy}")
     if not paused:
         return found
     at = units.clock(frame.time)
@@ -83,9 +86,9 @@ def freshness(
     )
     if not found.reason:
         return held._replace(text=f"paused at {at}", age=0.0)
-    text = f"paused at {at} · {found.text}"
+    text, reason = (f"paused at {at} · {part}" for part in (found.text, found.reason))
     age, frame_age = (seconds and seconds + behind for seconds in (found.age, found.frame_age))
-    return held._replace(text=text, reason=text, age=age, frame_age=frame_age)
+    return held._replace(text=text, reason=reason, age=age, frame_age=frame_age)
 
 
 def is_of_daemon(state: LiveState) -> bool:

@@ -20,8 +20,6 @@ Simulation = Callable[[], AbstractContextManager[FrameFeed]]
 """Begins to simulate, and ends that again."""
 FindDaemon = Callable[[], "FrameFeed | None"]
 """Gives the frames of a daemon, once there is one."""
-RestartDaemon = Callable[[], str]
-"""Restarts the daemon, which takes a while, and says what it is now. Raises GpumonError."""
 DAEMON_CAME = "a daemon runs now: its samples are shown"
 ANOTHER_CAME = "another daemon runs now: its samples are shown"
 LOOK_EVERY = 3.0
@@ -69,11 +67,6 @@ class Instead:
     def is_simulated(self) -> bool:
         """Whether the feed is that of a simulation."""
         return self._running is not None
-
-    @property
-    def has_daemon(self) -> bool:
-        """Whether the feed is that of a daemon, if the view is one of daemons at all."""
-        return self._daemon is None and not self.is_simulated
 
     def since(self, number: int) -> list[Frame]:
         """Frames of the feed newer than `number`; of 0, all that are kept, with those that this view sampled itself."""

@@ -17,8 +17,6 @@ _MOVES = "; { } move a recording"
 """Behind what the keys do that pan a chart."""
 _HOST = "; the host follows the last"
 """Behind what the keys do that choose a GPU."""
-_OF_NOW = ("simulate", "restart")
-"""Actions for a machine or a daemon that gives no values."""
 SELDOM = ("commands", "theme", "table")
 """Actions whose keys the footer names where all others have room."""
 
@@ -154,7 +152,6 @@ KEYS = (
     Key("escape", "close", "Esc", "close the filter, then show all events", pages=(EVENTS,)),
     Key("s", "simulate", "s", "if no GPU can be read: switch to a simulation and back"),
     Key("a,exclamation_mark", "attention", "a !", "what needs attention, the selected GPU and run first"),
-    Key("R", "restart", "R", "restart a daemon that has stopped or does not answer: asks before", interferes=True),
     Key("B", "notify", "B", "notifications by the terminal of runs that end and GPUs that become free: on or off"),
     Key("f2", "theme", "F2",
         "theme: dark, light, high contrast, color-blind safe, the last two also light; kept for the next time",
@@ -195,7 +192,7 @@ def told_on(page: str, view: Abilities = USUAL) -> tuple[Key, ...]:
         if key.what
         and not (view.is_readonly and key.interferes)
         and (view.can_seek or key.action != "seek")
-        and not (view.plays and key.action in _OF_NOW)
+        and not (view.plays and key.action == "simulate")
     )
 
 

@@ -11,7 +11,7 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.feed import FrameFeed, Player
 from gpumon_tui.guard import Guard
 from gpumon_tui.happened import OpenEvents
-from gpumon_tui.instead import FindDaemon, Past, RestartDaemon, Simulation
+from gpumon_tui.instead import FindDaemon, Past, Simulation
 from gpumon_tui.kept_runs import OpenLedgers
 from gpumon_tui.look import of_terminal
 from gpumon_tui.remembered import Remembered, path_of
@@ -36,7 +36,6 @@ def run(
     remembered: Remembered | None = None,
     notify: bool = False,
     daemon: FindDaemon | None = None,
-    restart: RestartDaemon | None = None,
     prices: Prices | None = None,
 ) -> int:  # fmt: skip
     """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
@@ -44,7 +43,6 @@ def run(
     `simulated_ledgers` opens what a simulation keeps of its runs while it is shown.
     `readonly`: no signal is sent to a process.
     `daemon` finds one that begins later: from then on it is shown.
-    `restart` restarts the daemon that is shown, or that `daemon` found.
     `prices`: what runs cost, where that is configured.
     `notify`: the terminal is asked to notify of runs that end and GPUs that become free.
     Raises what crashed the view; the terminal is given back before.
@@ -55,7 +53,7 @@ def run(
         read_events=read_events, daemon=daemon,
     )  # fmt: skip
     app.view.kept.prices, app.view.kept.simulated = prices, simulated_ledgers
-    app.view.is_readonly, app.restart.by = readonly, restart
+    app.view.is_readonly = readonly
     encoding = sys.__stderr__.encoding if sys.__stderr__ is not None else ""
     app.view.remembered = remembered or Remembered(path_of(os.environ))
     look = of_terminal(os.environ, app.console.color_system, encoding)

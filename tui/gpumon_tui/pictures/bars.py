@@ -16,12 +16,10 @@ from gpumon_tui.view import View
 _SIMULATION = (("s", "simulation"),)
 FINDINGS = "a"
 """The key that opens what needs attention, as it is shown."""
-RESTART = "R"
-"""The key that restarts the daemon, as it is shown."""
 
 
 def offered_now(
-    view: View, page: str, *, is_simulated: bool = False, can_seek: bool = False, can_restart: bool = False
+    view: View, page: str, *, is_simulated: bool = False, can_seek: bool = False
 ) -> tuple[tuple[str, str], ...]:
     """Return the keys of a page that do something only at times, and do now: each with what it does."""
     offered = (("s", "back"),) if is_simulated else _SIMULATION if view.has_simulation else ()
@@ -31,8 +29,6 @@ def offered_now(
         offered = (("{ }", "10 min") if page == CHART else ("[ ]", "1 min"), *offered)
     if view.paused and (key := next((key for key in applying(page) if key.action == "pause"), None)):
         offered = ((key.shown, "resume"), *offered)
-    if can_restart:
-        offered = ((RESTART, "restart daemon"), *offered)
     if told := counted(view.found.groups()):
         offered = (*offered, (FINDINGS, told))
     return offered
@@ -94,7 +90,7 @@ class FooterPicture(Picture):
         line, self._places = footer.footer(
             self._pages, self.page, bindings, cells, said=view.said, is_ascii=view.look.is_ascii,
             played=played_line(place, cells) if place else None,
-            briefs={FINDINGS: counted_briefly(view.found.groups()), RESTART: "restart"}, urgent=RESTART,
+            briefs={FINDINGS: counted_briefly(view.found.groups())},
         )  # fmt: skip
         return line
 

@@ -27,12 +27,12 @@ Place = tuple[int, int, str]
 
 def footer(
     pages: Sequence[str], page: str, bindings: Sequence[tuple[str, str]], cells: int, said: str = "",
-    is_ascii: bool = False, played: Line | None = None, briefs: Mapping[str, str] | None = None, urgent: str = "",
+    is_ascii: bool = False, played: Line | None = None, briefs: Mapping[str, str] | None = None,
 ) -> tuple[Line, list[Place]]:  # fmt: skip
     """The pages at the left, as many keys as fit at the right or what is `said` to the user, and where to click.
 
     `played` stands behind the pages: the place in a recording. `briefs`: words of keys that stand there briefly rather
-    than not at all. `urgent`: a key for which those that are always there give up their words.
+    than not at all.
     """
     if said:
         return _said(pages, page, cells, [Segment(f" {safe(said)} ", theme.BAR_STRONG)], played or [])
@@ -42,10 +42,6 @@ def footer(
     shown = [(key, _key(spelled(key) if is_ascii else key, what)) for key, what in bindings]
     last = [one for pinned in PINNED for one in shown if one[0] == pinned]
     room = cells - at - 1 - sum(length(text) for _, text in last)
-    needs = [length(_key(key, (briefs or {}).get(key, what))) for key, what in bindings if key == urgent]
-    if needs and needs[0] > room:
-        last = [(key, text[:2]) for key, text in last]
-        room = cells - at - 1 - sum(length(text) for _, text in last)
     first = []
     for one in shown:
         if one in last:
