@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 ARGS ?=
 # Half of the tests mostly wait for processes: with fewer than five or six workers two cores would have nothing to do. More
 # cost CPU: each collects all tests, for some five seconds, and starts a browser of its own. A file's tests stay together,
-# since they share what is slow to start, and files run in the order of tests/order.py: the longest first, and those with
-# a browser last, since it keeps an event loop in its worker.
+# since they share what is slow to start, and files run in pytest's order: tests/web comes last, whose browser keeps an
+# event loop in its worker.
 # `make test ARGS="-n 0"` runs them one after the other.
 WORKERS := -n 6 --dist loadfile --no-loadscope-reorder
 # A test that fails beside others is tried once more, by itself: what fails again is broken. The first failure stays in

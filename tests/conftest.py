@@ -13,7 +13,6 @@ import pytest
 
 from tests import fuzzing
 from tests.nvml import CompilerMissing, Stub, build
-from tests.order import arranged
 
 ROOT = Path(__file__).parent.parent
 IN_CI = os.environ.get("CI", "") not in ("", "0", "false")
@@ -35,7 +34,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items[:] = arranged(items)
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(0))

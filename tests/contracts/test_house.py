@@ -13,7 +13,6 @@ import pytest
 
 import gpumon
 from gpumon import cli
-from tests.order import LONG_FILES
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("gpumon", "tui/gpumon_tui", "web/gpumon_web")
@@ -119,11 +118,6 @@ def other_ways(source: Source) -> Iterator[str]:
 
 def test_whether_a_number_is_known_is_asked_in_one_way(sources: Sequence[Source]) -> None:
     assert broken(other_ways, sources) == {}
-
-
-def test_the_files_that_run_first_are_there() -> None:
-    assert [file for file in LONG_FILES if not (ROOT / "tests" / file).exists()] == []
-    assert len(set(LONG_FILES)) == len(LONG_FILES)
 
 
 OPENED = {
