@@ -261,7 +261,7 @@ class Live:
         return self._reader.written_by if self._reader else None
 
     def version(self) -> str:
-        """Version of gpumon that writes the ring; empty where it does not say so."""
+        """Version of gpumon that writes the ring; empty where there is none."""
         return known.gpumon if (known := self._try(lambda reader: reader.directory())) else ""
 
     def interval(self) -> float:

@@ -59,7 +59,7 @@ def _facts(found: FoundDaemon, state: str, frame: Frame | None) -> Iterator[tupl
     if frame is None:
         return
     live, origin, driver = found.live, found.live.origin(), found.live.driver()
-    yield "version", live.version() or "unknown: the daemon is of an earlier version"
+    yield "version", live.version() or "unknown"
     about = (origin.source, origin.label, f"driver {driver.version}" if driver.version else "")
     yield "source", ", ".join(part for part in about if part)
     yield "interval", f"{frame.interval if is_known(frame.interval) else live.interval():g} s"

@@ -22,6 +22,7 @@ from gpumon.ring.layout import (
     KINDS,
     NO_SHARE,
     PROCESS,
+    ROW,
     RUN,
     RUN_METRICS,
     SHARE,
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from gpumon.ring.directory import Directory
 
 
-_FLOATS, _FLOATS_3 = range(32, 64, 8), range(20, 68, 8)
-"""Offsets of a record's float64 values, now and until layout 3."""
+_FLOATS = range(32, 64, 8)
+"""Offsets of the float64 values in the record of a process."""
 _MOST = (NO_SHARE - 1) / SHARE
 
 
@@ -54,23 +55,16 @@ def pack_process(process: Process, directory: Directory) -> bytes:
     )  # fmt: skip
 
 
-def read_processes(raw: bytes, layout: Layout, known: Known) -> tuple[Process, ...]:
+def read_processes(raw: bytes, known: Known) -> tuple[Process, ...]:
     """Return the processes in these whole records; those on devices that the directory does not know are left out."""
-    record, is_former = layout.process, layout.process is not PROCESS
-    doubtful = is_doubtful(raw, _FLOATS_3 if is_former else _FLOATS, record.size)
+    doubtful = is_doubtful(raw, _FLOATS, PROCESS.size)
     strings, found = known.strings, []
-    for pid, row, kind, name, user, run_id, *rest in record.iter_unpack(raw):
+    for pid, row, kind, name, user, run_id, container, pod, job, *rest in PROCESS.iter_unpack(raw):
         device, run = known.devices.get(row), known.runs.get(run_id)
         if device is None:
             continue
-        if is_former:
-            texts, shares = [0, 0, 0], [NAN, NAN]
-            started, used, sm, memory, cpu, host = believable(rest) if doubtful else rest
-        else:
-            texts = rest[:3]
-            started, used, cpu, host = believable(rest[3:7]) if doubtful else rest[3:7]
-            sm, memory, *shares = map(_ratio, rest[7:])
-        container, pod, job = (strings.get(text, "") for text in texts)
+        started, used, cpu, host = believable(rest[:4]) if doubtful else rest[:4]
+        sm, memory, encoder, decoder = map(_ratio, rest[4:])
         found.append(
             Process(
                 pid=pid,
@@ -85,11 +79,11 @@ def read_processes(raw: bytes, layout: Layout, known: Known) -> tuple[Process, .
                 cpu_utilization=cpu,
                 host_memory=host,
                 run=run.key if run else "",
-                encoder_utilization=shares[0],
-                decoder_utilization=shares[1],
-                container=container,
-                pod=pod,
-                job=job,
+                encoder_utilization=encoder,
+                decoder_utilization=decoder,
+                container=strings.get(container, ""),
+                pod=strings.get(pod, ""),
+                job=strings.get(job, ""),
             )
         )
     return tuple(found)
@@ -114,7 +108,7 @@ def read_samples(
 ) -> tuple[Sample, ...]:
     """The samples of devices that a frame has, by index.
 
-    `rows` are those of `layout.ROWS`; `grid` the values of each of the metrics `names`, row
+    `rows` are records of `layout.ROW`; `grid` the values of each of the metrics `names`, row
     by row.
     """
     order = _order(names, _GPU_NAMES)
@@ -246,7 +240,7 @@ class ValueParts:
         form, layout = value_form(self._layout), self._layout
         single, double = self._values(form)
         grid = single[: form.narrow * layout.rows] + double[: (len(form.gpu) - form.narrow) * layout.rows]
-        rows = list(layout.row.iter_unpack(self._raw[SLOT.size : layout.metrics_at]))
+        rows = list(ROW.iter_unpack(self._raw[SLOT.size : layout.metrics_at]))
         return read_samples(rows, grid, form.gpu, self._known)
 
     def host(self) -> tuple[float, ...]:
@@ -354,10 +348,10 @@ class Encoder:
         return at, fit, (layout.rows, n_processes, len(placed), fit, dropped), dropped_runs
 
     def _encode_rows(self, tick: Tick) -> None:
-        directory, rows, record = self._directory, self._layout.rows, self._layout.row
+        directory, rows = self._directory, self._layout.rows
         grid = [NAN] * (len(self._layout.gpu) * rows)
-        states = bytearray(record.size * rows)
-        pack, size = record.pack_into, record.size
+        pack, size = ROW.pack_into, ROW.size
+        states = bytearray(size * rows)
         for row, (_, state, values, run, age, gauges_ns, counters_ns, unanswered) in zip(
             directory.rows(tick.samples), tick.samples, strict=True
         ):
@@ -402,17 +396,17 @@ class SlotParts:
         head = slot_head(raw)
         end = min(len(raw), head.length + CRC_FROM)
         at = layout.variable_at
-        n_process = min(head.processes, max(0, end - at) // layout.process.size)
-        at += n_process * layout.process.size
+        n_process = min(head.processes, max(0, end - at) // PROCESS.size)
+        at += n_process * PROCESS.size
         n_run = min(head.runs, max(0, end - at) // RUN.size)
         at += n_run * RUN.size
         n_boundary = min(head.boundaries, max(0, end - at) // BOUNDARY.size)
         self._n = (n_process, n_run, n_boundary)
 
     def samples(self) -> tuple[Sample, ...]:
-        layout, raw, record = self._layout, self._raw, self._layout.row
+        layout, raw = self._layout, self._raw
         grid = _floats(raw, layout.metrics_at, len(layout.gpu) * layout.rows)
-        rows = list(record.iter_unpack(raw[SLOT.size : layout.metrics_at]))
+        rows = list(ROW.iter_unpack(raw[SLOT.size : layout.metrics_at]))
         return read_samples(rows, grid, layout.gpu, self._known)
 
     def host(self) -> tuple[float, ...]:
@@ -421,10 +415,10 @@ class SlotParts:
 
     def processes(self) -> tuple[Process, ...]:
         at = self._layout.variable_at
-        return read_processes(self._raw[at : at + self._n[0] * self._layout.process.size], self._layout, self._known)
+        return read_processes(self._raw[at : at + self._n[0] * PROCESS.size], self._known)
 
     def runs(self) -> tuple[Run, ...]:
-        at = self._layout.variable_at + self._n[0] * self._layout.process.size
+        at = self._layout.variable_at + self._n[0] * PROCESS.size
         found = []
         for i in range(self._n[1]):
             run_id, state, logged, epoch, step, phase, *values, lost = RUN.unpack_from(self._raw, at + i * RUN.size)
@@ -438,20 +432,14 @@ class SlotParts:
                     state=RunState(state) if state in _RUN_STATES else RunState.DIED,
                     epoch=epoch, step=step, phase=self._known.strings.get(phase, ""), epoch_started=epoch_started,
                     updated=updated, wait=wait, lost_events=lost,
-                    metrics=self._logged(run, values[3 + _HELD :], logged), memory=memory,
+                    # The names are of now, and may be more than the frame had.
+                    metrics=dict(zip(run.metrics, values[3 + _HELD :][:logged], strict=False)), memory=memory,
                 )
             )  # fmt: skip
         return tuple(found)
 
-    def _logged(self, run: Run, values: Sequence[float], count: int) -> dict[str, float]:
-        """The metrics of a frame: their names are of now, and may be more than it had."""
-        if self._layout.major == 1:
-            # NaN is not itself; in place, because a call would cost more than the rest of the loop.
-            return {name: value for name, value in zip(run.metrics, values, strict=False) if value == value}
-        return dict(zip(run.metrics, values[:count], strict=False))
-
     def boundaries(self) -> tuple[Boundary, ...]:
-        at = self._layout.variable_at + self._n[0] * self._layout.process.size + self._n[1] * RUN.size
+        at = self._layout.variable_at + self._n[0] * PROCESS.size + self._n[1] * RUN.size
         places = range(at, at + self._n[2] * BOUNDARY.size, BOUNDARY.size)
         runs: dict[str, Mapping[str, float]] = {}
 

@@ -21,15 +21,12 @@ from gpumon.common.text import clean
 from gpumon.model.device import Device
 from gpumon.model.frame import Run, Sample
 from gpumon.model.metrics import Availability
-from gpumon.model.origin import HARDWARE, RECORDED, SIMULATED, Capability, Driver, Origin, SourceInfo
+from gpumon.model.origin import Capability, Driver, Origin, SourceInfo
 from gpumon.model.run import RunFacts, read_facts
-from gpumon.model.vendors import NVIDIA
 from gpumon.ring.layout import BLOB, RUN_METRICS, believable
 
 _PARTS = 16
 _CAPABILITIES = frozenset(Capability.__members__)
-_BEFORE = {"": HARDWARE, "nvml": HARDWARE, "sim": SIMULATED}
-"""Capabilities of the sources of daemons that did not write them yet; no source is added here."""
 
 
 class Known(NamedTuple):
@@ -49,7 +46,7 @@ class Known(NamedTuple):
     history: str = ""
     """The same of its history."""
     gpumon: str = ""
-    """Version of gpumon that writes; empty where an earlier one does, which does not say so."""
+    """Version of gpumon that writes."""
 
 
 NOTHING = Known(
@@ -78,9 +75,9 @@ def _parse(version: int, found: Any) -> Known:
             _whole(device["index"]),
             _text(device["name"]),
             _missing(device["missing"], found["devices"]),
-            _text(device.get("source", "")),
-            _text(device.get("parent", "")),
-            _whole(device.get("instance", -1)),
+            _text(device["source"]),
+            _text(device["parent"]),
+            _whole(device["instance"]),
             _text(device.get("address", "")),
             _whole(device.get("minor", -1)),
             _text(device.get("job", "")),
@@ -101,9 +98,9 @@ def _parse(version: int, found: Any) -> Known:
         driver=driver,
         hostname=_text(found["hostname"]),
         next_ids=(int(first), int(second)),
-        ledger=_text(found.get("ledger", ""), 1024),
-        history=_text(found.get("history", ""), 1024),
-        gpumon=_text(found.get("gpumon", ""), 64),
+        ledger=_text(found["ledger"], 1024),
+        history=_text(found["history"], 1024),
+        gpumon=_text(found["gpumon"], 64),
     )
 
 
@@ -114,24 +111,20 @@ def _missing(told: Any, devices: Mapping[str, Any]) -> dict[str, Availability]:
 
 
 def _origin(told: Mapping[str, Any]) -> Origin:
-    # A daemon of an earlier version does not write whether a recording has ended, nor capabilities.
     source, label, problem = (_text(told[name], 1024) for name in ("source", "label", "problem"))
-    capabilities = _BEFORE.get(source, RECORDED)
-    if "capabilities" in told:
-        named = [Capability[name] for text in told["capabilities"] if (name := _text(text).upper()) in _CAPABILITIES]
-        capabilities = reduce(or_, named, Capability(0))
-    given = list(told.get("parts", ()))[:_PARTS]
+    named = [Capability[name] for text in told["capabilities"] if (name := _text(text).upper()) in _CAPABILITIES]
+    given = list(told["parts"])[:_PARTS]
     parts = tuple(SourceInfo(_origin({**part, "parts": ()}), _driver(part["driver"])) for part in given)
     return Origin(
         source,
         label,
         problem,
-        ended=told.get("ended") is True,
-        capabilities=capabilities,
+        ended=told["ended"] is True,
+        capabilities=reduce(or_, named, Capability(0)),
         parts=parts,
-        notice=_text(told.get("notice", ""), 1024),
-        unanswered=believable((float(told.get("unanswered", 0.0)),))[0],
-        speed=_speed(told.get("speed", 1.0)),
+        notice=_text(told["notice"], 1024),
+        unanswered=believable((float(told["unanswered"]),))[0],
+        speed=_speed(told["speed"]),
     )
 
 
@@ -141,8 +134,7 @@ def _speed(told: Any) -> float:
 
 
 def _driver(told: Mapping[str, Any]) -> Driver:
-    cuda = _text(told["cuda"])
-    return Driver(_text(told["version"]), _text(told.get("runtime", cuda and f"{NVIDIA.runtime} {cuda}")))
+    return Driver(_text(told["version"]), _text(told["runtime"]))
 
 
 def _run(run: Mapping[str, Any]) -> Run:
@@ -323,7 +315,7 @@ class Directory:
                 "strings": {str(number): text for text, number in self._strings.items()},
                 "runs": {str(number): _told(facts) for number, facts in self._runs.values()},
                 "origin": _written(self.origin),
-                "driver": _written_driver(self.driver),
+                "driver": self.driver._asdict(),
                 "hostname": self.hostname,
                 "ledger": self.ledger,
                 "history": self.history,
@@ -403,10 +395,5 @@ def _written_devices(devices: Iterable[Device | None]) -> dict[str, Any]:
 def _written(origin: Origin) -> dict[str, Any]:
     """The stored form of an origin."""
     capabilities = [capability.name.lower() for capability in origin.capabilities if capability.name]
-    parts = [{**_written(part.origin), "driver": _written_driver(part.driver)} for part in origin.parts]
+    parts = [{**_written(part.origin), "driver": part.driver._asdict()} for part in origin.parts]
     return {**origin._asdict(), "capabilities": capabilities, "parts": parts}
-
-
-def _written_driver(driver: Driver) -> dict[str, Any]:
-    """The stored form of a driver; readers of an earlier version need "cuda"."""
-    return {**driver._asdict(), "cuda": driver.version_of(NVIDIA.runtime)}

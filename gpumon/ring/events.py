@@ -72,7 +72,7 @@ class EventWriter:
             self._states = {run.key: run.state for run in tick.runs}
 
     def copy(self, number: int, raw: bytes) -> None:
-        """Take over the event of a predecessor of the same layout."""
+        """Take over the event of a predecessor."""
         os.pwrite(self._fd, raw, self._area.at(number))
         self._head = max(self._head, number)
 

@@ -21,11 +21,8 @@ of them takes little room. A slot's CRC32 covers bytes 16 up to 16 + length. `nu
 Strings are never in a slot, only their ids. In full frames all values are f8, so that byte counts stay exact; in
 slots of values gauges are f4, while counters and bit masks are f8.
 
-Layouts have numbers. The writer knows the newest one; the reader knows all in `ROWS`, so that a view reads
-the ring of a daemon that has run since before an upgrade, and a new daemon takes its history over. The next
-layout adds a line to `ROWS` and to `PROCESSES`, and raises `MAJOR`; what else changes goes into properties of `Layout`,
-which knows its number. `tests/unit/test_ring_layouts.py` holds a file of each layout that was ever released. Until
-layout 2 there was no area but the full one.
+A reader knows one layout (`MAJOR`): a view refuses the ring of another version, and a new daemon begins a new one.
+The metrics of a file are in its schema, so a version with one more reads the frames of one with fewer.
 """
 
 from __future__ import annotations
@@ -77,11 +74,10 @@ def is_doubtful_single(raw: bytes | bytearray) -> bool:
 
 
 MAGIC = b"GPUMRNG\x01"
-MAJOR = 4
-"""The layout that is written."""
-MINOR = 3
-"""Additions that a reader of the same layout may leave alone: 1 has sums, 2 tells what boundaries logged, 3 for how
-long a driver has not answered."""
+MAJOR = 1
+"""The layout that is written, and the only one that is read."""
+MINOR = 0
+"""Additions that a reader of the same layout may ignore."""
 
 SUPERBLOCK = struct.Struct("<8sHHIIIIIQ16sIIQIIIIQq")
 """The fields of `Head`."""
@@ -100,25 +96,19 @@ SLOT = struct.Struct("<QIIQqqIHHHHIIIII")
 CRC_FROM = 16
 _BEYOND = 1 << 62
 """No frame has this number or time (ns), nor a later one."""
-_ROW = struct.Struct("<BxHIIqq")
-ROWS = {1: struct.Struct("<BxHII"), 2: _ROW, 3: _ROW, 4: _ROW}
-"""Of each layout: availability, for how long it is unanswered (tenths of a second and 1; 0, as before layout 4.3, is
-not known), run id or 0, age ms; since 2 when the gauges and the counters were true (monotonic ns, 0
-where it is not known)."""
-_PROCESS_3 = struct.Struct("<IHBxIII6d")
+ROW = struct.Struct("<BxHIIqq")
+"""A device: availability, for how long it is unanswered (tenths of a second and 1; 0 is not known), run id or 0,
+age ms, when the gauges and the counters were true (monotonic ns, 0 where it is not known)"""
 PROCESS = struct.Struct("<IHBxIIIIII4d4H")
 """pid, row, kind, name, user, run id, container, pod, job; started, memory_used, cpu, host memory; share of SM,
 memory, encoder and decoder, of which 10000 are the whole and `NO_SHARE` is not known"""
-PROCESSES = {1: _PROCESS_3, 2: _PROCESS_3, 3: _PROCESS_3, 4: PROCESS}
-"""Of each layout. Until 3: pid, row, kind, name, user, run id; started, memory_used, SM and memory share, cpu, host
-memory"""
 SHARE, NO_SHARE = 10_000, 0xFFFF
 RUN = struct.Struct("<IBBxxiqI3d9d8dI")
-"""run id, state, how many metrics it has logged (0 in layout 1, where NaN says that one is not set), epoch, step,
-phase; epoch_started, updated, wait, framework memory as in `Run`; metrics; lost"""
+"""run id, state, how many metrics it has logged, epoch, step, phase; epoch_started, updated, wait, framework memory as
+in `Run`; metrics; lost"""
 BOUNDARY = struct.Struct("<IQBBxxIiqqq3d")
 """run id, number, mark, which metrics of the run in this frame are those of the boundary (a bit for each, from the
-lowest on; 0 until layout 4.1, and where there are no runs), phase, epoch, step, monotonic ns, time ns, wait, asked,
+lowest on; 0 where there are no runs), phase, epoch, step, monotonic ns, time ns, wait, asked,
 free"""
 
 EVENT_SIZE = 24 + BOUNDARY.size
@@ -175,29 +165,17 @@ class Layout(NamedTuple):
     dir_offset: int
     dir_capacity: int
     schema: bytes
-    major: int = MAJOR
-    """The number of the layout."""
     wide: tuple[str, ...] = ()
     """Metrics that are f8 in slots of values."""
     n_values: int = 0
     n_events: int = 0
     sums: int = 0
-    """Bytes of a copy of the sums; 0 where the file has none."""
-
-    @property
-    def row(self) -> struct.Struct:
-        """The record of a device."""
-        return ROWS[self.major]
-
-    @property
-    def process(self) -> struct.Struct:
-        """The record of a process."""
-        return PROCESSES[self.major]
+    """Bytes of a copy of the sums."""
 
     @property
     def metrics_at(self) -> int:
         """Offset of the metrics block in a slot of either kind."""
-        return SLOT.size + self.row.size * self.rows
+        return SLOT.size + ROW.size * self.rows
 
     @property
     def host_at(self) -> int:
@@ -248,7 +226,7 @@ class Layout(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the whole file."""
-        return self.sums_at + 2 * self.sums if self.sums else self.events.end
+        return self.sums_at + 2 * self.sums
 
     @property
     def schema_crc(self) -> int:
@@ -301,7 +279,6 @@ class SlotHead(NamedTuple):
     sample_duration_us: int
     skipped_ticks: int
     dropped_runs: int
-    """0 in earlier files."""
 
 
 def slot_head(raw: bytes) -> SlotHead:
@@ -326,7 +303,7 @@ class Superblock(NamedTuple):
 def pack_superblock(layout: Layout, who: Superblock, offset: int) -> bytes:
     """The first bytes of the file, with their CRC."""
     raw = SUPERBLOCK.pack(
-        MAGIC, layout.major, MINOR, layout.header_size, layout.slot_size, layout.n_slots, layout.dir_offset,
+        MAGIC, MAJOR, MINOR, layout.header_size, layout.slot_size, layout.n_slots, layout.dir_offset,
         layout.dir_capacity, who.generation, who.boot_id, who.pid, who.uid, who.started, SCHEMA_OFFSET,
         len(layout.schema), layout.schema_crc, min(who.interval_ns // 1000, 0xFFFFFFFF), who.created_ns, offset,
     )  # fmt: skip
@@ -345,11 +322,9 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
         raise RingError("the ring file is not a gpumon ring, or is damaged: restart the daemon")
     if crc32(raw[: SUPERBLOCK.size]) != int.from_bytes(raw[SUPERBLOCK.size : SUPERBLOCK.size + 4], "little"):
         raise RingError("the head of the ring file is damaged: restart the daemon")
-    if head.major not in ROWS:
-        version, known = f"{head.major}.{head.minor}", f"{min(ROWS)} to {MAJOR}"
-        older = "restart the daemon with this version"
-        to_do = "a newer gpumon writes it: upgrade this one" if head.major > MAJOR else older
-        raise RingError(f"the ring has layout {version}, this gpumon reads {known}: {to_do}")
+    if head.major != MAJOR:
+        to_do = "use the same version of gpumon as the daemon"
+        raise RingError(f"the ring has layout {head.major}, this gpumon reads layout {MAJOR}: {to_do}")
     sizes_fit = head.slot_size <= _MAX_SLOT and head.dir_capacity <= _MAX_SLOT and head.schema_length <= MAX_SCHEMA
     if not (sizes_fit and 0 < head.n_slots <= _MAX_SLOTS):
         raise RingError("the sizes in the ring file make no sense: restart the daemon")
@@ -368,7 +343,6 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
         dir_offset=head.dir_offset,
         dir_capacity=head.dir_capacity,
         schema=schema,
-        major=head.major,
         wide=found.wide,
         n_values=found.values,
         n_events=found.events,
@@ -401,9 +375,7 @@ def _parse_schema(schema: bytes) -> _Schema:
     try:
         found = json.loads(schema)
         rows, gpu, host = found["rows"], found["gpu"], found["host"]
-        # Until layout 2 there was none of these.
-        wide, values, events = found.get("wide", []), found.get("values", 0), found.get("events", 0)
-        sums = found.get("sums", 0)
+        wide, values, events, sums = found["wide"], found["values"], found["events"], found["sums"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RingError("the schema of the ring file cannot be read: restart the daemon") from error
     are_lists = all(isinstance(names, list) for names in (gpu, host, wide))

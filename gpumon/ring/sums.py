@@ -3,8 +3,6 @@
 Two copies of `Layout.sums` bytes, the newer one in copy `number & 1`: `HEAD`, a JSON object that names the tables
 (columns, and the key of each row), and their f8 values, row by row. The CRC32 covers all behind it: a record is whole
 or it does not exist, and the copy before is then there. The names change seldom, and are packed only when they do.
-
-A ring of before has no such place (`Layout.sums` is 0), and a reader of before does not see it.
 """
 
 from __future__ import annotations

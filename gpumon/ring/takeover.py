@@ -19,9 +19,8 @@ from gpumon.ring.layout import (
     BOUNDARY,
     BOUNDARY_ROOM,
     CRC_FROM,
-    MAJOR,
     PROCESS,
-    ROWS,
+    ROW,
     RUN,
     SCHEMA_OFFSET,
     SLOT,
@@ -44,7 +43,7 @@ class Predecessor:
         for number, raw in reader.whole_slots():
             if slot_head(raw).directory_version <= self.known.version:
                 numbers.add(number)
-                found = raw[SLOT.size : reader.layout.metrics_at : reader.layout.row.size]
+                found = raw[SLOT.size : reader.layout.metrics_at : ROW.size]
                 states[found] = max(number, states.get(found, 0))  # nearly all have the same ones
         since = max(numbers, default=0) - reader.layout.frames
         self.numbers = sorted(number for number in numbers if number > since)
@@ -76,7 +75,7 @@ class Predecessor:
 
 
 def tick_of(frame: Frame, known: Known) -> Tick:
-    """Return a stored frame as a tick again, for a file of another layout."""
+    """Return a stored frame as a tick again, for a file with other metrics or areas."""
     return Tick(
         monotonic_ns=frame.monotonic_ns,
         time_ns=round(frame.time * 1e9),
@@ -145,7 +144,7 @@ def plan(rows: int, frames: int) -> Layout:
     parts["sums"] = SUMS_ROOM
     schema = json.dumps(parts, separators=(",", ":")).encode()
     processes = max(PROCESS_ROOM, 8 * rows)
-    slot = SLOT.size + ROWS[MAJOR].size * rows + 8 * (len(gpu) * rows + len(host))
+    slot = SLOT.size + ROW.size * rows + 8 * (len(gpu) * rows + len(host))
     slot += PROCESS.size * processes + RUN.size * RUN_ROOM + BOUNDARY.size * BOUNDARY_ROOM
     dir_offset = round_up(SCHEMA_OFFSET + len(schema), 64)
     header = round_up(dir_offset + 2 * DIR_CAPACITY, 4096)
@@ -231,14 +230,14 @@ class Widening:
         whole = bytearray(self._nothing)
         self._move(raw, whole, *self._of_full)
         if not self._is_same:
-            rows, size = dict(self._rows), old.process.size
+            rows, size = dict(self._rows), PROCESS.size
             for at in range(_ROW_AT, min(head.processes * size, len(rest)), size):
                 (row,) = _ROW_OF_PROCESS.unpack_from(rest, at)
                 _ROW_OF_PROCESS.pack_into(rest, at, rows.get(row, _NOWHERE))
         return self._headed(whole + rest, head)
 
     def _move(self, raw: bytes, whole: bytearray, grids: list[_ValueGrid], spans: list[_KeptBytes]) -> None:
-        old, new, record = self._old.rows, self._new.rows, self._old.row.size
+        old, new, record = self._old.rows, self._new.rows, ROW.size
         before, after = memoryview(raw), memoryview(whole)
         for row, to in self._rows:
             at = SLOT.size + row * record
@@ -260,5 +259,5 @@ class Widening:
 
 def can_widen(old: Layout, new: Layout) -> bool:
     """Whether the slots of two layouts differ in their rows alone."""
-    same = (old.major, old.gpu, old.host, old.wide) == (new.major, new.gpu, new.host, new.wide)
+    same = (old.gpu, old.host, old.wide) == (new.gpu, new.host, new.wide)
     return same and old.n_values > 0 and new.n_values > 0

@@ -36,13 +36,14 @@ from gpumon.ring.layout import (
 )
 from gpumon.ring.lock import open_fresh, remove_left_over
 from gpumon.ring.reader import RingReader
+from gpumon.ring.sums import hand_over
 from gpumon.ring.takeover import MOST_ROWS, Predecessor, Widening, can_widen, open_predecessor, plan, rows_for, tick_of
 
 FRAME_LADDER = (3600, 1800, 900, 300)
 """Frames kept; when the file system has no room for one, the next is tried."""
 _BACKLOG = 8192
 _AT_ONCE = 64
-"""Frames of another layout that are in memory together: not an hour of them."""
+"""Frames of a file with other metrics that are in memory together: not an hour of them."""
 _U32 = 0xFFFFFFFF
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
@@ -287,10 +288,7 @@ class RingWriter:
                     is_full = frame.is_full and frame.number > full_since
                     self._write(self._tick(frame, past), frame.number, frame.boundaries, is_full)
         self.head = numbers[-1] if numbers else 0
-        if old.layout.sums:
-            from gpumon.ring.sums import hand_over
-
-            hand_over(old.fd, old.layout, self.fd, self.layout)
+        hand_over(old.fd, old.layout, self.fd, self.layout)
 
     def _copy(self, old: RingReader, numbers: Sequence[int]) -> None:
         self._copy_events(old)

@@ -351,7 +351,7 @@ def test_a_node_without_a_daemon_says_that_it_is_down() -> None:
 
 
 def test_counters_that_nobody_sums_up_any_more_are_not_told(node: Node) -> None:
-    """A daemon of an earlier version goes on in the ring of a later one."""
+    """The sums in the ring are older than its newest frames."""
     node.add([tick(1, [held(0)], [process()]), tick(2, [held(0)], [process()])])
     for number in range(3, 30):
         node.ring.append(tick(number, [held(0)], [process()]))

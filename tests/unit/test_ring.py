@@ -75,22 +75,6 @@ def test_what_was_logged_in_an_epoch_comes_back_with_its_end_as_far_as_nothing_n
     assert second.boundaries[0].metrics == {}
 
 
-def test_a_ring_of_before_says_nothing_of_what_was_logged_with_a_boundary(path: str) -> None:
-    ring = RingWriter.create(path, 1, SECOND)
-    ended = boundary(3, 7, Mark.EPOCH_END)._replace(metrics={"loss": 0.31})
-    ring.append(tick(1, runs=[run(epoch=8, metrics={"loss": 0.31})], boundaries=[ended]))
-    reader = RingReader.open(path)
-    area = reader.layout.full
-    raw = bytearray(Path(path).read_bytes())
-    slot = memoryview(raw)[area.at(1) : area.at(1) + area.slot_size]
-    end = layout.CRC_FROM + layout.slot_head(bytes(slot)).length
-    slot[end - layout.BOUNDARY.size + 13] = 0  # a byte of padding until layout 4.1
-    slot[8:12] = layout.crc32(slot[layout.CRC_FROM : end]).to_bytes(4, "little")
-    Path(path).write_bytes(raw)
-    (frame,) = RingReader.open(path).since(0)
-    assert [(one.number, one.metrics) for one in frame.boundaries] == [(3, {})]
-
-
 def test_the_shares_and_the_place_of_a_process_come_back(path: str) -> None:
     ring = RingWriter.create(path, 1, SECOND)
     known = process(

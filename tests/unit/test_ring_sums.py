@@ -1,12 +1,10 @@
-"""The place for sums at the end of a ring: whole or not there, over layouts with and without it, and hostile bytes."""
+"""The place for sums at the end of a ring: whole or not there, and hostile bytes."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,11 +12,7 @@ from hypothesis import strategies as st
 
 from gpumon.common.clock import SECOND
 from gpumon.ring import takeover
-from gpumon.ring.layout import Layout
-from gpumon.ring.reader import RingReader
 from gpumon.ring.sums import HEAD, SumNames, SumPlace, Sums, SumTimes, hand_over, read_sums, write_sums
-from gpumon.ring.writer import RingWriter
-from tests.builders import sample, tick
 
 LAYOUT = takeover.plan(rows=1, frames=8)
 NAMES = SumNames(
@@ -133,53 +127,3 @@ def test_sums_are_handed_over_where_they_have_room(fd: int) -> None:
     hand_over(fd, LAYOUT, new, LAYOUT)
     assert read_sums(new, LAYOUT) == read_sums(fd, LAYOUT)
     os.close(new)
-
-
-@pytest.fixture
-def before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rings of minor version 0, which had no place for sums."""
-    plan = takeover.plan
-
-    def without(rows: int, frames: int) -> Layout:
-        found = plan(rows, frames)
-        schema = json.loads(found.schema)
-        del schema["sums"]
-        return found._replace(schema=json.dumps(schema, separators=(",", ":")).encode(), sums=0)
-
-    monkeypatch.setattr("gpumon.ring.writer.plan", without)
-
-
-def test_a_ring_of_before_is_read_and_taken_over(tmp_path: Path, before: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = str(tmp_path / "ring")
-    old = RingWriter.create(path, 1, SECOND, continues="nvml")
-    old.append(tick(1, [sample(0, power=7.0)]))
-    old.close()
-    with closing(RingReader.open(path)) as reader:
-        assert reader.layout.sums == 0
-        assert reader.sums() is None
-        newest = reader.newest()
-        assert newest is not None
-    monkeypatch.undo()
-    ring = RingWriter.create(path, 1, SECOND, continues="nvml")
-    assert ring.layout.sums == takeover.SUMS_ROOM
-    with closing(RingReader.open(path)) as reader:
-        assert [frame.samples[0].value("gpu.power") for frame in reader.since(0)] == [7.0]
-        assert reader.sums() is None
-    ring.close()
-
-
-def test_who_does_not_know_of_sums_reads_all_frames_and_takes_them_over(tmp_path: Path, before: None) -> None:
-    """A daemon of before that starts after one of this version: the same layout, and no word of sums in it."""
-    path = str(tmp_path / "ring")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpumon.ring.writer.plan", takeover.plan)
-        new = RingWriter.create(path, 1, SECOND, continues="nvml")
-    new.append(tick(1, [sample(0, power=7.0)]))
-    write_sums(new.fd, SumPlace.of(new.layout), 1, NAMES, TIMES, ROWS)
-    new.close()
-    old = RingWriter.create(path, 1, SECOND, continues="nvml")
-    old.append(tick(2, [sample(0, power=8.0)]))
-    old.close()
-    with closing(RingReader.open(path)) as reader:
-        assert [frame.samples[0].value("gpu.power") for frame in reader.since(0)] == [7.0, 8.0]
-        assert reader.sums() is None
